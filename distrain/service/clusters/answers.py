@@ -26,8 +26,8 @@ _COUNTS = ("attempt", "num_steps", "next_record", "missed")
 _FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s", "submitted_s")
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
-_LARGE = (19 * b"0", b"e000", b"e+000")
-"""Without these, numbers have at most 18 digits in a row and exponents of two."""
+_LARGE_EXPONENT = re.compile(rb"e\+?000+\s*(?:[,\]}]|\Z)")  # the end keeps most ids out
+"""Without these, and 19 digits in a row, no number is out of range."""
 _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 
@@ -245,13 +245,13 @@ def document_of(content: bytes) -> Any:
 def _may_be_large(content: bytes) -> bool:
     """Whether a number in it may be out of range; a third of the time of looking at each.
 
-    >>> _may_be_large(b'{"step": 1234567890, "loss": 0.1234567890123456}')
+    >>> _may_be_large(b'{"step": 1234567890, "loss": 0.1234567890123456, "id": "1e400"}')
     False
     >>> _may_be_large(b"9223372036854775808"), _may_be_large(b"1E+400"), _may_be_large(b"1e-400")
     (True, True, False)
     """
     digits = content.translate(_DIGITS_AS_0)
-    return any(pattern in digits for pattern in _LARGE)
+    return 19 * b"0" in digits or _LARGE_EXPONENT.search(digits) is not None
 
 
 def _storable(value: Any) -> Any:

@@ -2,9 +2,11 @@
 
 from collections import Counter
 from dataclasses import dataclass, field
+from typing import Any
 
 from distrain.service.decide.effects import Told
 from distrain.service.decide.seen import ClusterNow, Sighting, Workers
+from distrain.service.values import Job
 
 
 @dataclass
@@ -18,6 +20,8 @@ class Memory:
         orphans: In how many passes a job was seen that has no row.
         told_why: When a job was told last why it waits.
         finishing: Since when the run directory of an ended job is being finished.
+        settled: Jobs about which nothing was to be done: the row and the sighting that said so, and
+            in which epoch.
     """
 
     name: str
@@ -33,6 +37,7 @@ class Memory:
     orphans: Counter[str] = field(default_factory=Counter)
     told_why: dict[str, float] = field(default_factory=dict)
     finishing: dict[str, float] = field(default_factory=dict)
+    settled: dict[str, tuple[Job, Sighting, str | None]] = field(default_factory=dict)
 
     def hear(self, told: Told, now_s: float) -> None:
         """Take an answer in."""
@@ -71,7 +76,8 @@ class Memory:
         """Drop what is of no use any more."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
-        for of_jobs in (self.told_why, self.finishing):
+        of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)
+        for of_jobs in of_all:
             for job_id in of_jobs.keys() - alive:
                 del of_jobs[job_id]
 

@@ -45,6 +45,7 @@ from distrain.service.decide.rules import (
     answered_cancel,
     ended,
     handed_over,
+    is_turn,
     reconcile,
     refused,
 )
@@ -261,7 +262,14 @@ class Pass:
 
     def _decide(self, job: Job, cluster: ClusterNow) -> tuple[Any, ...]:
         seen = self.memory.sightings.get(job.id)
-        return reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
+        row, sighting, epoch = self.memory.settled.get(job.id, (None, None, None))
+        same = row is job and sighting is seen and epoch == cluster.epoch
+        if same and not is_turn(job, self.now_s, self.progress_every_s):
+            return ()
+        actions = reconcile(job, seen, cluster, self.now_s, self.max_losses, self.progress_every_s)
+        if not actions and seen is not None and cluster.epoch is not None:
+            self.memory.settled[job.id] = job, seen, cluster.epoch
+        return actions
 
     def _hand_over(self, job: Job, action: HandOver) -> Generator[Effect, Any, object]:
         attempts = yield CountAttempts(job)

@@ -81,7 +81,7 @@ class PutAgain:
 
 @dataclass(frozen=True)
 class Take:
-    """Write what was seen into the row."""
+    """Write what was seen into the row, as far as it differs, and when it was seen."""
 
     columns: Mapping[str, Any]
 
@@ -221,8 +221,9 @@ def _seen(
     observed = _observed(job, seen, cluster.epoch, now_s)
     changed = {name for name, value in observed.items() if getattr(job, name) != value}
     changed.discard("observed_at_s")
-    if changed and (changed != {"progress"} or _is_turn(job, now_s, progress_every_s)):
-        actions.append(Take(observed))
+    if changed and (changed != {"progress"} or is_turn(job, now_s, progress_every_s)):
+        # What stays is left out: a change of figures alone is told as one.
+        actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
         actions.append(Cancel(job.cancel_why, job.cancel_grace_s))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
@@ -230,8 +231,11 @@ def _seen(
     return tuple(actions)
 
 
-def _is_turn(job: Job, now_s: float, every_s: float) -> bool:
+def is_turn(job: Job, now_s: float, every_s: float) -> bool:
     """Whether the figures of a cluster's jobs were to be written since a job's row was.
+
+    What `reconcile` says of a job that the scheduler has, of the same epoch, can become something
+    else with time alone only by this.
 
     Those of one cluster are written together, those of another at another moment: a transaction for
     each pass would cost more than the rows in it.

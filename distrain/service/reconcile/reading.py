@@ -82,8 +82,9 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
     number = int(columns.get("attempt") or 0)
-    step = (columns.get("progress") or {}).get("step")
-    reason, message = columns.get("reason"), columns.get("message")
+    step = columns.get("progress", job.progress).get("step")
+    reason = columns.get("reason", job.reason)
+    message = columns.get("message", job.message)
     rows = []
     if number > job.attempt > 0:
         ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)

@@ -11,8 +11,8 @@ from distrain.service.recorder.mailbox import Mailbox
 STORE_PAUSE_S = 1.0
 """How long an object store is left alone after it has taken views of a job."""
 
-WRITES_PER_S = 200.0
-MOST_PAUSE_S = 5.0
+WRITES_PER_S = 125.0
+MOST_PAUSE_S = 8.0
 """So many runs are written a second at most, if none waits for longer than this; few: at once."""
 
 
@@ -23,8 +23,8 @@ def pause_s(num_runs: int, remote: bool) -> float:
         num_runs: How many jobs this process records.
         remote: Whether it is an object store that is written.
 
-    >>> pause_s(100, remote=False), pause_s(600, remote=False), pause_s(5, remote=True)
-    (0.0, 3.0, 1.0)
+    >>> pause_s(100, remote=False), pause_s(500, remote=False), pause_s(5, remote=True)
+    (0.0, 4.0, 1.0)
     """
     shared_s = num_runs / WRITES_PER_S
     enough_s = min(shared_s, MOST_PAUSE_S) if shared_s >= 1.0 else 0.0

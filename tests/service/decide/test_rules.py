@@ -138,6 +138,9 @@ def test_only_what_changed_is_written() -> None:
     ]
     assert written_s == list(range(written_s[0], 21)), "once its moment has come"
     assert written_s[0] <= 10
+    (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
+    assert isinstance(figures, Take)
+    assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
 
 
 def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
@@ -174,7 +177,7 @@ def test_two_hours_in_the_queue_end_nothing() -> None:
     seen = a_sighting(waits, "pending", why_pending="no workers")
     (take,) = reconcile(waits, seen, a_cluster(), NOW_S + 7200)
     assert isinstance(take, Take)
-    assert take.columns["state"] == "pending"
+    assert set(take.columns) == {"why_pending", "observed_at_s"}  # what stays is not written
     assert shown(waits, NOW_S + 7200, contact_s=NOW_S + 7199).state == "pending"
 
 
