@@ -42,15 +42,15 @@ class WrittenPart:
 def transform_part(
     part: Part,
     workflow_dir: str,
-    lookups: Lookups | None,
+    lookups: Lookups,
     output: str,
     row_group_rows: int,
     device: str = "cpu",
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
-    Vocabularies are looked up in files that are mapped into memory, unless `lookups` is `None`. On
-    the device `cuda` the operators run on a GPU; reading and writing do not.
+    Vocabularies are looked up in files that are mapped into memory. On the device `cuda` the
+    operators run on a GPU; reading and writing do not.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page.
@@ -83,16 +83,14 @@ def transform_part(
 _LOAD_LOCK = threading.Lock()
 
 
-def _load_workflow(folder: str, lookups: Lookups | None) -> Workflow:
+def _load_workflow(folder: str, lookups: Lookups) -> Workflow:
     with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
         return _load_workflow_once(folder, lookups)
 
 
 @functools.lru_cache(maxsize=1)
-def _load_workflow_once(folder: str, lookups: Lookups | None) -> Workflow:
+def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
     # Safe to keep: every run has its own folder.
-    if lookups is None:
-        return Workflow.load(folder)
     return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
 
 

@@ -45,6 +45,7 @@ from distrain.storage.retrying import (
 from distrain.storage.scratch import scratch_folder
 from distrain.storage.signed_urls import Connections, SignedRanges, signed_ranges
 from distrain.storage.unfinished import partial_name
+from distrain.storage.uploads import nameless_file
 from distrain.storage.urls import check_url, is_remote, path_or_url, without_secrets
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "is_retrying",
     "is_transient",
     "list_inputs",
+    "nameless_file",
     "open_folder",
     "open_input",
     "open_unbuffered",

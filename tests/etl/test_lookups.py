@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from distrain.errors import DataError
 from distrain.etl.lookups import mapped
-from distrain.etl.lookups.index import write_index
+from distrain.etl.lookups.index import open_own_index, write_index
 from distrain.etl.lookups.mapped import MappedVocabulary
 from distrain.vocabulary import Vocabulary
 
@@ -26,10 +26,15 @@ def vocabulary(values: list[Any], num_oov: int) -> Vocabulary:
     return Vocabulary(pa.array(values, dtype), counts, num_oov, 3, 4)
 
 
-def through_files(folder: Path, whole: Vocabulary, range_bytes: int) -> MappedVocabulary:
+def through_files(
+    folder: Path, whole: Vocabulary, range_bytes: int, own: bool = False
+) -> MappedVocabulary:
     whole.save(folder, "c")
-    assert write_index(str(folder), "c", str(folder / "index"), range_bytes) == len(whole.values)
-    return MappedVocabulary.open(str(folder), "c", str(folder / "index"))
+    if own:
+        return open_own_index(str(folder), "c", range_bytes)
+    index = folder / "index"
+    assert write_index(str(folder), "c", str(index), range_bytes) == len(whole.values)
+    return MappedVocabulary.open(str(folder), "c", lambda file: index / file)
 
 
 @settings(max_examples=40, deadline=None)
@@ -39,6 +44,8 @@ def through_files(folder: Path, whole: Vocabulary, range_bytes: int) -> MappedVo
     st.lists(st.one_of(INTEGERS, st.none())),
     st.integers(1, 3),
     st.sampled_from([1, 200, 10_000]),
+    st.integers(1, 5),
+    st.booleans(),
 )
 def test_ids_are_those_of_the_vocabulary_in_memory(
     tmp_path_factory: pytest.TempPathFactory,
@@ -47,12 +54,17 @@ def test_ids_are_those_of_the_vocabulary_in_memory(
     integers: list[int | None],
     num_oov: int,
     range_bytes: int,
+    range_keys: int,
+    own: bool,
 ) -> None:
     whole = vocabulary(values, num_oov)
-    found = through_files(tmp_path_factory.mktemp("lookup"), whole, range_bytes)
+    found = through_files(tmp_path_factory.mktemp("lookup"), whole, range_bytes, own)
     is_text = pa.types.is_string(whole.values.type)
     rows = pa.array([*values, *(texts if is_text else integers)], whole.values.type)
-    assert found.encode(rows).tolist() == whole.encode(rows).tolist()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(mapped, "_RANGE_KEYS", range_keys)
+        patch.setattr(mapped, "_KEPT_KEYS", 0)
+        assert found.encode(rows).tolist() == whole.encode(rows).tolist()
     assert found.values.to_pylist() == whole.values.to_pylist()
     assert found.counts.equals(whole.counts)
     assert (found.nulls_observed, found.oov_observed) == (3, 4)
@@ -67,6 +79,8 @@ def test_strings_with_equal_hashes_are_told_apart(
 
     monkeypatch.setattr(mapped, "text_hashes", few_hashes)
     monkeypatch.setattr("distrain.etl.lookups.index.text_hashes", few_hashes)
+    monkeypatch.setattr(mapped, "_RANGE_KEYS", 7)  # equal hashes in several ranges
+    monkeypatch.setattr(mapped, "_KEPT_KEYS", 0)
     names = [f"{'x' * (n % 7)}{n}" for n in range(60)]
     whole = vocabulary(names, 2)
     found = through_files(tmp_path, whole, 500)
@@ -86,9 +100,26 @@ def test_a_lookup_that_is_there_stays_and_what_is_missing_is_told(tmp_path: Path
     ]
     (tmp_path / "index" / "keys").unlink()
     with pytest.raises(DataError, match="index of a vocabulary cannot be read"):
-        MappedVocabulary.open(str(tmp_path), "c", str(tmp_path / "index"))
+        MappedVocabulary.open(str(tmp_path), "c", lambda file: tmp_path / "index" / file)
     pq.write_table(pa.table({"d": [1]}), tmp_path / "unique.c.parquet")
     with pytest.raises(DataError, match="saved categories cannot be read") as caught:
         write_index(str(tmp_path), "c", str(tmp_path / "other"), 1000)
     assert caught.value.where["file"] == str(tmp_path / "unique.c.parquet")
     assert not (tmp_path / "other").exists()
+
+
+def test_pages_of_a_large_vocabulary_are_given_back(tmp_path: Path) -> None:
+    """What a lookup looks at counts as the process's memory only while it does."""
+    found = through_files(tmp_path, vocabulary(list(range(0, 2**18, 2)), 1), 1 << 30)
+    wanted = pa.array(range(2**18))
+    known, places = found.places_of(wanted)
+    assert known.tolist() == [n % 2 == 0 for n in range(2**18)]
+    assert places[known].tolist() == list(range(2**17))
+    resident = {}
+    name = None
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.partition(" ")[0]:
+            name = Path(line.split(maxsplit=5)[5]).name if str(tmp_path) in line else None
+        elif name and line.startswith("Rss:"):
+            resident[name] = int(line.split()[1])
+    assert (resident["keys"], resident["places"]) == (0, 0)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from functools import cache
 from pathlib import Path
 from typing import IO, Any
 
@@ -24,11 +25,19 @@ from distrain.etl.lookups.mapped import (
     TEXT,
     VALUES,
     Keys,
-    mapped,
+    MappedNumbers,
+    MappedVocabulary,
+    PathOf,
 )
 from distrain.etl.operators import text_hashes
-from distrain.storage import translated_errors
-from distrain.vocabulary import ROW_GROUP_VALUES, Int32Array, is_text, read_batches
+from distrain.storage import nameless_file, translated_errors
+from distrain.vocabulary import (
+    ROW_GROUP_VALUES,
+    Int32Array,
+    is_text,
+    read_batches,
+    read_footer,
+)
 
 _BYTES_BY_KEY = 64
 """Keys and places, their order, and both once more, by each key that is brought in order."""
@@ -47,40 +56,76 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
         DataError: The vocabulary cannot be read.
         OutputError: The lookup cannot be written.
     """
-    most = max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_KEY))
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):
         partial.mkdir()
         try:
-            sizes = _write_runs(partial, categories, name, most)
-            _merge_runs(partial, sizes, most)
+            num_values = _write_files(lambda file: partial / file, categories, name, range_bytes)
+            for left in partial.glob(f"{_RUNS}*"):
+                left.unlink()
             # Another worker may have made it, and was lost before that was known.
             with suppress(OSError):
                 partial.rename(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-    return sum(sizes)
+    return num_values
 
 
-def _write_runs(folder: Path, categories: str, name: str, most: int) -> list[int]:
+def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
+    """Make the lookup of a vocabulary in temporary files of this process alone, and map them.
+
+    They have no names: their room is free when the vocabulary is.
+    """
+    with ExitStack() as files:
+
+        @cache
+        def path_of(_: str) -> Path:
+            return files.enter_context(nameless_file(categories))
+
+        _write_files(path_of, categories, name, range_bytes)
+        return MappedVocabulary.open(categories, name, path_of)
+
+
+def _write_files(path_of: PathOf, categories: str, name: str, range_bytes: int) -> int:
+    most = max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_KEY))
+    schema, num_values = read_footer(categories, name)
+    holds_text = is_text(schema.field(name).type)
+    keys, places = path_of(KEYS), path_of(PLACES)
+    if num_values <= most:
+        _write_runs(path_of, (keys, places), categories, name, most, holds_text)
+    else:
+        runs = path_of(_RUNS + KEYS), path_of(_RUNS + PLACES)
+        sizes = _write_runs(path_of, runs, categories, name, most, holds_text)
+        _merge_runs(runs, (keys, places), sizes, most, holds_text)
+    return num_values
+
+
+def _write_runs(
+    path_of: PathOf,
+    runs: tuple[Path, Path],
+    categories: str,
+    name: str,
+    most: int,
+    holds_text: bool,
+) -> list[int]:
     """Write the values as they are, and each batch's keys in order; returns the batches' sizes."""
     sizes: list[int] = []
+    keys: Keys
     with ExitStack() as opened:
 
-        def of(file: str) -> IO[bytes]:
-            return opened.enter_context((folder / file).open("wb", buffering=1 << 20))
+        def of(path: Path) -> IO[bytes]:
+            return opened.enter_context(path.open("wb", buffering=1 << 20))
 
-        counts_to, keys_to, places_to = of(COUNTS), of(_RUNS + KEYS), of(_RUNS + PLACES)
-        values_to: _TextFiles | IO[bytes] | None = None
-        keys: Keys
+        keys_to, places_to = map(of, runs)
+        counts_to = of(path_of(COUNTS))
+        values_to: _TextFiles | IO[bytes]
+        if holds_text:
+            values_to = _TextFiles(of(path_of(OFFSETS)), of(path_of(TEXT)))
+        else:
+            values_to = of(path_of(VALUES))
         for values, counts in read_batches(categories, name, most):
             counts_to.write(_bytes(_numbers(counts)))
-            if is_text(values.type):
-                values_to = values_to or _TextFiles(of(OFFSETS), of(TEXT))
-                keys = text_hashes(values)
-            else:
-                values_to = values_to or of(VALUES)
-                keys = _numbers(values)
+            keys = text_hashes(values) if holds_text else _numbers(values)
             if isinstance(values_to, _TextFiles):
                 values_to.write(values)
             else:
@@ -111,38 +156,61 @@ class _TextFiles:
         self._size_bytes += size_bytes
 
 
-def _merge_runs(folder: Path, sizes: Sequence[int], most: int) -> None:
+def _merge_runs(
+    runs: tuple[Path, Path],
+    to: tuple[Path, Path],
+    sizes: Sequence[int],
+    most: int,
+    holds_text: bool,
+) -> None:
     """Bring all batches' keys in one order."""
-    if len(sizes) == 1:
-        for file in (KEYS, PLACES):
-            (folder / (_RUNS + file)).rename(folder / file)
-        return
-    key_type = np.uint64 if (folder / TEXT).exists() else np.int64
-    keys = mapped(folder / (_RUNS + KEYS), key_type)
-    places = mapped(folder / (_RUNS + PLACES), np.int32)
+    keys = MappedNumbers.open(runs[0], np.uint64 if holds_text else np.int64)
+    places = MappedNumbers.open(runs[1], np.int32)
+
+    def forget() -> None:
+        keys.forget()
+        places.forget()
+
     ends = np.cumsum(sizes)
-    runs = [(keys[e - n : e], places[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
-    with (folder / KEYS).open("wb") as keys_to, (folder / PLACES).open("wb") as places_to:
-        for keys_of_range, places_of_range in in_ranges(runs, most):
+    of_batches = [
+        (keys.numbers[e - n : e], places.numbers[e - n : e])
+        for e, n in zip(ends, sizes, strict=True)
+    ]
+    with to[0].open("wb") as keys_to, to[1].open("wb") as places_to:
+        for keys_of_range, places_of_range in in_ranges(of_batches, most, forget):
             keys_to.write(_bytes(keys_of_range))
             places_to.write(_bytes(places_of_range))
-    for file in (KEYS, PLACES):
-        (folder / (_RUNS + file)).unlink()
 
 
-def in_ranges(runs: Sequence[_Run], most: int) -> Iterator[_Run]:
-    """The keys of all runs, each of which is in rising order, in ranges of about `most`."""
+def in_ranges(
+    runs: Sequence[_Run], most: int, forget: Callable[[], None] = lambda: None
+) -> Iterator[_Run]:
+    """The keys of all runs, each of which is in rising order, in ranges of about `most`.
+
+    `forget` is called when a run is not looked at for now: a kernel may map 2 MiB for a key.
+    """
     step = max(1, most // (2 * len(runs)))
-    samples = np.sort(np.concatenate([keys[::step] for keys, _ in runs]))
+
+    def of_each(look: Callable[[_Run], Keys]) -> list[Keys]:
+        found = []
+        for run in runs:
+            found.append(look(run))
+            forget()
+        return found
+
+    samples = np.sort(np.concatenate(of_each(lambda run: run[0][::step].copy())))
     cuts = np.unique(samples[len(runs) :: len(runs)])
-    spans = [
-        np.concatenate([[0], np.searchsorted(keys, cuts), [len(keys)]]).astype(np.int64)
-        for keys, _ in runs
-    ]
+    spans = of_each(
+        lambda run: np.concatenate([[0], run[0].searchsorted(cuts), [len(run[0])]]).astype(np.int64)
+    )
     for n in range(len(cuts) + 1):
-        slices = [slice(int(at[n]), int(at[n + 1])) for at in spans]
-        keys = np.concatenate([of[0][s] for of, s in zip(runs, slices, strict=True)])
-        places = np.concatenate([of[1][s] for of, s in zip(runs, slices, strict=True)])
+        found = []
+        for (keys, places), at in zip(runs, spans, strict=True):
+            rows = slice(int(at[n]), int(at[n + 1]))
+            found.append((keys[rows].copy(), places[rows].copy()))
+            forget()
+        keys = np.concatenate([of_run[0] for of_run in found])
+        places = np.concatenate([of_run[1] for of_run in found])
         order = np.argsort(keys, kind="stable")
         yield keys[order], places[order]
 

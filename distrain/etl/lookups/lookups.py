@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from distrain.etl.counting import MemoryPlan
-from distrain.etl.lookups.index import write_index
+from distrain.etl.lookups.index import open_own_index, write_index
 from distrain.etl.lookups.mapped import MappedVocabulary
 from distrain.etl.workers import TaskRunner
 from distrain.storage import is_remote, open_folder
@@ -17,12 +18,14 @@ class Lookups:
     """Where the lookup of each vocabulary lies.
 
     Attributes:
-        folder: A folder that workers see.
+        folder: A folder that workers see. `None` has each process make its own lookups.
         names: The vocabularies; the folder of the n-th is called after n.
+        range_bytes: What is brought in order at once where a process makes its own.
     """
 
-    folder: str
+    folder: str | None
     names: tuple[str, ...]
+    range_bytes: int
 
     def folder_of(self, name: str) -> str:
         """The folder of a vocabulary's files."""
@@ -30,21 +33,25 @@ class Lookups:
 
     def vocabulary(self, categories: str, name: str) -> MappedVocabulary:
         """The vocabulary, whose values stay in its files."""
-        return MappedVocabulary.open(categories, name, self.folder_of(name))
+        if self.folder is None:
+            return open_own_index(categories, name, self.range_bytes)
+        place = Path(self.folder_of(name))
+        return MappedVocabulary.open(categories, name, lambda file: place / file)
 
 
 def make_lookups(
     categories: str, names: Sequence[str], runner: TaskRunner, staging: str, memory: MemoryPlan
-) -> Lookups | None:
+) -> Lookups:
     """Make the lookups of these vocabularies in the folder `staging`.
 
-    `None` where that is a URL: what lies in an object store cannot be mapped, so workers hold
-    vocabularies in memory.
+    Where that is a URL, processes make their own: the vocabularies that they fetch for that are
+    smaller than lookups in the store.
     """
     if is_remote(staging):
-        return None
-    lookups = Lookups(f"{staging}/lookups", tuple(names))
-    open_folder(lookups.folder).make()
+        return Lookups(None, tuple(names), memory.piece_bytes)
+    folder = f"{staging}/lookups"
+    lookups = Lookups(folder, tuple(names), memory.piece_bytes)
+    open_folder(folder).make()
     tasks = [
         (categories, name, lookups.folder_of(name), memory.piece_bytes) for name in lookups.names
     ]

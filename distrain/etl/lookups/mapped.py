@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import mmap
+import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +15,13 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.operators import Vocabulary, text_hashes
-from distrain.vocabulary import BoolArray, Int32Array, is_text, read_meta
+from distrain.vocabulary import BoolArray, Int32Array, is_text, read_footer, read_meta
 
 Keys = np.ndarray[Any, np.dtype[Any]]
+PathOf = Callable[[str], Path]
+
+_RANGE_KEYS = 1 << 21
+_KEPT_KEYS = 1 << 16
 
 OFFSETS, TEXT, VALUES = "offsets", "text", "values"
 COUNTS, KEYS, PLACES = "counts", "keys", "places"
@@ -28,36 +35,79 @@ COUNTS, KEYS, PLACES = "counts", "keys", "places"
 """
 
 
+@dataclass(frozen=True)
+class MappedNumbers:
+    """A file of numbers that is mapped into memory.
+
+    Attributes:
+        numbers: All that it holds.
+    """
+
+    numbers: Keys
+    _map: mmap.mmap | None
+
+    @classmethod
+    def open(cls, path: Path, dtype: Any) -> MappedNumbers:
+        """Map a file."""
+        with path.open("rb") as file:
+            if os.fstat(file.fileno()).st_size == 0:  # an empty file cannot be mapped
+                return cls(np.zeros(0, dtype), None)
+            held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        return cls(np.frombuffer(held, dtype), held)
+
+    def forget(self) -> None:
+        """Count what was looked at no longer as this process's memory; it is there when needed."""
+        if self._map is not None:
+            self._map.madvise(mmap.MADV_DONTNEED)
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappedVocabulary(Vocabulary):
     """A vocabulary in files that are mapped into memory.
 
+    A lookup walks through the keys in ranges, and then gives their pages back: however large the
+    vocabulary is, a thread holds little of it.
+
     Attributes:
         keys: Integers, or hashes of strings, in rising order, `[values]`.
         places: Their places among the values, `[values]`.
+        files: All files that are mapped.
     """
 
     keys: Keys
     places: Int32Array
+    files: tuple[MappedNumbers, ...]
 
     @classmethod
-    def open(cls, categories: str, name: str, folder: str) -> MappedVocabulary:
-        """Map the files that `write_index` made of a vocabulary in `categories`.
+    def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
+        """Map the files that were made of a vocabulary in `categories`.
+
+        Args:
+            path_of: Tells where each file lies.
 
         Raises:
             DataError: Files are missing or do not belong together.
         """
-        meta, place = read_meta(categories, name), Path(folder)
+        meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
+        files: list[MappedNumbers] = []
+
+        def of(file: str, dtype: Any) -> Keys:
+            files.append(MappedNumbers.open(path_of(file), dtype))
+            return files[-1].numbers
+
+        holds_text = is_text(schema.field(name).type)
         try:
-            holds_text = (place / TEXT).exists()
-            values = _text(place) if holds_text else pa.array(mapped(place / VALUES, np.int64))
-            counts = pa.array(mapped(place / COUNTS, np.int64))
-            keys = mapped(place / KEYS, np.uint64 if holds_text else np.int64)
-            places = mapped(place / PLACES, np.int32)
+            if holds_text:
+                values = _text(of(OFFSETS, np.int64), of(TEXT, np.uint8))
+            else:
+                values = pa.array(of(VALUES, np.int64))
+            counts = pa.array(of(COUNTS, np.int64))
+            keys = of(KEYS, np.uint64 if holds_text else np.int64)
+            places = of(PLACES, np.int32)
         except (OSError, ValueError) as error:
             raise DataError(
                 "the index of a vocabulary cannot be read",
-                where={"folder": folder, "cause": str(error).splitlines()[0]},
+                where={"file": str(path_of(KEYS)), "cause": str(error).splitlines()[0]},
                 hint="All workers must see the staging folder; prepare the files again.",
             ) from None
         return cls(
@@ -68,42 +118,74 @@ class MappedVocabulary(Vocabulary):
             meta["oov"]["num_observed"],
             keys=keys,
             places=places,
+            files=tuple(files),
         )
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
         """Which values have ids of their own, and where they stand in `values`; `[distinct]`."""
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
-        if len(self.keys) == 0:
-            return known, places
-        if not is_text(distinct.type):
+        if is_text(distinct.type):
+            distinct = distinct.cast(pa.large_string())
+            wanted = text_hashes(distinct)
+        else:
             wanted = distinct.to_numpy(zero_copy_only=False)
-            at = np.minimum(np.searchsorted(self.keys, wanted), len(self.keys) - 1)
-            return self.keys[at] == wanted, self.places[at]
-        distinct = distinct.cast(pa.large_string())
-        wanted = text_hashes(distinct)
-        at = np.searchsorted(self.keys, wanted)
+        for first, rows in self._by_ranges(wanted):
+            found = self.keys[first : first + _RANGE_KEYS].searchsorted(wanted[rows])
+            at = found + first
+            if is_text(distinct.type):
+                known[rows], places[rows] = self._same_texts(distinct.take(rows), wanted[rows], at)
+            else:
+                at = np.minimum(at, len(self.keys) - 1)
+                known[rows], places[rows] = self.keys[at] == wanted[rows], self.places[at]
+            self._forget()
+        return known, places
+
+    def _by_ranges(self, wanted: Keys) -> Iterator[tuple[int, Keys]]:
+        """Ranges of keys, and the rows of `wanted` that are looked up there, in rising order."""
+        order = np.argsort(wanted)
+        # A key that equals the first of a range may begin in the range before.
+        cuts = wanted[order].searchsorted(self.keys[_RANGE_KEYS::_RANGE_KEYS], side="right")
+        for number, rows in enumerate(np.split(order, cuts)):
+            if len(rows) and len(self.keys):
+                yield number * _RANGE_KEYS, rows
+
+    def _same_texts(
+        self, distinct: pa.Array, wanted: Keys, at: Keys
+    ) -> tuple[BoolArray, Int32Array]:
+        places = np.zeros(len(distinct), np.int32)
+        known = np.zeros(len(distinct), bool)
         still = np.arange(len(wanted))
         while len(still):  # again only where strings have equal hashes
             at_key = np.minimum(at[still], len(self.keys) - 1)
             found = (at[still] < len(self.keys)) & (self.keys[at_key] == wanted[still])
             still, candidates = still[found], self.places[at_key[found]]
-            equal = pc.equal(self.values.take(pa.array(candidates)), distinct.take(pa.array(still)))
-            same = equal.to_numpy(zero_copy_only=False)
+            same = self._are_equal(candidates, distinct.take(pa.array(still)))
             known[still[same]], places[still[same]] = True, candidates[same]
             still = still[~same]
             at[still] += 1
         return known, places
 
+    def _are_equal(self, places: Int32Array, texts: pa.Array) -> BoolArray:
+        """Whether the values at these places are these texts."""
+        equal = np.zeros(len(places), bool)
+        order = np.argsort(places)
+        firsts = np.arange(_RANGE_KEYS, len(self.values), _RANGE_KEYS)
+        for rows in np.split(order, places[order].searchsorted(firsts)):
+            values = self.values.take(pa.array(places[rows]))
+            equal[rows] = pc.equal(values, texts.take(pa.array(rows))).to_numpy(
+                zero_copy_only=False
+            )
+            self._forget()
+        return equal
 
-def _text(folder: Path) -> pa.Array:
-    offsets, text = mapped(folder / OFFSETS, np.int64), mapped(folder / TEXT, np.uint8)
+    def _forget(self) -> None:
+        # Small ones stay: they are looked at again for each part.
+        if len(self.keys) > _KEPT_KEYS:
+            for file in self.files:
+                file.forget()
+
+
+def _text(offsets: Keys, text: Keys) -> pa.Array:
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(text)]
     return pa.Array.from_buffers(pa.large_string(), len(offsets) - 1, buffers)
-
-
-def mapped(path: Path, dtype: Any) -> np.ndarray[Any, Any]:
-    """A file of numbers as an array, mapped into memory."""
-    if path.stat().st_size == 0:  # an empty file cannot be mapped
-        return np.zeros(0, dtype)
-    return np.memmap(path, dtype, "r")
