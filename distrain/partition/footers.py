@@ -93,6 +93,7 @@ def read_footers(
         fill_null_value=fill_null_value,
     )
     files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
+    _refuse_vocabularies(files)
     footers = _read_all(files, wanted, hive, retry_s)
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
@@ -111,6 +112,18 @@ def read_footers(
             hint="Whatever wrote them kept no rows; look at its input and its filters.",
         )
     return table
+
+
+def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
+    """Refuse a folder that `distrain prep` wrote as a whole: its vocabularies are no rows."""
+    for file in files:
+        folder, is_vocabulary, _ = file.path.rpartition("/workflow/categories/")
+        if is_vocabulary:
+            raise DataError(
+                "this folder holds more than rows: `distrain prep` writes vocabularies beside them",
+                where={"path": folder},
+                hint=f"Name {folder}/train or {folder}/valid.",
+            )
 
 
 def _read_all(
@@ -158,9 +171,18 @@ def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) ->
         problem = DataError(
             f"not a whole parquet file: {str(error).splitlines()[0]}",
             where={"file": file.path, "size_bytes": file.size_bytes},
-            hint="Its writer died, or it's still being copied, or it is another kind of file.",
+            hint=_not_parquet_hint(file.path),
         )
         return _Footer(file, (), (), (problem,))
+
+
+def _not_parquet_hint(path: str) -> str:
+    if path.endswith(PARQUET_SUFFIXES):
+        return "Its writer died, or it's still being copied, or it is another kind of file."
+    return (
+        "Text is prepared first: `distrain prep`, with --workflow as rows before were. "
+        "If it is parquet, its writer died, or it's still being copied."
+    )
 
 
 def _checked_footer(

@@ -224,6 +224,7 @@ def test_the_command_line_decides_where_a_job_is(
 
 
 def test_submit_list_look_and_change(told: Jobs, spec_file: Path, tmp_path: Path) -> None:
+    assert good("jobs").stdout == "no jobs\n"
     made = document("submit", spec_file, "--set", "train.epochs=3", "--tag", "team=ads")
     assert made["job_id"] == made["job"]["id"] == "dlrm-1"
     sent = told.jobs["dlrm-1"]["spec"]

@@ -129,6 +129,23 @@ def test_a_file_that_is_no_whole_parquet_file_is_named(
     assert "its writer died, or it's still being copied" in text.lower()
 
 
+def test_text_is_to_be_prepared_first(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("clicked,price,item\n1,2,3\n")
+    assert "Text is prepared first: `distrain prep`" in failure(path)
+
+
+def test_a_prepared_folder_as_a_whole_is_refused_with_those_of_its_rows(tmp_path: Path) -> None:
+    for name in ("train", "valid", "workflow/categories"):
+        (tmp_path / name).mkdir(parents=True)
+    files = [write(tmp_path / "train/a.parquet"), write(tmp_path / "valid/a.parquet")]
+    pq.write_table(pa.table({"offset": [0]}), tmp_path / "workflow/categories/meta.item.parquet")
+    text = failure(tmp_path)
+    assert "this folder holds more than rows" in text
+    assert f"Name {tmp_path}/train or {tmp_path}/valid." in text
+    assert read_footers([*map(str, files)], SCHEMA).num_rows == 24
+
+
 def test_a_missing_or_empty_file_is_named(tmp_path: Path) -> None:
     assert "no such file" in failure(tmp_path / "absent.parquet")
     (tmp_path / "empty.parquet").touch()

@@ -117,7 +117,7 @@ def _list_served(
         if len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
-        print_result("no such jobs")
+        print_result("no such jobs" if states or any(filters.values()) else "no jobs")
 
 
 def _cells(job: "Listing") -> tuple[str, ...]:

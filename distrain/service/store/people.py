@@ -243,7 +243,12 @@ class People:
         with self.db.write() as connection:
             known = select(_projects.c.name).where(_projects.c.name == project)
             if connection.execute(known).first() is None:
-                raise NotThere("no such project", where={"project": project})
+                raise NotThere(
+                    "no such project",
+                    where={"project": project},
+                    hint="`distrain serve project list` names them; "
+                    "`distrain serve project set NAME` makes one.",
+                )
             connection.execute(
                 dialect_insert(_members)
                 .values(project=project, user=user, role=role.value)

@@ -63,7 +63,8 @@ def check(db: Database) -> None:
         raise SchemaDiffers(
             "the database has no tables yet",
             where={"database": db.where},
-            hint="`distrain serve migrate` makes them, and so does `distrain serve` at its start.",
+            hint="If a service has another database, give the --config or --data-dir that it has. "
+            "Else `distrain serve migrate` makes the tables, and so does `distrain serve`.",
         )
     raise SchemaDiffers(
         f"the database's tables are of an earlier version (revision {revision})",
