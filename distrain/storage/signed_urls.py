@@ -134,7 +134,12 @@ class SignedRanges:
 
 
 def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
-    """What reads an object that was opened; `None` where it is none of S3's, or has no version."""
+    """What reads an object that was opened; `None` where it is none of S3's, or has no version.
+
+    Nor is there any with `DISTRAIN_SIGNED_URLS=0` in the environment.
+    """
+    if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
+        return None
     protocol = getattr(getattr(handle, "fs", None), "protocol", ())
     protocols = {protocol} if isinstance(protocol, str) else set(protocol)
     details = getattr(handle, "details", None)

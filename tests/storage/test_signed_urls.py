@@ -165,3 +165,12 @@ def test_no_answer_and_no_signature_give_nothing(connections: Connections) -> No
 )
 def test_other_files_are_read_as_before(handle: object, connections: Connections) -> None:
     assert signed_ranges(handle, connections) is None
+
+
+def test_it_can_be_turned_off(
+    store: Store, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert opened(store, connections)
+    monkeypatch.setenv("DISTRAIN_SIGNED_URLS", "0")
+    handle = SimpleNamespace(fs=SimpleNamespace(protocol="s3"), path="a", details={"ETag": "1"})
+    assert signed_ranges(handle, connections) is None
