@@ -51,7 +51,7 @@ def test_a_loader_without_its_kernel_is_told(monkeypatch):
 
 
 def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
-    from distrain.loader.pages import pages_of_file
+    from distrain.loader.pages import leaves
 
     monkeypatch.setattr(checks, "NEEDED", ())
     for built, switch, verdict, words in (
@@ -59,7 +59,7 @@ def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
         (True, "0", Verdict.NOTE, "off: DISTRAIN_PAGES is 0"),
         (False, "1", Verdict.NOTE, "not built: Arrow decodes all columns, more slowly"),
     ):
-        monkeypatch.setattr(pages_of_file, "BUILT", built)
+        monkeypatch.setattr(leaves, "BUILT", built)
         monkeypatch.setattr("distrain.loader.pages.BUILT", built)
         monkeypatch.setenv("DISTRAIN_PAGES", switch)
         found = by_name(check_machine())["page decoder"]
