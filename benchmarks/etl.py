@@ -23,6 +23,7 @@ import json
 import statistics
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,8 @@ def main() -> None:
     options = parser.parse_args()
     sizes = [1_000_000] if options.quick else [_rows(text) for text in options.rows]
     others = [name for name in ("polars", "duckdb") if getattr(options, name)]
+    if missing := [name for name in others if find_spec(name) is None]:
+        parser.error(f"not installed: pip install {' '.join(missing)}")
     jobs = whole_jobs(sizes, ["distrain", *others], 1 if options.quick else ROUNDS)
     counted = counting((4, 21) if options.quick else (4, 21, 42, 84, 168))
     figures = {
