@@ -30,7 +30,18 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The process of that number on this machine; `None` if it has ended."""
+        """The process of that number on this machine; `None` if it has ended, or is not seen."""
+        with contextlib.suppress(OSError):
+            return cls.seen(pid)
+        return None
+
+    @classmethod
+    def seen(cls, pid: int) -> "ProcessId | None":
+        """The process of that number on this machine; `None` if it has surely ended.
+
+        Raises:
+            OSError: That cannot be known.
+        """
         started = _started_ticks(pid)
         return None if started is None else cls(pid, started, _boot_id(), socket.gethostname())
 
@@ -119,7 +130,7 @@ def _started_ticks(pid: int) -> int | None:
     """The process's start in clock ticks after boot; `None` if it has ended, also as a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
     # The name stands in brackets and may hold anything, also brackets.
     state, *rest = text.rpartition(")")[2].split()

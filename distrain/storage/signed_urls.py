@@ -101,10 +101,10 @@ class SignedRanges:
     def _signed_url(self) -> str:
         with self._lock:
             if not self._url or monotonic() > self._until_s:
-                self._until_s = monotonic() + _USED_FOR_S
+                until_s = monotonic() + _USED_FOR_S
                 _sign_by_version_4(self._filesystem, self._path)
                 self._url = self._filesystem.sign(self._path, expiration=_SIGNED_FOR_S)
-                self._has_worked = False
+                self._until_s, self._has_worked = until_s, False
             return self._url
 
     def _received(self, url: str, begin: int, end: int) -> bytes | None:

@@ -102,6 +102,22 @@ def test_a_url_that_has_expired_is_made_anew(store: Store, connections: Connecti
     assert store.num_signed == 2
 
 
+def test_an_old_url_is_not_used_where_no_other_can_be_signed(
+    store: Store, connections: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("distrain.storage.signed_urls.monotonic", lambda: now_s)
+    ranges = opened(store, connections)
+    assert ranges.read(0, 4) == CONTENT[:4]
+    now_s += 1801
+    with monkeypatch.context() as context:
+        context.setattr(ranges._filesystem, "sign", lambda *_, **__: 1 / 0)
+        assert ranges.read(0, 4) is None
+    now_s += 61
+    assert ranges.read(0, 4) == CONTENT[:4]
+    assert [url.rpartition("=")[2] for url in store.asked] == ["1", "2"]
+
+
 @pytest.mark.parametrize("status", [200, 307, 403, 404, 503])
 def test_a_store_that_refuses_is_left_alone_for_a_while(
     store: Store, connections: Connections, status: int, monkeypatch: pytest.MonkeyPatch

@@ -45,7 +45,7 @@ class Leases:
         """The lease, taken or prolonged if need be; `None` while another has it."""
         lease = self.held(name)
         # It is for `renew_all` to prolong it, with the others; this is for when that comes late.
-        late_s = 2 * self._terms.renew_s
+        late_s = (self._terms.renew_s + self._terms.ttl_s - self._terms.margin_s) / 2
         if lease is not None and self._clock() - self._renewed_s[name] < late_s:
             return lease
         return self._take(name)
@@ -90,7 +90,7 @@ class Leases:
         if began_s - oldest_s < self._terms.renew_s:
             return
         try:
-            renewed = self._store.renew_many(held, self._terms.ttl_s)
+            renewed = self._store.renew(held, self._terms.ttl_s)
         except DistrainError as error:
             log.warning("no lease was renewed: %s", error)
             return

@@ -35,11 +35,11 @@ def has_ended(owner: str) -> bool:
         return False
     try:
         os.kill(pid, 0)
+        found = ProcessId.seen(pid)  # `None` of one that nobody has waited for yet
     except ProcessLookupError:
         return True
     except (OSError, OverflowError):  # as of a process of another user
         return False
-    found = ProcessId.of(pid)  # `None` of one that nobody has waited for yet
     return found is None or found.started_ticks != started_ticks
 
 

@@ -22,6 +22,9 @@ TTL_S = 15.0
 FAR_TERMS = 4
 """A lease for longer than these is of before the database's clock was put back, and free."""
 
+_RELEASED = 0.0
+"""When a lease ran out that was released: before any other one."""
+
 _leases = tables.leases
 _OWNER = select(_leases.c.owner).where(_leases.c.name == bindparam("_name"))
 _RENEW = (
@@ -29,6 +32,7 @@ _RENEW = (
     .where(
         _leases.c.owner == bindparam("_owner"),
         tuple_(_leases.c.name, _leases.c.generation).in_(bindparam("_known", expanding=True)),
+        _leases.c.expires_at_s != _RELEASED,
     )
     .values(expires_at_s=bindparam("expires_at_s"))
     .returning(*_leases.c)
@@ -88,18 +92,11 @@ class Leases:
         row = self.db.together(take)
         return None if row is None else Lease(**row._mapping)
 
-    def renew(self, lease: Lease, ttl_s: float = TTL_S) -> Lease:
-        """Prolong a lease, also one that ran out and that nobody took.
+    def renew(self, leases: Sequence[Lease], ttl_s: float = TTL_S) -> list[Lease]:
+        """Prolong leases of one owner, in one transaction; returns those that it still has.
 
-        Raises:
-            LeaseLost: Another has it.
+        One that ran out and that nobody took is prolonged, too; one that was released is not.
         """
-        return self.db.together(
-            lambda connection: self._until(connection, lease, self.db.now_s(connection) + ttl_s)
-        )
-
-    def renew_many(self, leases: Sequence[Lease], ttl_s: float = TTL_S) -> list[Lease]:
-        """The same for many of one owner, in one transaction; those of them that it still has."""
         if not leases:
             return []
         owner, known = leases[0].owner, [(lease.name, lease.generation) for lease in leases]
@@ -120,19 +117,6 @@ class Leases:
 
     def release(self, lease: Lease) -> None:
         """Let others have a lease now; one that is lost already is left alone."""
-        try:
-            self.db.together(lambda connection: self._until(connection, lease, 0.0))
-        except LeaseLost:
-            return
-
-    def lease_ends(self) -> dict[str, float]:
-        """In how many seconds each lease runs out; negative: it did that long ago."""
-        with self.db.read() as connection:
-            now_s = self.db.now_s(connection)
-            found = connection.execute(select(_leases.c.name, _leases.c.expires_at_s))
-            return {row.name: row.expires_at_s - now_s for row in found}
-
-    def _until(self, connection: Connection, lease: Lease, expires_at_s: float) -> Lease:
         statement = (
             update(_leases)
             .where(
@@ -140,13 +124,16 @@ class Leases:
                 _leases.c.owner == lease.owner,
                 _leases.c.generation == lease.generation,
             )
-            .values(expires_at_s=expires_at_s)
-            .returning(*_leases.c)
+            .values(expires_at_s=_RELEASED)
         )
-        row = connection.execute(statement).first()
-        if row is None:
-            raise _lost(lease)
-        return Lease(**row._mapping)
+        self.db.together(lambda connection: connection.execute(statement))
+
+    def lease_ends(self) -> dict[str, float]:
+        """In how many seconds each lease runs out; negative: it did that long ago."""
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            found = connection.execute(select(_leases.c.name, _leases.c.expires_at_s))
+            return {row.name: row.expires_at_s - now_s for row in found}
 
 
 def must_hold(connection: Connection, lease: Lease) -> None:

@@ -1,14 +1,19 @@
 """Leases of a process that has ended are taken at once; of one that stands still they run out."""
 
+import errno
 import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import pytest
 
 from distrain.cluster import ProcessId
+from distrain.service import settings
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.owner import has_ended, owner_name
 from distrain.service.settings import Settings
@@ -31,6 +36,19 @@ def _owner(pid: int) -> str:
     return f"{host}:{pid}:{process.started_ticks}:{machine}:{token}"
 
 
+@contextmanager
+def _unreadable(path: str) -> Iterator[None]:
+    read = Path.read_text
+
+    def fails(self: Path, *words: Any, **options: Any) -> str:
+        if str(self) == path:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return read(self, *words, **options)
+
+    with mock.patch.object(Path, "read_text", fails):
+        yield
+
+
 def test_only_a_process_of_this_machine_that_is_gone_has_ended() -> None:
     assert owner_name() != owner_name()
     assert not has_ended(owner_name())
@@ -40,6 +58,8 @@ def test_only_a_process_of_this_machine_that_is_gone_has_ended() -> None:
         process.send_signal(signal.SIGSTOP)
         assert not has_ended(name)
         assert has_ended(f"{host}:{pid}:{int(started) - 1}:{machine}:{token}")  # its number alone
+        with _unreadable(f"/proc/{pid}/stat"):
+            assert not has_ended(name)
         process.kill()
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
         assert has_ended(name)  # nobody has waited for it yet
@@ -86,3 +106,15 @@ def test_leases_are_renewed_together_and_one_that_was_lost_is_dropped(store: Sto
     assert mine.held("publisher") is not None
     now_s = 20.0
     assert mine.held("publisher") is None
+
+
+def test_a_lease_is_prolonged_before_it_is_trusted_no_longer(store: Store) -> None:
+    now_s = 0.0
+    mine = Leases(
+        store, "mine", lambda: now_s, settings.Leases(ttl_s=15.0, renew_s=8.0, margin_s=1.0)
+    )
+    mine.hold("cluster:east")
+    now_s = 13.0
+    mine.hold("cluster:east")
+    now_s = 20.0
+    assert mine.held("cluster:east") is not None
