@@ -111,13 +111,35 @@ def _count_compressed_lines_before(text: TextRange) -> int:
     return total
 
 
+class _WholeLines:
+    """Cuts text that comes bit by bit behind its line ends.
+
+    Attributes:
+        is_within_line_before: Whether nothing has come yet but a line of the range before.
+        rest: What has come behind the last line end.
+    """
+
+    def __init__(self, text: TextRange):
+        self.is_within_line_before = text.start > 0
+        self.rest = b""
+
+    def cut(self, data: bytes) -> bytes:
+        """The lines that end in the next bytes of the text."""
+        if self.is_within_line_before:
+            if (end := data.find(b"\n")) < 0:
+                return b""
+            data, self.is_within_line_before = data[end + 1 :], False
+        cut = data.rfind(b"\n") + 1
+        before, self.rest = self.rest, data[cut:] if cut else self.rest + data
+        return before + data[:cut] if cut else b""
+
+
 def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
     assert text.stop is not None
     # One byte early: a line that starts exactly at `start` follows a line end at `start - 1`.
     left = text.stop - max(text.start - 1, 0)
     handle.seek(max(text.start - 1, 0))
-    within_line_before = text.start > 0
-    rest = b""
+    lines = _WholeLines(text)
     while left:
         data = handle.read(min(left, _PIECE_BYTES))
         if not data:
@@ -127,20 +149,12 @@ def _read_range(handle: IO[bytes], text: TextRange) -> Iterator[bytes]:
                 hint="Another program may still be writing it.",
             )
         left -= len(data)
-        if within_line_before:
-            if (end := data.find(b"\n")) < 0:
-                continue
-            data, within_line_before = data[end + 1 :], False
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            yield rest + data[:cut]
-            rest = data[cut:]
-        else:
-            rest += data
-            if len(rest) > max(_LONGEST_LINE_BYTES, _PIECE_BYTES):
-                raise _no_line_end(text, _LONGEST_LINE_BYTES)
-    if rest:
-        yield rest + _rest_of_line(handle, text)
+        if piece := lines.cut(data):
+            yield piece
+        elif len(lines.rest) > max(_LONGEST_LINE_BYTES, _PIECE_BYTES):
+            raise _no_line_end(text, _LONGEST_LINE_BYTES)
+    if lines.rest:
+        yield lines.rest + _rest_of_line(handle, text)
 
 
 def _rest_of_line(handle: IO[bytes] | Inflated, text: TextRange) -> bytes:
@@ -164,9 +178,8 @@ def _stream(
     A range begins behind its first line end, and ends behind that of the range after it.
     """
     assert text.codec is not None
-    rest = b""
     longest = max(block_bytes, _LONGEST_LINE_BYTES)
-    within_line_before = text.start > 0
+    lines = _WholeLines(text)
     source = Inflated(handle, text.path, text.codec, text.start, text.stop)
     number, left = 0, block_bytes
     while data := source.read(min(left, _PIECE_BYTES)):
@@ -174,20 +187,13 @@ def _stream(
         left -= len(data)
         if not left:
             number, left = number + 1, block_bytes
-        if within_line_before:
-            if (end := data.find(b"\n")) < 0:
-                continue
-            data, within_line_before = data[end + 1 :], False
-        cut = data.rfind(b"\n") + 1
-        if cut:
-            yield of_block, rest + data[:cut]
-            rest = data[cut:]
-        else:
-            rest += data
-            if len(rest) > longest:
-                check_stream(text)
-                raise _no_line_end(text, longest)
-    if text.stop is not None and not within_line_before:
+        if piece := lines.cut(data):
+            yield of_block, piece
+        elif len(lines.rest) > longest:
+            check_stream(text)
+            raise _no_line_end(text, longest)
+    rest = lines.rest
+    if text.stop is not None and not lines.is_within_line_before:
         after = Inflated(handle, text.path, text.codec, text.stop)
         rest += _rest_of_line(after, text)
     if rest:
