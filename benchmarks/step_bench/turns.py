@@ -83,14 +83,23 @@ class Ranks:
             SystemExit: A rank ended instead.
         """
         answers = []
-        for process, log in zip(self.processes, self.logs, strict=True):
+        for process in self.processes:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                log.seek(0)
-                raise SystemExit(f"{self.entry.name} failed:\n{log.read()[-5000:]}")
+                raise SystemExit(f"{self.entry.name} failed:\n{self._what_ranks_said()}")
             answers.append(json.loads(line))
         return answers
+
+    def _what_ranks_said(self) -> str:
+        """How each rank stands, and the end of its log: the first to fail is rarely rank 0."""
+        said = []
+        for rank, (process, log) in enumerate(zip(self.processes, self.logs, strict=True)):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(5)
+            log.seek(0)
+            said.append(f"rank {rank}, exit status {process.returncode}:\n{log.read()[-5000:]}")
+        return "\n".join(said)
 
     def close(self) -> None:
         """Let them go; kill who does not."""
