@@ -64,11 +64,14 @@ def arguments():
     parser.add_argument("log", type=Path, help="the log, a .csv.gz with its eight columns")
     parser.add_argument("--split", default="2011-04-16", help="the first day to predict")
     parser.add_argument("--end", help="the day after the last one to predict; else all that follow")
-    parser.add_argument("--days", type=int, default=60, help="days before the split to train on")
-    parser.add_argument("--epochs", type=int, default=4, help="passes over the training rows")
+    parser.add_argument("--days", type=int, help="days before the split to train on, else 60")
+    parser.add_argument("--epochs", type=int, help="passes over the training rows, else 4")
+    parser.add_argument("--quick", action="store_true", help="20 days and one pass, else as given")
     parser.add_argument("--ranks", type=int, default=1, help="ranks that train")
     parser.add_argument("--work", type=Path, default=Path("runs/examples"), help="for all output")
     args = parser.parse_args()
+    days, epochs = (20, 1) if args.quick else (60, 4)
+    args.days, args.epochs = args.days or days, args.epochs or epochs
     args.work.mkdir(parents=True, exist_ok=True)
     return args
 
