@@ -11,15 +11,7 @@ import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
 from distrain.errors import SpecError
-from distrain.loader.bucketing import (
-    BucketFile,
-    BucketMemory,
-    Buckets,
-    BucketStore,
-    FirstPass,
-    Slabs,
-    use_buckets,
-)
+from distrain.loader.bucketing import Buckets, FirstPass, Slabs, use_buckets
 from distrain.loader.cudf_reader import CudfFooter
 from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import (
@@ -48,6 +40,7 @@ from distrain.loader.options import (
     rows_over_all_ranks,
     whole_number,
 )
+from distrain.loader.position import position_in, state_of
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
 from distrain.loader.reading import FetchOptions
 from distrain.partition import EpochPlan
@@ -321,15 +314,9 @@ class Loader(IterableDataset[Any]):
     def _first_pass(self, epoch: int) -> FirstPass | None:
         if not use_buckets(self.options, self.dataset.columns, self.reader_choice.name):
             return None
+        buckets = Buckets.of(len(self.dataset), self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns
-        folder, slabs = self.options.shuffle_dir, self._slabs
-
-        def new_store(sizes: Mapping[int, int]) -> BucketStore:
-            if folder is not None:
-                return BucketFile(sizes, num_columns, folder)
-            return BucketMemory(sizes, num_columns, slabs)
-
-        return FirstPass(Buckets.of(len(self.dataset), self.options.seed, epoch), new_store)
+        return FirstPass.of(buckets, num_columns, self.options.shuffle_dir, self._slabs)
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()
@@ -362,19 +349,7 @@ class Loader(IterableDataset[Any]):
 
         It does not depend on the rank, and may be loaded with any number of ranks.
         """
-        epoch, step = self._position
-        if step == self.num_steps:
-            epoch, step = epoch + 1, 0
-        order, slices = self.options.order_of_rows(), self.dataset.slices
-        return {
-            "epoch": epoch,
-            "step": step,
-            "fingerprint": self.dataset.table.fingerprint,
-            "part_rows": self.dataset.part_rows,
-            **order,
-            # Only then, since states of other tables must go on to fit.
-            **({"slices": len(slices)} if slices.any_large else {}),
-        }
+        return state_of(self.dataset, self.options, self._position, self.num_steps)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Make the next `iter(loader)` go on from the position of another loader.
@@ -382,29 +357,8 @@ class Loader(IterableDataset[Any]):
         Raises:
             SpecError: The state is of other data, or of a loader with another order of rows.
         """
-        mine = self.state_dict()
-        missing = [name for name in mine if name not in state]
-        if missing:
-            raise SpecError(
-                f"this is no state of a loader: it lacks {', '.join(missing)}",
-                hint="Give what `state_dict()` of a Loader returned.",
-            )
-        different = [
-            f"{name} is {mine[name]!r} here and {state.get(name)!r} in the state"
-            for name in mine
-            if name not in ("epoch", "step") and mine[name] != state.get(name)
-        ]
-        if different:
-            raise SpecError(
-                f"the state belongs to another stream of rows: {'; '.join(different)}",
-                hint="Load it with the same data, seed, shuffle, lanes and global batch size; only "
-                "the number of ranks may differ.",
-            )
-        epoch = whole_number("epoch", state.get("epoch"), 0)
-        step = whole_number("step", state.get("step"), 0)
-        if step > self.num_steps:
-            raise SpecError(f"the state's step {step} is not in 0..{self.num_steps}")
-        self._begin = self._position = (epoch + 1, 0) if step == self.num_steps else (epoch, step)
+        self._begin = position_in(state, self.state_dict(), self.num_steps)
+        self._position = self._begin
 
     def map(self, transform: Transform) -> Loader:
         """A loader of the same stream whose batches go through one more function."""

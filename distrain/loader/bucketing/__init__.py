@@ -4,8 +4,6 @@ from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.buckets import Buckets, bucket_rows_bound, use_buckets
 from distrain.loader.bucketing.first_pass import FirstPass
 from distrain.loader.bucketing.store import (
-    BucketMemory,
-    BucketStore,
     Slabs,
     staged_bytes,
     stored_row_bytes,
@@ -13,8 +11,6 @@ from distrain.loader.bucketing.store import (
 
 __all__ = [
     "BucketFile",
-    "BucketMemory",
-    "BucketStore",
     "Buckets",
     "FirstPass",
     "Slabs",

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.batch import Batch
+from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.buckets import Buckets
-from distrain.loader.bucketing.store import BucketStore
+from distrain.loader.bucketing.store import BucketMemory, BucketStore, Slabs
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
 from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_loads
@@ -38,6 +39,17 @@ class FirstPass:
 
     buckets: Buckets
     new_store: NewStore
+
+    @classmethod
+    def of(cls, buckets: Buckets, num_columns: int, folder: str | None, slabs: Slabs) -> FirstPass:
+        """One whose buckets are in a file in this folder, or in memory of these slabs."""
+
+        def new_store(sizes: Mapping[int, int]) -> BucketStore:
+            if folder is not None:
+                return BucketFile(sizes, num_columns, folder)
+            return BucketMemory(sizes, num_columns, slabs)
+
+        return cls(buckets, new_store)
 
     def run(
         self,

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from distrain.batch import Batch, Ragged
 from distrain.loader.filling.batch_memory import BatchLayout
+from distrain.loader.narrow_ids import narrow_type
 from distrain.partition import WantedColumn
 
 _BYTES = {"i": 4, "H": 2, "B": 1}
@@ -109,9 +110,8 @@ def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
 
 
 def _letter(column: WantedColumn) -> str:
-    if column.kind != "id" or column.id_limit > 1 << 16:
-        return "i"
-    return "H" if column.id_limit > 1 << 8 else "B"
+    narrow = narrow_type(column.id_limit) if column.kind == "id" else None
+    return "i" if narrow is None else narrow.char
 
 
 def _as_int32(cells: Tensor, letter: str) -> Tensor:

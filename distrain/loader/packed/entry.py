@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.loader.filling import unusable
+from distrain.loader.narrow_ids import NARROW_TYPES, narrow_type
 from distrain.loader.packed.layout import GroupLayout, ListValues, Values
 from distrain.loader.packed.mark import checksum
 from distrain.loader.packed.raw_file import Identity, RawFile
@@ -30,10 +31,7 @@ ENTRY_VERSION = 2
 _FORMAT = b"dstrrow2"
 _TAIL = struct.Struct("<QQ8s")  # the checksum and the length of the list, and the format
 _DTYPES = {"id": np.dtype("<i4")}
-_NARROW: dict[str, np.dtype[Any]] = {
-    "|u1": np.dtype("|u1"),
-    "<u2": np.dtype("<u2"),
-}  # of ids, one a row
+_NARROW = {kind.str: kind for kind in NARROW_TYPES}  # of ids, one a row
 _DAMAGED = "The disk damaged it."
 
 
@@ -56,7 +54,7 @@ class EntryWriter:
         pieces: list[tuple[WantedColumn, NDArray[Any] | None]] = []
         for cells in part.cells:
             column = self._flat.pop(0)
-            is_narrow = column.kind == "id" and cells.dtype in _NARROW.values()
+            is_narrow = column.kind == "id" and cells.dtype in NARROW_TYPES
             kept = cells if is_narrow else _narrowed(column, _kept(column, cells))
             pieces.append((column, kept))
         for rows in part.lists:
@@ -192,8 +190,5 @@ def _narrowed(column: WantedColumn, values: NDArray[Any] | None) -> NDArray[Any]
     if values is None or column.kind != "id":
         return values
     largest = int(values.view(np.uint32).max(initial=0))  # negative ones are large
-    for dtype in _NARROW.values():
-        if largest <= 256**dtype.itemsize - 1:
-            narrow: NDArray[Any] = values.astype(dtype)
-            return narrow
-    return values
+    narrow = narrow_type(largest + 1)
+    return values if narrow is None else values.astype(narrow)

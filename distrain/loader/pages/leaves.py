@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from distrain.loader.narrow_ids import narrow_type
 from distrain.loader.pages.footer import IS_BUILT
 
 BUILT = IS_BUILT and sys.byteorder == "little"
@@ -144,8 +145,8 @@ def _types_to_try(
     dtype: np.dtype[Any], logical: np.dtype[Any], id_limit: int | None
 ) -> tuple[np.dtype[Any], ...]:
     """The types that values of a type in the file come in, the narrowest first."""
-    found = []
+    narrow = None
     if id_limit is not None and dtype.kind == "i" and logical == dtype:
-        narrow = (np.dtype(kind) for kind in (np.uint8, np.uint16))
-        found = [kind for kind in narrow if id_limit <= 1 << 8 * kind.itemsize][:1]
+        narrow = narrow_type(id_limit)
+    found = [] if narrow is None else [narrow]
     return (*found, *([_IN_FILE["INT32"]] if dtype == np.int64 else []), dtype)
