@@ -220,8 +220,10 @@ def own_core() -> Iterator[None]:
 def _keep(cores: LinuxCores, ended: threading.Event) -> None:
     try:
         keeper = CoreKeeper(cores)
-        while not ended.wait(LOOK_EVERY_S):
-            keeper.look()
-        keeper.let_go()
+        try:
+            while not ended.wait(LOOK_EVERY_S):
+                keeper.look()
+        finally:
+            keeper.let_go()
     except OSError as error:  # training goes on without
         log.info("the training thread keeps no core: %s", error)

@@ -100,8 +100,10 @@ def _train(
         control or Control.alone(),
         assignment.first_attempt,
     )
+    # What torch compiles with are processes that the training thread starts: they would be bound.
+    alone = torch.get_num_threads() == 1 and not spec.train.compile
     waits_for_peers = device.type == "cpu" and world.num_ranks > 1
-    with own_core() if waits_for_peers and torch.get_num_threads() == 1 else nullcontext():
+    with own_core() if waits_for_peers and alone else nullcontext():
         done = trainer.run()
     if done:
         # Routes ahead of an early stop: a thread may wait for a peer, as below.
