@@ -58,7 +58,6 @@ class _Seen:
 
     fingerprint: tuple[object, ...]
     num_entries: int
-    stamped_s: float
 
 
 class Changes:
@@ -86,6 +85,7 @@ class Changes:
         self._reported: set[str] = set()
         self._seen: dict[str, _Seen] = {}
         self._alive: set[str] = set()
+        self._collected_s = -math.inf  # when jobs that only went on were stamped last
 
     # --- an observer of the coordinator
 
@@ -124,10 +124,11 @@ class Changes:
         """What changed since a revision; 0: all jobs, with all of their progress that is kept.
 
         Args:
-            collect_s: Of a job that only went on, news may wait until its last are so old: then
-                they come together. News of any other kind come at once, and bring these along.
+            collect_s: News of jobs that only went on may wait until such were last told of so long
+                ago: then those of all jobs come in one answer. Between them answers are short. News
+                of any other kind come at once, and bring the job's others along.
         """
-        self._look(revision, self._clock() - collect_s)
+        self._look(revision, collect_s)
         answer = Answer(revision)
         too_large = []
         changed = self.revisions.changed_since(revision)
@@ -200,23 +201,30 @@ class Changes:
 
     # --- what changed
 
-    def _look(self, revision: int, recent_s: float) -> None:
+    def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that is not as it was when it was looked at last.
 
-        One that only went on, and is not in the answer anyway, is left for later if its last stamp
-        is later than `recent_s`.
+        Those that only went on, and are not in the answer anyway, are left for later if such were
+        stamped less than `collect_s` ago.
         """
         jobs = self.coordinator.machine.jobs
         if len(jobs) != len(self._seen):
             self._alive.update(jobs.keys() - self._seen.keys())
+        now_s = self._clock()
+        is_due = now_s - self._collected_s >= collect_s
         for job_id in [*self._reported, *(self._alive - self._reported)]:
             if job_id in jobs:
                 asked = self.revisions.last(job_id) > revision
-                self._look_at(job_id, math.inf if asked else recent_s)
+                if self._look_at(job_id, news=asked or is_due) and is_due:
+                    self._collected_s = now_s
         self._reported &= jobs.keys()
 
-    def _look_at(self, job_id: str, recent_s: float = math.inf) -> bool:
-        """Stamp a job if it has changed, and say whether it was stamped."""
+    def _look_at(self, job_id: str, *, news: bool = True) -> bool:
+        """Stamp a job if it has changed, and say whether it was stamped.
+
+        Args:
+            news: Whether that it went on is a change.
+        """
         job = self.coordinator.machine.jobs[job_id]
         collector = self.coordinator.collectors[job_id]
         num_entries = len(collector.entries)
@@ -224,10 +232,10 @@ class Changes:
         seen = self._seen.get(job_id)
         moved = seen is None or seen.fingerprint != now
         went_on = seen is None or seen.num_entries != num_entries or job_id in self._reported
-        stamps = moved or (went_on and (seen is None or seen.stamped_s <= recent_s))
+        stamps = moved or (went_on and news)
         if stamps:
             self._reported.discard(job_id)
-            self._seen[job_id] = _Seen(now, num_entries, self._clock())
+            self._seen[job_id] = _Seen(now, num_entries)
             self.revisions.stamp(job_id, num_entries)
         if job.state.is_final:
             self._alive.discard(job_id)

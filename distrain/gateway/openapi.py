@@ -68,8 +68,8 @@ def _paths() -> Schema:
         "collect_ms",
         "query",
         _WHOLE,
-        "How long news of jobs that only go on may wait for more, at most 60,000. News of any "
-        "other kind come at once.",
+        "How long news of jobs that only go on may wait for more, at most 60,000: they come in one "
+        "answer, so long after the last such. News of any other kind come at once.",
     )
     not_pending = _ORDERS["409"] + " `not_pending {state}`: it does not wait."
     epoch_changed = _ORDERS["409"] + " `epoch_changed {epoch}`: the scheduler was started anew."

@@ -126,7 +126,15 @@ class ServedRun:
             self.paths.progress.unlink(missing_ok=True)
         if view.state is JobState.SUCCEEDED:
             remove_reports(self.paths)
+        self.forget()  # it is at work no more
         return summary
+
+    def is_at_work(self, mark: ServiceMark) -> bool:
+        """Whether this writes here under a mark already, and so knows that it has not finished.
+
+        Who finishes the run under a newer mark is found by the look before the next write.
+        """
+        return mark == self._mark and self._end is not None
 
     def is_finished(self) -> bool:
         """Whether all is written of the current submission, and it has ended."""

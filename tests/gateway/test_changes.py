@@ -167,6 +167,24 @@ def test_news_of_jobs_that_only_go_on_are_collected() -> None:
     assert told(changes.revisions.newest) == {"b": ["4"]}
 
 
+def test_news_that_are_collected_come_in_one_answer_for_all_jobs() -> None:
+    coordinator, now_s = quiet_coordinator(), [0.0]
+    changes = watched_changes(coordinator, lambda: now_s[0])
+    for name in "abc":
+        coordinator.queue(name, SPEC, f"/runs/{name}")
+    revision, _, _ = ask(changes, 0, 8.0)
+    answers = []
+    for second in range(1, 25):
+        now_s[0] = float(second)
+        for name in "abc":
+            say(coordinator, name, str(second))
+        revision, _, jobs = ask(changes, revision, 8.0)
+        if jobs:
+            answers.append((second, {job["job_id"]: len(job["view"]["progress"]) for job in jobs}))
+    assert [second for second, _ in answers] == [8, 16, 24]
+    assert [told for _, told in answers] == [dict.fromkeys("abc", 8)] * 3
+
+
 def test_entries_that_are_forgotten_are_counted_as_missed() -> None:
     coordinator = quiet_coordinator()
     changes = watched_changes(coordinator)

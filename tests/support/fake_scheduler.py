@@ -29,7 +29,6 @@ class FakeJob:
     attempt: int = 0
     started_s: float | None = None
     revision: int = 0
-    stamped_s: float = 0.0
     untold: list[int] = field(default_factory=list)  # steps whose records have no revision yet
     told: list[tuple[int, int]] = field(default_factory=list)  # revisions, and steps of records
     why_pending: str = "no workers"
@@ -106,6 +105,7 @@ class FakeScheduler:
     revision: int = 0
     port: int = 0
     with_records: bool = False
+    collected_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._lock = threading.RLock()
@@ -221,10 +221,11 @@ class FakeScheduler:
 
     def _changes(self, since: int, epoch: str, collect_s: float) -> dict[str, Any]:
         since = since if epoch == self.epoch else 0
+        is_due = time.monotonic() - self.collected_s >= collect_s
         for job in self.jobs.values():
-            old = job.stamped_s <= time.monotonic() - collect_s
-            if job.untold and (old or job.revision > since):
+            if job.untold and (is_due or job.revision > since):
                 self._stamp(job)
+                self.collected_s = time.monotonic() if is_due else self.collected_s
         changed = sorted(
             (job for job in self.jobs.values() if job.revision > since), key=lambda j: j.revision
         )
@@ -275,7 +276,7 @@ class FakeScheduler:
 
     def _stamp(self, job: FakeJob) -> None:
         self.revision += 1
-        job.revision, job.stamped_s = self.revision, time.monotonic()
+        job.revision = self.revision
         if self.with_records:
             job.told = [*job.told, *((job.revision, step) for step in job.untold)][-100:]
         job.untold.clear()

@@ -71,6 +71,10 @@ class StoredRun:
                     self._objects.delete(name)
         return summary
 
+    def is_at_work(self, mark: ServiceMark) -> bool:
+        """As `ServedRun.is_at_work`; `add` looks at the copy itself."""
+        return mark == self._mark
+
     def is_finished(self) -> bool:
         """As `ServedRun.is_finished`; looks at the store unless the copy is known to be true."""
         self._look()

@@ -336,7 +336,7 @@ class Recorder:
     ) -> None:
         if not view.state.is_final:
             # One that waited while another process had the lease, and finished the run, is late.
-            if not served.is_finished():
+            if served.is_at_work(mark) or not served.is_finished():
                 served.add(view, mark)
             return
         if not served.has_begun():  # it ended before it began, or somebody removed it

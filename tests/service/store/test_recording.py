@@ -1,6 +1,8 @@
 """What reconcilers write: whole, under their lease, and only on what they have seen."""
 
+import pytest
 from service_store import submitted
+from sqlalchemy import event
 
 from distrain.service.store import Attempt, JobChange
 from distrain.service.values import Phase
@@ -41,6 +43,34 @@ def test_rows_that_were_just_written_are_not_read_again(store, lease):
     assert now[1] == store.job(moved.id)
 
 
+@pytest.mark.parametrize("moves", [False, True])
+def test_figures_of_many_jobs_are_written_by_one_statement(store, lease, moves):
+    jobs = [submitted(store) for _ in range(3)]
+    known = {job.id: job for job in store.alive("gpu")}
+    if moves:
+        store.change(jobs[1].id, priority=-1)
+    store.publish(store.take_lease("publisher", "one"))
+    before = store.last_seq()
+    statements = list[str]()
+    event.listen(store.db.engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    figures = {"progress": {"step": 5, "loss": 0.25}, "observed_at_s": 9.5}
+    changes = [JobChange(job.id, 1, figures) for job in jobs]
+    skipped = store.record(lease, changes, known)
+    updates = [text for text in statements if text.startswith("UPDATE jobs")]
+    assert len(updates) == (1 + len(jobs) if moves else 1), "one by one where some have moved"
+    assert [change.job_id for change in skipped] == ([jobs[1].id] if moves else [])
+    written = [job for job in jobs if not (moves and job is jobs[1])]
+    for job in written:
+        now = store.job(job.id)
+        assert (now.rev, now.generation, now.observed_at_s) == (2, lease.generation, 9.5)
+        assert now.progress == {"step": 5, "loss": 0.25}
+        assert known[job.id] == now
+    store.publish(store.take_lease("publisher", "one"))
+    told = store.events_after(before, 10)
+    assert sorted(one.job_id for one in told) == sorted(job.id for job in written)
+    assert {(one.kind, one.body["rev"]) for one in told} == {("job.progress", 2)}
+
+
 def test_jobs_of_another_cluster_are_not_this_leases(store, lease):
     job = submitted(store, cluster="other")
     change = JobChange(job.id, 1, {"state": "running"})
@@ -52,9 +82,9 @@ def test_progress_is_told_as_such(store, lease):
     job = submitted(store)
     store.record(lease, [JobChange(job.id, 1, {"progress": {"step": 5}, "observed_at_s": 9.0})])
     store.publish(store.take_lease("publisher", "one"))
-    event = store.events_after(1, 10)[0]
-    assert event.kind == "job.progress"
-    assert event.body["progress"] == {"step": 5}
+    told = store.events_after(1, 10)[0]
+    assert told.kind == "job.progress"
+    assert told.body["progress"] == {"step": 5}
     assert store.job(job.id).progress == {"step": 5}
 
 
