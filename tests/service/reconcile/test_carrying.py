@@ -12,10 +12,22 @@ from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import read_records, served
-from distrain.service.decide import FinishRun, refused
+from distrain.service.decide import (
+    Change,
+    ClusterNow,
+    Commit,
+    FinishRun,
+    ReadJobs,
+    Sighting,
+    Take,
+    reconcile,
+    refused,
+)
 from distrain.service.reconcile.carrying import Carrier
+from distrain.service.reconcile.holding import Leases
 from distrain.service.recorder import Recorder
-from distrain.service.values import Phase
+from distrain.service.store import migrate, open_store
+from distrain.service.values import Key, NewJob, Phase, Quota
 
 
 def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kept(
@@ -40,3 +52,45 @@ def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kep
         recorder.close()
     records = read_records(RunPaths(Path(job.run_dir)))
     assert [one.step for one in records if one.split == "train"] == [5, 10, 15, 20]
+
+
+def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -> None:
+    settings = settings_in(tmp_path)
+    migrate(settings)
+    nobody: Any = SimpleNamespace()
+    with open_store(settings) as store:
+        store.put_project("ads", Quota())
+        for name in "ab":
+            run_dir = str(tmp_path / name)
+            new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
+            store.submit(new, Key("alice", name, "0" * 64))
+        leases = Leases(store, "one")
+        assert leases.hold("cluster:main") is not None
+        carrier = Carrier("main", store, leases, nobody)
+        there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
+        carrier.do(Commit(tuple(Change(job, there) for job in carrier.do(ReadJobs()))))
+
+        def see(step: int) -> list[tuple[str, Any]]:
+            """How a pass tells of what it sees, by the kinds and bodies of its events."""
+            publisher = leases.hold("publisher")
+            assert publisher is not None
+            store.publish(publisher)
+            before = store.last_seq()
+            jobs = carrier.do(ReadJobs())
+            changes = []
+            for job in jobs:
+                words = (job.id, store.service_id, job.first_attempt, "running", 1, job.priority)
+                seen = Sighting(*words, None, None, "", {"step": step}, None)
+                cluster = ClusterNow("main", "boot", generation=1)
+                taken = reconcile(job, seen, cluster, 100.0 * step)
+                changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]
+            assert carrier.do(Commit(tuple(changes))) == set()
+            store.publish(publisher)
+            return [(one.kind, one.body.get("progress")) for one in store.events_after(before, 9)]
+
+        assert see(1) == 2 * [("job.state", None)]
+        assert see(2) == 2 * [("job.progress", {"step": 2})]
+        assert see(2) == []
+        assert [(job.state, job.progress) for job in store.alive("main")] == 2 * [
+            ("running", {"step": 2})
+        ]
