@@ -1,10 +1,11 @@
 """How long does training wait for data, and does a rank's account of its time add up?
 
-    python benchmarks/loader_stall.py [--quick]
+    python benchmarks/loader_stall.py [--quick] [--rows N] [--files LAYOUT ...]
 
 A job as `distrain train` runs it: the MLP of the Criteo notebooks (three layers of 128, embeddings
 of 16, SGD) on 2 ranks with one thread each, one epoch of generated rows, as `distrain prep` writes
-them, read by the loader with its default settings. Ranks account for their time by phase; the wall
+them or in the layouts of `benchmarks/loader.py` that `--files` names, one job after the other, read
+by the loader with its default settings. Ranks account for their time by phase; the wall
 time beside it is taken elsewhere: when the scheduler's process hears that a rank starts to train,
 and when it hears that it finished. Starting processes is in neither. The goals are of all of it,
 the wait for the first batch included; beside them stands the share after the first 10 steps.
@@ -25,6 +26,7 @@ if __name__ == "__main__":  # modules are found from the repository's root, not 
 import psutil
 
 from benchmarks.loader_bench.data import make_data
+from benchmarks.loader_bench.more_data import make_more
 from distrain.cluster import local_cluster
 from distrain.events import PHASES, RankFinished, TrainingStarted
 from distrain.jobs.view import JobView, Record
@@ -36,6 +38,7 @@ from distrain.worker.supervisor import EVENT_OP
 
 NUM_RANKS = 2
 GLOBAL_BATCH_ROWS = 65_536
+LAYOUTS = ("prep", "ordinary", "int64", "250k", "1m", "files", "wide", "lists")
 SCALE = 0.01  # of Criteo's cardinalities: `distrain synth`'s default, and a model of 40 MB or so
 GOALS = {"data_wait_share": 0.01, "unaccounted_share": 0.02}
 
@@ -61,29 +64,46 @@ class HeardEvents:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="fewer rows")
-    rows = 2_000_000 if parser.parse_args().quick else 16_000_000
+    options = arguments()
     workers = local_cluster(NUM_RANKS, 1, "cpu", ":0")
+    told = {}
     with tempfile.TemporaryDirectory() as folder, workers as client:
         data = Path(folder)
-        make_data(data, rows, ["prep"], SCALE)
+        make_data(data, options.rows, {"ordinary", *options.files}, SCALE)
+        make_more(data, options.files)
         heard = HeardEvents(client)
-        view, records = train(client, data)
-        walls_s = [heard.wall_s(rank) for rank in range(NUM_RANKS)]
-    print_table(view, walls_s)
+        for layout in options.files:
+            view, records = train(client, data, layout)
+            walls_s = [heard.wall_s(rank) for rank in range(NUM_RANKS)]
+            print_table(layout, view, walls_s)
+            told[layout] = summary(view, walls_s, options.rows)
+            told[layout]["data_wait_share_after_first_report"] = later_wait_share(records)
     busy_pct = psutil.cpu_percent(interval=2.0)
-    about = {"benchmark": "loader_stall", "rows": rows, "machine_busy_pct_afterwards": busy_pct}
-    later = {"data_wait_share_after_first_report": round(later_wait_share(records), 5)}
-    print(json.dumps(about | summary(view, walls_s, rows) | later))
+    about = {
+        "benchmark": "loader_stall",
+        "rows": options.rows,
+        "machine_busy_pct_afterwards": busy_pct,
+    }
+    print(json.dumps(about | overall(told)))
 
 
-def train(client: Any, data: Path) -> tuple[JobView, list[Record]]:
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rows")
+    parser.add_argument("--rows", type=int, help="rows of each layout")
+    parser.add_argument("--files", nargs="+", choices=LAYOUTS, default=["prep"], help="layouts")
+    options = parser.parse_args()
+    options.rows = options.rows or (2_000_000 if options.quick else 16_000_000)
+    return options
+
+
+def train(client: Any, data: Path, layout: str) -> tuple[JobView, list[Record]]:
     """Run the job to its end; its run directory is in the data's folder."""
+    schema = "schema-lists.pbtxt" if layout == "lists" else "schema.pbtxt"
     spec = parse_spec(
         {
-            "name": "stall",
-            "data": {"train": str(data / "prep")},
+            "name": f"stall-{layout}",
+            "data": {"train": str(data / layout), "schema": str(data / schema)},
             "model": {"kind": "mlp", "embedding_dim": 16, "hidden": [128, 128, 128]},
             "train": {"global_batch_size": GLOBAL_BATCH_ROWS, "optimizer": {"kind": "sgd"}},
             "resources": {"num_ranks": NUM_RANKS, "threads_per_rank": 1, "device": "cpu"},
@@ -97,36 +117,50 @@ def train(client: Any, data: Path) -> tuple[JobView, list[Record]]:
     return view, records
 
 
-def later_wait_share(records: list[Record]) -> float:
-    """The mean rank's share without the first steps, which the wait for the first batch is in."""
+def later_wait_share(records: list[Record]) -> float | None:
+    """The mean rank's share without the first steps, which the wait for the first batch is in.
+
+    `None` if there was one report only.
+    """
     later = [record.seconds for record in records[1:] if record.seconds]
     total_s = sum(sum(seconds.values()) for seconds in later)
-    return sum(seconds["data_wait"] for seconds in later) / total_s
+    if not total_s:
+        return None
+    return round(sum(seconds["data_wait"] for seconds in later) / total_s, 5)
 
 
 def summary(view: JobView, walls_s: list[float], rows: int) -> dict[str, Any]:
-    """Each rank's shares, the worst of them, and whether the goals are met."""
+    """Each rank's shares, and the worst of them."""
     waits = [seconds["data_wait"] / sum(seconds.values()) for seconds in view.rank_seconds]
     gaps = [
         abs(sum(seconds.values()) - wall_s) / wall_s
         for seconds, wall_s in zip(view.rank_seconds, walls_s, strict=True)
     ]
-    figures = {"data_wait_share": max(waits), "unaccounted_share": max(gaps)}
     return {
         "wall_s": [round(wall_s, 3) for wall_s in walls_s],
         "rows_per_s": round(rows / max(walls_s)),
         "data_wait_share_per_rank": [round(share, 5) for share in waits],
         "unaccounted_share_per_rank": [round(share, 5) for share in gaps],
-        **{name: round(value, 5) for name, value in figures.items()},
-        "goals": {name: f"< {goal}" for name, goal in GOALS.items()},
-        "met": all(figures[name] < goal for name, goal in GOALS.items()),
+        "data_wait_share": round(max(waits), 5),
+        "unaccounted_share": round(max(gaps), 5),
     }
 
 
-def print_table(view: JobView, walls_s: list[float]) -> None:
+def overall(told: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """All files' figures, the worst of them, and whether they meet the goals."""
+    worst = {name: max(one[name] for one in told.values()) for name in GOALS}
+    return {
+        "files": told,
+        **worst,
+        "goals": {name: f"< {goal}" for name, goal in GOALS.items()},
+        "met": all(worst[name] < goal for name, goal in GOALS.items()),
+    }
+
+
+def print_table(layout: str, view: JobView, walls_s: list[float]) -> None:
     """A line per phase, a column per rank."""
     ranks = range(view.num_ranks)
-    print(f"{'seconds':20}" + "".join(f"{f'rank {rank}':>10}" for rank in ranks))
+    print(f"{layout + ', seconds':20}" + "".join(f"{f'rank {rank}':>10}" for rank in ranks))
     for phase in PHASES:
         spent = [view.rank_seconds[rank].get(phase, 0.0) for rank in ranks]
         print(f"{phase:20}" + "".join(f"{seconds:>10.3f}" for seconds in spent))
