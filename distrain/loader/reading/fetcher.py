@@ -19,6 +19,7 @@ from distrain.loader.reading.image import Image
 from distrain.loader.reading.ranges import Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
+from distrain.loader.reading.shared_image import shared_image
 from distrain.partition import RowGroup
 from distrain.storage import Connections
 
@@ -235,13 +236,15 @@ class Fetcher:
         try:
             if self._is_held(wanted):
                 return
-            image, metadata = file.image(group.index)
+            metadata, begin, part = file.row_group(group.index)
             # Of a damaged footer some may lie beyond the file.
             spans = [
                 Span(max(0, span.begin), min(span.end, file.num_bytes))
                 for span in self._spans_of(group, metadata)
             ]
             ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
+            image = _image(file, group, ranges, Span(begin, begin + len(part)))
+            image.write(begin, part)
         except BaseException as error:
             with self._changed:
                 wanted.is_planning = False
@@ -287,7 +290,7 @@ class Fetcher:
         image = wanted.image
         assert image is not None
         try:
-            image.write(span.begin, file.read(*span))
+            image.bring(span, file.read)
         except BaseException as error:
             with self._changed:
                 wanted.in_flight -= 1
@@ -307,6 +310,13 @@ class Fetcher:
         wanted.error = error
         self._look_ahead()
         self._changed.notify_all()
+
+
+def _image(file: RemoteFile, group: RowGroup, ranges: list[Span], footer: Span) -> Image:
+    """Where a row group is fetched to, with other processes where the file has a version."""
+    name = (group.file, file.version, group.index)
+    shared = shared_image(name, file.num_bytes, ranges, footer) if file.version else None
+    return shared or Image(file.num_bytes)
 
 
 class _Expectation(Expected):

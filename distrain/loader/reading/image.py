@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Protocol
+
+from distrain.loader.reading.ranges import Span
 
 
 class Image:
@@ -18,6 +22,8 @@ class Image:
         path: Where this process can open it, for reading, with handles of their own.
     """
 
+    _memory: _HasNumber
+
     def __init__(self, num_bytes: int):
         self._memory = _Memory()
         os.ftruncate(self._memory.number, num_bytes)
@@ -29,6 +35,14 @@ class Image:
         while view:
             count = os.pwrite(self._memory.number, view, begin)
             begin, view = begin + count, view[count:]
+
+    def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
+        """Put a range of the file, which `read` gives, to its place."""
+        self.write(span.begin, read(*span))
+
+
+class _HasNumber(Protocol):
+    number: int
 
 
 class _Memory:

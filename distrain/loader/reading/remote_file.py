@@ -100,17 +100,17 @@ class RemoteFile:
             raise OSError(f"the file ends at byte {begin + len(content)}, before {end}")
         return bytes(content)
 
-    def image(self, index: int) -> tuple[Image, pq.RowGroupMetaData]:
-        """An image that holds what the footer says of a row group, and what that is."""
+    def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
+        """What the footer says of a row group, where a part of the footer begins, and that part.
+
+        An image of the row group needs that part.
+        """
         footer = self.footer
-        image = Image(self.num_bytes)
         if isinstance(footer, SlicedFooter):
             begin, end = footer.span(index)
             part = self.read(begin, end)
-            image.write(begin, part)
-            return image, footer.footer_of(part).row_group(0)
-        image.write(self.num_bytes - len(self._tail), self._tail)
-        return image, footer.row_group(index)
+            return footer.footer_of(part).row_group(0), begin, part
+        return footer.row_group(index), self.num_bytes - len(self._tail), self._tail
 
     def close(self) -> None:
         """Close the handles that nobody reads with; the footer stays known."""

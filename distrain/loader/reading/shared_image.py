@@ -1,0 +1,230 @@
+"""Images of row groups that the processes of a machine fetch together, and hold once."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import struct
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from distrain.loader.reading.image import Image
+from distrain.loader.reading.ranges import Span
+
+_FOLDER = Path("/dev/shm")
+_LEAST_BYTES = 1 << 20  # smaller row groups are read by several ranks rarely
+_FREE_PART = 0.5  # of the folder's filesystem, which others need as well
+_ATTEMPTS = 20
+_PAUSE_S = 0.001
+_PATIENCE_S = 2.0  # about what a range takes of a slow store
+_POLL_S = 0.01
+_MARK_BYTES = 8
+_MARKS = ".marks"
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+def shared_image(
+    name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
+) -> SharedImage | None:
+    """An image that other processes of this user on this machine bring ranges to as well.
+
+    It lies in shared memory, under a name, for as long as one of them refers to it. What killed
+    ones left there is removed.
+
+    Args:
+        name: Of the row group and its file's version: its `repr` differs where bytes may differ.
+        num_bytes: The size of the file.
+        ranges: What will be brought.
+        footer: What else will be written.
+
+    Returns:
+        `None` where it is small, or where there is no shared memory, or less than half of that
+        would remain free.
+    """
+    if sum(span.num_bytes for span in ranges) < _LEAST_BYTES:
+        return None
+    identity = repr((name, num_bytes, [tuple(span) for span in ranges]))
+    try:
+        folder = _own_folder()
+        _remove_left(folder)
+        path = folder / hashlib.sha256(identity.encode()).hexdigest()
+        for _ in range(_ATTEMPTS):
+            marks = _open_marks(path)
+            if marks is not None:
+                return SharedImage(path, marks, num_bytes, ranges, footer)
+            time.sleep(_PAUSE_S)
+    except OSError:  # full, another user's, or there is none
+        pass
+    return None
+
+
+class SharedImage(Image):
+    """An image each range of which one of the processes that refer to it fetches.
+
+    Beside the bytes lies a file of marks, one for each range that is there: the number of the file
+    that holds it, so that none tells of a file that others removed. A process holds a shared lock
+    on the file of marks as long as it refers to the image, and one on the mark while it fetches
+    the range; both end with the process, however that ends. Who gets the whole lock is the last
+    one, and removes the files.
+    """
+
+    def __init__(
+        self, path: Path, marks: int, num_bytes: int, ranges: Sequence[Span], footer: Span
+    ):
+        self._marks = marks
+        self._places = {span: place for place, span in enumerate(ranges)}
+        self._is_patient = True
+        self._memory = _SharedMemory(path, marks)
+        number = os.fstat(self._memory.number).st_ino
+        self._mark = (number % (1 << 8 * _MARK_BYTES)).to_bytes(_MARK_BYTES, "little")
+        os.ftruncate(self._memory.number, num_bytes)
+        _allocate(self._memory.number, [*ranges, footer])
+        self.path = f"/proc/self/fd/{self._memory.number}"
+
+    def bring(self, span: Span, read: Callable[[int, int], bytes]) -> None:
+        """Put a range to its place, unless another process has, or does it in time."""
+        place = self._places[span]
+        is_mine = self._lock(place)
+        try:
+            if not self._is_there(place):
+                super().bring(span, read)
+                os.pwrite(self._marks, self._mark, place * _MARK_BYTES)
+        finally:
+            if is_mine:
+                _lock_mark(self._marks, place, fcntl.F_UNLCK)
+
+    def _lock(self, place: int) -> bool:
+        """Wait for who fetches a range; not for long, and not again after that was in vain."""
+        end = time.monotonic() + _PATIENCE_S
+        while not self._is_there(place):
+            try:
+                _lock_mark(self._marks, place, fcntl.F_WRLCK)
+                return True
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    self._is_patient = False
+            except OSError:  # a kernel without such locks
+                self._is_patient = False
+            if not self._is_patient:
+                return False
+            time.sleep(_POLL_S)
+        return False
+
+    def _is_there(self, place: int) -> bool:
+        return os.pread(self._marks, _MARK_BYTES, place * _MARK_BYTES) == self._mark
+
+
+class _SharedMemory:
+    """Descriptors of an image's bytes and marks, closed as those of `_Memory` are."""
+
+    def __init__(self, path: Path, marks: int):
+        self.path = path
+        self.marks = marks
+        self.number = -1
+        self.number = os.open(path, _FLAGS, 0o600)
+        _held.add(self)
+
+    def __del__(self) -> None:
+        _remove_if_last(self.path, self.marks)
+        os.close(self.marks)
+        if self.number >= 0:
+            os.close(self.number)
+
+
+_held: weakref.WeakSet[_SharedMemory] = weakref.WeakSet()
+
+
+@atexit.register
+def _remove_held() -> None:
+    """Remove the names of what is held; threads that end with the process may still write to it."""
+    for memory in list(_held):
+        _remove_if_last(memory.path, memory.marks)
+
+
+def _own_folder() -> Path:
+    """A folder that only this user can look into, so nobody else's bytes are read.
+
+    Raises:
+        OSError: It is another's, or cannot be made.
+    """
+    folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir(0o700)
+    status = folder.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise PermissionError(f"{folder} is not this user's alone")
+    return folder
+
+
+def _remove_left(folder: Path) -> None:
+    """Remove the images that nobody refers to: who did was killed."""
+    for marks in folder.glob(f"*{_MARKS}"):
+        with contextlib.suppress(OSError):  # somebody else removes it
+            number = os.open(marks, os.O_RDWR | os.O_CLOEXEC)
+            _remove_if_last(marks.with_suffix(""), number)
+            os.close(number)
+
+
+def _open_marks(path: Path) -> int | None:
+    """The file of marks, locked; `None` if somebody is removing it."""
+    name = path.with_suffix(_MARKS)
+    marks = os.open(name, _FLAGS, 0o600)
+    try:
+        fcntl.flock(marks, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        if _has_name(marks, name):
+            return marks
+    except BlockingIOError:
+        pass
+    except BaseException:
+        os.close(marks)
+        raise
+    os.close(marks)
+    return None
+
+
+def _remove_if_last(path: Path, marks: int) -> None:
+    """Remove an image and its file of marks if nobody else holds that."""
+    name = path.with_suffix(_MARKS)
+    with contextlib.suppress(OSError):
+        fcntl.flock(marks, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if _has_name(marks, name):
+            # First, so that whenever this is killed, no mark tells of bytes that are gone.
+            os.ftruncate(marks, 0)
+            path.unlink(missing_ok=True)
+            name.unlink()
+
+
+def _has_name(number: int, name: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(number), os.lstat(name))
+    except FileNotFoundError:
+        return False
+
+
+def _lock_mark(marks: int, place: int, kind: int) -> None:
+    """Lock or unlock a mark for this descriptor, without waiting."""
+    request = struct.pack("hhqqi4x", kind, os.SEEK_SET, place, 1, 0)
+    fcntl.fcntl(marks, fcntl.F_OFD_SETLK, request)
+
+
+def _allocate(number: int, spans: Sequence[Span]) -> None:
+    """Give spans of a file their memory, so that no write finds it full.
+
+    Raises:
+        OSError: Too little would remain.
+    """
+    wanted = sum(span.num_bytes for span in spans)
+    if os.fstat(number).st_blocks * 512 < wanted:
+        room = os.fstatvfs(number)
+        if room.f_bavail * room.f_frsize - wanted < room.f_blocks * room.f_frsize * _FREE_PART:
+            raise OSError(errno.ENOSPC, "too little shared memory")
+    for span in spans:
+        if span.num_bytes:
+            os.posix_fallocate(number, span.begin, span.num_bytes)
