@@ -9,11 +9,12 @@ kernel had given it, as MPI's launchers bind their ranks, and let go of when oth
 import errno
 import logging
 import os
+import re
 import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -51,7 +52,7 @@ class Cores(Protocol):
         """The thread's so far."""
 
     def claim(self, core: int) -> bool:
-        """Make a core this thread's own, unless it is another rank's."""
+        """Make a core this thread's own, unless it, or what shares its units, is another rank's."""
 
     def release(self) -> None:
         """Give the claimed core back."""
@@ -93,10 +94,10 @@ class CoreKeeper:
     def let_go(self) -> None:
         """Undo the binding, if there is one."""
         if self.core is not None:
+            core, self.core = self.core, None
+            self._cores.release()  # first: what follows may be refused
             self._cores.unbind()
-            self._cores.unbind_others(self.core)
-            self._cores.release()
-            self.core = None
+            self._cores.unbind_others(core)
 
     def _maybe_bind(self) -> None:
         before, elapsed_s = self._before, self._restart()
@@ -105,8 +106,8 @@ class CoreKeeper:
         if self._since_s < self._rests_until_s or not computes or usage.core != before.core:
             return
         if self._cores.claim(usage.core):
-            self._cores.bind(usage.core)
             self.core = usage.core
+            self._cores.bind(usage.core)
             log.info("the training thread keeps core %d", self.core)
 
     def _judge(self, core: int) -> None:
@@ -129,7 +130,10 @@ class CoreKeeper:
 
 
 class LinuxCores:
-    """`Cores` of the calling thread, by Linux's `/proc`.
+    """`Cores` of the thread that makes this, by Linux's `/proc`; another one is to call it.
+
+    The other one is never bound: so what the kernel lets it run on is what the thread may run on,
+    also once somebody has moved the process to other cores.
 
     A claim is a name of an abstract socket: the kernel frees it when the process ends, however that
     is. Ranks in different network namespaces do not see each other's, but they see their delays.
@@ -138,13 +142,13 @@ class LinuxCores:
     def __init__(self) -> None:
         self._thread = threading.get_native_id()
         self._tasks = Path(f"/proc/{os.getpid()}/task")
-        self._all = os.sched_getaffinity(self._thread)
+        self._units = units_of(os.sched_getaffinity(self._thread))
         self._claim: socket.socket | None = None
 
     @property
     def count(self) -> int:
         """How many cores the thread may run on."""
-        return len(self._all)
+        return len(os.sched_getaffinity(self._thread))
 
     def usage(self) -> Usage:
         """See `Cores`."""
@@ -158,7 +162,7 @@ class LinuxCores:
         """See `Cores`."""
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         try:
-            claim.bind(f"\0distrain-core-{core}")
+            claim.bind(f"\0distrain-core-{self._units.get(core, core)}")
         except OSError as error:
             claim.close()
             if error.errno != errno.EADDRINUSE:
@@ -179,7 +183,7 @@ class LinuxCores:
 
     def unbind(self) -> None:
         """See `Cores`."""
-        os.sched_setaffinity(self._thread, self._all)
+        os.sched_setaffinity(self._thread, os.sched_getaffinity(0))
 
     def unbind_others(self, core: int) -> None:
         """See `Cores`."""
@@ -189,9 +193,30 @@ class LinuxCores:
                 continue
             try:
                 if os.sched_getaffinity(thread) == {core}:
-                    os.sched_setaffinity(thread, self._all)
+                    os.sched_setaffinity(thread, os.sched_getaffinity(0))
             except ProcessLookupError:  # it has ended
                 continue
+
+
+def units_of(
+    cores: Collection[int], folder: Path = Path("/sys/devices/system/cpu")
+) -> dict[int, int]:
+    """By core, the first of the hyperthreads that share its units; itself where all share them.
+
+    Threads that are bound to such slow each other down, and no delay tells of it.
+
+    Args:
+        folder: Where Linux tells of them; a core of which it does not is alone.
+    """
+    units = {}
+    for core in cores:
+        try:
+            told = (folder / f"cpu{core}/topology/thread_siblings_list").read_text()
+        except OSError:
+            told = ""
+        first = re.match(r"\d+", told)
+        units[core] = core if first is None else int(first[0])
+    return units if len(set(units.values())) > 1 else {core: core for core in cores}
 
 
 @contextmanager

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 from dask_world import wait_for
@@ -18,6 +19,7 @@ from distrain.train.rank.own_core import (
     LinuxCores,
     Usage,
     own_core,
+    units_of,
 )
 
 linux = pytest.mark.skipif(
@@ -32,6 +34,7 @@ class FakeCores:
         self.time_s = self.run_s = self.delay_s = 0.0
         self.core, self.taken = 3, set[int]()
         self.bound: int | None = None
+        self.refuses = False
         self.claimed: int | None = None
         self.freed: list[int] = []
 
@@ -53,13 +56,19 @@ class FakeCores:
         self.claimed = None
 
     def bind(self, core: int) -> None:
+        self._maybe_refuse()
         self.bound = core
 
     def unbind(self) -> None:
+        self._maybe_refuse()
         self.bound = None
 
     def unbind_others(self, core: int) -> None:
         self.freed.append(core)
+
+    def _maybe_refuse(self) -> None:
+        if self.refuses:
+            raise PermissionError("not here")
 
 
 def keeper_of(cores: FakeCores) -> CoreKeeper:
@@ -121,11 +130,44 @@ def test_short_delays_and_long_sleeps_change_nothing() -> None:
     assert cores.bound == 3
 
 
+def test_a_core_that_cannot_be_bound_to_is_claimed_no_more() -> None:
+    cores = FakeCores()
+    keeper = keeper_of(cores)
+    cores.refuses = True
+    with pytest.raises(PermissionError):
+        look(keeper, cores, run=1.0)
+    with pytest.raises(PermissionError):
+        keeper.let_go()
+    assert cores.claimed is None
+    keeper.let_go()  # nothing is left to undo
+
+
+@pytest.mark.parametrize(
+    ("told", "cores", "units"),
+    [
+        (["0,2", "1,3", "0,2", "1,3"], range(4), [0, 1, 0, 1]),
+        (["0-1", "0-1", "2-3", "2-3"], range(4), [0, 0, 2, 2]),
+        (["0-1", "0-1", "2-3", "2-3"], [2, 3], [2, 3]),  # one is all there is
+        (["0", "1"], range(2), [0, 1]),
+        ([], range(2), [0, 1]),  # Linux does not say
+    ],
+)
+def test_hyperthreads_of_one_core_are_one(
+    tmp_path: Path, told: list[str], cores: list[int], units: list[int]
+) -> None:
+    for core, siblings in enumerate(told):
+        topology = tmp_path / f"cpu{core}" / "topology"
+        topology.mkdir(parents=True)
+        (topology / "thread_siblings_list").write_text(siblings + "\n")
+    assert units_of(cores, tmp_path) == dict(zip(cores, units, strict=True))
+
+
 @linux
 def test_a_core_is_claimed_once_and_free_again_with_its_process() -> None:
+    core = 1_000_000 + os.getpid()  # no other test's
     program = (
         "from distrain.train.rank.own_core import LinuxCores; import sys\n"
-        "cores = LinuxCores(); print(cores.claim(9001), flush=True); sys.stdin.read()"
+        f"cores = LinuxCores(); print(cores.claim({core}), flush=True); sys.stdin.read()"
     )
     cores = LinuxCores()
     with subprocess.Popen(
@@ -133,17 +175,20 @@ def test_a_core_is_claimed_once_and_free_again_with_its_process() -> None:
     ) as other:
         assert other.stdout is not None
         assert other.stdout.readline() == "True\n"
-        assert not cores.claim(9001)
+        assert not cores.claim(core)
         other.kill()
         other.wait()
-        assert cores.claim(9001)
+        assert cores.claim(core)
     cores.release()
 
 
 @linux
 def test_a_busy_thread_is_bound_alone_and_free_afterwards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads that it starts are bound at first, as the kernel does it, and then are not."""
-    monkeypatch.setattr(module, "MOST_DELAY_SHARE", 1.0)  # whatever else this machine does
+    # Whatever else this machine does, and whichever ranks train on it.
+    monkeypatch.setattr(module, "MOST_DELAY_SHARE", 1.0)
+    monkeypatch.setattr(module, "BUSY_SHARE", 0.0)
+    monkeypatch.setattr(LinuxCores, "claim", lambda cores, core: True)
     everywhere = os.sched_getaffinity(0)
     started = threading.Event()
     others: list[int] = []
@@ -164,6 +209,29 @@ def test_a_busy_thread_is_bound_alone_and_free_afterwards(monkeypatch: pytest.Mo
     started.set()
     beside.join()
     assert os.sched_getaffinity(0) == everywhere
+
+
+@linux
+def test_a_thread_is_freed_to_where_its_process_may_run_by_then() -> None:
+    """As after `taskset --all-tasks --pid`, or once a container's cores have changed."""
+    thread = threading.get_native_id()
+    everywhere = os.sched_getaffinity(thread)
+    cores = LinuxCores()
+    first, second = sorted(everywhere)[:2]
+
+    def keep() -> None:
+        cores.bind(first)
+        for each in (0, thread):
+            os.sched_setaffinity(each, {second})
+        cores.unbind()
+
+    try:
+        keeper = threading.Thread(target=keep)
+        keeper.start()
+        keeper.join()
+        assert os.sched_getaffinity(thread) == {second}
+    finally:
+        os.sched_setaffinity(thread, everywhere)
 
 
 @linux
