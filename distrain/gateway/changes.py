@@ -2,7 +2,9 @@
 
 An answer holds the jobs in the order of their last changes, and of each the entries of progress
 that came since the asked revision. It ends before it grows too large, or takes the scheduler's loop
-too long; then it says `more`, and its revision is that of the last job in it. A job whose entries
+too long; then it says `more`, and its revision is that of the last job in it. A job that it has no
+room for may have changed before that, and again since: that it did is forgotten, so that it is told
+whole later; another service may then get entries again. A job whose entries
 alone are too many is sent in parts: it gets two new revisions, one for the part and one for all.
 """
 
@@ -144,8 +146,11 @@ class Changes:
                 break
             answer.add(text)
             answer.revision = last
+        if answer.more:
+            for job_id, _ in changed[len(answer.jobs) + len(too_large) :]:
+                self.revisions.leave_out(job_id, revision, answer.revision)
         if too_large:
-            self._send_in_parts(answer, too_large)
+            self._send_in_parts(answer, too_large, revision)
         elif not answer.more:
             answer.revision = self.revisions.newest
         return answer
@@ -155,12 +160,13 @@ class Changes:
         summary = self.monitor.summary(job_id) or {}
         return self._document(job_id, _NO_PROGRESS, summary)
 
-    def _send_in_parts(self, answer: Answer, too_large: list[tuple[str, int]]) -> None:
+    def _send_in_parts(self, answer: Answer, too_large: list[tuple[str, int]], since: int) -> None:
         """Put these jobs behind all others; if nothing else is left, send a part of the first."""
         parts = []
         for job_id, first in too_large:
             last = len(self.coordinator.collectors[job_id].entries)
             text, number = self._part(job_id, first)
+            self.revisions.leave_out(job_id, since, self.revisions.newest)
             parts.append((text, self.revisions.stamp(job_id, number)))
             self.revisions.stamp(job_id, last)
         text, revision = parts[0]

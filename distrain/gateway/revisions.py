@@ -28,6 +28,10 @@ class _Stamps:
         place = bisect_right(self.revisions, revision)
         return self.counts[place - 1] if place else 0
 
+    def drop(self, after: int, until: int) -> None:
+        span = slice(bisect_right(self.revisions, after), bisect_right(self.revisions, until))
+        del self.revisions[span], self.counts[span]
+
 
 class Revisions:
     """The revisions of all jobs.
@@ -62,6 +66,23 @@ class Revisions:
         """How many entries a job had at a revision, or fewer: never more."""
         stamps = self._stamps.get(job_id)
         return stamps.count_at(revision) if stamps else 0
+
+    def leave_out(self, job_id: str, after: int, until: int) -> None:
+        """Who has seen all until a revision, and goes on from another, was not told of this job.
+
+        Its changes between are forgotten, so that its entries are told later. Others that were told
+        of those get entries again.
+
+        >>> revisions = Revisions()
+        >>> [revisions.stamp(job, count=n) for n, job in enumerate("abaca", start=1)]
+        [1, 2, 3, 4, 5]
+        >>> revisions.leave_out("a", after=1, until=4)
+        >>> [revisions.count_at("a", revision) for revision in range(1, 6)]
+        [1, 1, 1, 1, 5]
+        """
+        stamps = self._stamps.get(job_id)
+        if stamps is not None:
+            stamps.drop(after, until)
 
     def changed_since(self, revision: int) -> list[tuple[str, int]]:
         """Jobs that changed after a revision, with that of their last change, in its order."""

@@ -47,6 +47,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
         self.known: dict[str, int] = {}
         self.priorities: dict[str, int] = {}
         self.revision = 0
+        self.is_alone = True
 
     @rule(job=JOBS)
     def submit(self, job: str) -> None:
@@ -79,6 +80,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
     @rule(revision=st.integers(0, 40), collect_s=COLLECT_S)
     def somebody_else_polls(self, revision: int, collect_s: float) -> None:
         self.changes.since(revision, collect_s)
+        self.is_alone = False
 
     @rule(collect_s=COLLECT_S)
     def poll(self, collect_s: float) -> None:
@@ -96,8 +98,10 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
                 self.heard[name], self.known[name] = [], job["first_attempt"]
             heard = self.heard[name]
             assert view["missed"] == 0
-            assert view["next_record"] - len(view["progress"]) == len(heard), "a gap, or a repeat"
-            heard += [entry["text"] for entry in view["progress"]]
+            first = view["next_record"] - len(view["progress"])
+            assert first <= len(heard), "a gap"
+            assert first == len(heard) or not self.is_alone, "a repeat"
+            heard[first:] = [entry["text"] for entry in view["progress"]]
             self.priorities[name] = job["priority"]
         self.revision = revision
         return more
@@ -183,6 +187,60 @@ def test_news_that_are_collected_come_in_one_answer_for_all_jobs() -> None:
             answers.append((second, {job["job_id"]: len(job["view"]["progress"]) for job in jobs}))
     assert [second for second, _ in answers] == [8, 16, 24]
     assert [told for _, told in answers] == [dict.fromkeys("abc", 8)] * 3
+
+
+@pytest.mark.parametrize("state", [False, True])
+def test_a_job_that_changes_again_before_it_is_told_is_told_whole(
+    monkeypatch: pytest.MonkeyPatch, state: bool
+) -> None:
+    """Where answers are full, others are told meanwhile, and revisions pass its first change."""
+    coordinator, names = quiet_coordinator(), "abcdef"
+    changes = watched_changes(coordinator)
+    for name in names:
+        coordinator.queue(name, SPEC, f"/runs/{name}")
+    revision, _, _ = ask(changes, 0)
+    for name in names:
+        say(coordinator, name, "1")
+    monkeypatch.setattr(changes_module, "MOST_JOBS", 2)
+    heard: dict[str, list[str]] = {name: [] for name in names}
+    again: list[str] = []
+    more, polls = True, 0
+    while more and polls < 20:
+        revision, more, jobs = ask(changes, revision)
+        for job in jobs:
+            heard[job["job_id"]] += [entry["text"] for entry in job["view"]["progress"]]
+        if polls == 0:
+            untold = [name for name in names if not heard[name]]
+            again = sorted(untold, key=changes.revisions.last)[:2]
+            for name in again:
+                say(coordinator, name, "2")
+                if state:
+                    coordinator.tell(ChangePriority(name, 3))
+        polls += 1
+    assert heard == {name: ["1", "2"] if name in again else ["1"] for name in names}
+
+
+def test_a_job_too_large_for_an_answer_of_others_is_told_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    coordinator = quiet_coordinator()
+    changes = watched_changes(coordinator)
+    for name in "ab":
+        coordinator.queue(name, SPEC, f"/runs/{name}")
+    revision, _, _ = ask(changes, 0)
+    said = [f"{number}" * 300 for number in range(8)]
+    say(coordinator, "a", *said)
+    changes.since(revision)  # the answer is lost
+    say(coordinator, "b", "x" * 300)
+    monkeypatch.setattr(changes_module, "MOST_BYTES", 2_500)
+    heard: dict[str, list[str]] = {"a": [], "b": []}
+    more, polls = True, 0
+    while more and polls < 20:
+        revision, more, jobs = ask(changes, revision)
+        for job in jobs:
+            heard[job["job_id"]] += [entry["text"] for entry in job["view"]["progress"]]
+        polls += 1
+    assert heard == {"a": said, "b": ["x" * 300]}
 
 
 def test_entries_that_are_forgotten_are_counted_as_missed() -> None:
