@@ -16,12 +16,10 @@ import socket
 import sys
 import threading
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, TextIO
 
 from distrain.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
 from distrain.jobs import Assignment
-from distrain.train.rank.own_core import own_core
 
 if TYPE_CHECKING:
     from distrain.train.control import Control
@@ -100,12 +98,7 @@ def _train(
         control or Control.alone(),
         assignment.first_attempt,
     )
-    # What torch compiles with are processes that the training thread starts: they would be bound.
-    alone = torch.get_num_threads() == 1 and not spec.train.compile
-    waits_for_peers = device.type == "cpu" and world.num_ranks > 1
-    with own_core() if waits_for_peers and alone else nullcontext():
-        done = trainer.run()
-    if done:
+    if trainer.run():
         # Routes ahead of an early stop: a thread may wait for a peer, as below.
         if not trainer.stopped_early:
             leave_peers()
