@@ -5,6 +5,7 @@ from distrain.models.build import blueprint_of, build_model
 from distrain.models.click import ClickModel
 from distrain.models.custom import check_function, handed_over, name_of
 from distrain.models.export import Form, write_export
+from distrain.models.independence import rows_are_independent
 from distrain.models.inputs import Embeddings, InputBlock, infer_embedding_dim
 from distrain.models.saved import (
     MODEL_FILE,
@@ -55,6 +56,7 @@ __all__ = [
     "name_of",
     "open_weights",
     "read_description",
+    "rows_are_independent",
     "save_model",
     "write_export",
 ]

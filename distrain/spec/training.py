@@ -131,10 +131,12 @@ class TrainSpec(Section):
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    micro_batches: PositiveInt = Field(
-        1,
+    micro_batches: PositiveInt | Literal["auto"] = Field(
+        "auto",
         description="Slices in which a rank's rows of a step go through the dense part, one after "
-        "another; the step still exchanges and updates once. More need less memory.",
+        "another; the step still exchanges and updates once. More need less memory. `auto`: on a "
+        "CPU slices of 4,096 rows a thread, for batches of four of these and more, if the model "
+        "computes each row by itself; else 1.",
     )
     clip_grad_norm: Real | None = Field(
         None,

@@ -291,6 +291,8 @@ class _Activation(Block):
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
+        # What a plain function does is not known; a module speaks for itself.
+        self.rows_are_independent = isinstance(function, nn.Module)
 
     def build(self, given: Shape) -> Shape:
         return given

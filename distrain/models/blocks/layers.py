@@ -38,6 +38,8 @@ class BatchNorm(nn.BatchNorm1d):
     torch.Size([1, 2])
     """
 
+    rows_are_independent = False
+
     def forward(self, input: Tensor) -> Tensor:
         """The normalised rows."""
         if self.training and input.shape[0] < 2:

@@ -135,6 +135,8 @@ class ItemRetrievalTask(Task):
     '[rows, 16]'
     """
 
+    rows_are_independent = False
+
     log_q: Tensor | None
 
     def __init__(

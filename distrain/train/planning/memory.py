@@ -82,15 +82,25 @@ def rank_memory(
     probe: MemoryProbe,
     *,
     rows: int,
+    slice_rows: int,
     loader: LoaderMemory,
     batches: int,
     on_gpu: bool,
     copies: bool = False,
+    scores: bool = False,
 ) -> RankMemory:
-    """Predict the peak of a rank; `copies`: whether checkpoints are written from a copy."""
-    slice_rows = -(-rows // train.micro_batches)
+    """Predict the peak of a rank.
+
+    Args:
+        rows: Of a step.
+        slice_rows: Of a slice of it.
+        copies: Whether checkpoints are written from a copy.
+        scores: Whether validation rows are scored: whole batches, without gradients.
+    """
     step = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows
+    if scores and probe.scoring_bytes(rows) > step:
+        step, embeddings = probe.scoring_bytes(rows), probe.embedding_bytes_per_row * rows
     block_bytes = loader.blocks_bytes // loader.batches
     device = {
         "table weights": sum(table.weight_bytes for table in tables.tables),

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
 from distrain.batch import Batch
-from distrain.models import ClickModel, blueprint_of, build_model
+from distrain.models import ClickModel, blueprint_of, build_model, rows_are_independent
 from distrain.schema import ColumnSchema, Schema
 from distrain.spec import JobSpec
 from distrain.train.step import DenseTraining, DeviceBinaryMetrics, TrainStep
@@ -42,6 +42,9 @@ class MemoryProbe:
         bytes_per_row: The most tensors at a time per row of a slice, from the embeddings to their
             gradients, both included.
         embedding_bytes_per_row: Of these the embeddings themselves.
+        scoring_bytes_per_row: The most tensors at a time per row that is scored, embeddings
+            included.
+        rows_are_independent: Whether the model computes each row from that row alone.
     """
 
     process_bytes: int
@@ -50,6 +53,12 @@ class MemoryProbe:
     bytes_per_row: int
     embedding_bytes_per_row: int
     categorical: int
+    scoring_bytes_per_row: int = 0
+    rows_are_independent: bool = True
+
+    def scoring_bytes(self, rows: int) -> int:
+        """The most that tensors take at a time while a batch is scored."""
+        return self.scoring_bytes_per_row * rows
 
     def slice_bytes(self, rows: int) -> int:
         """The most that tensors of one slice of a step take at a time."""
@@ -83,6 +92,8 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
         bytes_per_row=per_row,
         embedding_bytes_per_row=4 * sum(table.dim for table in tables),
         categorical=len(tables),
+        scoring_bytes_per_row=_most_of_scoring(model, _MOST_ROWS) // _MOST_ROWS,
+        rows_are_independent=rows_are_independent(model.dense),
     )
 
 
@@ -134,6 +145,20 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
     with LiveBytes() as counted:
         _train_slice(dense, model, batch)
     dense.zero_grad()
+    return int(counted.most)
+
+
+@torch.no_grad()
+def _most_of_scoring(model: ClickModel, rows: int) -> int:
+    """The most bytes of tensors at a time while a batch is scored."""
+    batch, tables = _batch(model, rows), model.embeddings
+    model.eval()
+    with LiveBytes() as counted:
+        embedded = tuple(
+            torch.zeros(rows, len(group), tables.columns[group[0]].dim) for group in tables.groups
+        )
+        model.task.logits(model.dense(embedded, batch.continuous))
+    model.train()
     return int(counted.most)
 
 

@@ -13,6 +13,7 @@ from distrain.train.step.routing import (
     route_batch,
     routes_of,
 )
+from distrain.train.step.slicing import slicing_of
 from distrain.train.step.step import TrainStep
 from distrain.train.step.window import NonFiniteLoss, OpenWindow
 
@@ -34,4 +35,5 @@ __all__ = [
     "lr_at",
     "route_batch",
     "routes_of",
+    "slicing_of",
 ]

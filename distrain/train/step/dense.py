@@ -68,19 +68,19 @@ class DenseTraining:
         ddp = train.dense_sync == "ddp" and num_ranks > 1
         _check_trained(module, in_one_vector=not ddp)
         self._precision = train.precision
-        self._device = next(module.parameters()).device
+        self.device = next(module.parameters()).device
         self._compiled = train.compile
         self._module = module
         self._rest: SplitBackward | None = None
         forward = DenseForward(module, train.precision, train.compile)
         self.sync: GradientSync
         if ddp:
-            self.sync = DdpSync(forward, train.micro_batches, group)
+            self.sync = DdpSync(forward, train.micro_batches in (1, "auto"), group)
         else:
             self.sync = FlatSync(forward, num_ranks, group)
         # A compiled backward pass is one node of the graph. On a GPU the 1 to 2 ms that it takes
         # the host to part the graph may be more than the exchange takes.
-        on_cpu = self._device.type == "cpu"
+        on_cpu = self.device.type == "cpu"
         self.splits = num_ranks > 1 and train.dense_sync == "flat" and on_cpu and not train.compile
         self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer, train.cuda_graph)
         self.zero_grad()
@@ -126,8 +126,8 @@ class DenseTraining:
     @contextmanager
     def _dense_part(self) -> Iterator[None]:
         with (
-            deterministic(self._device),
-            arithmetic(self._precision, self._device),
+            deterministic(self.device),
+            arithmetic(self._precision, self.device),
             compiler_errors(self._compiled),
         ):
             yield
@@ -192,7 +192,7 @@ class DenseForward(nn.Module):
         self.compiled = compiled
         first = next(module.parameters())
         check_precision(precision, first.device)
-        self._device_type = first.device.type
+        self.device_type = first.device.type
         self._autocast = precision == "bf16"
         self._fast = torch.compile(module, dynamic=False) if compiled else module
         self._seen: Counter[int] = Counter()
@@ -201,7 +201,7 @@ class DenseForward(nn.Module):
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         """The logits, `[rows]`."""
         chosen = self._fast if self._is_steady(len(continuous)) else self.module
-        with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
+        with torch.autocast(self.device_type, torch.bfloat16, enabled=self._autocast):
             logits: Tensor = chosen(embedded, continuous)
         return logits.float() if logits.dtype == torch.bfloat16 else logits
 

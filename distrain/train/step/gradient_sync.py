@@ -104,13 +104,13 @@ class DdpSync(GradientSync):
     """`DistributedDataParallel`, with sums where it has means; it exchanges during backward."""
 
     def __init__(
-        self, module: nn.Module, micro_batches: int = 1, group: dist.ProcessGroup | None = None
-    ):
+        self, module: nn.Module, in_one: bool = True, group: dist.ProcessGroup | None = None
+    ):  # `in_one`: each step is one slice
         self.forward = self._ddp = DistributedDataParallel(
             module,
             process_group=group,
             gradient_as_bucket_view=True,
-            static_graph=micro_batches == 1,
+            static_graph=in_one,
             **_NO_BUFFERS,
         )
         self._ddp.register_comm_hook(group, _sum_over_ranks)

@@ -1,7 +1,6 @@
 """One training step: look up, run the dense part, exchange, update."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -14,10 +13,11 @@ from distrain.embeddings import (
     SparseOptimizer,
     TouchedRows,
 )
-from distrain.models import ClickModel
+from distrain.models import ClickModel, rows_are_independent
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.slicing import slicing_of
 from distrain.train.timing import PhaseClock
 
 
@@ -42,7 +42,12 @@ class TrainStep:
         self.model = model
         self.dense = DenseTraining(model.dense, train, num_ranks)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
-        self._micro_batches = train.micro_batches
+        self._slicing = slicing_of(
+            train,
+            on_cpu=self.dense.device.type == "cpu",
+            rows_are_independent=rows_are_independent(model.dense),
+            num_threads=torch.get_num_threads(),
+        )
         self._clip_grad_norm = train.clip_grad_norm
 
     def __call__(
@@ -112,7 +117,7 @@ class TrainStep:
         logits: list[Tensor] = []
         losses: list[Tensor] = []
         sums: tuple[Tensor, ...] | None = None
-        *earlier, last = _slices(batch.num_rows, self._micro_batches)
+        *earlier, last = self._slicing.slices(batch.num_rows)
         for part in earlier:
             leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
@@ -164,13 +169,3 @@ def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOpt
     return SparseOptimizer(
         tables, options.kind, eps=options.eps, betas=options.betas, seed=train.seed
     )
-
-
-def _slices(num_rows: int, count: int) -> list[slice]:
-    """`count` slices of nearly equal length, which may be empty.
-
-    >>> _slices(5, 2)
-    [slice(0, 2, None), slice(2, 5, None)]
-    """
-    bounds = [num_rows * i // count for i in range(count + 1)]
-    return [slice(low, high) for low, high in pairwise(bounds)]

@@ -1,5 +1,7 @@
 """The terms of a rank's predicted memory against tensors that are really allocated."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given
@@ -22,7 +24,12 @@ from distrain.train.planning.memory import (
     rank_memory,
     route_bytes,
 )
-from distrain.train.planning.memory_probe import MemoryProbe, _most_of_a_slice, probe_memory
+from distrain.train.planning.memory_probe import (
+    MemoryProbe,
+    _most_of_a_slice,
+    _most_of_scoring,
+    probe_memory,
+)
 from distrain.train.step.dense import DenseTraining
 
 KINDS = ("sgd", "adagrad", "rowwise_adagrad", "adam")
@@ -63,8 +70,9 @@ def placed(sizes, num_ranks, placement, optimizer="sgd", rows=100, unique=None):
 
 
 def predicted(tables, train, **options):
-    told = {"rows": 100, "loader": LOADER, "batches": 6, "on_gpu": False} | options
-    return rank_memory(train, tables, SMALL, **told)
+    told = {"rows": 100, "slice_rows": 100, "loader": LOADER, "batches": 6, "on_gpu": False}
+    told |= options
+    return rank_memory(train, tables, told.pop("probe", SMALL), **told)
 
 
 def term(memory, name):
@@ -149,6 +157,8 @@ def test_a_large_slice_takes_what_small_ones_foretell(kind):
     for rows in (9_000, 20_000):
         real = _most_of_a_slice(dense, model, rows)
         assert found.slice_bytes(rows) == pytest.approx(real, rel=0.01)
+        assert found.scoring_bytes(rows) == pytest.approx(_most_of_scoring(model, rows), rel=0.01)
+    assert found.embedding_bytes_per_row < found.scoring_bytes_per_row < found.bytes_per_row
 
 
 @pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"micro_batches": 4}])
@@ -186,7 +196,7 @@ def test_spread_tables_exchange_less_where_there_are_many_ranks(unique, num_rank
 def test_terms_sum_to_totals_and_micro_batches_save_activations():
     tables = placed((1000, 50), 1, "replicated")
     whole = predicted(tables, job().train)
-    sliced = predicted(tables, job(micro_batches=4).train)
+    sliced = predicted(tables, job().train, slice_rows=25)
     assert whole.device_bytes == 0
     assert whole.host_bytes == sum(term.host_bytes for term in whole.terms)
     assert whole.to_json()["host_bytes"] == whole.host_bytes
@@ -195,6 +205,23 @@ def test_terms_sum_to_totals_and_micro_batches_save_activations():
     assert sum(term(sliced, name).host_bytes for name in step) == SMALL.slice_bytes(25)
     assert sliced.host_bytes < whole.host_bytes
     assert term(whole, "batches").host_bytes == 6 * 16_000
+
+
+def test_rows_that_are_scored_whole_count_where_they_are_more_than_a_slice():
+    tables = placed((1000, 50), 1, "replicated")
+    probe = replace(SMALL, scoring_bytes_per_row=100)
+    options = {"slice_rows": 25, "probe": probe}
+    trained = predicted(tables, job().train, **options)
+    scored = predicted(tables, job().train, **options, scores=True)
+    step = ("embeddings and their gradient", "activations")
+    assert [sum(term(one, name).host_bytes for name in step) for one in (trained, scored)] == [
+        SMALL.slice_bytes(25),
+        100 * 100,
+    ]
+    few = {**options, "slice_rows": 100}
+    assert predicted(tables, job().train, **few, scores=True) == predicted(
+        tables, job().train, **few
+    )
 
 
 def test_on_a_gpu_the_step_is_on_the_device_and_the_loader_on_the_host():

@@ -87,5 +87,6 @@ def test_pieces_cover_the_vector_once(made):
     network, buckets, _, _ = made
     network(torch.ones(2, 16), (0, 1, 2)).backward()
     total = sum(layer.weight.grad.sum() for layer in network.layers)
-    assert sum(piece.sum() for piece in buckets._pieces) == total
+    # Sums of other lengths are rounded otherwise.
+    torch.testing.assert_close(sum(piece.sum() for piece in buckets._pieces), total)
     assert sum(map(len, buckets._pieces)) == 3 * 256

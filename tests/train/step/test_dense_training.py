@@ -351,7 +351,7 @@ def test_torchs_deterministic_switch_holds_inside_the_dense_part_only(monkeypatc
         random.setstate(states[0])
         np.random.set_state(states[1])
         dense = DenseTraining(Watched(3, 1), TrainSpec())
-        dense._device = torch.device("cuda")  # all that the switch looks at
+        dense.device = torch.device("cuda")  # all that the switch looks at
         assert not torch.are_deterministic_algorithms_enabled()
         logits = dense.forward((), torch.ones(2, 3))
         logits.register_hook(

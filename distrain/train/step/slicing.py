@@ -1,0 +1,68 @@
+"""The slices in which a rank's rows of a step go through the dense part."""
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from distrain.spec import TrainSpec
+
+ROWS_PER_THREAD = 4096
+"""Of a slice that a core's caches nearly hold, with layers some hundred values wide."""
+_FEWEST_SLICES = 4
+"""Below that, there is little to gain, and the last slice alone hides the exchange of rows."""
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """How batches are cut; `count` slices, or as many as hold `rows` rows if that is `None`."""
+
+    count: int | None
+    rows: int = 0
+
+    def count_of(self, num_rows: int) -> int:
+        """The number of slices of a batch.
+
+        >>> cut = Slicing(None, rows=100)
+        >>> [cut.count_of(rows) for rows in (0, 399, 400, 1099)]
+        [1, 1, 4, 10]
+        """
+        if self.count is not None:
+            return self.count
+        fitting = num_rows // self.rows
+        return fitting if fitting >= _FEWEST_SLICES else 1
+
+    def most_rows(self, num_rows: int) -> int:
+        """The most rows that a slice of any batch of up to `num_rows` has.
+
+        >>> cut = Slicing(None, rows=100)
+        >>> [cut.most_rows(rows) for rows in (150, 399, 400, 5000)]
+        [150, 399, 399, 399]
+        """
+        if self.count is not None:
+            return -(-num_rows // self.count)
+        return min(num_rows, _FEWEST_SLICES * self.rows - 1)
+
+    def slices(self, num_rows: int) -> list[slice]:
+        """Slices of nearly equal length, which may be empty.
+
+        >>> Slicing(2).slices(5)
+        [slice(0, 2, None), slice(2, 5, None)]
+        """
+        count = self.count_of(num_rows)
+        bounds = [num_rows * i // count for i in range(count + 1)]
+        return [slice(low, high) for low, high in pairwise(bounds)]
+
+
+def slicing_of(
+    train: TrainSpec, *, on_cpu: bool, rows_are_independent: bool, num_threads: int
+) -> Slicing:
+    """What `train.micro_batches` means for a rank.
+
+    The same job on as many ranks is cut alike, wherever its ranks are: the order of sums, and so
+    the last bits of results, depend on it.
+    """
+    if train.micro_batches != "auto":
+        return Slicing(train.micro_batches)
+    in_one = train.compile or train.cuda_graph or train.dense_sync == "ddp"
+    if in_one or not on_cpu or not rows_are_independent:
+        return Slicing(1)
+    return Slicing(None, ROWS_PER_THREAD * num_threads)

@@ -1,0 +1,86 @@
+"""Which networks may have their batches cut into slices."""
+
+import pytest
+import torch
+from torch import nn
+
+from distrain.models import build_model, rows_are_independent
+from distrain.models.blocks import Block, MLPBlock
+from distrain.models.blocks.block import with_residual
+from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, MultiTask
+from distrain.models.shapes import Flat
+from distrain.schema import CATEGORICAL, criteo_schema
+from distrain.spec import parse_spec
+
+SCHEMA = criteo_schema(dict.fromkeys(CATEGORICAL, 5))
+
+
+class Centred(Block):
+    """Takes the batch's mean away, and does not say so."""
+
+    def build(self, given):
+        return given
+
+    def forward(self, value):
+        return value - value.mean(0)
+
+
+class Doubled(Centred):
+    """Says that it looks at no other row."""
+
+    rows_are_independent = True
+
+    def forward(self, value):
+        return 2 * value
+
+
+def built(block, width=4):
+    block.attach(Flat(width))
+    return block
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "independent"),
+    [
+        ("mlp", {}, True),
+        ("dlrm", {}, True),
+        ("dcn", {}, True),
+        ("dcn_v2", {}, True),
+        ("deepfm", {}, True),
+        ("wide_deep", {"crosses": [{"columns": ["C1", "C2"], "num_bins": 10}]}, True),
+        ("tabular", {}, False),
+    ],
+)
+def test_models_of_the_zoo(kind, options, independent):
+    model = {"kind": kind, **({} if kind == "tabular" else {"embedding_dim": 4}), **options}
+    spec = parse_spec({"data": {"train": "nowhere"}, "model": model})
+    network = build_model(SCHEMA, spec.model, seed=0).dense
+    assert rows_are_independent(network) == independent
+
+
+@pytest.mark.parametrize(
+    ("network", "independent"),
+    [
+        (built(MLPBlock([3])), True),
+        (built(MLPBlock([3], normalisation="layer_norm")), True),
+        (built(MLPBlock([3], normalisation="batch_norm")), False),
+        (built(with_residual(MLPBlock([4]), "relu")), True),
+        (built(with_residual(MLPBlock([4]), torch.relu)), False),  # a function: who knows
+        (built(MLPBlock([3]).connect(Centred())), False),
+        (built(MLPBlock([3]).connect(Doubled())), True),
+        (ItemRetrievalTask(), False),
+        (MultiTask({"click": BinaryClassificationTask(), "item": ItemRetrievalTask()}), False),
+        (nn.Softmax(dim=0), False),
+        (nn.MultiheadAttention(4, 1), False),
+    ],
+)
+def test_parts(network, independent):
+    assert rows_are_independent(network) == independent
+
+
+def test_a_hook_may_look_at_other_rows():
+    network = built(MLPBlock([3]))
+    hook = network.register_forward_hook(lambda module, given, made: made - made.mean(0))
+    assert not rows_are_independent(network)
+    hook.remove()
+    assert rows_are_independent(network)

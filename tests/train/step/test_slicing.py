@@ -1,0 +1,66 @@
+"""What `train.micro_batches: auto` means for a batch."""
+
+import pytest
+import torch
+from click_models import model_over
+from hypothesis import given
+from hypothesis import strategies as st
+
+from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.spec import TrainSpec
+from distrain.train.step import slicing
+from distrain.train.step.slicing import ROWS_PER_THREAD, Slicing, slicing_of
+from distrain.train.step.step import TrainStep
+
+USUAL = {"on_cpu": True, "rows_are_independent": True, "num_threads": 1}
+
+
+def cut(num_rows, train=None, **options):
+    return slicing_of(TrainSpec.model_validate(train or {}), **USUAL | options).count_of(num_rows)
+
+
+def test_large_batches_of_independent_rows_are_cut_on_a_cpu():
+    assert cut(16 * ROWS_PER_THREAD) == 16
+    assert cut(16 * ROWS_PER_THREAD, num_threads=4) == 4
+    assert cut(4 * ROWS_PER_THREAD - 1) == 1
+
+
+@pytest.mark.parametrize(
+    ("train", "options"),
+    [
+        ({}, {"on_cpu": False}),
+        ({}, {"rows_are_independent": False}),
+        ({"compile": True}, {}),
+        ({"cuda_graph": True}, {}),
+        ({"dense_sync": "ddp"}, {}),
+        ({"micro_batches": 1}, {}),
+    ],
+)
+def test_what_keeps_a_batch_in_one_piece(train, options):
+    assert cut(10**6, train, **options) == 1
+
+
+def test_a_number_is_taken_as_it_is():
+    assert cut(5, {"micro_batches": 7}, on_cpu=False) == 7
+
+
+@given(num_rows=st.integers(0, 5000), count=st.none() | st.integers(1, 9), rows=st.integers(1, 300))
+def test_slices_are_all_rows_in_order_and_none_is_larger_than_foretold(num_rows, count, rows):
+    how = Slicing(count, rows)
+    parts = how.slices(num_rows)
+    assert [row for part in parts for row in range(part.start, part.stop)] == list(range(num_rows))
+    lengths = [part.stop - part.start for part in parts]
+    assert max(lengths) - min(lengths) <= 1
+    assert max(lengths) <= how.most_rows(num_rows) <= how.most_rows(num_rows + 1)
+
+
+@pytest.mark.parametrize("normalisation", ["none", "batch_norm"])
+def test_a_step_cuts_its_batches_so(normalisation, monkeypatch):
+    monkeypatch.setattr(slicing, "ROWS_PER_THREAD", 10)
+    torch.manual_seed(0)
+    network = MLPBlock([4], normalisation=normalisation)
+    tables = EmbeddingCollection([TableColumn("a", 9, 2)])
+    step = TrainStep(model_over(tables, network, ("x",)), TrainSpec(), 1)
+    parts = step._slicing.slices(95)
+    assert len(parts) == (9 // torch.get_num_threads() if normalisation == "none" else 1)
