@@ -21,7 +21,7 @@ from distrain.train.data import Inputs, job_loader
 from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
-from distrain.train.step import slicing_of
+from distrain.train.step import Slicing, slicing_of
 from distrain.world import World
 
 _MOST_RANK_NUMBERS = 12
@@ -171,19 +171,13 @@ def peak_of(
     """The peak of a rank whose device is of this type; it need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
-    slicing = slicing_of(
-        spec.train,
-        on_cpu=not on_gpu,
-        rows_are_independent=probe.rows_are_independent,
-        num_threads=spec.resources.threads_per_rank,
-    )
     before_the_end = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
     return rank_memory(
         spec.train,
         tables,
         probe,
         rows=memory.batch_rows,
-        slice_rows=slicing.most_rows(memory.batch_rows),
+        slice_rows=slicing_of_job(spec, probe, device).most_rows(memory.batch_rows),
         loader=memory,
         batches=batches_held(
             loader.dataset,
@@ -195,6 +189,16 @@ def peak_of(
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
         scores=spec.data.valid is not None,
+    )
+
+
+def slicing_of_job(spec: JobSpec, probe: MemoryProbe, device: torch.device) -> Slicing:
+    """How a rank whose device is of this type will cut its batches."""
+    return slicing_of(
+        spec.train,
+        on_cpu=device.type == "cpu",
+        rows_are_independent=probe.rows_are_independent,
+        num_threads=spec.resources.threads_per_rank,
     )
 
 

@@ -17,11 +17,11 @@ each other:
 On the CPU, ranks that have fewer cores than threads slow each other down: `compute` and
 `exchange_cpu` grow as much. All ranks begin these at the same time, when rows have come, so the
 network does not hide them; but what is sent last, sums of gradients, travels while the gradients of
-parameters are made, a third of the dense layers' operations. On a GPU nothing is taken to be
-hidden: a step that overlaps its exchange is faster than this. All-gathers go around a ring of all
-GPUs of a node, so that each block crosses the network once for a node, divided among its NICs;
-all-to-alls go straight to each peer. Two-level tables exchange in groups first, then across them;
-only the latter is hidden. No torch in here.
+parameters are made, a third of the dense layers' operations on the last slice. On a GPU nothing is
+taken to be hidden: a step that overlaps its exchange is faster than this. All-gathers go around a
+ring of all GPUs of a node, so that each block crosses the network once for a node, divided among
+its NICs; all-to-alls go straight to each peer. Two-level tables exchange in groups first, then
+across them; only the latter is hidden. No torch in here.
 """
 
 from collections.abc import Mapping
@@ -32,7 +32,7 @@ from distrain.embeddings.sharding import Sent, Stage, sent_bytes, stages_of
 from distrain.train.planning.machine_file import MachineFile
 
 BACKWARD_REST = 1 / 3
-"""The share of a step's computing that is done while sums of gradients travel, on the CPU."""
+"""The share of a slice's computing that is done while sums of gradients travel, on the CPU."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +66,7 @@ class Work:
         memory_bytes: What goes through the device's memory: embeddings, sums, updates, activations.
         dense_bytes: Gradients of the dense parameters.
         threads: Threads of a rank that trains on the CPU.
+        slices: In which its rows go through the dense layers, one after another.
     """
 
     num_ranks: int
@@ -78,6 +79,7 @@ class Work:
     dense_bytes: float
     threads: int
     stores: tuple[Store, ...]
+    slices: int = 1
 
 
 @dataclass(frozen=True)
@@ -185,7 +187,7 @@ def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str
         from_host = machine.host_bytes_per_s / (2 * here)
         parts["host_to_device"] = work.copied_bytes / min(machine.pcie_bytes_per_s, from_host)
         return parts, max(parts["decode"], parts["host_to_device"], _trains_s(parts))
-    parts["overlap"] = 0.0 - min(traffic.late_s, BACKWARD_REST * parts["compute"])
+    parts["overlap"] = 0.0 - min(traffic.late_s, BACKWARD_REST * parts["compute"] / work.slices)
     return parts, max(_trains_s(parts), _cores_s(work, machine, parts))
 
 

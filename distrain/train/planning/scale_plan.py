@@ -13,7 +13,7 @@ from distrain.train.data import Inputs, job_loader
 from distrain.train.planning.machine_file import MachineFile
 from distrain.train.planning.memory import RankMemory
 from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe_memory
-from distrain.train.planning.plan import peak_of
+from distrain.train.planning.plan import peak_of, slicing_of_job
 from distrain.train.planning.scale import Scale, Store, Work, predict
 from distrain.train.planning.tables_plan import MEMORY_SHARE, plan_tables
 from distrain.world import World
@@ -82,10 +82,9 @@ def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan
     shuffle = spec.data.shuffle
     loader = job_loader(spec, inputs.schema, inputs.train, World(0, ranks), device, shuffle=shuffle)
     probe = probe_memory(spec, inputs.schema)
-    peak = peak_of(
-        spec, loader, footer_summary(loader.dataset), tables, torch.device(machine.device), probe
-    )
-    work = work_of(spec, inputs, tables, probe)
+    trained_on = torch.device(machine.device)
+    peak = peak_of(spec, loader, footer_summary(loader.dataset), tables, trained_on, probe)
+    work = work_of(spec, inputs, tables, probe, trained_on)
     return ScalePlan(machine, work, predict(work, machine), tables, peak, device_bytes, host_bytes)
 
 
@@ -105,7 +104,9 @@ def links_of(machine: MachineFile) -> Links:
     )
 
 
-def work_of(spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe) -> Work:
+def work_of(
+    spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe, device: torch.device
+) -> Work:
     """What a rank does in a step."""
     ranks = tables.num_ranks
     rows = -(-spec.train.global_batch_size // ranks)
@@ -129,6 +130,7 @@ def work_of(spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryPr
             Store(dim, placement, sent, COLLECTIVES[placement], across, tables.group_size)
             for (dim, placement), (sent, across) in sorted(stores.items())
         ),
+        slices=slicing_of_job(spec, probe, device).count_of(rows),
     )
 
 

@@ -13,7 +13,7 @@ from distrain.train.step.routing import (
     route_batch,
     routes_of,
 )
-from distrain.train.step.slicing import slicing_of
+from distrain.train.step.slicing import Slicing, slicing_of
 from distrain.train.step.step import TrainStep
 from distrain.train.step.window import NonFiniteLoss, OpenWindow
 
@@ -26,6 +26,7 @@ __all__ = [
     "NonFiniteLoss",
     "OpenWindow",
     "RouteMaker",
+    "Slicing",
     "Routed",
     "StreamForRoutes",
     "TrainStep",
