@@ -108,6 +108,7 @@ class Dataset:
             self.part_rows = max(1, parse_bytes(part_size) // max(1, self.row_bytes))
         self.parts = parts_of(table.row_groups, self.part_rows)
         self.slices = Slices(table.compact, LARGE_ROWS)
+        self.any_remote = any(is_remote(file) for file in table.compact.files)
 
     def __len__(self) -> int:
         """Rows of the table."""

@@ -284,6 +284,7 @@ class Loader(IterableDataset[Any]):
             plan=self._plan,
             chunks=epoch_chunks(self.dataset, options, epoch),
             row_groups=self.dataset.slices,
+            any_remote=self.dataset.any_remote,
             options=options,
             epoch=epoch,
             start_step=start_step,

@@ -90,6 +90,7 @@ class EpochWork:
     Attributes:
         first_pass: Runs before the first batch is made, if set.
         order_of: The order of a chunk's rows, by its number; by default that of `row_permutation`.
+        any_remote: Whether a file may be a remote one, which readers fetch ahead.
     """
 
     plan: EpochPlan
@@ -103,6 +104,7 @@ class EpochWork:
     set_up_thread: Callable[[], None] = lambda: None  # called first by each thread
     first_pass: Preparation | None = None
     order_of: Callable[[int], NDArray[np.int64]] | None = None
+    any_remote: bool = True
 
     @property
     def lanes(self) -> range:
@@ -181,7 +183,8 @@ class _LoadsAhead:
         self._pool = pool
         self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.start_step)
         self._waiting = self._all_loads()
-        self._expected = backend.expect(self._all_groups())
+        # Telling of each row group costs as much as decoding a hundred rows.
+        self._expected = backend.expect(self._all_groups()) if work.any_remote else Expected()
         self._num_done = 0
         self._in_flight: deque[tuple[int, Future[None]]] = deque()
         for _ in range(work.options.loads_ahead):
@@ -212,7 +215,9 @@ class _LoadsAhead:
         seed = None if work.options.shuffle == "none" else work.options.seed
         for load in self._loads:
             chunk = work.chunks[load.chunk]
-            sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
+            sizes = [chunk.num_rows]
+            if len(chunk.row_groups) > 1:
+                sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
             order = work.order_of and partial(work.order_of, load.chunk)
             dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
             for number, group in enumerate(chunk.row_groups):

@@ -46,6 +46,9 @@ class Load(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
+_FEW_RUNS = 16
+
+
 class Loads(LazySequence[Load]):
     """Loads in 12 bytes each, and their pieces."""
 
@@ -145,6 +148,8 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     """
     first, last = piece.offset, piece.offset + piece.stop - piece.start
     from_step, to_step = plan.step_of(piece.lane, first), plan.step_of(piece.lane, last - 1) + 1
+    if to_step - from_step <= _FEW_RUNS:
+        return _few_runs(plan, lanes, piece, range(from_step, to_step))
     # How many rows of the epoch were taken before each of these steps, and before the one after.
     taken = np.arange(from_step, to_step + 1, dtype=np.int64) * plan.global_batch_size
     taken = np.minimum(taken, plan.num_rows)
@@ -156,6 +161,23 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     return BatchRuns(
         np.arange(from_step, to_step), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
     )
+
+
+def _few_runs(plan: EpochPlan, lanes: range, piece: Piece, steps: range) -> BatchRuns:
+    """The same by numbers, one step after another: calls of NumPy cost more than these."""
+    first, last = piece.offset, piece.offset + piece.stop - piece.start
+    starts, counts = [], []
+    before: tuple[int, int, int] | None = None
+    for step in range(steps.start, steps.stop + 1):
+        taken = min(step * plan.global_batch_size, plan.num_rows)
+        below = plan.rows_below(piece.lane, taken)
+        of_lane = plan.rows_below(piece.lane + 1, taken) - below
+        now = of_lane, below - plan.rows_below(lanes.start, taken), min(max(of_lane, first), last)
+        if before is not None:
+            starts.append(now[1] - before[1] + before[2] - before[0])
+            counts.append(now[2] - before[2])
+        before = now
+    return BatchRuns(np.arange(steps.start, steps.stop), np.array(starts), np.array(counts))
 
 
 def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) -> NDArray[np.int64]:

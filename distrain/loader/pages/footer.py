@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import IO, NamedTuple
 
 from distrain.loader.kernel_version import check_kernel_version
@@ -77,20 +77,22 @@ def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
     return [ChunkFacts(*facts) for facts in _pages.chunks(row_group)]
 
 
-def read_row_groups(handle: IO[bytes]) -> list[memoryview]:
-    """Each row group's part of the footer of an open file.
+def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> list[memoryview]:
+    """Each row group's part of a file's footer.
+
+    Args:
+        read_at: Reads from a place on so many bytes of the file.
+        num_bytes: Of the file.
 
     Raises:
         ValueError: As `chunks_of`.
     """
-    end = handle.seek(0, 2) - _TAIL_BYTES
-    handle.seek(max(0, end))
-    tail = handle.read(_TAIL_BYTES)
+    end = num_bytes - _TAIL_BYTES
+    tail = read_at(max(0, end), _TAIL_BYTES)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != _MAGIC or length > end:
         raise ValueError("the file does not end with a footer")
-    handle.seek(end - length)
-    footer = memoryview(handle.read(length))
+    footer = memoryview(read_at(end - length, length))
     bounds = _pages.row_groups(footer)
     return [footer[a:b] for a, b in itertools.pairwise(bounds)]
 
@@ -103,8 +105,13 @@ def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str
     if not IS_BUILT:
         return []
     found: list[Counter[str]] = []
+
+    def read_at(start: int, count: int) -> bytes:
+        handle.seek(start)
+        return handle.read(count)
+
     try:
-        for part in read_row_groups(handle):
+        for part in read_row_groups(read_at, handle.seek(0, 2)):
             chunks = chunks_of(part)
             sizes: Counter[str] = Counter()
             for facts in (chunks[number] for number in columns if number < len(chunks)):

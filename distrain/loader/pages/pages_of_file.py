@@ -110,38 +110,51 @@ class PagesOfFile:
         """
         found: dict[str, NDArray[Any]] = {}
         chunks = []
-        for name in names:
-            begun = self._tried(index, num_rows, name, self._begun)
+        for leaf in self._leaves_to_try(names):
+            begun = self._tried(index, num_rows, leaf, self._begun)
             if isinstance(begun, _Chunk):
                 chunks.append(begun)
             elif begun is not None:
-                found[name] = begun
+                found[leaf.name] = begun
         while chunks:
             chunks = self._decode(chunks, num_rows, found)
         return found
+
+    def chunk_bytes(self, index: int, numbers: Iterable[int]) -> int | None:
+        """Compressed bytes of some columns of a row group; `None` if Arrow has to tell."""
+        if not self._columns.leaves:  # nothing else asks for them
+            return None
+        try:
+            facts = self._facts(index)
+        except REFUSED:
+            return None
+        return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
         """The same to be read some rows at a time, of which it holds no more than a page.
 
         It keeps the file open by itself, and may be used in another thread.
         """
-        return self._tried(index, num_rows, name, self._opened)
+        for leaf in self._leaves_to_try([name]):
+            return self._tried(index, num_rows, leaf, self._opened)
+        return None
+
+    def _leaves_to_try(self, names: Iterable[str]) -> list[Leaf]:
+        leaves, refused = self._columns.leaves, self._refused
+        return [leaves[name] for name in names if name in leaves and name not in refused]
 
     def _tried(
         self,
         index: int,
         num_rows: int,
-        name: str,
+        leaf: Leaf,
         act: Callable[[ChunkFacts, Leaf, int], _T],
     ) -> _T | None:
-        leaf = self._columns.leaves.get(name)
-        if leaf is None or name in self._refused:
-            return None
         try:
             facts = self._facts(index)[leaf.number]
             return act(facts, leaf, num_rows) if _is_known(facts, leaf, num_rows) else None
         except REFUSED:
-            self._refused.add(name)  # the file's other row groups will be no better
+            self._refused.add(leaf.name)  # the file's other row groups will be no better
             return None
 
     def _begun(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> _Chunk | NDArray[Any]:
@@ -156,7 +169,8 @@ class PagesOfFile:
         self, chunks: Sequence[_Chunk], num_rows: int, found: dict[str, NDArray[Any]]
     ) -> list[_Chunk]:
         """Add what chunks become to `found`; returns those that need wider values."""
-        outs = [MEMORY.values_for(num_rows, self._dtypes_of(chunk.leaf)[0]) for chunk in chunks]
+        dtypes = [self._dtypes_of(chunk.leaf)[0] for chunk in chunks]
+        outs = MEMORY.columns_for(num_rows, dtypes)
         described = [
             (
                 chunk.start,
@@ -229,8 +243,8 @@ class PagesOfFile:
                 found = chunks_of(self._bytes_at(begin, end - begin))
             else:
                 if self._footer is None:
-                    with open(self._file, "rb") as handle:
-                        self._footer = read_row_groups(handle)
+                    file = self._opened_file()
+                    self._footer = read_row_groups(self._bytes_at, file.num_bytes)
                 found = chunks_of(self._footer[index]) if index < len(self._footer) else []
             if len(found) != self._columns.num_columns:
                 raise ValueError("a row group has another number of columns")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,8 @@ if IS_BUILT:
     from distrain.loader.pages import _pages
 
 _MOST_KEPT_BYTES = 4 << 20  # larger arrays are not kept
-_MOST_ARRAYS = 8  # as many columns as are decoded at a time, and some that a consumer still has
+_MOST_ARRAYS = 8  # as many columns as streams give at a time, and some that a consumer still has
+_ALIGNMENT = 64
 
 
 def _references_of_a_list() -> int:
@@ -51,16 +53,30 @@ class ThreadMemory(threading.local):
 
         Its memory is given again once nothing refers to the array, nor to a view of it.
         """
-        num_bytes = count * dtype.itemsize
+        return self.columns_for(count, [dtype])[0]
+
+    def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
+        """One such array of each type; their memory is one piece, given again as a whole."""
+        starts = [0]
+        for dtype in dtypes:
+            end = starts[-1] + count * dtype.itemsize
+            starts.append(-(-end // _ALIGNMENT) * _ALIGNMENT)
+        owner = self._owner_of(starts[-1])
+        return [
+            owner[start : start + count * dtype.itemsize].view(dtype)
+            for start, dtype in zip(starts, dtypes, strict=False)
+        ]
+
+    def _owner_of(self, num_bytes: int) -> NDArray[np.uint8]:
         if not 0 < num_bytes <= _MOST_KEPT_BYTES:
-            return np.empty(count, dtype)
+            return np.empty(num_bytes, np.uint8)
         for owner in self._arrays:
             if len(owner) >= num_bytes and sys.getrefcount(owner) == _ONLY_HERE:
-                return owner[:num_bytes].view(dtype)
+                return owner
         new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
         # Those that are too small, or are still in use elsewhere, make room for it.
         self._arrays = [*self._arrays[-_MOST_ARRAYS + 1 :], new]
-        return new.view(dtype)
+        return new
 
 
 MEMORY = ThreadMemory()

@@ -38,6 +38,8 @@ _CHANGED = "The file is damaged, or was changed since its footer was read; start
 # What is decoded at once should fit the processor's cache until it has been gathered from: 65,536
 # rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
 _COLUMNS_AT_A_TIME = 5
+_CELLS_AT_A_TIME = _COLUMNS_AT_A_TIME * 65_536
+"""Small row groups are decoded in fewer, longer steps."""
 
 
 class ArrowReader(Reader):
@@ -97,8 +99,11 @@ class ArrowReader(Reader):
         num_bytes = self._check(group)
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
-        for first in range(0, len(flat), _COLUMNS_AT_A_TIME):
-            some = flat[first : first + _COLUMNS_AT_A_TIME]
+        at_a_time = _COLUMNS_AT_A_TIME
+        if not group.slice:  # of which a stream has so many columns
+            at_a_time = max(at_a_time, _CELLS_AT_A_TIME // max(1, group.num_rows))
+        for first in range(0, len(flat), at_a_time):
+            some = flat[first : first + at_a_time]
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
@@ -182,7 +187,10 @@ class ArrowReader(Reader):
             raise _other_rows(row_group.num_rows, group)
         if handle.columns.problem:
             raise DataError(handle.columns.problem, where=group.where, hint=_CHANGED)
-        size: int = sum(row_group.column(n).total_compressed_size for n in handle.columns.numbers)
+        numbers = handle.columns.numbers
+        size = handle.pages.chunk_bytes(group.index, numbers)
+        if size is None:
+            size = sum(row_group.column(n).total_compressed_size for n in numbers)
         return size * group.num_rows // group.group_rows
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:

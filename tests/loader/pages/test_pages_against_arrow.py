@@ -321,6 +321,25 @@ def test_values_keep_their_memory_as_long_as_anything_refers_to_it() -> None:
     assert memory.values_for(0, dtype).shape == (0,)
 
 
+def test_columns_in_one_piece_of_memory_do_not_touch_each_other() -> None:
+    memory = ThreadMemory()
+    dtypes = [np.dtype(kind) for kind in (np.uint8, np.float64, np.uint16, np.int32)]
+    columns = memory.columns_for(101, dtypes)
+    assert [column.dtype for column in columns] == dtypes
+    for number, column in enumerate(columns):
+        assert column.shape == (101,)
+        assert column.flags.aligned
+        column[:] = number
+    assert [set(column.tolist()) for column in columns] == [{0}, {1}, {2}, {3}]
+    kept, address = columns[1][:5], columns[0].ctypes.data
+    del columns, column
+    assert memory.columns_for(101, dtypes)[0].ctypes.data != address  # a part is in use
+    assert kept.tolist() == [1] * 5
+    del kept
+    addresses = {memory.columns_for(101, dtypes)[0].ctypes.data for _ in range(3)}
+    assert address in addresses or len(addresses) == 1  # and used again
+
+
 def test_an_empty_row_group_is_left_to_arrow(tmp_path: Path) -> None:
     path = tmp_path / "f.parquet"
     with pq.ParquetWriter(path, pa.schema([("x", pa.int32())])) as writer:
