@@ -171,13 +171,18 @@ def peak_of(
     """The peak of a rank whose device is of this type; it need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
+    # An epoch's last batch is smaller, and may be one slice.
+    sizes = {memory.batch_rows}
+    if loader.num_steps <= (spec.train.max_steps or loader.num_steps):
+        last = -(-loader.rows_in_step(loader.num_steps - 1) // spec.resources.num_ranks)
+        sizes.add(min(memory.batch_rows, last))
     before_the_end = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
     return rank_memory(
         spec.train,
         tables,
         probe,
         rows=memory.batch_rows,
-        slice_rows=slicing_of_job(spec, probe, device).most_rows(memory.batch_rows),
+        slice_rows=max(map(slicing_of_job(spec, probe, device).most_rows, sizes)),
         loader=memory,
         batches=batches_held(
             loader.dataset,
@@ -188,7 +193,7 @@ def peak_of(
         ),
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),
-        scores=spec.data.valid is not None,
+        scores=bool(spec.data.valid),
     )
 
 

@@ -31,15 +31,13 @@ class Slicing:
         return fitting if fitting >= _FEWEST_SLICES else 1
 
     def most_rows(self, num_rows: int) -> int:
-        """The most rows that a slice of any batch of up to `num_rows` has.
+        """Rows of the largest slice of a batch.
 
         >>> cut = Slicing(None, rows=100)
-        >>> [cut.most_rows(rows) for rows in (150, 399, 400, 5000)]
-        [150, 399, 399, 399]
+        >>> [cut.most_rows(rows) for rows in (150, 399, 400, 5050)]
+        [150, 399, 100, 101]
         """
-        if self.count is not None:
-            return -(-num_rows // self.count)
-        return min(num_rows, _FEWEST_SLICES * self.rows - 1)
+        return -(-num_rows // self.count_of(num_rows))
 
     def slices(self, num_rows: int) -> list[slice]:
         """Slices of nearly equal length, which may be empty.
