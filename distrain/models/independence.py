@@ -33,9 +33,10 @@ _LAYERS = (
 def rows_are_independent(network: nn.Module) -> bool:
     """Whether no row's output or loss depends on the other rows of its batch.
 
-    A module may say so by an attribute `rows_are_independent`. Of those that do not, this package's
-    own and the usual layers of torch count as independent, and all others do not: what a user's
-    class does is not known.
+    A class may say so by an attribute `rows_are_independent`, for itself but not for those that
+    inherit from it. Of those that do not, this package's own and the usual layers of torch count as
+    independent, and all others do not: what a user's class does is not known. Nor is what a hook
+    does, on a module or a parameter, or a method that an object has of its own.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True
@@ -46,10 +47,25 @@ def rows_are_independent(network: nn.Module) -> bool:
 
 
 def _is_independent(module: nn.Module) -> bool:
+    kind, own = type(module), vars(module)
+    if _is_hooked(module) or any(name in own for name in ("forward", "loss", "logits")):
+        return False
     said = getattr(module, "rows_are_independent", None)
     if said is not None:
-        return bool(said)
-    kind = type(module)
-    if module._forward_hooks or module._forward_pre_hooks:
-        return False
+        return bool(said) and (
+            "rows_are_independent" in own or "rows_are_independent" in vars(kind)
+        )
     return kind in _LAYERS or kind.__module__.startswith("distrain.models.")
+
+
+def _is_hooked(module: nn.Module) -> bool:
+    of_module = (
+        module._forward_hooks,
+        module._forward_pre_hooks,
+        module._backward_hooks,
+        module._backward_pre_hooks,
+    )
+    return any(of_module) or any(
+        parameter._backward_hooks or getattr(parameter, "_post_accumulate_grad_hooks", None)
+        for parameter in module.parameters(recurse=False)
+    )

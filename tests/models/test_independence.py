@@ -2,15 +2,18 @@
 
 import pytest
 import torch
+from click_models import model_over
 from torch import nn
 
+from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models import build_model, rows_are_independent
 from distrain.models.blocks import Block, MLPBlock
 from distrain.models.blocks.block import with_residual
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask, MultiTask
 from distrain.models.shapes import Flat
 from distrain.schema import CATEGORICAL, criteo_schema
-from distrain.spec import parse_spec
+from distrain.spec import TrainSpec, parse_spec
+from distrain.train.step import TrainStep
 
 SCHEMA = criteo_schema(dict.fromkeys(CATEGORICAL, 5))
 
@@ -78,9 +81,44 @@ def test_parts(network, independent):
     assert rows_are_independent(network) == independent
 
 
-def test_a_hook_may_look_at_other_rows():
+class Tripled(Doubled):
+    """Says nothing itself."""
+
+
+@pytest.mark.parametrize(
+    "hook",
+    [
+        lambda network: network.register_forward_hook(lambda module, given, made: made),
+        lambda network: network.register_forward_pre_hook(lambda module, given: None),
+        lambda network: network.register_full_backward_hook(lambda module, given, made: None),
+        lambda network: network.register_full_backward_pre_hook(lambda module, made: None),
+        lambda network: next(network.parameters()).register_hook(torch.sign),
+        lambda network: next(network.parameters()).register_post_accumulate_grad_hook(print),
+    ],
+)
+def test_a_hook_may_look_at_other_rows(hook):
     network = built(MLPBlock([3]))
-    hook = network.register_forward_hook(lambda module, given, made: made - made.mean(0))
+    handle = hook(network)
     assert not rows_are_independent(network)
-    hook.remove()
+    handle.remove()
     assert rows_are_independent(network)
+
+
+def test_what_an_object_or_a_class_replaces_is_not_known():
+    network = built(MLPBlock([3]))
+    network.forward = lambda value: value - value.mean(0)
+    task = BinaryClassificationTask()
+    task.loss = lambda output, batch: output.std()
+    assert not rows_are_independent(network)
+    assert not rows_are_independent(task)
+    assert rows_are_independent(built(Doubled()))
+    assert not rows_are_independent(built(Tripled()))
+
+
+def test_a_step_cuts_no_batch_of_a_hooked_model():
+    tables = EmbeddingCollection([TableColumn("a", 9, 2)])
+    model = model_over(tables, MLPBlock([4]), ("x",))
+    handle = next(model.dense.parameters()).register_post_accumulate_grad_hook(print)
+    assert TrainStep(model, TrainSpec(), 1)._slicing.count == 1
+    handle.remove()
+    assert TrainStep(model, TrainSpec(), 1)._slicing.count is None

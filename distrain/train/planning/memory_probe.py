@@ -72,6 +72,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     # A capture of the step is of the same operations, and needs a GPU.
     plain = {"precision": precision, "compile": False, "cuda_graph": False, "micro_batches": 1}
     train = spec.train.model_copy(update=plain)
+    independent = rows_are_independent(model.dense)
     step = TrainStep(model, train, 1)
     metrics, clock = DeviceBinaryMetrics(torch.device("cpu")), PhaseClock()
     for rows in _WARM_UP_ROWS:
@@ -93,7 +94,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
         embedding_bytes_per_row=4 * sum(table.dim for table in tables),
         categorical=len(tables),
         scoring_bytes_per_row=_most_of_scoring(model, _MOST_ROWS) // _MOST_ROWS,
-        rows_are_independent=rows_are_independent(model.dense),
+        rows_are_independent=independent,
     )
 
 

@@ -40,12 +40,14 @@ class TrainStep:
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
+        # Before the exchange of gradients adds its hooks, which are none of the model's.
+        independent = rows_are_independent(model.dense)
         self.dense = DenseTraining(model.dense, train, num_ranks)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._slicing = slicing_of(
             train,
             on_cpu=self.dense.device.type == "cpu",
-            rows_are_independent=rows_are_independent(model.dense),
+            rows_are_independent=independent,
             num_threads=torch.get_num_threads(),
         )
         self._clip_grad_norm = train.clip_grad_norm
