@@ -196,11 +196,7 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """What rank 0 holds of shared tables when it writes a model.
-
-    Its own part of a slab, all ranks' parts twice (gloo gathers into memory of its own, and copies
-    from there), the slab, and the one before it.
-    """
+    """What rank 0 holds of shared tables when it writes a model: own part, all parts, a slab."""
     shared = [t for t in tables.tables if t.placement in ("row_wise", "two_level")]
     whole = sum(t.weight_bytes * tables.sharers(t.placement) for t in shared)
     if tables.num_ranks == 1 or whole == 0:
@@ -208,9 +204,7 @@ def saving_bytes(tables: ShardingPlan) -> int:
     slab = min(SLAB_BYTES, whole)
     # Every rank's part is filled up to the longest.
     gathered = max(slab * tables.num_ranks // tables.sharers(t.placement) for t in shared)
-    own = slab // min(tables.sharers(t.placement) for t in shared)
-    slabs = 2 if whole > slab else 1
-    return slabs * slab + 2 * gathered + own
+    return slab + gathered + slab // min(tables.sharers(t.placement) for t in shared)
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
