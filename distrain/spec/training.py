@@ -5,9 +5,9 @@ Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 
 import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, TypeAdapter, WrapValidator, model_validator
 
 from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.spec.fields import (
@@ -39,6 +39,14 @@ _NUMBER = ("type", "exclusiveMinimum", "maximum")
 def _or_auto(schema: dict[str, Any]) -> None:
     number = {key: schema.pop(key) for key in list(schema) if key in _NUMBER}
     schema.update(anyOf=[number, {"const": "auto"}], default="auto")
+
+
+def _auto_or_number(value: Any, _: Any) -> Any:
+    """One mistake for a wrong value, where a union would tell of each of its types."""
+    return value if value == "auto" else _POSITIVE.validate_python(value)
+
+
+_POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
 
 ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
@@ -131,11 +139,11 @@ class TrainSpec(Section):
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    micro_batches: PositiveInt | Literal["auto"] = Field(
+    micro_batches: Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)] = Field(
         "auto",
         description="Slices in which a rank's rows of a step go through the dense part, one after "
         "another; the step still exchanges and updates once. More need less memory. `auto`: on a "
-        "CPU slices of 4,096 rows a thread, for batches of four of these and more, if the model "
+        "CPU slices of about 4,096 rows a thread, if there are four or more and the model "
         "computes each row by itself; else 1.",
     )
     clip_grad_norm: Real | None = Field(

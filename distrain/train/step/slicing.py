@@ -13,7 +13,11 @@ _FEWEST_SLICES = 4
 
 @dataclass(frozen=True)
 class Slicing:
-    """How batches are cut; `count` slices, or as many as hold `rows` rows if that is `None`."""
+    """How batches are cut: `count` slices, or if that is `None` as many as hold about `rows` rows.
+
+    That number is rounded: ranks of a job have some rows more or fewer than each other, often
+    around a multiple of `rows`, and should be cut alike.
+    """
 
     count: int | None
     rows: int = 0
@@ -22,20 +26,20 @@ class Slicing:
         """The number of slices of a batch.
 
         >>> cut = Slicing(None, rows=100)
-        >>> [cut.count_of(rows) for rows in (0, 399, 400, 1099)]
-        [1, 1, 4, 10]
+        >>> [cut.count_of(rows) for rows in (0, 349, 350, 396, 404, 1149)]
+        [1, 1, 4, 4, 4, 11]
         """
         if self.count is not None:
             return self.count
-        fitting = num_rows // self.rows
+        fitting = (num_rows + self.rows // 2) // self.rows
         return fitting if fitting >= _FEWEST_SLICES else 1
 
     def most_rows(self, num_rows: int) -> int:
         """Rows of the largest slice of a batch.
 
         >>> cut = Slicing(None, rows=100)
-        >>> [cut.most_rows(rows) for rows in (150, 399, 400, 5050)]
-        [150, 399, 100, 101]
+        >>> [cut.most_rows(rows) for rows in (150, 349, 400, 5040)]
+        [150, 349, 100, 101]
         """
         return -(-num_rows // self.count_of(num_rows))
 

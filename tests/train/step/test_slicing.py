@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
+from distrain.partition import EpochPlan
 from distrain.spec import TrainSpec
 from distrain.train.step import slicing
 from distrain.train.step.slicing import ROWS_PER_THREAD, Slicing, slicing_of
@@ -23,7 +24,14 @@ def cut(num_rows, train=None, **options):
 def test_large_batches_of_independent_rows_are_cut_on_a_cpu():
     assert cut(16 * ROWS_PER_THREAD) == 16
     assert cut(16 * ROWS_PER_THREAD, num_threads=4) == 4
-    assert cut(4 * ROWS_PER_THREAD - 1) == 1
+    assert cut(3 * ROWS_PER_THREAD) == 1
+
+
+@pytest.mark.parametrize(("batch", "ranks"), [(65_536, 4), (131_072, 8), (32_768, 2), (98_304, 6)])
+def test_ranks_of_a_job_are_cut_alike(batch, ranks):
+    plan = EpochPlan(10 * batch, 24, batch)
+    rows = {plan.rank_rows(step, rank, ranks) for step in range(10) for rank in range(ranks)}
+    assert {cut(one) for one in rows} == {4}
 
 
 @pytest.mark.parametrize(
@@ -58,9 +66,10 @@ def test_slices_are_all_rows_in_order_and_the_largest_is_as_foretold(num_rows, c
 @pytest.mark.parametrize("normalisation", ["none", "batch_norm"])
 def test_a_step_cuts_its_batches_so(normalisation, monkeypatch):
     monkeypatch.setattr(slicing, "ROWS_PER_THREAD", 10)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     torch.manual_seed(0)
     network = MLPBlock([4], normalisation=normalisation)
     tables = EmbeddingCollection([TableColumn("a", 9, 2)])
     step = TrainStep(model_over(tables, network, ("x",)), TrainSpec(), 1)
-    parts = step._slicing.slices(95)
-    assert len(parts) == (9 // torch.get_num_threads() if normalisation == "none" else 1)
+    parts = step._slicing.slices(90)
+    assert len(parts) == (9 if normalisation == "none" else 1)
