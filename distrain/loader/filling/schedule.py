@@ -46,9 +46,6 @@ class Load(NamedTuple):
     pieces: tuple[Piece, ...]
 
 
-_FEW_RUNS = 16
-
-
 class Loads(LazySequence[Load]):
     """Loads in 12 bytes each, and their pieces."""
 
@@ -193,6 +190,7 @@ def _pieces_from(plan: EpochPlan, chunks: Chunks, lane: int, start_step: int) ->
     return cells[starts < stops]
 
 
+_FEW_RUNS = 16
 _NO_PLACES = np.empty(0, np.int32)
 _MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
 

@@ -135,9 +135,8 @@ class PagesOfFile:
 
         It keeps the file open by itself, and may be used in another thread.
         """
-        for leaf in self._leaves_to_try([name]):
-            return self._tried(index, num_rows, leaf, self._opened)
-        return None
+        leaves = self._leaves_to_try([name])
+        return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
 
     def _leaves_to_try(self, names: Iterable[str]) -> list[Leaf]:
         leaves, refused = self._columns.leaves, self._refused

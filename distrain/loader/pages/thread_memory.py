@@ -18,7 +18,7 @@ from distrain.loader.pages.footer import IS_BUILT
 if IS_BUILT:
     from distrain.loader.pages import _pages
 
-_MOST_KEPT_BYTES = 4 << 20  # larger arrays are not kept
+_MOST_KEPT_BYTES = 8 << 20  # larger pieces are not kept
 _MOST_ARRAYS = 8  # as many columns as streams give at a time, and some that a consumer still has
 _ALIGNMENT = 64
 

@@ -192,7 +192,7 @@ class DenseForward(nn.Module):
         self.compiled = compiled
         first = next(module.parameters())
         check_precision(precision, first.device)
-        self.device_type = first.device.type
+        self._device_type = first.device.type
         self._autocast = precision == "bf16"
         self._fast = torch.compile(module, dynamic=False) if compiled else module
         self._seen: Counter[int] = Counter()
@@ -201,7 +201,7 @@ class DenseForward(nn.Module):
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         """The logits, `[rows]`."""
         chosen = self._fast if self._is_steady(len(continuous)) else self.module
-        with torch.autocast(self.device_type, torch.bfloat16, enabled=self._autocast):
+        with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
             logits: Tensor = chosen(embedded, continuous)
         return logits.float() if logits.dtype == torch.bfloat16 else logits
 
