@@ -14,9 +14,11 @@ from distrain.errors import ClusterError
 
 # Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads what a process uses twice a
-# second, and looks for its profile at what the threads of each worker do 100 times a second, which
+# second, compares each worker's memory with its limit 20 times a second (a rank is a process of its
+# own), and looks for its profile at what the threads of each worker do 100 times a second, which
 # of a worker that waits for a rank says nothing.
 _QUIET_LOOPS = {
+    "distributed.worker.memory.monitor-interval": "500ms",
     "distributed.admin.tick.interval": "500ms",
     "distributed.admin.system-monitor.interval": "2s",
     "distributed.worker.profile.enabled": False,
