@@ -46,8 +46,9 @@ def fill(
         starts: Where each run begins in its block.
         counts: Rows of each run.
         places: For each entry of `rows` its place in the run; empty if they follow each other.
-        cells: A letter per column, where blocks are bytes as in `NarrowLayout`: cells of type `i`,
-            `H` or `B`. By default all are of 4 bytes, and blocks as above.
+        cells: A letter per column, where blocks are bytes as in `NarrowLayout`, or hold other
+            columns, too: cells of type `i`, `H` or `B`. By default all are of 4 bytes, and blocks
+            as above.
         offsets: With `cells`, the bytes of a row that lie before each column's.
         row_bytes: With `cells`, the bytes of a row.
 
@@ -71,7 +72,7 @@ def fill(
                 num_rows = block.nbytes // row_bytes
                 dtype = np.dtype(DTYPES[chr(cells[column])])
                 first = int(offsets[column]) * num_rows
-                narrow = block.view(np.uint8)[first : first + dtype.itemsize * num_rows]
+                narrow = block.reshape(-1).view(np.uint8)[first : first + dtype.itemsize * num_rows]
                 narrow.view(dtype)[where] = bits.astype(dtype)
             else:
                 block[column, where] = bits

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,19 @@ Block = NDArray[np.int32]
 _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
 
 
+class _Part(NamedTuple):
+    """Neighbouring columns, as the kernel wants to know of them.
+
+    Attributes:
+        cells: Their cells, their offsets in a block, and the bytes of a row of it.
+    """
+
+    columns: tuple[WantedColumn, ...]
+    roles: bytes
+    limits: NDArray[np.uint64]
+    cells: tuple[bytes, NDArray[np.int64], int]
+
+
 class Filler:
     """Writes rows of flat columns to blocks `[columns, rows]` of 4-byte cells.
 
@@ -28,8 +41,7 @@ class Filler:
     def __init__(self, columns: Sequence[WantedColumn], narrow: NarrowLayout | None = None):
         self._columns = tuple(columns)
         self._narrow = narrow
-        self._roles = "".join(_ROLES[column.kind] for column in columns).encode()
-        self._limits = np.array([column.id_limit for column in columns], np.uint64)
+        self._parts: dict[tuple[int, int], _Part] = {}
 
     def fill(
         self,
@@ -48,26 +60,43 @@ class Filler:
         """
         if not cells:
             return
-        some = slice(first_column, first_column + len(cells))
-        columns = self._columns[some]
-        sources = list(map(source_of, columns, cells))
-        narrow = self._narrow
+        part = self._part(first_column, len(cells))
+        sources = list(map(source_of, part.columns, cells))
         suspicious = _fill(
             sources,
-            [block[some] for block in blocks] if narrow is None else blocks,
-            self._roles[some],
+            blocks,
+            part.roles,
             b"".join(map(type_letter, sources)),
-            self._limits[some],
+            part.limits,
             deal.rows,
             deal.starts,
             deal.counts,
             deal.places,
-            *(narrow.part(some) if narrow is not None else ()),
+            *part.cells,
         )
         if any(suspicious):
-            for wanted, column, flag in zip(columns, cells, suspicious, strict=True):
+            for wanted, column, flag in zip(part.columns, cells, suspicious, strict=True):
                 if flag:
                     check_values(wanted, column, group, deal.rows)
+
+    def _part(self, first: int, count: int) -> _Part:
+        """What the kernel wants to know of `count` columns from number `first` on."""
+        known = self._parts.get((first, count))
+        if known is None:
+            some = slice(first, first + count)
+            columns = self._columns[some]
+            if self._narrow is not None:
+                cells = self._narrow.part(some)
+            else:
+                offsets = 4 * np.arange(first, first + count, dtype=np.int64)
+                cells = b"i" * count, offsets, 4 * len(self._columns)
+            known = self._parts[first, count] = _Part(
+                columns,
+                "".join(_ROLES[column.kind] for column in columns).encode(),
+                np.array([column.id_limit for column in columns], np.uint64),
+                cells,
+            )
+        return known
 
     def copy(self, cells: Block, deal: Deal, blocks: Sequence[Block]) -> None:
         """Write rows of columns that were filled before, `[columns, rows]`, to their places."""

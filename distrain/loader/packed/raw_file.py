@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from distrain.partition import RowGroup
 
 _BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
 _ALIGNMENT = 64
+_MOST_GAP_BYTES = 4096  # between columns that are read at once: parquet's page headers are shorter
 _REPLACED = "the file was replaced or written to"
 _CHANGED = "The file was changed since the run began; start again."
 _FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
@@ -112,6 +113,36 @@ class RawFile:
                 raise self.error("the file was cut short", _CHANGED, **{"row group": index})
             done += count
 
+    def fill_all(
+        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview, index: int
+    ) -> None:
+        """Read from byte `starts[i]` on until `parts[i]` is full, of each of them.
+
+        Parts that nearly follow each other are read at once: threads wait for Python's lock after
+        each call of the system. `spare` takes what lies between them.
+        """
+        begin = 0
+        for end in range(1, len(parts) + 1):
+            if end < len(parts):
+                gap = starts[end] - starts[end - 1] - len(parts[end - 1])
+                if 0 <= gap <= len(spare):
+                    continue
+            self._fill_neighbours(parts[begin:end], starts[begin:end], spare, index)
+            begin = end
+
+    def _fill_neighbours(
+        self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview, index: int
+    ) -> None:
+        pieces = []
+        place = starts[0]
+        for part, start in zip(parts, starts, strict=True):
+            pieces += [spare[: start - place], part]
+            place = start + len(part)
+        if os.preadv(self._descriptor, pieces, starts[0]) == place - starts[0]:
+            return
+        for part, start in zip(parts, starts, strict=True):  # it was interrupted, or the file ends
+            self.fill(part, start, index)
+
     def iter_parts(
         self,
         layout: GroupLayout,
@@ -132,14 +163,17 @@ class RawFile:
         num_bytes = layout.num_bytes * rows // group.group_rows
         for first in range(0, len(layout.cells), columns_at_a_time):
             some = layout.cells[first : first + columns_at_a_time]
-            buffer = buffers.take(stride * len(some))
-            cells = []
-            for number, values in enumerate(some):
-                start = number * stride
-                part = buffer[start : start + values.dtype.itemsize * rows]
-                cells.append(self._read(values, group.first_row, part, index))
-                if verify and whole:
+            buffer = buffers.take(stride * len(some) + _MOST_GAP_BYTES)
+            parts = [
+                buffer[place : place + values.dtype.itemsize * rows]
+                for place, values in zip(range(0, len(buffer), stride), some, strict=False)
+            ]
+            starts = [values.start + values.dtype.itemsize * group.first_row for values in some]
+            self.fill_all(parts, starts, buffer[stride * len(some) :], index)
+            if verify and whole:
+                for values, part in zip(some, parts, strict=True):
                     self._compare(values, checksum(part), index)
+            cells = map(np.frombuffer, parts, [values.dtype for values in some])
             yield DecodedColumns(tuple(cells), bytes_read=num_bytes)
             num_bytes = 0
         for column in layout.lists:
@@ -176,11 +210,6 @@ class RawFile:
         assert group.slice is not None
         starts = self.item_starts(column, group.index, group.slice.slice_rows)
         return int(starts[group.slice.number]), int(starts[group.slice.number + 1])
-
-    def _read(self, values: Values, first: int, part: memoryview, index: int) -> NDArray[Any]:
-        """Fill `part` with a column's values from number `first` on."""
-        self.fill(part, values.start + values.dtype.itemsize * first, index)
-        return np.frombuffer(part, values.dtype)
 
     def _new(self, values: Values, first: int, count: int, index: int) -> NDArray[Any]:
         found = np.empty(count, values.dtype)
