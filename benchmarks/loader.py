@@ -22,7 +22,8 @@ Contenders (1t, 2t: with 1 or 2 decoding threads):
   memcpy         one thread copies as many bytes from block to block
   floor          Arrow decodes the wanted columns of all row groups and drops them: no loader that
                  decodes with Arrow is faster; for `fast` and `cache` bytes are read and dropped
-  distrain       `distrain.loader.Loader` with its checks, shuffled, or "in order"
+  distrain       `distrain.loader.Loader` with its checks, shuffled by chunks, or "in order", or
+                 with a "full shuffle"
   torch, iterable   an `IterableDataset` over pyarrow's batches in 2 worker processes
   torch, batched    `DataLoader` over rows in memory, whole shuffled batches (no decoding)
   torch, items      the same item by item, as its tutorials do
@@ -32,13 +33,14 @@ Contenders (1t, 2t: with 1 or 2 decoding threads):
   to GPU         on a machine with a GPU: batches in its memory, beside copying alone
 
 Rates are of a whole pass, its start included; imports and opening are not. The first pass of a
-process is "cold": it also pays for fresh memory, which can be most of a short one. The second is
-the rate that is compared. "First batch" is the wait for the first one of the cold pass, "own" what
-the process's anonymous memory grew by at most (rows that a contender holds in memory beforehand and
-worker processes are left out), "peak" its resident memory with libraries and all, "of floor" the
-share of the floor that reads the same files with as many threads. Figures are
-medians over the rounds; ratios are taken round by round, so that both sides met the same machine,
-and then their median.
+process is "cold": it also pays for fresh memory, which can be most of a short one. The median of
+the three after it is the rate that is compared (of nine where each pass takes fresh memory, of one
+for torch's items). "First batch" is the wait for the first one of the cold pass, "warm first" that
+of later ones, "own" what the process's anonymous memory grew by at most (rows that a contender
+holds in memory beforehand and worker processes are left out), "peak" its resident memory with
+libraries and all, "of floor" the share of the floor that reads the same files with as many threads.
+Figures are medians over the rounds; ratios are taken round by round, so that both sides met the
+same machine, and then their median.
 """
 
 import argparse
@@ -79,7 +81,8 @@ def main() -> None:
     parser.add_argument("--data", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.case:
-        print(json.dumps(measure(all_cases()[options.case].open, options.data)))
+        case = all_cases()[options.case]
+        print(json.dumps(measure(case.open, options.data, case.warm_passes)))
         return
     only = options.only or ""
     rows, rounds = (2_000_000, 3) if options.quick else (6_000_000, 5)

@@ -19,6 +19,7 @@ HUGGING_FACE = "HF datasets"
 COPY_TO_GPU, OURS_TO_GPU = "copy to GPU", "distrain, to GPU"
 LAYOUTS = ("ordinary", "prep", "fast", "int64")
 OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
+FULL = "distrain, ordinary, 2t, full shuffle"
 CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
 NOT_FILLING = "distrain, anew, 2t"
 
@@ -33,6 +34,7 @@ class Case:
         layout: The parquet files it reads, if it reads them.
         quick: Whether it is run in the quick form too.
         floor: The case that it cannot exceed, if one reads the same files with the same threads.
+        warm_passes: Passes after the cold one, whose median is the rate.
     """
 
     open: Open
@@ -40,6 +42,7 @@ class Case:
     layout: str | None = None
     quick: bool = True
     floor: str | None = None
+    warm_passes: int = 3
 
 
 def floor_name(layout: str, threads: int) -> str:
@@ -49,7 +52,8 @@ def floor_name(layout: str, threads: int) -> str:
 
 def ours_name(layout: str, threads: int, shuffle: str = "chunk") -> str:
     """The name of a case of distrain's loader."""
-    return f"distrain, {layout}, {threads}t" + ("" if shuffle == "chunk" else ", in order")
+    suffixes = {"chunk": "", "none": ", in order", "full": ", full shuffle"}
+    return f"distrain, {layout}, {threads}t{suffixes[shuffle]}"
 
 
 def all_cases() -> dict[str, Case]:
@@ -70,16 +74,19 @@ def all_cases() -> dict[str, Case]:
         floor = floor_name(layout, 2)
         cases[floor] = Case(decoding(layout, 2), "floor", layout)
         cases[ours_name(layout, 2)] = Case(ours(layout, 2), "distrain", layout, floor=floor)
+    full = ours("ordinary", 2, "full")
+    cases[FULL] = Case(full, "distrain", "ordinary", floor=floor_name("ordinary", 2))
     floor = floor_name("cache", 2)
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
-    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary")
+    # Each pass takes fresh memory, whose price differs from one to the next.
+    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary", warm_passes=9)
     filling = anew("ordinary", 2, fills=True)
-    cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING)
+    cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING, warm_passes=9)
     cases |= {
         "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
         "torch, batched": Case(torch_batched, "peer", "ordinary"),
-        ITEMS: Case(torch_items, "peer", "ordinary"),
+        ITEMS: Case(torch_items, "peer", "ordinary", warm_passes=1),
         MERLIN: Case(merlin, "peer", "ordinary"),
         HUGGING_FACE: Case(hugging_face, "peer", "ordinary"),
         COPY_TO_GPU: Case(copy_to_gpu, "floor"),

@@ -1,6 +1,7 @@
 """One contender, measured in a process of its own. Imports nothing that a peer's Python lacks."""
 
 import resource
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,17 +17,21 @@ BATCH_ROWS = 65_536
 SAMPLE_S = 0.005
 
 
-def measure(open_case: Open, data: Path) -> dict[str, float]:
-    """Time two whole passes, each from its start, after importing and opening."""
+def measure(open_case: Open, data: Path, warm_passes: int) -> dict[str, float]:
+    """Time whole passes, each from its start, after importing and opening: a cold one, then others.
+
+    Of these the medians count.
+    """
     one_pass = open_case(data)
     with AnonymousMemory() as memory:
         cold = time_pass(one_pass, 0)
-        warm = time_pass(one_pass, 1)
+        warm = [time_pass(one_pass, 1 + number) for number in range(warm_passes)]
     return {
-        "rows_per_s": warm.rows / warm.wall_s,
+        "rows_per_s": statistics.median(each.rows / each.wall_s for each in warm),
         "cold_rows_per_s": cold.rows / cold.wall_s,
-        "cpu_s_per_m_rows": warm.cpu_s / warm.rows * 1e6,
+        "cpu_s_per_m_rows": statistics.median(each.cpu_s / each.rows * 1e6 for each in warm),
         "first_batch_s": cold.first_batch_s,
+        "warm_first_batch_s": statistics.median(each.first_batch_s for each in warm),
         "own_mb": memory.growth_mb,
         "peak_mb": status_mb("VmHWM"),
     }
@@ -44,8 +49,9 @@ class PassTimes(NamedTuple):
 def time_pass(one_pass: Pass, number: int) -> PassTimes:
     """Run a pass to its end."""
     rows, first_s = 0, 0.0
+    batches = one_pass(number)
     cpu, start = cpu_s(), time.perf_counter()
-    for count in one_pass(number):
+    for count in batches:
         first_s = first_s or time.perf_counter() - start
         rows += count
     return PassTimes(rows, time.perf_counter() - start, cpu_s() - cpu, first_s)

@@ -55,15 +55,23 @@ def ours(
 def anew(layout: str, threads: int, *, fills: bool = False) -> Open:
     """A new loader for each pass; `fills` has it fill a cache that is empty when it begins.
 
-    What was filled is removed when the process ends, not while a pass is measured.
+    Loaders are opened, and what the pass before filled is removed, while nothing is measured.
     """
 
     def open_loaders(data: Path) -> Pass:
+        folders: list[str] = []
+
+        def remove() -> None:
+            while folders:
+                shutil.rmtree(folders.pop())
+
+        atexit.register(remove)
+
         def batches(number: int) -> Iterator[int]:
-            folder = tempfile.mkdtemp(prefix="filled-", dir=data)
-            atexit.register(shutil.rmtree, folder)
-            cache = Path(folder).name if fills else None
-            yield from ours(layout, threads, cache=cache)(data)(number)
+            remove()
+            folders.append(tempfile.mkdtemp(prefix="filled-", dir=data))
+            cache = Path(folders[-1]).name if fills else None
+            return ours(layout, threads, cache=cache)(data)(number)
 
         return batches
 

@@ -19,3 +19,47 @@ def test_loaders_leave_nothing_behind(which: str) -> None:
     ran = subprocess.run(command, capture_output=True, text=True, timeout=280, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert " passed" in ran.stdout
+
+
+_POOLS_ONE_AFTER_ANOTHER = """
+import threading
+import numpy as np
+from distrain.loader.filling import BlockPool
+
+def held_mb():
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon")) / 1024
+
+kept = []
+
+def use_a_pool(number):
+    pool, blocks, arrays = BlockPool(40), [], []
+
+    def borrow():
+        for _ in range(8):
+            blocks.append(pool.lend(16_000))
+            blocks[-1][:] = 1
+            arrays.append(np.ones(40_000 + number))
+
+    threads = [threading.Thread(target=borrow) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    kept.append(arrays[number])
+
+use_a_pool(0)
+before = held_mb()
+for number in range(1, 12):
+    use_a_pool(number)
+print(held_mb() - before)
+"""
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
+def test_pools_that_are_gone_hold_no_memory() -> None:
+    """Each had 80 MB, which threads took and others freed, with small arrays in between."""
+    done = subprocess.run(
+        [sys.executable, "-c", _POOLS_ONE_AFTER_ANOTHER], capture_output=True, text=True, check=True
+    )
+    assert float(done.stdout) < 40

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import threading
 import weakref
 from collections import deque
@@ -16,6 +18,8 @@ from torch import Tensor
 
 from distrain.batch import Batch, Ragged
 from distrain.partition import WantedColumn
+
+_MAPPED_BYTES = 1 << 20  # from here on a block is mapped on its own
 
 
 @dataclass(frozen=True)
@@ -119,11 +123,23 @@ class BlockPool:
             owner = np.empty(0, np.int32)
         # Batches differ by a few rows, the last one by many: with a little room a block fits almost
         # all of them.
-        return (
-            owner
-            if len(owner) >= cells
-            else np.empty(cells + 64 * max(1, self._num_columns), np.int32)
-        )
+        return owner if len(owner) >= cells else _new_cells(cells + 64 * max(1, self._num_columns))
+
+
+def _new_cells(count: int) -> NDArray[np.int32]:
+    """Fresh memory, which goes back to the system as a whole once it is dropped.
+
+    malloc keeps what several threads took and others freed, in pieces: a process that made a loader
+    for each epoch held five loaders' memory after a few.
+    """
+    num_bytes = 4 * count
+    if num_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
+        return np.empty(count, np.int32)
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return np.frombuffer(memory, np.int32)
 
 
 BlockT = TypeVar("BlockT")
