@@ -34,7 +34,7 @@ Contenders (1t, 2t: with 1 or 2 decoding threads):
 
 Rates are of a whole pass, its start included; imports and opening are not. The first pass of a
 process is "cold": it also pays for fresh memory, which can be most of a short one. The median of
-the three after it is the rate that is compared (of nine where each pass takes fresh memory, of one
+the three after it is the rate that is compared (of five where each pass takes fresh memory, of one
 for torch's items). "First batch" is the wait for the first one of the cold pass, "warm first" that
 of later ones, "own" what the process's anonymous memory grew by at most (rows that a contender
 holds in memory beforehand and worker processes are left out), "peak" its resident memory with
@@ -85,7 +85,7 @@ def main() -> None:
         print(json.dumps(measure(case.open, options.data, case.warm_passes)))
         return
     only = options.only or ""
-    rows, rounds = (2_000_000, 3) if options.quick else (6_000_000, 5)
+    rows, rounds = (2_000_000, 2) if options.quick else (6_000_000, 5)
     start = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder)

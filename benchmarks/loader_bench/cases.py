@@ -58,18 +58,17 @@ def ours_name(layout: str, threads: int, shuffle: str = "chunk") -> str:
 
 def all_cases() -> dict[str, Case]:
     """In the order of the table."""
-    cases = {MEMCPY: Case(memcpy, "floor")}
+    cases = {MEMCPY: Case(memcpy, "floor", quick=False)}
     for layout in LAYOUTS:
         floor_of = reading if layout == "fast" else decoding
         for threads in (1, 2):
-            quick = layout in ("ordinary", "fast") or threads == 2
+            quick = threads == 2
             floor = floor_name(layout, threads)
             cases[floor] = Case(floor_of(layout, threads), "floor", layout, quick)
             loader = ours(layout, threads)
             cases[ours_name(layout, threads)] = Case(loader, "distrain", layout, quick, floor)
         in_order = ours(layout, 2, "none")
-        quick = layout == "ordinary"
-        cases[ours_name(layout, 2, "none")] = Case(in_order, "distrain", layout, quick, floor)
+        cases[ours_name(layout, 2, "none")] = Case(in_order, "distrain", layout, False, floor)
     for layout in OTHER_FILES:
         floor = floor_name(layout, 2)
         cases[floor] = Case(decoding(layout, 2), "floor", layout)
@@ -80,12 +79,12 @@ def all_cases() -> dict[str, Case]:
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)
     # Each pass takes fresh memory, whose price differs from one to the next.
-    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary", warm_passes=9)
+    cases[NOT_FILLING] = Case(anew("ordinary", 2), "distrain", "ordinary", warm_passes=5)
     filling = anew("ordinary", 2, fills=True)
-    cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING, warm_passes=9)
+    cases[FILLING] = Case(filling, "distrain", "ordinary", floor=NOT_FILLING, warm_passes=5)
     cases |= {
-        "torch, iterable": Case(torch_iterable, "peer", "ordinary"),
-        "torch, batched": Case(torch_batched, "peer", "ordinary"),
+        "torch, iterable": Case(torch_iterable, "peer", "ordinary", quick=False),
+        "torch, batched": Case(torch_batched, "peer", "ordinary", quick=False),
         ITEMS: Case(torch_items, "peer", "ordinary", warm_passes=1),
         MERLIN: Case(merlin, "peer", "ordinary"),
         HUGGING_FACE: Case(hugging_face, "peer", "ordinary"),

@@ -22,7 +22,7 @@ from distrain.embeddings import empty
 from distrain.errors import DataError
 from distrain.models.one_writer import OneWriter
 
-SLAB_BYTES = 32 << 20
+SLAB_BYTES = 8 << 20
 SYNC_BYTES = 1 << 30
 """Handed to the disk at a time: the sync at the end would otherwise wait for the whole file."""
 
