@@ -1,6 +1,7 @@
 """Whether a network computes each row from that row alone, so that a batch can go in slices."""
 
 from torch import nn
+from torch.nn.modules.module import _has_any_global_hook
 
 _LAYERS = (
     nn.Linear,
@@ -36,13 +37,15 @@ def rows_are_independent(network: nn.Module) -> bool:
     A class may say so by an attribute `rows_are_independent`, for itself but not for those that
     inherit from it. Of those that do not, this package's own and the usual layers of torch count as
     independent, and all others do not: what a user's class does is not known. Nor is what a hook
-    does, on a module or a parameter, or a method that an object has of its own.
+    does, on a module, a parameter or all modules, or a method that an object has of its own.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
     False
     """
+    if _has_any_global_hook():  # type: ignore[no-untyped-call]
+        return False
     return all(_is_independent(module) for module in network.modules())
 
 

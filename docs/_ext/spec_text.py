@@ -107,6 +107,6 @@ def _type(annotation: Any) -> str:
     if annotation is Any:
         return "any value"
     if get_args(annotation):  # a union
-        kinds = [a for a in get_args(annotation) if a is not type(None)]
-        return " or ".join([*map(_type, kinds), code("null")])
+        kinds = get_args(annotation)
+        return " or ".join(code("null") if kind is type(None) else _type(kind) for kind in kinds)
     return _TYPES[annotation.__name__]

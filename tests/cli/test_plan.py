@@ -36,6 +36,7 @@ def test_the_plan_tells_what_the_footers_and_the_spec_say(job):
     assert (plan["steps_per_epoch"], plan["steps"]) == (53, 53)
     assert plan["share"]["num_ranks"] == 2
     assert (plan["share"]["lanes"], plan["share"]["rows_per_step"]) == (12, 104)
+    assert plan["slices"] == 1
     assert (plan["reader"], plan["shuffle"], plan["chunk_rows"]) == ("arrow", "chunk", 1000)
     inputs = check_inputs(parse_spec(yaml.safe_load(job.read_text())))
     assert plan["fingerprint"] == inputs.train.fingerprint
@@ -73,6 +74,7 @@ def test_people_get_the_same_as_text(job):
     text = planned(job)
     assert "rows        10,500 in 3 files" in text
     assert "reader      arrow: the files are ordinary parquet" in text
+    assert "slices      3 of a rank's batch" in planned(job, "--set", "train.micro_batches=3")
     assert "ranks       2, each with 12 of 24 lanes and up to 104 rows a step" in text
     assert "note:" not in text
 

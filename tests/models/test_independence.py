@@ -4,6 +4,7 @@ import pytest
 import torch
 from click_models import model_over
 from torch import nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models import build_model, rows_are_independent
@@ -92,6 +93,7 @@ class Tripled(Doubled):
         lambda network: network.register_forward_pre_hook(lambda module, given: None),
         lambda network: network.register_full_backward_hook(lambda module, given, made: None),
         lambda network: network.register_full_backward_pre_hook(lambda module, made: None),
+        lambda network: register_module_forward_hook(lambda module, given, made: None),
         lambda network: next(network.parameters()).register_hook(torch.sign),
         lambda network: next(network.parameters()).register_post_accumulate_grad_hook(print),
     ],

@@ -163,6 +163,7 @@ def plan_lines(plan: "JobPlan") -> list[str]:
         f"of {plan.global_batch_size:,} rows",
         "ranks": f"{share.num_ranks}, each with {share.lanes} of {plan.lanes} lanes and up to "
         f"{share.rows_per_step:,} rows a step",
+        "slices": f"{plan.slices:,} of a rank's batch (train.micro_batches)",
         "reader": f"{plan.reader}: {plan.reader_reason}",
         "shuffle": f"{plan.shuffle}, chunks of up to {plan.chunk_rows:,} rows",
         "ahead": f"{plan.prefetch_batches} finished batches, {plan.decode_threads} row groups "

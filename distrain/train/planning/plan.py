@@ -51,6 +51,7 @@ class JobPlan:
         row_group_rows: Rows of the smallest and the largest row group.
         compressed_bytes: Compressed bytes of the columns that are read.
         share: What each rank does with the number of ranks that the spec names.
+        slices: Slices in which a whole batch of a rank goes through the model.
         chunk_rows: Rows that are shuffled together, at most.
         memory: What the loader of a rank holds at most, by terms.
         other_numbers: The same share for other numbers of ranks that the lanes allow.
@@ -69,6 +70,7 @@ class JobPlan:
     global_batch_size: int
     lanes: int
     share: RankShare
+    slices: int
     reader: str
     reader_reason: str
     shuffle: str
@@ -117,6 +119,7 @@ def plan_job(
         memory_budget_bytes=memory_budget_bytes,
         pinned=pinned,
     )
+    probe, share = probe_memory(spec, inputs.schema), _share(loader, footers, pinned)
     return JobPlan(
         rows=loader.num_rows,
         files=footers.num_files,
@@ -128,7 +131,8 @@ def plan_job(
         steps=min(steps, spec.train.max_steps or steps),
         global_batch_size=spec.train.global_batch_size,
         lanes=spec.train.lanes,
-        share=_share(loader, footers, pinned),
+        share=share,
+        slices=slicing_of_job(spec, probe, device).count_of(share.rows_per_step),
         reader=loader.reader_choice.name,
         reader_reason=loader.reader_choice.reason,
         shuffle=loader.options.shuffle,
@@ -143,7 +147,7 @@ def plan_job(
         ),
         advice=tuple(advice),
         tables=tables,
-        peak=peak_of(spec, loader, footers, tables, device, probe_memory(spec, inputs.schema)),
+        peak=peak_of(spec, loader, footers, tables, device, probe),
     )
 
 

@@ -17,11 +17,11 @@ each other:
 On the CPU, ranks that have fewer cores than threads slow each other down: `compute` and
 `exchange_cpu` grow as much. All ranks begin these at the same time, when rows have come, so the
 network does not hide them; but what is sent last, sums of gradients, travels while the gradients of
-parameters are made, a third of the dense layers' operations on the last slice. On a GPU nothing is
-taken to be hidden: a step that overlaps its exchange is faster than this. All-gathers go around a
-ring of all GPUs of a node, so that each block crosses the network once for a node, divided among
-its NICs; all-to-alls go straight to each peer. Two-level tables exchange in groups first, then
-across them; only the latter is hidden. No torch in here.
+parameters are made, a third of the dense layers' operations, where batches are not cut into slices.
+On a GPU nothing is taken to be hidden: a step that overlaps its exchange is faster than this.
+All-gathers go around a ring of all GPUs of a node, so that each block crosses the network once for
+a node, divided among its NICs; all-to-alls go straight to each peer. Two-level tables exchange in
+groups first, then across them; only the latter is hidden. No torch in here.
 """
 
 from collections.abc import Mapping
@@ -187,7 +187,8 @@ def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str
         from_host = machine.host_bytes_per_s / (2 * here)
         parts["host_to_device"] = work.copied_bytes / min(machine.pcie_bytes_per_s, from_host)
         return parts, max(parts["decode"], parts["host_to_device"], _trains_s(parts))
-    parts["overlap"] = 0.0 - min(traffic.late_s, BACKWARD_REST * parts["compute"] / work.slices)
+    if work.slices == 1:
+        parts["overlap"] = 0.0 - min(traffic.late_s, BACKWARD_REST * parts["compute"])
     return parts, max(_trains_s(parts), _cores_s(work, machine, parts))
 
 

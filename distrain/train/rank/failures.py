@@ -12,9 +12,9 @@ from distrain.reasons import Reason, says_out_of_memory, says_peer_lost
 from distrain.train.step import NonFiniteLoss
 
 _MEMORY_HINT = (
-    "`distrain plan` prints what a rank will hold. Raise train.micro_batches, lower "
-    "train.global_batch_size or model.embedding_dim, or take more ranks with "
-    "embeddings.placement row_wise."
+    "`distrain plan` prints what a rank will hold, and in how many slices it cuts batches. Set "
+    "train.micro_batches to more, lower train.global_batch_size or model.embedding_dim, or take "
+    "more ranks with embeddings.placement row_wise."
 )
 _PACKAGE = Path(distrain.__file__).parent
 

@@ -246,7 +246,7 @@ def check_graph(
     by_gloo = tables and tables.peers.num_ranks > 1 and tables.peers.device.type == "cpu"
     problems = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
-        "train.micro_batches must be 1": train.micro_batches not in (1, "auto"),
+        "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
         "train.dense_sync must be flat": train.dense_sync != "flat",
         "train.compile must be false": train.compile,
         "embeddings.placement must not be host_cached": tables

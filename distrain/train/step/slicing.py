@@ -8,7 +8,7 @@ from distrain.spec import TrainSpec
 ROWS_PER_THREAD = 4096
 """Of a slice that a core's caches nearly hold, with layers some hundred values wide."""
 _FEWEST_SLICES = 4
-"""Below that, there is little to gain, and the last slice alone hides the exchange of rows."""
+"""Below that, there is little to gain, and batches in slices hide no exchange of rows."""
 
 
 @dataclass(frozen=True)

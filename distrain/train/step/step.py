@@ -123,7 +123,10 @@ class TrainStep:
         for part in earlier:
             leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
-        leaves = self._one_slice(batch, route, rows, last, global_rows, logits, losses, last=True)
+            del leaves  # the next slice takes their memory, which is still in the caches
+        leaves = self._one_slice(
+            batch, route, rows, last, global_rows, logits, losses, last=True, alone=not earlier
+        )
         if not self.dense.splits:
             self.dense.start_sync()
         sums = tables.collect(route, [leaf.grad for leaf in leaves], last, sums)
@@ -146,6 +149,7 @@ class TrainStep:
         logits: list[Tensor],
         losses: list[Tensor],
         last: bool = False,
+        alone: bool = False,
     ) -> tuple[Tensor, ...]:
         """Run some of the rows; returns the leaves, with gradients."""
         task, few = self.model.task, batch.part(part)
@@ -153,7 +157,8 @@ class TrainStep:
         with self.dense.slice(last):
             output = self.dense.forward(embedded, few.continuous)
             loss = task.loss(output, few)
-            splits = last and self.dense.splits
+            # The last slice of many would hide little, and a pass in halves takes longer.
+            splits = alone and self.dense.splits
             self.dense.backward(loss / global_rows, embedded if splits else None)
         logits.append(task.logits(output.detach()))
         losses.append(loss.detach())
