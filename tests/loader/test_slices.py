@@ -27,12 +27,18 @@ LARGE = 24  # so slices of at most 6 rows; the third row group is none
 
 
 @pytest.fixture
-def small_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+def few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams of five columns, as slices of many rows have them."""
+    monkeypatch.setattr("distrain.loader.reading.arrow._CELLS_AT_A_TIME", 0)
+
+
+@pytest.fixture
+def small_slices(monkeypatch: pytest.MonkeyPatch, few_columns: None) -> None:
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", LARGE)
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+def decoded(monkeypatch: pytest.MonkeyPatch, few_columns: None) -> Counter[str]:
     """Counts streams that were opened, and slices that they decoded."""
     counts: Counter[str] = Counter()
     opened, decode = slice_streams.SliceStream.__init__, slice_streams.SliceStream._decode_next
@@ -222,7 +228,7 @@ def test_slices_that_are_asked_for_in_any_order_are_right(write_table: Any, sche
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_streams_that_stay_open_are_bounded(write_table: Any, schema: Schema) -> None:
+def test_columns_that_stay_open_are_bounded(write_table: Any, schema: Schema) -> None:
     dataset = Dataset(write_table([[30]] * 9), schema)
     reader = ArrowReader(dataset.columns, open_groups=2, threads=1)
     for one in dataset.slices:
@@ -317,7 +323,7 @@ def test_a_slice_waits_for_its_thread_however_late_that_is(
         found = reader.read(slices[place]).cells[numbers]
         assert found.tolist() == list(range(6 * place, 6 * place + 6))
     assert decoded == {"opened": 2, "decoded": 2 * 15}  # of five columns, and of one
-    assert not [s for _, s in reader._streams._streams if not s.is_closed]
+    assert not reader._streams._streams
     reader.close()
 
 

@@ -92,8 +92,14 @@ def decode_chunk(
         file.write(chunk)
         found = (0, len(chunk), codec, optional, file_bytes, out, item_bytes, fill)
         (problem,) = _pages.decode(file.fileno(), memory, [found])
+    _raise(problem)
+
+
+def _raise(problem: str | None) -> None:
+    from distrain.loader.pages._pages import TOO_WIDE
+
     if problem is not None:
-        raise (OverflowError if problem == _pages.TOO_WIDE else ValueError)(problem)
+        raise (OverflowError if problem == TOO_WIDE else ValueError)(problem)
 
 
 def in_parts(
@@ -105,7 +111,10 @@ def in_parts(
     cuts: Any = (),
     skipped: int = 0,
 ) -> NDArray[Any] | None:
-    """The same from a file, in parts that end at `cuts`; so many rows are passed over first."""
+    """The same from a file, in parts that end at `cuts`; so many rows are passed over first.
+
+    Two streams read it in the same calls, and must agree.
+    """
     from distrain.loader.pages import _pages
 
     made = _arguments(parquet, group, number)
@@ -113,16 +122,25 @@ def in_parts(
         return None
     (start, stop), codec, optional, dtype, rows = made
     width, memory, filled = dtype.itemsize, _pages.memory(), _bytes_of(fill, dtype)
-    stream = _pages.stream(start, stop, rows, codec, optional, width, width, filled)
-    values = np.full(rows, 0x5A, dtype)
+    streams = [
+        _pages.stream(start, stop, rows, codec, optional, width, width, filled) for _ in range(2)
+    ]
+    values: NDArray[Any] = np.full(rows, 0x5A, dtype)
+    again = values.copy()
     descriptor = os.memfd_create("pages")
     try:
         os.write(descriptor, content)
-        _pages.skip(stream, descriptor, memory, skipped)
-        for part in np.split(values[skipped:], list(cuts)):
-            _pages.read(stream, descriptor, memory, part)
+        for stream in streams:
+            _pages.skip(stream, descriptor, memory, skipped)
+        parts = (np.split(outs[skipped:], list(cuts)) for outs in (values, again))
+        for outs in zip(*parts, strict=True):
+            columns = [(stream, descriptor, out) for stream, out in zip(streams, outs, strict=True)]
+            problem, other_problem = _pages.read(memory, columns)
+            assert problem == other_problem
+            _raise(problem)
     finally:
         os.close(descriptor)
+    assert values.tobytes() == again.tobytes()
     return values
 
 

@@ -135,7 +135,10 @@ def _new_cells(count: int) -> NDArray[np.int32]:
     num_bytes = 4 * count
     if num_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
         return np.empty(count, np.int32)
-    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    try:
+        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"cannot allocate {num_bytes:,} bytes for a batch") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them
             memory.madvise(mmap.MADV_HUGEPAGE)

@@ -2,7 +2,7 @@
 
 from distrain.loader.pages.footer import codec_bytes
 from distrain.loader.pages.leaves import BUILT, PageColumns, is_enabled, page_columns
-from distrain.loader.pages.pages_of_file import REFUSED, OpenColumn, PagesOfFile
+from distrain.loader.pages.pages_of_file import REFUSED, OpenColumn, PagesOfFile, read_columns
 
 __all__ = [
     "BUILT",
@@ -13,4 +13,5 @@ __all__ = [
     "codec_bytes",
     "is_enabled",
     "page_columns",
+    "read_columns",
 ]

@@ -23,7 +23,7 @@ static PyObject *raise_problem(const char *problem) {
 #include "_pages_stream.h"
 
 /* Grows with every change of what Python calls here: footer.py has the same number. */
-#define VERSION 6
+#define VERSION 7
 
 static PyObject *as_tuple(const Page *page, Py_ssize_t start) {
     return Py_BuildValue("(LLLnLLLLL)", (long long)page->kind, (long long)page->encoding,
@@ -222,7 +222,7 @@ static PyMethodDef methods[] = {
     {"memory", new_memory, METH_NOARGS, new_memory_doc},
     {"decode", decode, METH_VARARGS, decode_doc},
     {"stream", new_stream, METH_VARARGS, new_stream_doc},
-    {"read", read_stream, METH_VARARGS, read_stream_doc},
+    {"read", read_streams, METH_VARARGS, read_streams_doc},
     {"skip", skip_stream, METH_VARARGS, skip_stream_doc},
     {"headers", headers, METH_VARARGS, headers_doc},
     {"skip_levels", skip_levels, METH_VARARGS, skip_levels_doc},

@@ -201,45 +201,99 @@ static PyObject *new_stream(PyObject *module, PyObject *args) {
     return capsule;
 }
 
-/* Take the next rows in one call, which holds no Python lock; an error ends the stream. */
-static PyObject *run_stream(Stream *stream, PyObject *memory_capsule, int descriptor, uint8_t *out,
-                            int64_t count) {
-    if (stream->busy || stream->problem)
-        return raise_problem(stream->busy ? "a stream is in use by another thread" : stream->problem);
-    Memory *memory = take_memory(memory_capsule);
-    if (!memory)
-        return NULL;
-    Window window = {.raw = &memory->raw, .descriptor = descriptor};
-    stream->busy = 1;
-    Py_BEGIN_ALLOW_THREADS
-    stream->problem = next_rows(stream, &window, out, count);
-    Py_END_ALLOW_THREADS
-    stream->busy = 0;
-    give_memory_back(memory);
-    return stream->problem ? raise_decoding(stream->problem) : Py_NewRef(Py_None);
+/* A stream whose next rows are wanted, and where they go; `is_taken` keeps other threads away. */
+typedef struct {
+    Stream *stream;
+    int descriptor, is_taken;
+    Py_buffer out;
+    const char *problem;
+} Reading;
+
+/* Fill a reading from its tuple; whether it holds a buffer. Else an error is set. */
+static int take_reading(PyObject *tuple, Reading *reading) {
+    PyObject *capsule;
+    if (!PyArg_ParseTuple(tuple, "Oiw*", &capsule, &reading->descriptor, &reading->out))
+        return 0;
+    Stream *stream = reading->stream = PyCapsule_GetPointer(capsule, STREAM_NAME);
+    if (!stream) {
+        PyBuffer_Release(&reading->out);
+        return 0;
+    }
+    reading->problem = stream->busy      ? "a stream is in use by another thread"
+                       : stream->problem ? stream->problem
+                                         : problem_of_out(&stream->decoder, &reading->out);
+    if (!reading->problem)
+        stream->busy = reading->is_taken = 1;
+    return 1;
 }
 
-PyDoc_STRVAR(read_stream_doc,
-"read(stream, descriptor, memory, out)\n--\n\n"
-"Fill `out` with the next rows of a stream, from the open file that it was made for.");
+static void give_reading_back(Reading *reading) {
+    if (reading->is_taken)
+        reading->stream->busy = 0;
+    PyBuffer_Release(&reading->out);
+}
 
-static PyObject *read_stream(PyObject *module, PyObject *args) {
+/* Take the next rows of a stream; an error ends it. */
+static const char *run_stream(Stream *stream, Memory *memory, int descriptor, uint8_t *out,
+                              int64_t count) {
+    Window window = {.raw = &memory->raw, .descriptor = descriptor};
+    return stream->problem = next_rows(stream, &window, out, count);
+}
+
+static void run_readings(Reading *readings, Py_ssize_t count, Memory *memory) {
+    for (Py_ssize_t i = 0; i < count; i++) {
+        Reading *reading = &readings[i];
+        if (!reading->is_taken || !reading->out.len)
+            continue;
+        int64_t rows = reading->out.len / reading->stream->decoder.item_bytes;
+        reading->problem = run_stream(reading->stream, memory, reading->descriptor,
+                                      reading->out.buf, rows);
+    }
+}
+
+static PyObject *problems_of_readings(const Reading *readings, Py_ssize_t count) {
+    PyObject *problems = PyList_New(count);
+    for (Py_ssize_t i = 0; problems && i < count; i++) {
+        const char *text = readings[i].problem;
+        PyObject *problem = text ? PyUnicode_FromString(text) : Py_NewRef(Py_None);
+        if (!problem || PyList_SetItem(problems, i, problem))
+            Py_CLEAR(problems);
+    }
+    return problems;
+}
+
+PyDoc_STRVAR(read_streams_doc,
+"read(memory, columns)\n--\n\n"
+"Take the next rows of streams in one call, which holds no Python lock: each a tuple of the stream, the\n"
+"open file that it was made for, and an array to fill. Returns what was wrong with each, or None;\n"
+"`TOO_WIDE` if an integer was too large. What was wrong ends a stream.");
+
+static PyObject *read_streams(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *memory, *result = NULL;
-    Py_buffer out;
-    int descriptor;
-    if (!PyArg_ParseTuple(args, "OiOw*", &capsule, &descriptor, &memory, &out))
+    PyObject *capsule, *tuples, *problems = NULL;
+    if (!PyArg_ParseTuple(args, "OO", &capsule, &tuples))
         return NULL;
-    Stream *stream = PyCapsule_GetPointer(capsule, STREAM_NAME);
-    const char *problem = stream ? problem_of_out(&stream->decoder, &out) : NULL;
-    if (problem)
-        raise_problem(problem);
-    else if (stream && out.len)
-        result = run_stream(stream, memory, descriptor, out.buf, out.len / stream->decoder.item_bytes);
-    else if (stream)
-        result = Py_NewRef(Py_None);
-    PyBuffer_Release(&out);
-    return result;
+    Py_ssize_t taken = 0, count = PySequence_Size(tuples);
+    Reading *readings = count < 0 ? NULL : PyMem_Calloc(count ? (size_t)count : 1, sizeof *readings);
+    if (!readings)
+        return count < 0 ? NULL : PyErr_NoMemory();
+    for (int fits = 1; fits && taken < count; taken += fits) {
+        PyObject *tuple = PySequence_GetItem(tuples, taken);
+        fits = tuple && take_reading(tuple, &readings[taken]);
+        Py_XDECREF(tuple); /* the list keeps it */
+    }
+    Memory *memory = taken == count ? take_memory(capsule) : NULL;
+    if (memory) {
+        Py_BEGIN_ALLOW_THREADS
+        run_readings(readings, count, memory);
+        Py_END_ALLOW_THREADS
+        give_memory_back(memory);
+        problems = problems_of_readings(readings, count);
+    }
+    while (taken--)
+        give_reading_back(&readings[taken]);
+    PyMem_Free(readings);
+    return problems;
 }
 
 PyDoc_STRVAR(skip_stream_doc,
@@ -248,15 +302,27 @@ PyDoc_STRVAR(skip_stream_doc,
 
 static PyObject *skip_stream(PyObject *module, PyObject *args) {
     (void)module;
-    PyObject *capsule, *memory;
+    PyObject *capsule, *memory_capsule;
     int descriptor;
     long long count;
-    if (!PyArg_ParseTuple(args, "OiOL", &capsule, &descriptor, &memory, &count))
+    if (!PyArg_ParseTuple(args, "OiOL", &capsule, &descriptor, &memory_capsule, &count))
         return NULL;
     Stream *stream = PyCapsule_GetPointer(capsule, STREAM_NAME);
     if (!stream)
         return NULL;
     if (count < 0)
         return raise_problem("rows cannot be skipped backwards");
-    return run_stream(stream, memory, descriptor, NULL, count);
+    if (stream->busy || stream->problem)
+        return raise_problem(stream->busy ? "a stream is in use by another thread" : stream->problem);
+    Memory *memory = take_memory(memory_capsule);
+    if (!memory)
+        return NULL;
+    stream->busy = 1;
+    const char *problem;
+    Py_BEGIN_ALLOW_THREADS
+    problem = run_stream(stream, memory, descriptor, NULL, count);
+    Py_END_ALLOW_THREADS
+    stream->busy = 0;
+    give_memory_back(memory);
+    return problem ? raise_decoding(problem) : Py_NewRef(Py_None);
 }

@@ -88,14 +88,10 @@ class ColumnStream:
             ValueError: The bytes are damaged, laid out as it is not known here, or hold a null that
                 cannot be filled: Arrow has to read the column.
         """
-        values = MEMORY.values_for(rows, self._dtype)
-        try:
-            _pages.read(self._stream, self._file.number, MEMORY.kernel, values)
-        except OverflowError:
-            self._widen()
-            return self.read(rows)
-        self._taken += rows
-        return values
+        (found,) = read_together([self], rows)
+        if isinstance(found, str):
+            raise ValueError(found)
+        return found
 
     def skip(self, rows: int) -> None:
         """Pass over the next values; pages that hold no others are not decompressed.
@@ -111,7 +107,36 @@ class ColumnStream:
         self._taken += rows
         return None
 
+    def _read_wider(self, rows: int) -> NDArray[Any] | str:
+        try:
+            self._widen()
+            return self.read(rows)
+        except ValueError as error:
+            return str(error)
+
     def _widen(self) -> None:
         taken, self._taken = self._taken, 0
         self._open()
         self.skip(taken)
+
+
+def read_together(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
+    """The next values of each stream, as `ColumnStream.read` gives them, in one call of the C code.
+
+    Instead of values there is what was wrong with a stream: Arrow has to read the column.
+    """
+    outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
+    wanted = [
+        (stream._stream, stream._file.number, values)
+        for stream, values in zip(streams, outs, strict=True)
+    ]
+    found: list[NDArray[Any] | str] = []
+    problems = _pages.read(MEMORY.kernel, wanted)
+    for stream, values, problem in zip(streams, outs, problems, strict=True):
+        if problem == _pages.TOO_WIDE:
+            found.append(stream._read_wider(rows))
+            continue
+        if problem is None:
+            stream._taken += rows
+        found.append(values if problem is None else problem)
+    return found

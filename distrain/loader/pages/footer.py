@@ -19,7 +19,7 @@ except ImportError:  # built without a compiler
 else:
     IS_BUILT = True
 
-KERNEL_VERSION = 6
+KERNEL_VERSION = 7
 """That of the C code that these Python files call; `_pages.c` has the same number."""
 
 CODECS = ("UNCOMPRESSED", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4_HADOOP", "ZSTD", "LZ4")

@@ -6,8 +6,9 @@ columns without something to fill them with.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -52,11 +53,16 @@ class _Chunk(NamedTuple):
 
 
 class OpenColumn:
-    """A column of a row group whose rows are taken from the front, by one thread at a time."""
+    """A column of a row group whose rows are taken from the front, by one thread at a time.
+
+    Attributes:
+        leaf: What is known of the column.
+        source: What gives its values as the file has them.
+    """
 
     def __init__(self, leaf: Leaf, source: _Source):
-        self._leaf = leaf
-        self._source = source
+        self.leaf = leaf
+        self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
         """The next values, as `PagesOfFile.read` gives them.
@@ -64,11 +70,29 @@ class OpenColumn:
         Raises:
             One of `REFUSED`: Arrow has to read the column.
         """
-        return self._leaf.as_logical(self._source.read(rows))
+        return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
         """Pass over the next values. Raises as `read` does."""
-        self._source.skip(rows)
+        self.source.skip(rows)
+
+
+def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDArray[Any]]:
+    """The next values of columns of one row group; without those that Arrow has to read."""
+    found = {}
+    streams: dict[str, column_stream.ColumnStream] = {}
+    for name, column in columns.items():
+        source = column.source
+        if isinstance(source, column_stream.ColumnStream):
+            streams[name] = source
+            continue
+        with contextlib.suppress(*REFUSED):
+            found[name] = column.read(rows)
+    together = column_stream.read_together(list(streams.values()), rows) if streams else []
+    for name, values in zip(streams, together, strict=True):
+        if not isinstance(values, str):
+            found[name] = columns[name].leaf.as_logical(values)
+    return found
 
 
 class _Source(Protocol):

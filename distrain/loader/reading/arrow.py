@@ -39,7 +39,7 @@ _CHANGED = "The file is damaged, or was changed since its footer was read; start
 # rows of five columns are 1.3 MB. Decoding itself gets faster by it, too.
 _COLUMNS_AT_A_TIME = 5
 _CELLS_AT_A_TIME = _COLUMNS_AT_A_TIME * 65_536
-"""Small row groups are decoded in fewer, longer steps."""
+"""Small row groups, and slices, are decoded in fewer, longer steps."""
 
 
 class ArrowReader(Reader):
@@ -67,10 +67,8 @@ class ArrowReader(Reader):
         fetch: FetchOptions | None = None,
     ):
         self._columns = tuple(columns)
-        lists = sum(column.is_list for column in columns)
-        per_group = lists - (lists - len(columns)) // _COLUMNS_AT_A_TIME
         # One group more for each thread: another epoch's, or one that is left for the next.
-        self._streams = SliceStreams(per_group * (open_groups + threads), threads)
+        self._streams = SliceStreams(len(columns) * (open_groups + threads), threads)
         self._known: dict[str, Known] = {}
         self._latest = LatestColumns()
         self._versions: dict[str, str | None] = {}
@@ -99,9 +97,9 @@ class ArrowReader(Reader):
         num_bytes = self._check(group)
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
-        at_a_time = _COLUMNS_AT_A_TIME
-        if not group.slice:  # of which a stream has so many columns
-            at_a_time = max(at_a_time, _CELLS_AT_A_TIME // max(1, group.num_rows))
+        # All slices of a row group in the same steps: each has a stream of its own.
+        rows = group.slice.slice_rows if group.slice else group.num_rows
+        at_a_time = max(_COLUMNS_AT_A_TIME, _CELLS_AT_A_TIME // max(1, rows))
         for first in range(0, len(flat), at_a_time):
             some = flat[first : first + at_a_time]
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.pages import REFUSED, PagesOfFile
+from distrain.loader.pages import REFUSED, PagesOfFile, read_columns
 from distrain.loader.reading.image import Image
 from distrain.partition import RowGroup, Slice
 
@@ -153,14 +154,9 @@ class SliceStream:
     def _from_pages(self) -> Columns:
         """The next rows of the columns that are decoded without Arrow."""
         rows = max(0, min(self._slice_rows, self._rows - self.following * self._slice_rows))
-        columns: Columns = {}
-        refused = []
-        for name, column in self._opened.items():
-            try:
-                columns[name] = column.read(rows)
-            except REFUSED:  # Arrow says what it is
-                refused.append(name)
-        self._leave_to_arrow(refused)
+        columns: Columns = dict(read_columns(self._opened, rows))
+        # Arrow says what is wrong with the others.
+        self._leave_to_arrow([name for name in self._opened if name not in columns])
         return columns
 
     def _next_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
@@ -185,14 +181,14 @@ class SliceStreams:
     """The open streams of a reader, for any number of threads.
 
     Args:
-        most_streams: How many stay open: those that were used last.
+        most_columns: How many columns' decoders stay open: those that were used last.
         threads: How many threads may ask for neighbouring slices at a time.
     """
 
-    def __init__(self, most_streams: int, threads: int):
-        self._most_streams = most_streams
+    def __init__(self, most_columns: int, threads: int):
+        self._most_columns = most_columns
         self._most_kept = threads - 1
-        self._streams: list[tuple[_Key, SliceStream]] = []  # those that were used last stand last
+        self._streams: dict[_Key, list[SliceStream]] = {}  # those that were used last stand last
         self._lock = threading.Lock()
 
     def take(
@@ -216,51 +212,62 @@ class SliceStreams:
                 try:
                     columns = stream.take(cut.number, self._most_kept)
                 except BaseException:
-                    stream.close()  # an iterator that raised is over
+                    self._end(key, stream)  # an iterator that raised is over
                     raise
                 if stream.following * cut.slice_rows >= cut.group_rows and not stream.kept:
-                    stream.close()
+                    self._end(key, stream)
                 return columns
 
     def close(self) -> None:
         """Close all streams; no thread may be reading."""
         with self._lock:
-            streams, self._streams = self._streams, []
-        for _, stream in streams:
+            streams, self._streams = self._streams, {}
+        for stream in chain.from_iterable(streams.values()):
             stream.close()
 
     def _find(self, key: _Key, number: int) -> SliceStream | None:
         """The stream that is nearest to the slice and not behind it."""
         with self._lock:
-            self._streams = [entry for entry in self._streams if not entry[1].is_closed]
-            found = [
-                entry for entry in self._streams if entry[0] == key and entry[1].can_give(number)
-            ]
+            streams = self._streams.get(key, ())
+            found = [stream for stream in streams if stream.can_give(number)]
             if not found:
                 return None
-            best = max(found, key=lambda entry: (number in entry[1].kept, entry[1].following))
-            self._streams.remove(best)
-            self._streams.append(best)
-            return best[1]
+            self._streams[key] = self._streams.pop(key)
+            return max(found, key=lambda stream: (number in stream.kept, stream.following))
 
     def _open(self, key: _Key, cut: Slice, opened: Callable[[], SliceStream]) -> SliceStream:
         with self._lock:
-            for other, stream in self._streams:  # another thread may have opened it meanwhile
-                if other == key and stream.can_give(cut.number):
+            for stream in self._streams.get(key, ()):  # another thread may have opened it meanwhile
+                if stream.can_give(cut.number):
                     return stream
-            while len(self._streams) >= self._most_streams and self._close_oldest():
+            while self._open_columns() + len(key[2]) > self._most_columns and self._close_oldest():
                 pass
             stream = opened()
-            self._streams.append((key, stream))
+            self._streams[key] = [*self._streams.pop(key, ()), stream]
             return stream
 
+    def _open_columns(self) -> int:
+        return sum(len(key[2]) * len(streams) for key, streams in self._streams.items())
+
     def _close_oldest(self) -> bool:
-        for entry in self._streams:
-            if entry[1].lock.acquire(blocking=False):
+        for key, stream in [(key, each) for key, all_ in self._streams.items() for each in all_]:
+            if stream.lock.acquire(blocking=False):
                 try:
-                    entry[1].close()
+                    stream.close()
                 finally:
-                    entry[1].lock.release()
-                self._streams.remove(entry)
+                    stream.lock.release()
+                self._forget(key, stream)
                 return True
         return False
+
+    def _end(self, key: _Key, stream: SliceStream) -> None:
+        stream.close()
+        with self._lock:
+            self._forget(key, stream)
+
+    def _forget(self, key: _Key, stream: SliceStream) -> None:
+        left = [each for each in self._streams.get(key, ()) if each is not stream]
+        if left:
+            self._streams[key] = left
+        else:
+            self._streams.pop(key, None)
