@@ -14,9 +14,9 @@ from distrain.errors import ClusterError
 
 # Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads what a process uses twice a
-# second, compares each worker's memory with its limit 20 times a second (a rank is a process of its
-# own), and looks for its profile at what the threads of each worker do 100 times a second, which
-# of a worker that waits for a rank says nothing.
+# second, compares each worker's memory with its limit 10 times a second in two processes, though a
+# rank is a process of its own, and looks for its profile at what the threads of each worker do 100
+# times a second, which of a worker that waits for a rank says nothing.
 _QUIET_LOOPS = {
     "distributed.worker.memory.monitor-interval": "500ms",
     "distributed.admin.tick.interval": "500ms",

@@ -170,3 +170,9 @@ def test_an_epoch_that_is_ended_early_gives_back_its_memory_at_once(loader: Load
         assert len(loader._pool._idle) >= given_back
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("num_rows", [2**40, 2**56])
+def test_memory_that_is_not_there_is_a_memory_error(num_rows: int) -> None:
+    with pytest.raises(MemoryError):
+        BlockPool(40).lend(num_rows)

@@ -137,7 +137,7 @@ def _new_cells(count: int) -> NDArray[np.int32]:
         return np.empty(count, np.int32)
     try:
         memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
+    except (OSError, OverflowError) as error:
         raise MemoryError(f"cannot allocate {num_bytes:,} bytes for a batch") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel without them

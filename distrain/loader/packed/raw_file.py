@@ -21,6 +21,7 @@ from distrain.partition import RowGroup
 
 _BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
 _ALIGNMENT = 64
+_MOST_AT_ONCE = 256  # of parts that are read in one call; Linux takes 1,024 pieces, two for each
 _MOST_GAP_BYTES = 4096  # between columns that are read at once: parquet's page headers are shorter
 _REPLACED = "the file was replaced or written to"
 _CHANGED = "The file was changed since the run began; start again."
@@ -123,7 +124,7 @@ class RawFile:
         """
         begin = 0
         for end in range(1, len(parts) + 1):
-            if end < len(parts):
+            if end < len(parts) and end - begin < _MOST_AT_ONCE:
                 gap = starts[end] - starts[end - 1] - len(parts[end - 1])
                 if 0 <= gap <= len(spare):
                     continue

@@ -70,12 +70,15 @@ class ThreadMemory(threading.local):
     def _owner_of(self, num_bytes: int) -> NDArray[np.uint8]:
         if not 0 < num_bytes <= _MOST_KEPT_BYTES:
             return np.empty(num_bytes, np.uint8)
+        in_use = []
         for owner in self._arrays:
-            if len(owner) >= num_bytes and sys.getrefcount(owner) == _ONLY_HERE:
+            if sys.getrefcount(owner) != _ONLY_HERE:
+                in_use.append(owner)
+            elif len(owner) >= num_bytes:
                 return owner
         new: NDArray[np.uint8] = np.empty(num_bytes, np.uint8)
-        # Those that are too small, or are still in use elsewhere, make room for it.
-        self._arrays = [*self._arrays[-_MOST_ARRAYS + 1 :], new]
+        # Those that are too small make room for it, and so do the oldest that are still in use.
+        self._arrays = [*in_use[-_MOST_ARRAYS + 1 :], new]
         return new
 
 

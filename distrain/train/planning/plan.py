@@ -175,8 +175,10 @@ def peak_of(
     """The peak of a rank whose device is of this type; it need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
-    # An epoch's last batch is smaller, and may be one slice.
-    sizes = {memory.batch_rows}
+    # A step may have a row less of each lane, and an epoch's last batch is smaller: where that makes
+    # fewer slices, they are larger.
+    lanes = loader.options.lanes // loader.options.num_ranks
+    sizes = {memory.batch_rows, max(1, memory.batch_rows - 2 * lanes)}
     if loader.num_steps <= (spec.train.max_steps or loader.num_steps):
         last = -(-loader.rows_in_step(loader.num_steps - 1) // spec.resources.num_ranks)
         sizes.add(min(memory.batch_rows, last))

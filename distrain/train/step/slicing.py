@@ -16,7 +16,8 @@ class Slicing:
     """How batches are cut: `count` slices, or if that is `None` as many as hold about `rows` rows.
 
     That number is rounded: ranks of a job have some rows more or fewer than each other, often
-    around a multiple of `rows`, and should be cut alike.
+    around a multiple of `rows`, and are cut alike there. Where they are not, sums are rounded in
+    another order, but ranks still exchange in one order.
     """
 
     count: int | None

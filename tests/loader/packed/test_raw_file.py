@@ -72,3 +72,9 @@ def test_what_an_interrupted_call_left_is_read(path: Path, monkeypatch: pytest.M
 def test_a_file_that_ends_before_a_part_is_told(path: Path) -> None:
     with pytest.raises(DataError, match="cut short"):
         filled(path, [(3900, 50), (3950, 51)])
+
+
+def test_more_parts_than_one_call_takes(path: Path) -> None:
+    wanted = [(2 * number, 1) for number in range(1500)]
+
+    assert filled(path, wanted) == [CONTENT[first : first + 1] for first, _ in wanted]
