@@ -175,7 +175,7 @@ def peak_of(
     """The peak of a rank whose device is of this type; it need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
-    # A step may have a row less of each lane, and an epoch's last batch is smaller: where that makes
+    # A step may have a row less of each lane, and an epoch's last batch is smaller: if that makes
     # fewer slices, they are larger.
     lanes = loader.options.lanes // loader.options.num_ranks
     sizes = {memory.batch_rows, max(1, memory.batch_rows - 2 * lanes)}
