@@ -15,7 +15,7 @@ from distrain.runs.log_bytes import (
     read_log_tail,
     what_was_left_out,
 )
-from distrain.runs.logs import LoggedError, RankLog, find_logs, first_error
+from distrain.runs.logs import LoggedError, RankLog, find_logs, first_error, silent_ranks
 from distrain.runs.recorder import (
     RunRecorder,
     check_new_run,
@@ -76,6 +76,7 @@ __all__ = [
     "fetch_run",
     "find_logs",
     "first_error",
+    "silent_ranks",
     "last_attempt",
     "log_extent",
     "log_modified_s",

@@ -82,6 +82,14 @@ def first_error(logs: Sequence[RankLog]) -> LoggedError | None:
     return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
 
 
+def silent_ranks(logs: Sequence[RankLog], attempt: int) -> list[int]:
+    """The ranks of an attempt, among some logs, that logged no error.
+
+    Where all others lost a peer, these are the peers: nobody logs anything who is killed.
+    """
+    return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
+
+
 def _first_error(log: RankLog) -> LoggedError | None:
     lines = log.text().splitlines()
     at, found = _LATEST, None

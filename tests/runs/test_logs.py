@@ -1,5 +1,6 @@
 """What ranks printed, and the first error in it."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -133,6 +134,18 @@ def test_the_command_prints_the_first_error_or_the_coordinators_account(paths: R
     account = "The coordinator's account: RankDied: rank 1 killed"
     assert account in run(paths.root, "--first-error", "--rank", 0)
     assert account in run(paths.root, "--first-error", "--attempt", 2)
+
+
+def test_ranks_that_logged_nothing_are_named_where_all_others_lost_a_peer(paths: RunPaths) -> None:
+    write(paths, 1, 1, INFO.format(1), INFO.format(2))
+    killed = "Rank 1 logged nothing: killed from outside"
+    output = run(paths.root, "--first-error")
+    assert output.index(killed) < output.index("==> attempt 1, rank 0")
+    paths.summary.write_text('{"restarts": [{"reason": "RankDied", "message": "rank 1 killed"}]}')
+    output = run(paths.root, "--first-error")
+    assert output.startswith("The coordinator's account: RankDied: rank 1 killed\n")
+    found = json.loads(run(paths.root, "--first-error", "--json"))
+    assert (found["error"]["rank"], found["error"]["silent_ranks"]) == (0, [1])
 
 
 def test_the_log_of_a_rank_that_prints_very_much_is_whole_while_it_prints(tmp_path: Path) -> None:

@@ -75,9 +75,11 @@ def command(
     logs = find_logs(paths, attempt, rank)
     if first_error:
         from distrain.runs import first_error as find_first_error
+        from distrain.runs import silent_ranks
 
         error = find_first_error(logs)
-        print_first_error(error, _account(paths), str(error.log.path) if error else "")
+        silent = silent_ranks(logs, error.log.attempt) if error else []
+        print_first_error(error, _account(paths), str(error.log.path) if error else "", silent)
         return
     if attempt is None:
         logs = [log for log in logs if log.attempt == logs[-1].attempt]

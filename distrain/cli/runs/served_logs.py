@@ -67,7 +67,7 @@ def print_error_of(server: str, word: str, rank: int | None, attempt: int | None
         InputError: No rank has such a log.
     """
     from distrain.cli.runs.first_error import print_first_error
-    from distrain.runs import first_error
+    from distrain.runs import first_error, silent_ranks
 
     error = None
     with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
@@ -81,7 +81,8 @@ def print_error_of(server: str, word: str, rank: int | None, attempt: int | None
                 break  # what comes in later attempts is not the first
         account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
         name = error.log.path.relative_to(paths.root).as_posix() if error else ""
-    print_first_error(error, account if job.reason else None, name)
+        silent = silent_ranks(logs, error.log.attempt) if error else []
+    print_first_error(error, account if job.reason else None, name, silent)
 
 
 def _logs_there(
