@@ -82,8 +82,8 @@ def command(
             file=str(path),
         )
     print_result(f"logged in to {parsed.text} as {me.user}")
-    print_remark(f"the token is in {path}; it may: {', '.join(me.scopes) or 'nothing'}")
-    print_remark(f"you are {_roles(me)}")
+    print_remark(f"the token is in {path}, with the scopes {', '.join(me.scopes) or 'none'}")
+    print_remark(f"it allows what you may: you are {_roles(me)}")
 
 
 def _roles(me: "Me") -> str:

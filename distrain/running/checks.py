@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from distrain.train.data import Inputs
 
 
+_MANY_STEPS = 10_000  # of a validation: minutes
+
+
 @dataclass(frozen=True)
 class Checked:
     """A job that can be started, as far as checks can show.
@@ -348,6 +351,12 @@ def _surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
         notes.append(
             f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
             "is one step of all rows"
+        )
+    steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
+    if steps > _MANY_STEPS:
+        notes.append(
+            f"a validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
+            "larger batches validate faster"
         )
     best = spec.checkpoint.keep_best
     if best is not None and not spec.evaluate.every_steps:

@@ -39,7 +39,7 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
     path = ".".join(_key(part) for part in keys)
     match item["type"]:
         case "extra_forbidden":
-            return f"{path}: {_unknown_key(str(item['loc'][-1]), _keys_of(place))}"
+            return f"{path}: {_unknown_key(str(item['loc'][-1]), place)}"
         case "missing":
             return f"{path}: required, but missing"
         case "union_tag_not_found":
@@ -49,7 +49,8 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             tag, kinds = _kinds_of(place)
             what = "model" if keys == ["model"] else tag
             given = shown(item["input"].get(tag))
-            return f"{path}.{tag}: {given} is no {what} (allowed: {', '.join(kinds)})"
+            guess = _guess(str(item["input"].get(tag)), list(kinds))
+            return f"{path}.{tag}: {given} is no {what}{guess} (allowed: {', '.join(kinds)})"
         case "too_short":
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":
@@ -81,10 +82,23 @@ def _key(part: object) -> str:
     return text if text and text.isprintable() else repr(text)
 
 
-def _unknown_key(key: str, allowed: list[str]) -> str:
-    near = get_close_matches(key, allowed, n=1, cutoff=0.5)
-    guess = f"; did you mean {near[0]!r}?" if near else ""
+def _unknown_key(key: str, section: Any) -> str:
+    allowed = _keys_of(section)
+    below = [f"{name}.{key}" for name in allowed if key in _keys_below(_inside(section, name))]
+    guess = _guess(key, allowed) or (f"; did you mean {below[0]!r}?" if below else "")
     return f"unknown key{guess} (allowed: {', '.join(allowed)})"
+
+
+def _guess(text: str, allowed: list[str]) -> str:
+    near = get_close_matches(text, allowed, n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def _keys_below(place: Any) -> set[str]:
+    """The keys of a section, or of the sections that may stand there."""
+    sections = list(_kinds_of(place)[1].values()) or [place]
+    known = [one for one in sections if isinstance(one, type) and issubclass(one, BaseModel)]
+    return {key for section in known for key in _keys_of(section)}
 
 
 def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any]:

@@ -170,6 +170,16 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
         assert "20,000 is more than the 10,500 training rows: an epoch is one step" in done.stderr
 
 
+def test_a_validation_of_very_many_steps_is_noted(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.running.checks._MANY_STEPS", 30)
+    options = ["--set", "data.valid=data/train", "--set", "train.global_batch_size=300"]
+    done = CliRunner().invoke(cli, ["plan", str(job), *options])
+    assert done.exit_code == 0, done.output
+    assert "a validation takes 35 steps of train.global_batch_size (300) rows" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("valid", "told"), [("data/valid", "the last step alone is validated"), (None, "nothing is")]
 )

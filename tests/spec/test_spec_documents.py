@@ -198,6 +198,8 @@ def test_overrides_set_values_read_as_yaml_in_sections_old_and_new():
         ("train.epochs=[1", "cannot set train.epochs to '[1': not YAML"),
         ("train.epochs=2026-13-45", "cannot set train.epochs to '2026-13-45': not YAML: month"),
         ("tags={a: 1, a: 2}", "names a twice"),
+        ("train.lr=3", "train.lr: unknown key; did you mean 'optimizer.lr'?"),
+        ("model.kind=dlmr", "model.kind: 'dlmr' is no model; did you mean 'dlrm'? (allowed: "),
         ("train.epoch=3", "train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.epochs=", "train.epochs: input should be a valid integer, not null"),
         ("train.epochs.x=1", "train.epochs: input should be a valid integer, not {'x': 1}"),

@@ -109,7 +109,10 @@ class TableFile:
         if not mistakes:
             return
         document = features.document
-        hint = "Mend the features document, or leave the file out."
+        hint = (
+            "Mend the features document, or leave the file out. A workflow takes files with the "
+            "columns that it was fitted with."
+        )
         if self.kind == "csv" and len(self.types) == 1 and len(document.inputs) > 1:
             hint = (
                 f"Its first line has one field with the delimiter {self.delimiter!r}: set "
