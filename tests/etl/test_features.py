@@ -442,7 +442,8 @@ def test_all_mistakes_of_a_document_are_told_at_once() -> None:
         "split.from: a time (2024-05-01, 2024-05-01T12:00:00) or a number is needed",
         "format.delimiter: string should have at most 1 character",
         "columns.shop.freq_treshold: unknown key; did you mean 'freq_threshold'?",
-        "columns.price.kind: 'continous' is no kind (allowed: categorical, continuous)",
+        "columns.price.kind: 'continous' is no kind; did you mean 'continuous'? (allowed: "
+        "categorical, continuous)",
         "columns.label: the target is written as 'label'",
         "columns.stars: log(1 + x) of fill -3 does not exist",
         "columns.stars: 'stars' is the target, and a model would see the answer",

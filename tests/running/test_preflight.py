@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
@@ -173,11 +174,15 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
 def test_a_validation_of_very_many_steps_is_noted(
     job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrain.running.checks._MANY_STEPS", 30)
-    options = ["--set", "data.valid=data/train", "--set", "train.global_batch_size=300"]
-    done = CliRunner().invoke(cli, ["plan", str(job), *options])
-    assert done.exit_code == 0, done.output
-    assert "a validation takes 35 steps of train.global_batch_size (300) rows" in done.stderr
+    valid = Path(yaml.safe_load(job.read_text())["data"]["valid"])
+    rows = sum(pq.read_metadata(file).num_rows for file in valid.glob("*.parquet"))
+    monkeypatch.setattr("distrain.running.checks._MANY_STEPS", -(-rows // 300) - 1)
+    for batch_rows, is_noted in ((300, True), (400, False)):
+        options = ["--set", f"train.global_batch_size={batch_rows}"]
+        done = CliRunner().invoke(cli, ["plan", str(job), *options])
+        assert done.exit_code == 0, done.output
+        told = f"a validation takes {-(-rows // 300)} steps of train.global_batch_size (300) rows"
+        assert (told in done.stderr) == is_noted
 
 
 @pytest.mark.parametrize(
