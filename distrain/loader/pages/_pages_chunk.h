@@ -389,13 +389,17 @@ static int take_job(PyObject *tuple, Job *job) {
     return 0;
 }
 
+/* Put a problem into a list, or None. */
+static int put_problem(PyObject *list, Py_ssize_t place, const char *problem) {
+    PyObject *text = problem ? PyUnicode_FromString(problem) : Py_NewRef(Py_None);
+    return text ? PyList_SetItem(list, place, text) : -1;
+}
+
 static PyObject *problems_of(const Job *jobs, Py_ssize_t count) {
     PyObject *problems = PyList_New(count);
-    for (Py_ssize_t i = 0; problems && i < count; i++) {
-        PyObject *problem = jobs[i].problem ? PyUnicode_FromString(jobs[i].problem) : Py_NewRef(Py_None);
-        if (!problem || PyList_SetItem(problems, i, problem))
+    for (Py_ssize_t i = 0; problems && i < count; i++)
+        if (put_problem(problems, i, jobs[i].problem))
             Py_CLEAR(problems);
-    }
     return problems;
 }
 

@@ -253,12 +253,9 @@ static void run_readings(Reading *readings, Py_ssize_t count, Memory *memory) {
 
 static PyObject *problems_of_readings(const Reading *readings, Py_ssize_t count) {
     PyObject *problems = PyList_New(count);
-    for (Py_ssize_t i = 0; problems && i < count; i++) {
-        const char *text = readings[i].problem;
-        PyObject *problem = text ? PyUnicode_FromString(text) : Py_NewRef(Py_None);
-        if (!problem || PyList_SetItem(problems, i, problem))
+    for (Py_ssize_t i = 0; problems && i < count; i++)
+        if (put_problem(problems, i, readings[i].problem))
             Py_CLEAR(problems);
-    }
     return problems;
 }
 

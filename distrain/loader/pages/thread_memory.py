@@ -48,15 +48,11 @@ class ThreadMemory(threading.local):
             self.kernel = _pages.memory()
         self._arrays: list[NDArray[np.uint8]] = []
 
-    def values_for(self, count: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-        """An array, `[count]`, uninitialised.
-
-        Its memory is given again once nothing refers to the array, nor to a view of it.
-        """
-        return self.columns_for(count, [dtype])[0]
-
     def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
-        """One such array of each type; their memory is one piece, given again as a whole."""
+        """An array of each type, `[count]`, uninitialised; their memory is one piece.
+
+        It is given again once nothing refers to any of the arrays, nor to views of them.
+        """
         starts = [0]
         for dtype in dtypes:
             end = starts[-1] + count * dtype.itemsize

@@ -305,20 +305,20 @@ def test_ids_come_in_as_few_bytes_as_their_limit_allows(
 def test_values_keep_their_memory_as_long_as_anything_refers_to_it() -> None:
     memory = ThreadMemory()
     dtype = np.dtype(np.int32)
-    first = memory.values_for(100, dtype)
+    first = memory.columns_for(100, [dtype])[0]
     first[:] = 1
     part = first[10:20]
     del first
-    others = [memory.values_for(100, dtype) for _ in range(20)]
+    others = [memory.columns_for(100, [dtype])[0] for _ in range(20)]
     for values in others:
         values[:] = 2
     assert part.tolist() == [1] * 10
     assert len({values.ctypes.data for values in others}) == 20
     latest = {values.ctypes.data for values in others[-8:]}
     del others, values
-    again = [memory.values_for(80, dtype) for _ in range(3)]
+    again = [memory.columns_for(80, [dtype])[0] for _ in range(3)]
     assert len({values.ctypes.data for values in again} & latest) == 3
-    assert memory.values_for(0, dtype).shape == (0,)
+    assert memory.columns_for(0, [dtype])[0].shape == (0,)
 
 
 def test_columns_in_one_piece_of_memory_do_not_touch_each_other() -> None:
