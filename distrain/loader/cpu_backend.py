@@ -45,7 +45,8 @@ class CpuBackend:
     ):
         self._narrow = narrow
         self._lists = tuple(column for column in columns if column.is_list)
-        self._filler = Filler([column for column in columns if not column.is_list], narrow)
+        flat = [column for column in columns if not column.is_list]
+        self._filler = Filler(flat, narrow, pool.tiles)
         self._layout = BatchLayout.of(columns)
         self._limits = dict(list_limits or {})
         self._pool = pool

@@ -18,9 +18,20 @@ try:
 except ImportError:
     c_fill = None  # type: ignore[assignment]
 
+
+def fill_with_tile(*call: Any) -> bytes:
+    """The kernel in C where it has memory for a tile."""
+    kernel: Any = c_fill
+    cells = call[9:] or (b"", b"", 0)
+    memory = np.zeros(16 * (max(map(len, call[0]), default=0) + 1), np.uint8)
+    start = -memory.ctypes.data % 16
+    return kernel(*call[:9], *cells, memory[start:])  # type: ignore[no-any-return]
+
+
 needs_c = pytest.mark.skipif(c_fill is None, reason="distrain was built without a compiler")
 KERNELS = [
     pytest.param(c_fill, id="C", marks=needs_c),
+    pytest.param(fill_with_tile, id="C with a tile", marks=needs_c),
     pytest.param(fill_numpy.fill, id="NumPy"),
 ]
 
@@ -117,7 +128,7 @@ def random_column(rng: np.random.Generator, role: str, kind: str, size: int, wil
 @st.composite
 def calls(draw: st.DrawFn) -> Call:
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
-    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=4))
+    kinds = draw(st.lists(st.sampled_from(KINDS), min_size=1, max_size=9))
     num_rows = draw(st.integers(1, 40))
     sources = [random_column(rng, *kind, size=num_rows, wild=draw(st.booleans())) for kind in kinds]
     widths = draw(st.lists(st.integers(0, 50), max_size=5))
@@ -148,6 +159,14 @@ def test_a_kernel_equals_the_naive_loop(kernel: Any, call: Call) -> None:
     assert call.run(kernel) == flags
     for block, wanted in zip(call.blocks, expected, strict=True):
         assert np.array_equal(block, wanted)
+
+
+def four_times(call: Call) -> Call:
+    """The same of four columns like the only one, which may go by way of a tile."""
+    blocks = [np.repeat(block, 4, axis=0) for block in call.blocks]
+    many = {"sources": call.sources * 4, "blocks": blocks, "roles": call.roles * 4}
+    many |= {"types": call.types * 4, "limits": np.repeat(call.limits, 4)}
+    return Call(**{**vars(call), **many})
 
 
 def one_column(role: str, source: np.ndarray, limit: int = LIMIT, **changes: Any) -> Call:
@@ -195,7 +214,9 @@ def test_a_single_value_is_suspicious_where_documented(
     for place in (0, 37, 99):
         source = np.ones(100, dtype)
         source[place] = value
-        assert one_column(role, source).run(kernel) == bytes([is_suspicious])
+        call = one_column(role, source)
+        assert call.run(kernel) == bytes([is_suspicious])
+        assert four_times(call).run(kernel) == bytes([is_suspicious] * 4)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -235,9 +256,10 @@ def test_a_scattered_run_longer_than_the_kernels_scratch(kernel: Any) -> None:
     places, rows = (rng.permutation(size).astype(np.int32) for _ in range(2))
     source = rng.integers(0, LIMIT, size).astype(np.int64)
     source[rows[-1]] = LIMIT
-    call = one_column("i", source, rows=rows, places=places)
-    assert call.run(kernel) == b"\1"
-    assert np.array_equal(call.blocks[0][0, places], source[rows])
+    call = four_times(one_column("i", source, rows=rows, places=places))
+    assert call.run(kernel) == b"\1\1\1\1"
+    for cells in call.blocks[0]:
+        assert np.array_equal(cells[places], source[rows])
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -249,18 +271,19 @@ def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
     sources = [rng.integers(0, LIMIT, rows).astype(np.int32), rng.random(rows).astype(np.float32)]
     sources += [sources[0].astype(np.int64), sources[1].astype(np.float64), sources[1]]
     sources += [sources[0].astype(np.uint16), (sources[0] % 200).astype(np.uint8)]
+    sources += [(sources[1] > 0.5).astype(np.float32)]
     if bad_row is not None:
         for source in sources:
             source[bad_row] = {"i": -1, "u": 255}.get(source.dtype.kind, np.inf)
         sources[5][bad_row] = LIMIT
-    roles, types, starts = b"iviwwii", b"ifqdfHB", np.array([0, 3, 17, 2], np.int64)
+    roles, types, starts = b"iviwwiil", b"ifqdfHBf", np.array([0, 3, 17, 2], np.int64)
     order = rng.permutation(rows).astype(np.int32)
-    blocks = [np.full((7, 8_192 + number), UNTOUCHED, np.int32) for number in range(4)]
+    blocks = [np.full((8, 8_192 + number), UNTOUCHED, np.int32) for number in range(4)]
     expected = [block.copy() for block in blocks]
-    limits, places = np.array([LIMIT] * 6 + [200], np.uint64), np.empty(0, np.int32)
+    limits, places = np.array([LIMIT] * 6 + [200, 0], np.uint64), np.empty(0, np.int32)
     call = Call(sources, blocks, roles, types, limits, order, starts, counts, places)
     flags = fill_numpy.fill(sources, expected, roles, types, limits, order, starts, counts, places)
-    assert call.run(kernel) == flags == bytes([bad_row is not None] * 7)
+    assert call.run(kernel) == flags == bytes([bad_row is not None] * 8)
     for block, wanted in zip(blocks, expected, strict=True):
         assert np.array_equal(block, wanted)
 

@@ -28,7 +28,7 @@ LARGE = 24  # so slices of at most 6 rows; the third row group is none
 
 @pytest.fixture
 def few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Streams of five columns, as slices of many rows have them."""
+    """Streams of four columns, as slices of many rows have them."""
     monkeypatch.setattr("distrain.loader.reading.arrow._CELLS_AT_A_TIME", 0)
 
 
@@ -322,7 +322,7 @@ def test_a_slice_waits_for_its_thread_however_late_that_is(
     for place in (3, 0, 4, 5, 6, 8, 9, 10, 11, 12, 1, 2, 7, 13, 14):  # 1, 2 and 7 are late
         found = reader.read(slices[place]).cells[numbers]
         assert found.tolist() == list(range(6 * place, 6 * place + 6))
-    assert decoded == {"opened": 2, "decoded": 2 * 15}  # of five columns, and of one
+    assert decoded == {"opened": 2, "decoded": 2 * 15}  # of four columns, and of two
     assert not reader._streams._streams
     reader.close()
 

@@ -159,6 +159,9 @@ typedef struct {
     const char *cells;
     const int64_t *offsets;
     Py_ssize_t row_bytes;
+    /* Memory for a tile (_fill_tiles.h), NULL if none is to be made; the last row that is wanted. */
+    uint32_t *tile;
+    Py_ssize_t last_row;
 } Work;
 
 #define SCRATCH_CELLS 4096
@@ -298,9 +301,12 @@ static int fill_narrow(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_s
     return largest >= work->limits[column];
 }
 
+static int goes_past_caches(const Work *work, Py_ssize_t run) {
+    return rows_of(work, run) >= PAST_CACHES_ROWS && work->counts[run] >= PAST_CACHES_CELLS;
+}
+
 static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
-    Py_ssize_t width = rows_of(work, run);
-    int past_caches = width >= PAST_CACHES_ROWS && work->counts[run] >= PAST_CACHES_CELLS;
+    int past_caches = goes_past_caches(work, run);
     int is_narrow = cell_bytes(work, column) < 4;
     if (is_narrow && !work->places && work->types[column] != 'q')
         return fill_narrow(work, column, run, first, past_caches);
@@ -312,20 +318,6 @@ static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssiz
                   past_caches);
 }
 
-/* Column by column, so that a column stays in the cache while it is gathered from. */
-static void fill_all(const Work *work, char *suspicious) {
-    for (Py_ssize_t column = 0; column < work->num_columns; column++) {
-        Py_ssize_t first = 0;
-        int bad = 0;
-        for (Py_ssize_t run = 0; run < work->num_runs; run++) {
-            bad |= fill_run(work, column, run, first);
-            first += work->counts[run];
-        }
-        suspicious[column] = (char)bad;
-    }
-    END_STORES();
-}
-
 static int is_one_of(char letter, const char *letters) { return letter && strchr(letters, letter) != NULL; }
 
 static Py_ssize_t bytes_of(char type) {
@@ -335,6 +327,26 @@ static Py_ssize_t bytes_of(char type) {
 /* Blocks and numbers are read and written as what they are, not byte by byte as the columns. */
 static int is_aligned(const void *memory, size_t item_bytes) {
     return (uintptr_t)memory % item_bytes == 0;
+}
+
+#include "_fill_tiles.h"
+
+/* Four columns at a time, or one by one, so that they stay in the cache while they are gathered from. */
+static void fill_all(const Work *work, char *suspicious) {
+    for (Py_ssize_t column = 0; column < work->num_columns; column++) {
+        if (fill_by_tile(work, column, suspicious)) {
+            column += TILE_COLUMNS - 1;
+            continue;
+        }
+        Py_ssize_t first = 0;
+        int bad = 0;
+        for (Py_ssize_t run = 0; run < work->num_runs; run++) {
+            bad |= fill_run(work, column, run, first);
+            first += work->counts[run];
+        }
+        suspicious[column] = (char)bad;
+    }
+    END_STORES();
 }
 
 static const char *problem_of_memory(const Work *work) {
@@ -368,19 +380,17 @@ FOR_EACH_PROCESSOR static uint32_t largest_of(const int32_t *rows, Py_ssize_t co
 }
 
 /* No index may leave its memory, whatever the caller got wrong. */
-static const char *problem_of(const Work *work) {
-    int32_t last_row = -1;
+static const char *problem_of(Work *work) {
     uint32_t largest = largest_of(work->rows, work->num_rows);
     if (largest > INT32_MAX)
         return "a row is negative";
-    if (work->num_rows)
-        last_row = (int32_t)largest;
+    work->last_row = work->num_rows ? (Py_ssize_t)largest : -1;
     for (Py_ssize_t c = 0; c < work->num_columns; c++) {
         if (!is_one_of(work->roles[c], "ivlw") || !is_one_of(work->types[c], "ifqdBH"))
             return "unknown role or type";
         if ((work->roles[c] == 'i') != is_one_of(work->types[c], "iqBH"))
             return "ids are integers, all else is not";
-        if ((Py_ssize_t)last_row >= work->sources[c].len / bytes_of(work->types[c]))
+        if (work->last_row >= work->sources[c].len / bytes_of(work->types[c]))
             return "a row is beyond its column";
     }
     Py_ssize_t first = 0;
@@ -431,7 +441,7 @@ static void release_buffers(Py_buffer *buffers, Py_ssize_t count) {
 }
 
 static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
-    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES, CELLS, OFFSETS };
+    enum { ROLES, TYPES, LIMITS, ROWS, STARTS, COUNTS, PLACES, CELLS, OFFSETS, TILE };
     work->roles = args[ROLES].buf;
     work->types = args[TYPES].buf;
     work->limits = args[LIMITS].buf;
@@ -459,6 +469,8 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
         char *flags = PyBytes_AsString(suspicious);
         Py_BEGIN_ALLOW_THREADS
         problem = problem_of(work);
+        if (!problem && wants_tile(work, &args[TILE]))
+            work->tile = args[TILE].buf;
         if (!problem)
             fill_all(work, flags);
         Py_END_ALLOW_THREADS
@@ -471,18 +483,18 @@ static PyObject *run_fill(Work *work, Py_buffer *args, Py_ssize_t num_blocks) {
 }
 
 PyDoc_STRVAR(fill_doc,
-"fill(sources, blocks, roles, types, limits, rows, starts, counts, places, cells, offsets, row_bytes)\n--\n\n"
+"fill(sources, blocks, roles, types, limits, rows, starts, counts, places, cells, offsets, row_bytes, tile)\n--\n\n"
 "Gather rows of columns into blocks; a byte per column, 1 if a value of it is suspicious.\n"
 "See distrain.loader.filling.fill_numpy.fill for the arguments.");
 
 static PyObject *fill(PyObject *module, PyObject *args) {
     (void)module;
     PyObject *sources, *blocks;
-    Py_buffer flat[9] = {{0}};
+    Py_buffer flat[10] = {{0}};
     Work work = {0};
-    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*|y*y*n", &sources, &blocks, &flat[0], &flat[1],
+    if (!PyArg_ParseTuple(args, "OOy*y*y*y*y*y*y*|y*y*nw*", &sources, &blocks, &flat[0], &flat[1],
                           &flat[2], &flat[3], &flat[4], &flat[5], &flat[6], &flat[7], &flat[8],
-                          &work.row_bytes))
+                          &work.row_bytes, &flat[9]))
         return NULL;
     Py_ssize_t num_blocks = 0;
     PyObject *result = NULL;
@@ -493,7 +505,7 @@ static PyObject *fill(PyObject *module, PyObject *args) {
         result = run_fill(&work, flat, num_blocks);
     release_buffers(work.blocks, num_blocks);
     release_buffers(work.sources, work.num_columns);
-    for (int i = 0; i < 9; i++)
+    for (int i = 0; i < 10; i++)
         PyBuffer_Release(&flat[i]);
     return result;
 }
@@ -514,7 +526,7 @@ static struct PyModuleDef module = {
 };
 
 /* Grows with every change of what Python calls here: kernel.py has the same number. */
-#define VERSION 1
+#define VERSION 2
 
 PyMODINIT_FUNC PyInit__fill(void) {
     PyObject *made = PyModule_Create(&module);

@@ -19,6 +19,7 @@ def fill(
     cells: bytes = b"",
     offsets: NDArray[np.int64] | bytes = b"",
     row_bytes: int = 0,
+    tile: NDArray[np.uint8] = ...,
 ) -> bytes: ...
 def measure_lists(
     offsets: NDArray[np.int32],

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrain.batch import Batch, Ragged
+from distrain.loader.filling.tile_memory import TilePool
 from distrain.partition import WantedColumn
 
 _MAPPED_BYTES = 1 << 20  # from here on a block is mapped on its own
@@ -79,6 +80,9 @@ class BlockPool:
     gathers batches and drops them together gives back more than a loader ever needs. `pinned`,
     page-locked, blocks are kept by torch and not by this pool: torch knows which of them a copy to
     a device still reads. With `narrow_row_bytes`, blocks are of so many bytes a row.
+
+    Attributes:
+        tiles: Memory of those who fill blocks.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class BlockPool:
         most_idle: int | None = None,
         narrow_row_bytes: int | None = None,
     ):
+        self.tiles = TilePool()
         self._num_columns = num_columns
         self._narrow_row_bytes = narrow_row_bytes
         self._pinned = pinned
@@ -115,6 +120,7 @@ class BlockPool:
     def clear(self) -> None:
         """Free the blocks that are not lent."""
         self._idle.clear()
+        self.tiles.clear()
 
     def _idle_or_new(self, cells: int) -> NDArray[np.int32]:
         try:

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
 DTYPES = {
     "i": np.int32,
     "q": np.int64,
@@ -29,6 +30,7 @@ def fill(
     cells: bytes = b"",
     offsets: NDArray[np.int64] | bytes = b"",
     row_bytes: int = 0,
+    tile: NDArray[np.uint8] = _NO_TILE,
 ) -> bytes:
     """Gather rows of columns into blocks.
 
@@ -51,6 +53,8 @@ def fill(
             as above.
         offsets: With `cells`, the bytes of a row that lie before each column's.
         row_bytes: With `cells`, the bytes of a row.
+        tile: Memory that the kernel in C may use: with 16 bytes for each row of the row group it
+            gathers four columns at a time. What it holds afterwards means nothing.
 
     Returns:
         A byte per column: 1 if it holds a suspicious value among these rows (an id not below its

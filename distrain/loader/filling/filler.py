@@ -12,6 +12,7 @@ from distrain.errors import DataError
 from distrain.loader.filling.kernel import fill as _fill
 from distrain.loader.filling.narrow import NarrowLayout
 from distrain.loader.filling.schedule import Deal
+from distrain.loader.filling.tile_memory import TilePool
 from distrain.partition import RowGroup, WantedColumn, value_problem
 
 Block = NDArray[np.int32]
@@ -38,10 +39,16 @@ class Filler:
     Ids become int32, all else the bits of float32. With a `narrow` layout, blocks are as that says.
     """
 
-    def __init__(self, columns: Sequence[WantedColumn], narrow: NarrowLayout | None = None):
+    def __init__(
+        self,
+        columns: Sequence[WantedColumn],
+        narrow: NarrowLayout | None = None,
+        tiles: TilePool | None = None,
+    ):
         self._columns = tuple(columns)
         self._narrow = narrow
         self._parts: dict[tuple[int, int], _Part] = {}
+        self._tiles = tiles or TilePool()
 
     def fill(
         self,
@@ -62,18 +69,20 @@ class Filler:
             return
         part = self._part(first_column, len(cells))
         sources = list(map(source_of, part.columns, cells))
-        suspicious = _fill(
-            sources,
-            blocks,
-            part.roles,
-            b"".join(map(type_letter, sources)),
-            part.limits,
-            deal.rows,
-            deal.starts,
-            deal.counts,
-            deal.places,
-            *part.cells,
-        )
+        with self._tiles.lend(len(cells[0])) as tile:
+            suspicious = _fill(
+                sources,
+                blocks,
+                part.roles,
+                b"".join(map(type_letter, sources)),
+                part.limits,
+                deal.rows,
+                deal.starts,
+                deal.counts,
+                deal.places,
+                *part.cells,
+                tile,
+            )
         if any(suspicious):
             for wanted, column, flag in zip(part.columns, cells, suspicious, strict=True):
                 if flag:
@@ -103,17 +112,22 @@ class Filler:
         if not len(cells):
             return
         count = len(cells)
-        _fill(
-            list(cells),
-            blocks,
-            b"i" * count,
-            b"i" * count,
-            np.full(count, 2**31, np.uint64),
-            deal.rows,
-            deal.starts,
-            deal.counts,
-            deal.places,
-        )
+        with self._tiles.lend(cells.shape[1]) as tile:
+            _fill(
+                list(cells),
+                blocks,
+                b"i" * count,
+                b"i" * count,
+                np.full(count, 2**31, np.uint64),
+                deal.rows,
+                deal.starts,
+                deal.counts,
+                deal.places,
+                b"",
+                b"",
+                0,
+                tile,
+            )
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
