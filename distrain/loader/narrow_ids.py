@@ -1,4 +1,7 @@
-"""In how few bytes ids are kept: in pages, in the cache, and in batches on their way to a GPU."""
+"""In how few bytes ids are kept: in pages, in the cache, and in batches on their way to a GPU.
+
+Those batches also know ids of three bytes (`filling.narrow`), for which there is no NumPy type.
+"""
 
 from __future__ import annotations
 

@@ -288,13 +288,17 @@ def test_long_runs_of_large_batches(kernel: Any, bad_row: int | None) -> None:
         assert np.array_equal(block, wanted)
 
 
-SIZES = {"i": 4, "H": 2, "B": 1}
-TYPES = {"i": np.uint32, "H": np.uint16, "B": np.uint8}
+SIZES = {"i": 4, "H": 2, "T": 3, "B": 1}  # in the order in which they lie in memory
+
+
+def lowest_bytes(cells: np.ndarray, letter: str) -> np.ndarray:
+    """As many bytes of each cell, the lowest first."""
+    return cells.astype("<u4").view(np.uint8).reshape(-1, 4)[:, : SIZES[letter]].reshape(-1)
 
 
 def with_cells(call: Call, letters: str) -> tuple[list[np.ndarray], tuple[Any, ...]]:
-    """Blocks of a call's shapes and what tells the kernel of them; wider columns come first."""
-    order = sorted(range(len(letters)), key=lambda number: -SIZES[letters[number]])
+    """Blocks of a call's shapes and what tells the kernel of them, where all are aligned."""
+    order = sorted(range(len(letters)), key=lambda number: list(SIZES).index(letters[number]))
     offsets = np.zeros(len(letters), np.int64)
     row_bytes = 0
     for number in order:
@@ -304,11 +308,9 @@ def with_cells(call: Call, letters: str) -> tuple[list[np.ndarray], tuple[Any, .
     # The bits of what nothing is written to are the lowest ones of those in blocks of four bytes.
     blocks = []
     for count in rows:
-        cut = [
-            np.full(count, UNTOUCHED & 0xFFFFFFFF, np.uint32).astype(TYPES[letters[n]])
-            for n in order
-        ]
-        blocks.append(np.frombuffer(bytearray(b"".join(part.tobytes() for part in cut)), np.uint8))
+        untouched = np.full(count, UNTOUCHED & 0xFFFFFFFF, np.uint32)
+        cut = b"".join(lowest_bytes(untouched, letters[n]).tobytes() for n in order)
+        blocks.append(np.frombuffer(bytearray(cut), np.uint8))
     return blocks, (letters.encode(), offsets, row_bytes)
 
 
@@ -317,15 +319,15 @@ def assert_cut(call: Call, blocks: list[np.ndarray], told: tuple[Any, ...]) -> N
     for block, wide in zip(blocks, call.blocks, strict=True):
         for number, letter in enumerate(letters.decode()):
             start, rows = int(offsets[number]) * wide.shape[1], wide.shape[1]
-            cells = block[start : start + SIZES[letter] * rows].view(TYPES[letter])
-            assert np.array_equal(cells, wide[number].view(np.uint32).astype(TYPES[letter]))
+            cells = block[start : start + SIZES[letter] * rows]
+            assert np.array_equal(cells, lowest_bytes(wide[number].view(np.uint32), letter))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @settings(deadline=None, max_examples=30)
 @given(call=calls(), data=st.data())
 def test_narrow_cells_are_the_lowest_bits_of_wide_ones(kernel: Any, call: Call, data: Any) -> None:
-    ids = [st.sampled_from("iHB") if role == ord("i") else st.just("i") for role in call.roles]
+    ids = [st.sampled_from("iHTB") if role == ord("i") else st.just("i") for role in call.roles]
     blocks, told = with_cells(call, "".join(data.draw(st.tuples(*ids))))
     narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
     assert narrow == call.run(fill_numpy.fill)
@@ -334,7 +336,8 @@ def test_narrow_cells_are_the_lowest_bits_of_wide_ones(kernel: Any, call: Call, 
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("scattered", [False, True])
-def test_runs_longer_than_the_kernels_scratch(kernel: Any, scattered: bool) -> None:
+@pytest.mark.parametrize("letters", ["BHBi", "TBTi"])
+def test_runs_longer_than_the_kernels_scratch(kernel: Any, letters: str, scattered: bool) -> None:
     rng = np.random.default_rng(1)
     size = 2 * 4096 + 77
     rows, places = (rng.permutation(size).astype(np.int32) for _ in range(2))
@@ -346,7 +349,7 @@ def test_runs_longer_than_the_kernels_scratch(kernel: Any, scattered: bool) -> N
         np.array([3], np.int64), np.array([size], np.int64),
         places if scattered else np.empty(0, np.int32),
     )  # fmt: skip
-    blocks, told = with_cells(call, "BHBi")
+    blocks, told = with_cells(call, letters)
     narrow = kernel(*vars(Call(**{**vars(call), "blocks": blocks})).values(), *told)
     assert narrow == call.run(fill_numpy.fill) == bytes(4)
     assert_cut(call, blocks, told)

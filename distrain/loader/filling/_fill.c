@@ -168,7 +168,7 @@ typedef struct {
 
 static Py_ssize_t cell_bytes(const Work *work, Py_ssize_t column) {
     char letter = work->cells ? work->cells[column] : 'i';
-    return letter == 'B' ? 1 : letter == 'H' ? 2 : 4;
+    return letter == 'B' ? 1 : letter == 'H' ? 2 : letter == 'T' ? 3 : 4;
 }
 
 static Py_ssize_t rows_of(const Work *work, Py_ssize_t run) {
@@ -191,18 +191,38 @@ static char *column_of(const Work *work, Py_ssize_t column, Py_ssize_t run) {
 PACK(pack_uint8, uint8_t)
 PACK(pack_uint16, uint16_t)
 
+/* The lowest byte comes first, on any processor. */
+static inline void put_three_bytes(uint32_t cell, uint8_t *out) {
+    out[0] = (uint8_t)cell, out[1] = (uint8_t)(cell >> 8), out[2] = (uint8_t)(cell >> 16);
+}
+
+/* Cells one after another, in as many bytes each. */
+static void pack(const uint32_t *cells, void *out, Py_ssize_t bytes, Py_ssize_t count) {
+    if (bytes == 1)
+        pack_uint8(cells, out, count);
+    else if (bytes == 2)
+        pack_uint16(cells, out, count);
+    else if (bytes == 4)
+        memcpy(out, cells, 4 * (size_t)count);
+    else
+        for (Py_ssize_t i = 0; i < count; i++)
+            put_three_bytes(cells[i], (uint8_t *)out + 3 * i);
+}
+
 /* Cells to where a run of a column begins, one after another or where `places` says. */
 static void put(const uint32_t *cells, void *column, Py_ssize_t bytes, const int32_t *places,
                 Py_ssize_t count) {
-    if (!places && bytes == 1)
-        pack_uint8(cells, column, count);
-    else if (!places)
-        pack_uint16(cells, column, count);
-    for (Py_ssize_t i = 0; places && i < count; i++) {
+    if (!places) {
+        pack(cells, column, bytes, count);
+        return;
+    }
+    for (Py_ssize_t i = 0; i < count; i++) {
         if (bytes == 1)
             ((uint8_t *)column)[places[i]] = (uint8_t)cells[i];
         else if (bytes == 2)
             ((uint16_t *)column)[places[i]] = (uint16_t)cells[i];
+        else if (bytes == 3)
+            put_three_bytes(cells[i], (uint8_t *)column + 3 * (Py_ssize_t)places[i]);
         else
             ((uint32_t *)column)[places[i]] = cells[i];
     }
@@ -307,8 +327,9 @@ static int goes_past_caches(const Work *work, Py_ssize_t run) {
 
 static int fill_run(const Work *work, Py_ssize_t column, Py_ssize_t run, Py_ssize_t first) {
     int past_caches = goes_past_caches(work, run);
-    int is_narrow = cell_bytes(work, column) < 4;
-    if (is_narrow && !work->places && work->types[column] != 'q')
+    Py_ssize_t bytes = cell_bytes(work, column);
+    int is_narrow = bytes < 4;
+    if (bytes < 3 && !work->places && work->types[column] != 'q')
         return fill_narrow(work, column, run, first, past_caches);
     if (work->places || is_narrow)
         return fill_by_scratch(work, column, run, first);
@@ -356,7 +377,7 @@ static const char *problem_of_memory(const Work *work) {
     if (!aligned)
         return "a block or an array of numbers is not aligned";
     for (Py_ssize_t c = 0; work->cells && c < work->num_columns; c++) {
-        if (!is_one_of(work->cells[c], "iHB") || (work->cells[c] != 'i' && work->roles[c] != 'i'))
+        if (!is_one_of(work->cells[c], "iHTB") || (work->cells[c] != 'i' && work->roles[c] != 'i'))
             return "unknown cells, or narrow ones that hold no ids";
         if (work->offsets[c] < 0 || work->offsets[c] > work->row_bytes - cell_bytes(work, c))
             return "a cell lies beyond its row";
@@ -366,7 +387,7 @@ static const char *problem_of_memory(const Work *work) {
         if (work->blocks[k].len % work->row_bytes)
             return "a block does not hold whole columns";
         for (Py_ssize_t c = 0; work->cells && aligned && c < work->num_columns; c++)
-            aligned = is_aligned(column_of(work, c, k), (size_t)cell_bytes(work, c));
+            aligned = cell_bytes(work, c) == 3 || is_aligned(column_of(work, c, k), (size_t)cell_bytes(work, c));
     }
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
@@ -526,7 +547,7 @@ static struct PyModuleDef module = {
 };
 
 /* Grows with every change of what Python calls here: kernel.py has the same number. */
-#define VERSION 2
+#define VERSION 3
 
 PyMODINIT_FUNC PyInit__fill(void) {
     PyObject *made = PyModule_Create(&module);

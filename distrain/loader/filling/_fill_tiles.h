@@ -1,4 +1,4 @@
-/* Four columns of cells of 4 bytes at once, by way of a tile. Part of _fill.c.
+/* Four columns at once, by way of a tile. Part of _fill.c.
  *
  * Rows are gathered in a random order, and a processor fetches a line of 64 bytes from its L2 cache
  * for each cell that is gathered from a column alone. In a tile four columns lie row by row, so that
@@ -10,7 +10,6 @@
 #define TILE_COLUMNS 4
 #define TILE_ROW_BYTES (4 * TILE_COLUMNS)
 #define TILE_CELLS 512 /* of a column, gathered at a time: with those of the others, 8 KiB */
-#define LINE_CELLS (LINE_BYTES / 4)
 
 /* Values of a column to cells. */
 #define TO_CELLS(NAME, TYPE, CELL)                                                               \
@@ -147,75 +146,90 @@ static int is_bad(char role, uint64_t limit, const uint32_t *cells, Py_ssize_t c
     }
 }
 
-__attribute__((target("avx2"))) static void stream_lines(char *to, const uint32_t *from, Py_ssize_t lines) {
-    for (; lines; lines--, to += LINE_BYTES, from += LINE_CELLS) {
-        _mm256_stream_si256((__m256i *)to, _mm256_loadu_si256((const __m256i *)from));
-        _mm256_stream_si256((__m256i *)(to + LINE_BYTES / 2), _mm256_loadu_si256((const __m256i *)(from + 8)));
+__attribute__((target("avx2"))) static void stream_lines(char *to, const char *from, Py_ssize_t lines) {
+    for (; lines; lines--, to += LINE_BYTES, from += LINE_BYTES) {
+        __m256i first = _mm256_loadu_si256((const __m256i *)from);
+        __m256i second = _mm256_loadu_si256((const __m256i *)(from + LINE_BYTES / 2));
+        _mm256_stream_si256((__m256i *)to, first);
+        _mm256_stream_si256((__m256i *)(to + LINE_BYTES / 2), second);
     }
 }
 
-/* Cells of a run's column on their way to its block: part of a line is held back until the rest of it
- * has come, so that whole lines go past the caches. */
+/* A run's cells of a column on their way to its block, in as many bytes as there. Part of a line is
+ * held back until the rest of it has come, so that whole lines go past the caches. */
 typedef struct {
     char *to;
-    Py_ssize_t held;
-    uint32_t cells[TILE_CELLS + LINE_CELLS];
+    Py_ssize_t cell_bytes, held;
+    _Alignas(LINE_BYTES) char bytes[4 * TILE_CELLS + LINE_BYTES];
 } Column;
 
-static void store_cells(Column *column, Py_ssize_t count) {
-    memcpy(column->to, column->cells, 4 * (size_t)count);
-    column->to += 4 * count;
+static void store_bytes(Column *column, Py_ssize_t count) {
+    memcpy(column->to, column->bytes, (size_t)count);
+    column->to += count;
 }
 
 /* Writes the whole lines of what is held, and what lies before the first of them. */
 static void store_lines(Column *column) {
-    Py_ssize_t head = least((Py_ssize_t)(-(uintptr_t)column->to % LINE_BYTES / 4), column->held);
-    store_cells(column, head);
-    Py_ssize_t lines = (column->held - head) / LINE_CELLS, done = head + lines * LINE_CELLS;
-    stream_lines(column->to, column->cells + head, lines);
+    Py_ssize_t head = least((Py_ssize_t)(-(uintptr_t)column->to % LINE_BYTES), column->held);
+    store_bytes(column, head);
+    Py_ssize_t lines = (column->held - head) / LINE_BYTES, done = head + lines * LINE_BYTES;
+    stream_lines(column->to, column->bytes + head, lines);
     column->to += lines * LINE_BYTES;
     column->held -= done;
-    memmove(column->cells, column->cells + done, 4 * (size_t)column->held);
+    memmove(column->bytes, column->bytes + done, (size_t)column->held);
+}
+
+static void store_cells(Column *column, const uint32_t *cells, Py_ssize_t count, int past_caches) {
+    Py_ssize_t num_bytes = count * column->cell_bytes;
+    if (!past_caches) {
+        pack(cells, column->to, column->cell_bytes, count);
+        column->to += num_bytes;
+        return;
+    }
+    if (column->cell_bytes < 4) /* else they were gathered to there */
+        pack(cells, column->bytes + column->held, column->cell_bytes, count);
+    column->held += num_bytes;
+    store_lines(column);
 }
 
 /* Rows of the tile to one run's four columns; flags those with a suspicious value. */
 static void fill_run_by_tile(const Work *work, Py_ssize_t first_column, Py_ssize_t run, Py_ssize_t first,
                              char *suspicious) {
     Column columns[TILE_COLUMNS];
+    uint32_t narrow[TILE_COLUMNS][TILE_CELLS];
     int past_caches = !work->places && goes_past_caches(work, run);
     for (int k = 0; k < TILE_COLUMNS; k++) {
-        columns[k].to = column_of(work, first_column + k, run) + 4 * work->starts[run];
+        Py_ssize_t bytes = cell_bytes(work, first_column + k);
+        columns[k].to = column_of(work, first_column + k, run) + bytes * work->starts[run];
+        columns[k].cell_bytes = bytes;
         columns[k].held = 0;
     }
     for (Py_ssize_t done = 0; done < work->counts[run]; done += TILE_CELLS) {
         Py_ssize_t count = least(work->counts[run] - done, TILE_CELLS);
-        uint32_t *next[TILE_COLUMNS];
+        uint32_t *cells[TILE_COLUMNS];
         for (int k = 0; k < TILE_COLUMNS; k++)
-            next[k] = columns[k].cells + columns[k].held;
-        gather_rows(work->tile, work->rows + first + done, next, count);
+            cells[k] = columns[k].cell_bytes < 4 ? narrow[k]
+                                                 : (uint32_t *)(columns[k].bytes + columns[k].held);
+        gather_rows(work->tile, work->rows + first + done, cells, count);
         for (int k = 0; k < TILE_COLUMNS; k++) {
-            Py_ssize_t number = first_column + k;
-            suspicious[number] |= (char)is_bad(work->roles[number], work->limits[number], next[k], count);
+            Py_ssize_t c = first_column + k;
+            suspicious[c] |= (char)is_bad(work->roles[c], work->limits[c], cells[k], count);
             if (work->places)
-                put(next[k], columns[k].to, 4, work->places + first + done, count);
-            else if (!past_caches)
-                store_cells(&columns[k], count);
-            else {
-                columns[k].held += count;
-                store_lines(&columns[k]);
-            }
+                put(cells[k], columns[k].to, columns[k].cell_bytes, work->places + first + done, count);
+            else
+                store_cells(&columns[k], cells[k], count, past_caches);
         }
     }
-    for (int k = 0; past_caches && k < TILE_COLUMNS; k++)
-        store_cells(&columns[k], columns[k].held);
+    for (int k = 0; k < TILE_COLUMNS; k++)
+        store_bytes(&columns[k], columns[k].held);
 }
 
-/* Whether there are four more columns, of cells that are checked as such: a label of 64 bits is not. */
+/* Whether there are four more columns, of values that are checked as cells: a label of 64 bits is not. */
 static int fits_tile(const Work *work, Py_ssize_t column) {
     if (!work->tile || column + TILE_COLUMNS > work->num_columns)
         return 0;
     for (Py_ssize_t c = column; c < column + TILE_COLUMNS; c++)
-        if (cell_bytes(work, c) != 4 || (work->roles[c] == 'l' && work->types[c] == 'd'))
+        if (work->roles[c] == 'l' && work->types[c] == 'd')
             return 0;
     return 1;
 }

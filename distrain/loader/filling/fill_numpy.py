@@ -6,6 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+CELL_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
+"""Bytes of the cells in blocks, by their letters."""
+
 _NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
 DTYPES = {
     "i": np.int32,
@@ -49,8 +52,8 @@ def fill(
         counts: Rows of each run.
         places: For each entry of `rows` its place in the run; empty if they follow each other.
         cells: A letter per column, where blocks are bytes as in `NarrowLayout`, or hold other
-            columns, too: cells of type `i`, `H` or `B`. By default all are of 4 bytes, and blocks
-            as above.
+            columns, too: cells of type `i`, `H` or `B`, or `T`, of three bytes, the lowest first.
+            By default all are of 4 bytes, and blocks as above.
         offsets: With `cells`, the bytes of a row that lie before each column's.
         row_bytes: With `cells`, the bytes of a row.
         tile: Memory that the kernel in C may use: with 16 bytes for each row of the row group it
@@ -73,11 +76,12 @@ def fill(
             if len(places):
                 where = start + np.asarray(places)[run]
             if cells:
+                size = CELL_BYTES[chr(cells[column])]
                 num_rows = block.nbytes // row_bytes
-                dtype = np.dtype(DTYPES[chr(cells[column])])
                 first = int(offsets[column]) * num_rows
-                narrow = block.reshape(-1).view(np.uint8)[first : first + dtype.itemsize * num_rows]
-                narrow.view(dtype)[where] = bits.astype(dtype)
+                narrow = block.reshape(-1).view(np.uint8)[first : first + size * num_rows]
+                lowest = bits.astype("<i4").view(np.uint8).reshape(-1, 4)[:, :size]
+                narrow.reshape(num_rows, size)[where] = lowest
             else:
                 block[column, where] = bits
             suspicious[column] |= is_suspicious(chr(roles[column]), taken, bits, limits[column])

@@ -20,7 +20,7 @@ else:
     measure_lists = _fill.measure_lists
     place_lists = _fill.place_lists
 
-KERNEL_VERSION = 2
+KERNEL_VERSION = 3
 """That of the C code that is called here; `_fill.c` has the same number."""
 
 if KERNEL == "C":

@@ -13,16 +13,19 @@ from torch import Tensor
 
 from distrain.batch import Batch, Ragged
 from distrain.loader.filling.batch_memory import BatchLayout
+from distrain.loader.filling.fill_numpy import CELL_BYTES
 from distrain.loader.narrow_ids import narrow_type
 from distrain.partition import WantedColumn
 
-_BYTES = {"i": 4, "H": 2, "B": 1}
+# In this order in memory, so that those of two and four bytes are aligned.
+_LETTERS = "iHTB"
+_MOST_THREE_BYTES = 1 << 24
 
 
 class NarrowLayout:
-    """The flat columns of a batch one after another in bytes, each contiguous, the widest first.
+    """The flat columns of a batch one after another in bytes, each contiguous.
 
-    Ids below 2^8 and 2^16 take one and two bytes, all else 4, as in `BatchLayout`.
+    Ids below 2^8, 2^16 and 2^24 take one, two and three bytes, all else 4, as in `BatchLayout`.
 
     Attributes:
         row_bytes: Bytes of a row.
@@ -32,14 +35,15 @@ class NarrowLayout:
         flat = [column for column in columns if not column.is_list]
         self._cells = "".join(map(_letter, flat))
         self._numbers = {
-            letter: [n for n, cell in enumerate(self._cells) if cell == letter] for letter in _BYTES
+            letter: [n for n, cell in enumerate(self._cells) if cell == letter]
+            for letter in _LETTERS
         }
         offsets = np.zeros(len(flat), np.int64)
         self.row_bytes = 0
         for letter, numbers in self._numbers.items():
             for number in numbers:
                 offsets[number] = self.row_bytes
-                self.row_bytes += _BYTES[letter]
+                self.row_bytes += CELL_BYTES[letter]
         self._offsets = offsets
         self._places: dict[torch.device, Tensor] = {}
 
@@ -63,7 +67,7 @@ class NarrowLayout:
         parts = []
         start = 0
         for letter, numbers in self._numbers.items():
-            end = start + _BYTES[letter] * len(numbers) * num_rows
+            end = start + CELL_BYTES[letter] * len(numbers) * num_rows
             if numbers:
                 parts.append(_as_int32(narrow[start:end], letter).view(len(numbers), num_rows))
             start = end
@@ -110,8 +114,10 @@ def narrow_layout(columns: Sequence[WantedColumn]) -> NarrowLayout | None:
 
 
 def _letter(column: WantedColumn) -> str:
-    narrow = narrow_type(column.id_limit) if column.kind == "id" else None
-    return "i" if narrow is None else narrow.char
+    if column.kind != "id" or column.id_limit > _MOST_THREE_BYTES:
+        return "i"
+    narrow = narrow_type(column.id_limit)
+    return "T" if narrow is None else narrow.char
 
 
 def _as_int32(cells: Tensor, letter: str) -> Tensor:
@@ -119,5 +125,7 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
         return cells.view(torch.int32)
     if letter == "B":
         return cells.to(torch.int32)
+    if letter == "T":
+        return torch.nn.functional.pad(cells.view(-1, 3), (0, 1)).view(torch.int32)
     # Not torch.uint16, which few operations know.
     return cells.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)

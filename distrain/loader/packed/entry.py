@@ -63,9 +63,12 @@ class EntryWriter:
             lengths = rows.value_lengths().to_numpy()
             items = rows.flatten().to_numpy(zero_copy_only=False)
             pieces += [(column, lengths), (column, _kept(column, items))]
-        if any(values is None for _, values in pieces):
-            return False
-        self._write(*(self._listed(column, values) for column, values in pieces))
+        contents = []
+        for column, values in pieces:
+            if values is None:
+                return False
+            contents.append(self._listed(column, values))
+        self._write(*contents)
         return True
 
     def finish(self) -> None:
@@ -80,7 +83,7 @@ class EntryWriter:
             os.close(descriptor)
 
     def _listed(self, column: WantedColumn, values: NDArray[Any]) -> memoryview:
-        """The bytes of a column's values, which are written next."""
+        """The bytes of a column's values, to be written next."""
         content = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
         kind = values.dtype.str
         self._written.append([column.name, kind, len(values), self.num_bytes, checksum(content)])
