@@ -18,6 +18,11 @@ from distrain.partition import RowGroup, WantedColumn, value_problem
 Block = NDArray[np.int32]
 
 _ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
+# The types that the kernels read, of this machine's byte order, and what they call them.
+_ID_TYPES = {np.dtype(np.int32): b"i", np.dtype(np.int64): b"q"}
+_ID_TYPES |= {np.dtype(np.uint8): b"B", np.dtype(np.uint16): b"H"}
+_FLOAT_TYPES = {np.dtype(np.float32): b"f", np.dtype(np.float64): b"d"}
+_TYPES = _ID_TYPES | _FLOAT_TYPES
 
 
 class _Part(NamedTuple):
@@ -137,12 +142,12 @@ def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
 
 def type_letter(source: NDArray[Any]) -> bytes:
     """That type, as the kernels call it."""
-    return source.dtype.char.replace("l", "q").encode()
+    return _TYPES[source.dtype]
 
 
 def _as_id(values: NDArray[Any]) -> NDArray[Any]:
     """As a type that the kernels read; what is too large for int64 becomes negative, as wrong."""
-    if values.dtype in (np.int32, np.int64, np.uint8, np.uint16):
+    if values.dtype in _ID_TYPES:
         return values
     if values.dtype == np.uint64:
         return values.view(np.int64)
@@ -150,7 +155,7 @@ def _as_id(values: NDArray[Any]) -> NDArray[Any]:
 
 
 def _as_float(values: NDArray[Any]) -> NDArray[Any]:
-    return values if values.dtype in (np.float32, np.float64) else values.astype(np.float32)
+    return values if values.dtype in _FLOAT_TYPES else values.astype(np.float32)
 
 
 def check_values(

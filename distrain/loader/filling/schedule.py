@@ -9,7 +9,8 @@ the batches of the coming steps; lanes that share a chunk come to it at the same
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,8 +63,7 @@ class Loads(LazySequence[Load]):
         return Load(int(self._steps[place]), pieces[0].chunk, pieces)
 
 
-@dataclass(frozen=True)
-class BatchRuns:
+class BatchRuns(NamedTuple):
     """Where a piece's rows go: run by run, each some rows for one batch."""
 
     steps: NDArray[np.int64]
@@ -153,7 +153,7 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     below = plan.rows_below(piece.lane, taken)
     of_lane = plan.rows_below(piece.lane + 1, taken) - below
     earlier = below - plan.rows_below(lanes.start, taken)
-    bounds = np.clip(of_lane, first, last)
+    bounds = np.minimum(np.maximum(of_lane, first), last)
     skipped = bounds[:-1] - of_lane[:-1]  # of the first run, where the piece begins inside a step
     return BatchRuns(
         np.arange(from_step, to_step), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
@@ -215,6 +215,10 @@ class Deal:
     places: NDArray[np.int32]
 
 
+def _joined(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+
 class ChunkDealer:
     """Deals a chunk's rows, one row group at a time, from any thread.
 
@@ -240,14 +244,12 @@ class ChunkDealer:
             )
         self._load = load
         self._chunk = chunk
-        self._bounds = np.cumsum([0, *rows_per_group])
+        self._bounds = np.array(list(accumulate(rows_per_group, initial=0)), np.int64)
         self._seed = seed
         self._epoch = epoch
         self._order_of_rows = order
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
-        self._steps = np.concatenate([run.steps for run in runs])
-        self._starts = np.concatenate([run.starts for run in runs])
-        self._counts = np.concatenate([run.counts for run in runs])
+        self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
@@ -274,7 +276,7 @@ class ChunkDealer:
         else:
             order = row_order(self._chunk.num_rows, self._seed, self._epoch, self._load.chunk)
         pieces = [order[piece.start : piece.stop] for piece in self._load.pieces]
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return _joined(pieces)
 
     def _group_order(self, rows: NDArray[np.int32]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Entries of `rows`, stably sorted by row group, and where each group begins."""
