@@ -36,7 +36,13 @@ from distrain.loader.bucketing import (
     use_buckets,
 )
 from distrain.loader.dataset import CELL_BYTES, Dataset
-from distrain.loader.filling import Load, epoch_chunks, open_groups, plan_loads
+from distrain.loader.filling import (
+    Load,
+    epoch_chunks,
+    open_groups,
+    plan_loads,
+    tile_bytes,
+)
 from distrain.loader.options import LoaderOptions
 from distrain.partition import EpochPlan
 from distrain.storage import is_remote
@@ -68,7 +74,8 @@ class LoaderMemory:
         batches: Batches that are open, finished, or with the consumer.
         batch_rows: Rows of each batch.
         blocks_bytes: Bytes of the batches' flat columns; of pinned memory as torch rounds them up.
-        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread.
+        decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread, and of the
+            tiles in which four of their columns lie row by row.
         order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
         schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
         streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
@@ -197,11 +204,13 @@ def memory_bound(
     if has_buckets:
         order_bytes = max(order_bytes, threads * _SCATTER_BYTES_PER_ROW * group_rows)
         buckets_bytes, disk_bytes = _bucket_bytes(plan, lanes, row_bytes, chunk_rows, options)
+    decoded_bytes = group_rows * decoded_row_bytes + compressed_group_bytes
+    decoded_bytes += tile_bytes(group_rows, row_bytes // CELL_BYTES)
     return LoaderMemory(
         batches=batches,
         batch_rows=batch_rows,
         blocks_bytes=batches * block_bytes,
-        decode_bytes=threads * (group_rows * decoded_row_bytes + compressed_group_bytes),
+        decode_bytes=threads * decoded_bytes,
         order_bytes=order_bytes,
         schedule_bytes=_SCHEDULE_BYTES_PER_GROUP * num_groups,
         streams_bytes=streams_bytes,

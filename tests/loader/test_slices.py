@@ -29,7 +29,7 @@ LARGE = 24  # so slices of at most 6 rows; the third row group is none
 @pytest.fixture
 def few_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams of four columns, as slices of many rows have them."""
-    monkeypatch.setattr("distrain.loader.reading.arrow._CELLS_AT_A_TIME", 0)
+    monkeypatch.setattr("distrain.loader.reading.arrow._CELLS_OF_A_SLICE", 0)
 
 
 @pytest.fixture

@@ -10,9 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from distrain.loader import Dataset, Loader
+from distrain.loader.filling import tile_bytes
 from distrain.loader.options import LoaderOptions
 from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
 from distrain.schema import ColumnSchema, Schema, Tags
+
+TILES_BYTES = 2 * tile_bytes(8_192, 4)  # of two threads
 
 SCHEMA = Schema(
     (
@@ -80,7 +83,9 @@ def dataset(tmp_path: Path) -> Dataset:
 def advised(
     dataset: Dataset, budget: int = 10**9, footers: FooterSummary | None = None, **options: Any
 ) -> list[str]:
-    made = Loader(dataset, **{"lanes": 2, "batch_size": 1000, **options}).options
+    made = Loader(
+        dataset, **{"lanes": 2, "batch_size": 1000, "decode_threads": 2, **options}
+    ).options
     assert isinstance(made, LoaderOptions)
     return tuning_advice(
         dataset, made, footers or footer_summary(dataset), memory_budget_bytes=budget
@@ -92,9 +97,9 @@ def test_nothing_is_advised_where_all_is_well(dataset: Dataset) -> None:
 
 
 def test_what_fits_the_budget_is_told(dataset: Dataset) -> None:
-    (advice,) = advised(dataset, budget=2_000_000)
+    (advice,) = advised(dataset, budget=2_000_000 + TILES_BYTES)
     assert "row groups of 8,192 rows fit (--row-group-rows 8192" in advice
-    (advice,) = advised(dataset, budget=5_000_000, parts_per_chunk=4)
+    (advice,) = advised(dataset, budget=5_000_000 + TILES_BYTES, parts_per_chunk=4)
     assert advice.endswith("data.parts_per_chunk: 1 fits")
     (advice,) = advised(dataset, budget=1000, shuffle="full")
     assert "use more ranks, or data.shuffle: chunk" in advice
@@ -103,10 +108,10 @@ def test_what_fits_the_budget_is_told(dataset: Dataset) -> None:
 
 
 def test_row_groups_as_advised_do_fit_the_budget(dataset: Dataset, tmp_path: Path) -> None:
-    assert advised(dataset, budget=2_000_000)
+    assert advised(dataset, budget=2_000_000 + TILES_BYTES)
     write(tmp_path / "a.parquet", 200_000, 8192, "snappy", np.int32)
     again = Dataset(tmp_path, dataset.schema)
-    assert advised(again, budget=2_000_000) == []
+    assert advised(again, budget=2_000_000 + TILES_BYTES) == []
 
 
 def test_fewer_chunks_than_lanes_are_told(dataset: Dataset) -> None:

@@ -19,6 +19,7 @@ from distrain.loader.filling.schedule import (
     open_groups,
     plan_loads,
 )
+from distrain.loader.filling.tile_memory import tile_bytes
 from distrain.loader.filling.torch_filler import TorchFiller, signed_bits, with_room
 from distrain.loader.filling.torch_lists import DeviceLists, TorchListFiller
 
@@ -49,6 +50,7 @@ __all__ = [
     "open_groups",
     "plan_loads",
     "signed_bits",
+    "tile_bytes",
     "unusable",
     "with_room",
 ]

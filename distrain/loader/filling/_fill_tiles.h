@@ -246,7 +246,7 @@ static int fill_by_tile(const Work *work, Py_ssize_t column, char *suspicious) {
 
 /* A tile is made of all rows up to the last that is wanted, so most of them must be wanted. */
 static int wants_tile(const Work *work, const Py_buffer *tile) {
-    return tile->len / TILE_ROW_BYTES > work->last_row && work->num_rows > work->last_row / 2 &&
+    return tile->len / TILE_ROW_BYTES > work->last_row && work->num_rows > work->last_row / 3 * 2 &&
            is_aligned(tile->buf, TILE_ROW_BYTES) && __builtin_cpu_supports("avx2");
 }
 #else

@@ -168,11 +168,12 @@ static const char *open_page(Decoder *decoder, const Page *page, const uint8_t *
         return problem;
     if (open.is_plain && num_valid > (open.end - open.at) / decoder->file_bytes)
         return "a page ends before its values";
-    if (!open.is_plain && num_valid) { /* else no id is read, and writers leave out what is not read */
-        if (open.at >= open.end)
+    if (!open.is_plain) {
+        int is_empty = open.at >= open.end;
+        if (num_valid && is_empty) /* else no id is read, and writers leave out what is not read */
             return "a page of ids ends before their width";
-        open.ids = (Run){.position = 1, .width = *open.at};
-        if (open.ids.width < 1 || open.ids.width > 32)
+        open.ids = (Run){.position = 1, .width = is_empty ? 0 : *open.at};
+        if ((num_valid && open.ids.width < 1) || open.ids.width > 32)
             return "ids have an unknown width";
     }
     open.left = page->num_values;

@@ -36,8 +36,10 @@ _MOST_LISTED = 5
 _HEADER_BYTES = 100
 _CHANGED = "The file is damaged, or was changed since its footer was read; start again."
 # What is decoded at once should stay in the processor's cache until it has been gathered from:
-# 65,536 rows of twelve columns are 3 MB. With less, threads wait more for Python's lock.
+# 65,536 rows of twelve columns are 3 MB. With less, threads wait more for Python's lock. Slices of
+# a large row group are decoded in order, so its columns must be enough streams for all threads.
 _CELLS_AT_A_TIME = 12 * 65_536
+_CELLS_OF_A_SLICE = 4 * 65_536
 _COLUMNS_TOGETHER = 4  # they are gathered by fours
 
 
@@ -97,9 +99,10 @@ class ArrowReader(Reader):
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
         # All slices of a row group in the same steps: each has a stream of its own.
-        rows = group.slice.slice_rows if group.slice else group.num_rows
-        fours = _CELLS_AT_A_TIME // max(1, rows * _COLUMNS_TOGETHER)
-        at_a_time = _COLUMNS_TOGETHER * max(1, fours)
+        rows, cells = group.num_rows, _CELLS_AT_A_TIME
+        if group.slice:
+            rows, cells = group.slice.slice_rows, _CELLS_OF_A_SLICE
+        at_a_time = _COLUMNS_TOGETHER * max(1, cells // max(1, rows * _COLUMNS_TOGETHER))
         for first in range(0, len(flat), at_a_time):
             some = flat[first : first + at_a_time]
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)

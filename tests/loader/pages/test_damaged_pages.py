@@ -22,6 +22,7 @@ from page_files import (
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader, footer_summary
 from distrain.loader.pages import BUILT, PagesOfFile, page_columns
+from distrain.loader.pages.column_chunk import ColumnChunk
 from distrain.loader.pages.footer import (
     CODECS,
     KERNEL_VERSION,
@@ -84,7 +85,9 @@ def same_or_none(left: Any, right: Any) -> bool:
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_a_changed_byte_among_nulls_that_are_filled(codec: str, version: str) -> None:
     rng = np.random.default_rng(7)
-    column = pa.array(rng.integers(0, 9, 150), pa.int32(), mask=rng.random(150) < 0.3)
+    is_null = rng.random(150) < 0.3
+    is_null[70:140] = True  # all of a page
+    column = pa.array(rng.integers(0, 9, 150), pa.int32(), mask=is_null)
     content = written(
         pa.table({"x": column}), compression=codec, data_page_version=version,
         data_page_size=64, write_batch_size=70,
@@ -154,8 +157,6 @@ def test_a_page_of_ids_that_ends_before_their_width_is_refused(optional: bool) -
     size = bytes([len(levels) * 2])  # zigzag
     header = b"\x15\0\x15" + size + b"\x15" + size  # kind, uncompressed, compressed
     header += b"\x2c\x15\6\x15\x10\x15\6\x15\6\0\0"  # 3 values, ids, levels in runs
-    from distrain.loader.pages.column_chunk import ColumnChunk
-
     chunk = ColumnChunk(header + levels, "UNCOMPRESSED", 3, np.dtype(np.int32), optional=optional)
     with pytest.raises(ValueError, match="before their width"):
         chunk.read_into(np.empty(3, np.int32))
