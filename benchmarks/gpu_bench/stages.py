@@ -143,7 +143,14 @@ def measured(full: bool) -> list[Stage]:
 def rehearsed() -> list[Stage]:
     """The same in a tiny form on a CPU."""
     quick = ("--quick",)
-    loader = ("benchmarks/loader.py", *quick, "--only", "^memcpy$", "--plot", f"{WORK}/loader.png")
+    loader = (
+        "benchmarks/loader.py",
+        *quick,
+        "--only",
+        "^floor, ordinary, 2t$",
+        "--plot",
+        f"{WORK}/loader.png",
+    )
     only = ("--only", "^tensorflow, eager, fp32$")
     whole = ("benchmarks/end_to_end.py", *quick, "--device", "cpu", "--out", WORK, *only)
     most = Need(10, 240)
