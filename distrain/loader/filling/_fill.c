@@ -350,6 +350,13 @@ static int is_aligned(const void *memory, size_t item_bytes) {
     return (uintptr_t)memory % item_bytes == 0;
 }
 
+FOR_EACH_PROCESSOR static uint32_t largest_of(const uint32_t *numbers, Py_ssize_t count) {
+    uint32_t largest = 0;
+    for (Py_ssize_t i = 0; i < count; i++)
+        largest = numbers[i] > largest ? numbers[i] : largest;
+    return largest;
+}
+
 #include "_fill_tiles.h"
 
 /* Four columns at a time, or one by one, so that they stay in the cache while they are gathered from. */
@@ -392,17 +399,10 @@ static const char *problem_of_memory(const Work *work) {
     return aligned ? NULL : "a block or an array of numbers is not aligned";
 }
 
-/* As unsigned numbers, so that negative ones are large. */
-FOR_EACH_PROCESSOR static uint32_t largest_of(const int32_t *rows, Py_ssize_t count) {
-    uint32_t largest = 0;
-    for (Py_ssize_t i = 0; i < count; i++)
-        largest = (uint32_t)rows[i] > largest ? (uint32_t)rows[i] : largest;
-    return largest;
-}
-
 /* No index may leave its memory, whatever the caller got wrong. */
 static const char *problem_of(Work *work) {
-    uint32_t largest = largest_of(work->rows, work->num_rows);
+    /* As unsigned numbers, so that negative ones are large. */
+    uint32_t largest = largest_of((const uint32_t *)work->rows, work->num_rows);
     if (largest > INT32_MAX)
         return "a row is negative";
     work->last_row = work->num_rows ? (Py_ssize_t)largest : -1;

@@ -129,20 +129,19 @@ gather_rows(const uint32_t *tile, const int32_t *rows, uint32_t *const cells[TIL
         return largest;                                                                          \
     }
 
-LARGEST(largest_cell, cell)
 LARGEST(largest_exponent, cell & EXPONENT)
 LARGEST(largest_label, cell << 1 == 0 || cell == 0x3f800000u ? 0 : EXPONENT)
 
 static int is_bad(char role, uint64_t limit, const uint32_t *cells, Py_ssize_t count) {
     switch (role) {
     case 'i':
-        return largest_cell(cells, count) >= limit;
+        return largest_of(cells, count) >= limit;
     case 'v':
         return largest_exponent(cells, count) >= EXPONENT;
     case 'l':
         return largest_label(cells, count) >= EXPONENT;
     default: /* 'w' */
-        return largest_cell(cells, count) >= EXPONENT;
+        return largest_of(cells, count) >= EXPONENT;
     }
 }
 

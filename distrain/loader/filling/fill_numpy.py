@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-CELL_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
+LETTER_BYTES = {"i": 4, "T": 3, "H": 2, "B": 1}
 """Bytes of the cells in blocks, by their letters."""
 
 _NO_TILE: NDArray[np.uint8] = np.empty(0, np.uint8)
@@ -76,7 +76,7 @@ def fill(
             if len(places):
                 where = start + np.asarray(places)[run]
             if cells:
-                size = CELL_BYTES[chr(cells[column])]
+                size = LETTER_BYTES[chr(cells[column])]
                 num_rows = block.nbytes // row_bytes
                 first = int(offsets[column]) * num_rows
                 narrow = block.reshape(-1).view(np.uint8)[first : first + size * num_rows]

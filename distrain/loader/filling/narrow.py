@@ -13,7 +13,7 @@ from torch import Tensor
 
 from distrain.batch import Batch, Ragged
 from distrain.loader.filling.batch_memory import BatchLayout
-from distrain.loader.filling.fill_numpy import CELL_BYTES
+from distrain.loader.filling.fill_numpy import LETTER_BYTES
 from distrain.loader.narrow_ids import narrow_type
 from distrain.partition import WantedColumn
 
@@ -43,7 +43,7 @@ class NarrowLayout:
         for letter, numbers in self._numbers.items():
             for number in numbers:
                 offsets[number] = self.row_bytes
-                self.row_bytes += CELL_BYTES[letter]
+                self.row_bytes += LETTER_BYTES[letter]
         self._offsets = offsets
         self._places: dict[torch.device, Tensor] = {}
 
@@ -67,7 +67,7 @@ class NarrowLayout:
         parts = []
         start = 0
         for letter, numbers in self._numbers.items():
-            end = start + CELL_BYTES[letter] * len(numbers) * num_rows
+            end = start + LETTER_BYTES[letter] * len(numbers) * num_rows
             if numbers:
                 parts.append(_as_int32(narrow[start:end], letter).view(len(numbers), num_rows))
             start = end
