@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -8,6 +9,10 @@ import pytest
 
 if TYPE_CHECKING:
     from real_postgres import Postgres
+
+# A shell's background job ignores Ctrl-C, and so would every process that tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).resolve().parent
 SHARED_DATA = TESTS.parents[1] / "shared" / "data"

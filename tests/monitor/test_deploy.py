@@ -13,7 +13,12 @@ from prometheus_names import NAMES, SERVICE_NAMES
 DEPLOY = Path(__file__).parents[2] / "deploy"
 RULES = sorted((DEPLOY / "prometheus").glob("*.rules.yml"))
 DASHBOARDS = sorted((DEPLOY / "grafana").glob("*.json"))
-KNOWN = {**NAMES, **SERVICE_NAMES, "dask_scheduler_workers": {"state"}, "up": {"job"}}
+KNOWN = {
+    **NAMES,
+    **SERVICE_NAMES,
+    "dask_scheduler_workers": {"state"},
+    "up": {"job", "namespace", "service"},
+}
 FOR_JOINS = {
     "distrain_job_info",
     "distrain_job_ranks",

@@ -46,6 +46,13 @@ class Unit:
     def last(self, key: str) -> str:
         return self.options[key][-1]
 
+    def outputs(self) -> tuple[str, str]:
+        """Where systemd sends standard output and standard error."""
+        output = self.options.get("StandardOutput", ["inherit"])[-1]
+        output = "journal" if output == "inherit" else output
+        error = self.options.get("StandardError", ["inherit"])[-1]
+        return output, output if error == "inherit" else error
+
 
 def unit(name: str, *drop_ins: Path) -> Unit:
     """A unit of this project; `distrain-worker@0` is an instance of `distrain-worker@.service`."""
@@ -98,21 +105,27 @@ class Root:
             (folder / name).chmod(0o400)
 
     def start(self, of: Unit, log: Path) -> "subprocess.Popen[bytes]":
-        """Run the unit's `ExecStart` as systemd would: no shell, its words, its folder."""
+        """Run the unit's `ExecStart` as systemd would: no shell, its words, its folder.
+
+        Args:
+            of: The unit.
+            log: What the journal would get.
+        """
         self.load_credentials(of)
         for key, parent in (("CacheDirectory", "/var/cache"), ("StateDirectory", "/var/lib")):
             for name in of.options.get(key, []):
                 folder = Path(self.path(f"{parent}/{name}"))
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         environment = self.environment(of)
-        with log.open("ab") as output:
+        streams = [log if to == "journal" else Path(os.devnull) for to in of.outputs()]
+        with streams[0].open("ab") as output, streams[1].open("ab") as errors:
             return subprocess.Popen(
                 words(self.path(of.last("ExecStart")), environment),
                 env=environment,
                 cwd=self.path(of.last("WorkingDirectory")),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
-                stderr=output,
+                stderr=errors,
                 umask=int(of.last("UMask"), 8) if os.getuid() == 0 else -1,
             )
 

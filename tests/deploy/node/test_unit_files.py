@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from unit_files import DEPLOY, UNITS, unit
+from unit_files import DEPLOY, UNITS, Root, unit
 
 from distrain.service.settings import load_settings
 
@@ -96,6 +96,36 @@ def test_units_expose_little(name: str):
     told = re.search(r"exposure level for .*: ([0-9.]+)", done.stdout)
     assert told, done.stdout + done.stderr
     assert float(told[1]) <= most
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_a_unit_prints_on_either_stream_reaches_the_journal(name: str):
+    examples = [UNITS / "examples" / file for file, of in DROP_INS.items() if of == name]
+    for drop_ins in ([], *([file] for file in examples)):
+        assert unit(name, *drop_ins).outputs() == ("journal", "journal")
+
+
+def test_the_journal_says_what_is_wrong_with_a_configuration(tmp_path: Path):
+    service = unit("distrain-service")
+    etc = tmp_path / "etc"
+    (etc / "tls").mkdir(parents=True)
+    for name in ("tls/service.pem", "tls/service-key.pem", "scheduler.token"):
+        (etc / name).touch()
+    (etc / "serve.yaml").write_text("listen: {prot: 8686}\n")
+    root = Root(
+        tmp_path,
+        {
+            "/opt/distrain/bin": str(Path(sys.executable).parent),
+            "/etc/distrain": str(etc),
+            "/var/": f"{tmp_path}/var/",
+            "/run/": f"{tmp_path}/run/",
+        },
+    )
+    journal = tmp_path / "journal"
+    assert root.start(service, journal).wait(120) == 1
+    told = journal.read_text()
+    assert "prot" in told
+    assert "serve.yaml" in told
 
 
 def test_every_example_of_a_drop_in_is_verified():
