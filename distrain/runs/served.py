@@ -147,9 +147,13 @@ class ServedRun:
         """Whether there is a run."""
         return self.paths.run.exists()
 
-    def has_report(self) -> bool:
-        """Whether its report was drawn."""
-        return self.paths.report.exists()
+    def is_drawn(self) -> bool:
+        """Whether its report was drawn after its summary was written."""
+        try:
+            drawn_ns = self.paths.report.stat().st_mtime_ns
+        except FileNotFoundError:
+            return False
+        return drawn_ns >= self.paths.summary.stat().st_mtime_ns
 
     def has_unrecorded_attempts(self) -> bool:
         """Whether this submission follows others, and has recorded no attempt of its own yet."""

@@ -26,7 +26,7 @@ from distrain.runs import (
 )
 from distrain.runs.stored import stored_run as stored_run_module
 from distrain.spec import parse_spec
-from distrain.storage import Objects
+from distrain.storage import Objects, StoredObject
 
 JOB_SPEC = parse_spec(SPEC)
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)
@@ -195,14 +195,21 @@ def test_readers_see_recorded_files_and_objects_as_one_folder(url, tmp_path):
         assert ([one["step"] for one in anew.records], anew.restart) == ([5, 7], True)
 
 
-def test_a_run_is_resumed_by_another_submission(url, tmp_path):
+def test_a_run_is_resumed_by_another_submission(url, tmp_path, monkeypatch):
     run = stored(url, tmp_path / "a")
     run.add(view_of([AttemptStarted(1, 0, 2), record(1, 5)], num_checkpoints=1), FIRST)
     run.finish(view_of((), JobState.CANCELLED, attempt=1, reason="Cancelled"), FIRST)
+    Objects(url).put("report.html", b"drawn")
+    assert run.is_drawn()
     again = stored(url, tmp_path / "b", SECOND, first_attempt=2)
     assert not again.is_finished()
     again.add(view_of([AttemptStarted(2, 5, 2), record(2, 10)], attempt=2), SECOND)
     again.finish(END, SECOND)
+    times_s = {"report.html": 1.0}
+    monkeypatch.setattr(
+        Objects, "find", lambda _, name: StoredObject(name, 5, times_s.get(name, 2.0), "1")
+    )
+    assert not again.is_drawn()
     fetched = RunPaths(fetch_run(url, tmp_path / "fetched"))
     assert [one.step for one in read_records(fetched)] == [5, 10]
     summary = read_summary(fetched)

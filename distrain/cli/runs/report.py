@@ -63,9 +63,8 @@ def command(
         from distrain.run_paths import RunPaths
 
         root = Path(run)
-        files = write_report(root, out or RunPaths(root).report, with_pngs=with_pngs)
-        if with_curves:
-            files += write_curves(root)
+        curves = write_curves(root) if with_curves else []  # a report says that all is drawn
+        files = [*write_report(root, out or RunPaths(root).report, with_pngs=with_pngs), *curves]
         written = [str(path) for path in files]
     if as_json:
         print_answer(files=written)

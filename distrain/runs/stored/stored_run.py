@@ -14,7 +14,7 @@ from distrain.runs.run_file import ServiceMark
 from distrain.runs.served import NotOurs, ServedRun, told_attempts
 from distrain.runs.stored.folder import RECORDS, RecordedReader, StoredFolder
 from distrain.runs.stored.publishing import Foreign, Publisher, Superseded, store_errors
-from distrain.runs.stored.record import TAIL_BYTES, RecordedFile, RunRecord, Segment
+from distrain.runs.stored.record import RECORD, TAIL_BYTES, RecordedFile, RunRecord, Segment
 from distrain.runs.summary import Summary
 from distrain.spec import JobSpec
 from distrain.storage import translated_errors
@@ -85,14 +85,14 @@ class StoredRun:
         self._look()
         return self._paths.run.exists()
 
-    def has_report(self) -> bool:
-        """Whether its report was drawn."""
+    def is_drawn(self) -> bool:
+        """As `ServedRun.is_drawn`, by the store's clock: its end was the last write of a record."""
         with store_errors(self._url):
             try:
-                self._objects.find(self._paths.report.name)
+                drawn_s = self._objects.find(self._paths.report.name).modified_s
+                return drawn_s >= self._objects.find(RECORD).modified_s
             except FileNotFoundError:
                 return False
-            return True
 
     def forget(self) -> None:
         """Take nothing for granted: the store is read before the next write."""
@@ -112,7 +112,7 @@ class StoredRun:
     def _look(self) -> None:
         if self._mark is None:
             with store_errors(self._url):
-                self._copy_from(self._publisher.look())
+                self._copy_from(self._publisher.look(), without=self._paths.metrics.name)
 
     @contextmanager
     def _published(self, mark: ServiceMark, *, whole: bool = False) -> Iterator[None]:
@@ -148,13 +148,14 @@ class StoredRun:
                 hint="Was it removed while its job ran?",
             )
 
-    def _copy_from(self, record: RunRecord | None) -> None:
+    def _copy_from(self, record: RunRecord | None, without: str = "") -> None:
         shutil.rmtree(self._copy, ignore_errors=True)
         with translated_errors(self._copy):
             self._copy.mkdir(parents=True)
             for name, file in (record.files if record is not None else {}).items():
-                reader = RecordedReader(self._folder, name, file)
-                (self._copy / name).write_bytes(reader.pread(file.size_bytes, 0))
+                if name != without:
+                    reader = RecordedReader(self._folder, name, file)
+                    (self._copy / name).write_bytes(reader.pread(file.size_bytes, 0))
         self._metrics_inode = _inode(self._paths.metrics)
         self._served = ServedRun(self._copy, self.job_id, self.first_attempt)
 

@@ -27,10 +27,6 @@ _PASSING = {
 """Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
 
-LATE_S = 86_400.0
-"""Jobs that ended longer ago are not looked at again."""
-
-
 class Carrier:
     """What one cluster's passes work with.
 
@@ -88,13 +84,12 @@ class Carrier:
         self._recorder.leave(self._cluster)
 
     def finish_late(self) -> None:
-        """Have finished what an earlier process left of the jobs that ended not long ago."""
-        ended = self._store.ended(self._cluster, self._store.now_s() - LATE_S)
+        """Have finished what an earlier process left of the jobs that ended last."""
         columns = ("phase", "state", "reason", "message", "attempt")
         self._recorder.finish_late(
             [
                 (job, _last_view(job, {name: getattr(job, name) for name in columns}))
-                for job in ended
+                for job in self._store.ended(self._cluster)
             ]
         )
 

@@ -134,15 +134,15 @@ class Recorder:
     def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
         """Finish the directories of jobs that have ended where no process has; never waits.
 
-        Of a job whose directory could not be written for long the row says that it has ended, and
-        the process that meant to finish the directory may have been killed since.
+        The process that meant to write a summary, or to draw a report, may have been killed.
 
         Args:
             ended: Jobs with their last views, as far as their rows tell.
         """
         for cluster in sorted({job.cluster for job, _ in ended}):
             of_cluster = [(job, view) for job, view in ended if job.cluster == cluster]
-            self._pool(cluster).put(partial(self._look_at_ended, of_cluster))
+            look = partial(self._look_at_ended, of_cluster, self._generation(cluster))
+            self._pool(cluster).put(look)
 
     def attempts(self, job: Job, within_s: float = ANSWER_S) -> int:
         """The highest attempt that left anything in a job's run directory; 0: none did.
@@ -237,21 +237,41 @@ class Recorder:
                 self._pools[cluster] = Pool(f"recorder-{cluster}")
             return self._pools[cluster]
 
-    def _look_at_ended(self, ended: Sequence[tuple[Job, JobView]]) -> None:
+    def _look_at_ended(
+        self, ended: Sequence[tuple[Job, JobView]], generation: int | None, *, again: bool = False
+    ) -> None:
+        """Have finished, and drawn, what is not; look again at what cannot be read now."""
+        unknown = []
         for job, view in ended:
-            # The number that a submission took which never began is above the job's last attempt.
-            first_attempt = min(job.first_attempt, job.attempt + 1)
+            if self._closed or self._generation(job.cluster) != generation:
+                return  # who has the lease now looks
             try:
-                served = self._served(job.run_dir, job.id, first_attempt)
-                if not served.has_begun() or served.is_finished():
-                    continue
+                self._finish_if_unfinished(job, view)
             except (OSError, DistrainError) as error:
-                log.warning("job %s: whether its run is finished is not known: %s", job.id, error)
-                continue
-            # What was lost with the process stands in the reports that the ranks kept.
-            if self._put_alone(job, replace(view, missed=1), first_attempt):
-                log.info("job %s ended without a summary: it is written now", job.id)
-                self.release(job.id)
+                unknown.append((job, view))
+                if not again:
+                    log.warning("job %s: its run may be unfinished: %s", job.id, error)
+        if unknown:
+            look = partial(self._look_at_ended, unknown, generation, again=True)
+            self._pool(unknown[0][0].cluster).put(look, _RETRY_S[-1])
+
+    def _finish_if_unfinished(self, job: Job, view: JobView) -> None:
+        # The number that a submission took which never began is above the job's last attempt.
+        first_attempt = min(job.first_attempt, job.attempt + 1)
+        served = self._served(job.run_dir, job.id, first_attempt)
+        try:
+            if not served.has_begun():
+                return
+            if served.is_finished():
+                if not served.is_drawn():
+                    self._pictures.draw(job.run_dir)
+                return
+        finally:
+            served.forget()
+        # What was lost with the process stands in the reports that the ranks kept.
+        if self._put_alone(job, replace(view, missed=1), first_attempt):
+            log.info("job %s ended without a summary: it is written now", job.id)
+            self.release(job.id)
 
     def _put_alone(self, job: Job, view: JobView, first_attempt: int) -> bool:
         """Record a view of a job of which nobody else has anything to record; whether that is so.
@@ -346,7 +366,7 @@ class Recorder:
         if not served.is_finished():
             served.finish(view, mark)
         run.finished = served.first_attempt
-        if not served.has_report():
+        if not served.is_drawn():
             self._pictures.draw(run.place)
 
     def _after(self, run: RunState, unwritten: JobView | None, error: DistrainError | None) -> None:

@@ -79,11 +79,11 @@ class Listing:
             statement = _page(_branches(wanted, now_s), common, limit)
             return [rows.job_of(row) for row in connection.execute(statement)]
 
-    def ended(self, cluster: str, since_s: float, limit: int = 1000) -> list[Job]:
-        """A cluster's jobs that have ended since a moment, the last that ended first."""
+    def ended(self, cluster: str, limit: int = 1000) -> list[Job]:
+        """A cluster's jobs that have ended, the last that ended first."""
         statement = (
             select(_jobs)
-            .where(_jobs.c.finished_at_s >= since_s, _jobs.c.cluster == cluster)
+            .where(_jobs.c.finished_at_s.is_not(None), _jobs.c.cluster == cluster)
             .order_by(_jobs.c.finished_at_s.desc())
             .limit(limit)
         )

@@ -22,7 +22,7 @@ from distrain.errors import OutputError, Unavailable
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
-from distrain.runs import last_attempt, read_records, read_run_and_spec, read_summary
+from distrain.runs import ServedRun, last_attempt, read_records, read_run_and_spec, read_summary
 from distrain.runs.lines import append
 from distrain.service.recorder import Recorder
 from distrain.service.recorder import recorder as recorder_module
@@ -43,9 +43,11 @@ def config(tmp_path: Path) -> Settings:
 
 
 @contextmanager
-def recording(settings: Settings, generation: int | None = 1) -> Iterator[Recorder]:
+def recording(
+    settings: Settings, generation: int | None = 1, draw: Callable[[str], None] = lambda _: None
+) -> Iterator[Recorder]:
     recorder = Recorder(settings, lambda _: generation, "s-1")
-    recorder._pictures.draw = lambda _: None  # type: ignore[method-assign]
+    recorder._pictures.draw = draw  # type: ignore[method-assign]
     try:
         yield recorder
     finally:
@@ -77,6 +79,47 @@ def test_what_no_process_finished_is_finished_later(config: Settings) -> None:
     with recording(config, 3) as recorder:
         recorder.finish_late([(begun, end), (never, cancelled)])
     assert RunPaths(Path(begun.run_dir)).summary.stat().st_mtime_ns == written
+
+
+def test_every_run_that_ended_has_a_report_once_a_recorder_works_again(config: Settings) -> None:
+    """Reports wait in a process that may be killed; one of a run that was resumed is too old."""
+    drawn, undrawn, resumed = jobs = [job_in(config, n) for n in ("drawn", "undrawn", "resumed")]
+    end = view_of((), JobState.SUCCEEDED, attempt=1)
+    queued: list[str] = []
+    with recording(config) as killed:
+        for job in jobs:
+            killed.begin(job, SPEC, 1)
+            until(lambda job=job: killed.finish(job, end))  # type: ignore[misc]
+    for job, age_s in ((drawn, 0), (resumed, 1)):
+        report = RunPaths(Path(job.run_dir)).report
+        report.write_text("drawn")
+        then_ns = RunPaths(Path(job.run_dir)).summary.stat().st_mtime_ns - age_s * 10**9
+        os.utime(report, ns=(then_ns, then_ns))
+    with recording(config, 2, queued.append) as recorder:
+        recorder.finish_late([(replace(job, attempt=1), end) for job in jobs])
+        until(lambda: resumed.run_dir in queued)
+    assert queued == [undrawn.run_dir, resumed.run_dir]
+
+
+def test_a_run_that_cannot_be_read_is_looked_at_until_it_can(
+    config: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "_RETRY_S", (0.01,))
+    job = replace(job_in(config), attempt=1)
+    paths = RunPaths(Path(job.run_dir))
+    with recording(config) as recorder:
+        recorder.begin(job, SPEC, 1)
+    troubles = [OSError(errno.EIO, "the disk is away")] * 2
+
+    def has_begun(_: ServedRun) -> bool:
+        if troubles:
+            raise troubles.pop()
+        return True
+
+    monkeypatch.setattr(ServedRun, "has_begun", has_begun)
+    with recording(config, 2) as recorder:
+        recorder.finish_late([(job, view_of((), JobState.FAILED, attempt=1))])
+        until(paths.summary.exists)
 
 
 def test_a_job_from_its_beginning_to_its_end(config: Settings) -> None:
