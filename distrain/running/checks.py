@@ -264,7 +264,9 @@ def _check_loading(job: _Job) -> None:
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
     world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
     loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
-    Span.of(spec, loader)
+    span = Span.of(spec, loader)
+    if job.resumed is not None and job.resumed.newest is not None:
+        span.check_start(job.resumed.newest.step, job.resumed.newest.name)
     if not job.elsewhere and spec.data.shuffle_dir is not None:
         _check_room(spec.data.shuffle_dir, spec.resources.num_ranks * loader.memory.disk_bytes)
     if inputs.valid is not None:

@@ -61,8 +61,7 @@ def submit(
                 progress.say(f"note of a worker: {note}")
         recorder = open_ones.enter_context(run.open_recorder())
         unless_submitted = open_ones.enter_context(ExitStack())
-        if run.resumed is None:
-            unless_submitted.callback(recorder.forget)
+        unless_submitted.callback(recorder.forget)
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         job = JobHandle(client, run.job_id)
         unless_submitted.pop_all()  # from here on the scheduler may have the job

@@ -106,8 +106,7 @@ def train(
 
     # Sinks are waited for last, when the run's own files are whole.
     with feeds, recorder, ExitStack() as unless_submitted:
-        if run.resumed is None:
-            unless_submitted.callback(recorder.forget)
+        unless_submitted.callback(recorder.forget)
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)

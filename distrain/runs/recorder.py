@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from distrain.errors import InputError, OutputError
-from distrain.jobs import Entry, JobState, JobView, Record
+from distrain.jobs import AttemptStarted, Entry, JobState, JobView, Record
 from distrain.progress import remove_reports, replay_reports
 from distrain.run_paths import RunPaths
 from distrain.runs.history import Followed, History
@@ -70,6 +70,8 @@ def check_new_run(paths: RunPaths) -> None:
 def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """Go on with a run directory whose job is resumed; `spec` replaces the one that is there.
 
+    A job that ends before it begins to train leaves a run that had succeeded as it was.
+
     Raises:
         OutputError: It cannot be written, or another command is at it.
         InputError: Its records cannot be read.
@@ -81,6 +83,7 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
         before = read_status(paths) or read_summary(paths)  # of a command that broke off or ended
         recorder = RunRecorder(paths, read_records(paths), before, lock)
         recorder.catch_up()
+        recorder.spec_before = paths.spec.read_bytes()
         write_spec(spec, paths)
     return recorder
 
@@ -136,6 +139,8 @@ class RunRecorder:
         self._missed: list[Entry] = []
         self._before = dict(before or {})
         self._status: RunStatus | None = None
+        self.spec_before: bytes | None = None
+        self._trains = False
         self._lock = locked(paths.run) if lock is None else lock
         # What is there may lack records, or end in a line that was cut off.
         self._stale = bool(self.records) or paths.metrics.exists()
@@ -151,8 +156,16 @@ class RunRecorder:
         self._lock.close()
 
     def forget(self) -> None:
-        """Remove a run whose job was never submitted: another may take the directory."""
-        _forget(self.paths)
+        """Undo the beginning of a job that was never submitted: the next finds what this one did."""
+        if self.spec_before is None:
+            _forget(self.paths)
+        else:
+            self._put_spec_back()
+
+    def _put_spec_back(self) -> None:
+        if self.spec_before is not None:
+            with whole_file(self.paths.spec) as partial:
+                partial.write_bytes(self.spec_before)
 
     def catch_up(self) -> None:
         """Take in what was reported and never recorded; the next `add` passes it on."""
@@ -178,6 +191,7 @@ class RunRecorder:
         if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
             self.catch_up()
         fresh, rewound = self.history.add(view.progress)
+        self._trains |= any(isinstance(entry, AttemptStarted) for entry in view.progress)
         self._missed += self._followed.new(view.progress)
         anew = rewound or (self._stale and bool(self.records))
         self._stale = self._stale or rewound or bool(fresh)  # until all of it is written
@@ -216,6 +230,12 @@ class RunRecorder:
         """
         with self:  # whoever comes now finds a run that is finished
             summary = self.sum_up(view)
+            before = read_summary(self.paths) or {}
+            had_succeeded = before.get("state") == JobState.SUCCEEDED.value
+            if view.reason and not self._trains and had_succeeded:
+                self._put_spec_back()
+                self.paths.progress.unlink(missing_ok=True)
+                return summary
             write_json(self.paths.summary, summary.to_json())
             if self._stale and self.records:
                 self._write_anew()

@@ -23,6 +23,7 @@ from distrain.spec.models import (
 )
 from distrain.spec.paths import PATHS, with_absolute_paths, with_home
 from distrain.spec.presets import PRESETS
+from distrain.spec.resuming import MAY_DIFFER, MAY_DIFFER_WITHOUT_DECAY, different_fields
 from distrain.spec.resources import (
     CheckpointSpec,
     DeadlinesSpec,
@@ -56,6 +57,8 @@ __all__ = [
     "EvaluateSpec",
     "JobSpec",
     "LARGEST",
+    "MAY_DIFFER",
+    "MAY_DIFFER_WITHOUT_DECAY",
     "MlpSpec",
     "ModelSpec",
     "NcfSpec",
@@ -75,6 +78,7 @@ __all__ = [
     "ValidationMetric",
     "Whole",
     "WideDeepSpec",
+    "different_fields",
     "dump_yaml",
     "explain_all",
     "load_spec",

@@ -99,6 +99,11 @@ class ScheduleSpec(Section):
         0.0, ge=0, le=1, description="Rate at the last step, as a fraction of the peak."
     )
 
+    @property
+    def last_peak_step(self) -> int:
+        """The last step that has the peak, where the rate decays after it."""
+        return max(self.decay_start_step or 0, self.warmup_steps)
+
 
 class EarlyStoppingSpec(Section):
     """When to stop before all steps are taken: validations no longer get better."""

@@ -23,6 +23,7 @@ def run_inline(
     `on_view` gets a view after each of the rank's events. The final view has the failure of a
     rank, which is not raised.
     """
+    from distrain.train.control import process_as_it_was
     from distrain.train.rank import run_rank
 
     collector = Collector()
@@ -55,7 +56,8 @@ def run_inline(
     document = spec.model_dump(mode="json")
     root = str(run_dir.absolute())
     run = Assignment(job_id, attempt, World(), document, root, first_attempt=attempt)
-    failure = run_rank(run, report)
+    with process_as_it_was():
+        failure = run_rank(run, report)
     final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
     on_view(final)
     return final

@@ -1,16 +1,24 @@
 """`distrain.fit`: whole runs from Python, with a model of the caller's own."""
 
 import json
+import logging
+import os
+import random
+import signal
+import threading
 
+import numpy as np
 import pytest
+import torch
 from small_jobs import make_spec, small_document
 
 import distrain
-from distrain.errors import SpecError
+from distrain.errors import JobError, SpecError
 from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.models.heads.tasks import BinaryClassificationTask
+from distrain.running import LoggedProgress
 
 INLINE = {"resources": {"backend": "inline", "num_ranks": 1, "device": "cpu"}}
 
@@ -27,6 +35,65 @@ def test_a_spec_is_trained_inline(prepared, tmp_path):
     assert run.summary.steps == 20
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 20
     assert run.load_model().spec.kind == "mlp"
+
+
+def process_state():
+    """All of this process that training may touch, as values that compare."""
+    handled = sorted(signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP})
+    return {
+        "random": random.getstate(),
+        "NumPy": [
+            part if isinstance(part, str | int | float) else part.tolist()
+            for part in np.random.get_state()
+        ],
+        "torch": torch.get_rng_state().tolist(),
+        "seed": torch.initial_seed(),
+        "threads": torch.get_num_threads(),
+        "deterministic": torch.are_deterministic_algorithms_enabled(),
+        "fills": torch.utils.deterministic.fill_uninitialized_memory,  # type: ignore[attr-defined]
+        "matmul": torch.get_float32_matmul_precision(),
+        "gradients": torch.is_grad_enabled(),
+        # torch notes there, once a process, where its compiler keeps files.
+        "environment": {k: v for k, v in os.environ.items() if k != "TORCHINDUCTOR_CACHE_DIR"},
+        "signals": [signal.getsignal(number) for number in handled],
+        "folder": os.getcwd(),
+        "log handlers": list(logging.getLogger().handlers),
+        "own threads": sorted(t.name for t in threading.enumerate() if not t.daemon),
+    }
+
+
+class Interrupting(LoggedProgress):
+    def show(self, view):
+        if view.progress:
+            raise KeyboardInterrupt
+
+
+def test_inline_training_leaves_the_process_of_its_caller_as_it_was(prepared, tmp_path):
+    """Its bits do not depend on that process, and its caller's draws not on it."""
+    document = small_document(prepared) | INLINE
+    threads = torch.get_num_threads()
+    weights = []
+    try:
+        for trial in range(2):
+            random.seed(trial), np.random.seed(trial), torch.manual_seed(trial)
+            torch.set_num_threads(2 + trial)
+            before = process_state()
+            run = distrain.fit(document, run_dir=tmp_path / str(trial))
+            assert process_state() == before
+            weights.append(run.load_model().model.state_dict())
+
+        before = process_state()
+        diverging = {"train": {"max_steps": 5, "optimizer": {"kind": "sgd", "lr": 1e30}}}
+        with pytest.raises(JobError, match="loss became"):
+            distrain.fit(document | diverging, run_dir=tmp_path / "diverging")
+        assert process_state() == before
+        with pytest.raises(KeyboardInterrupt):
+            distrain.fit(document, run_dir=tmp_path / "stopped", progress=Interrupting())
+        assert process_state() == before
+    finally:
+        torch.set_num_threads(threads)
+    first, second = weights
+    assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 class Broken:

@@ -7,11 +7,12 @@ import torch
 from small_jobs import small_document
 
 import distrain
-from distrain.errors import InputError, SpecError
+from distrain.errors import ClusterError, InputError, JobError, OutputError, SpecError
 from distrain.running import LoggedProgress, Run, train
 from distrain.running.resuming import find_run
 from distrain.spec import parse_spec
 
+PATIENT = ("train.early_stopping={patience: 9}", "evaluate.every_steps=2")
 QUICK = ("resources={backend: inline, num_ranks: 1, device: cpu}", "train.max_steps=4")
 
 
@@ -22,6 +23,23 @@ def fit(prepared, root, *overrides):
 def resume(root, *overrides):
     job_id, spec, resumed = find_run(root, overrides)
     return train(Run(spec, root, job_id, resumed=resumed), LoggedProgress())
+
+
+@pytest.fixture
+def trained(prepared, tmp_path):
+    fit(prepared, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def files_of(root):
+    """What users and later commands read of a run, and its model."""
+    kept = [root / name for name in ("spec.yaml", "summary.json", "metrics.jsonl")]
+    kept += sorted(path for path in (root / "model").rglob("*") if path.is_file())
+    return {path: path.read_bytes() for path in kept}, (root / "progress.json").exists()
+
+
+def broken(*_):
+    raise OutputError("no room on this machine")
 
 
 def dense_of(run_dir):
@@ -70,3 +88,39 @@ def test_a_run_that_stopped_early_is_told_how_to_go_on(prepared, tmp_path):
     assert summary.stopped_early["step"] == 3
     summary = resume(tmp_path / "run", "train.early_stopping=null")
     assert (summary.stopped_early, summary.steps) == (None, 4)
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("train.max_steps=2", "checkpoint is of step 4, and the job has only 2"),
+        ("train.seed=1", "train.seed was 0 and is 1"),
+        ("model.hidden=[8]", r"model.hidden was \[16\] and is \[8\]"),
+    ],
+)
+def test_a_resume_that_cannot_work_is_refused_and_the_run_stays_as_it_was(trained, override, why):
+    before = files_of(trained)
+    with pytest.raises(SpecError, match=why):
+        resume(trained, *PATIENT, override)
+    assert files_of(trained) == before
+
+
+def test_a_resume_that_fails_before_its_first_step_leaves_a_run_that_had_succeeded(
+    trained, monkeypatch
+):
+    """It passes the checks here: what is wrong shows on the ranks' machines alone."""
+    before = files_of(trained)
+    monkeypatch.setattr("distrain.train.rank.process._train", broken)
+    with pytest.raises(JobError, match="no room on this machine"):
+        resume(trained, "train.max_steps=9")
+    assert files_of(trained) == before
+
+    def unreachable(*_):
+        raise ClusterError("no scheduler answers")
+
+    monkeypatch.setattr("distrain.cluster.open_cluster", unreachable)
+    with pytest.raises(ClusterError):
+        resume(trained, "train.max_steps=9", "resources.backend=dask")
+    assert files_of(trained) == before
+    monkeypatch.undo()
+    assert resume(trained, "train.max_steps=9").steps == 9

@@ -7,6 +7,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Annotated, Any
 
 from fastapi import Header, Request
@@ -28,7 +29,7 @@ from distrain.service.api.dependencies import Parts, allow, require
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
 from distrain.service.values import Job, Key, NewJob, Principal, Quota
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, different_fields
 
 IdempotencyKey = Annotated[
     str | None,
@@ -160,12 +161,16 @@ def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, An
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Refuse to resume a job that has succeeded, unless its new spec trains on.
+    """Refuse to resume a job that has succeeded, unless its new spec can train on from its end.
 
     Raises:
-        Problem: `final`.
+        Problem: `final`, or `bad_spec`.
     """
-    if job.state != JobState.SUCCEEDED or _trains_on(before.get("train") or {}, after):
+    if job.state != JobState.SUCCEEDED:
+        return
+    if _trains_on(before.get("train") or {}, after):
+        if problems := different_fields(before, after):
+            raise bad_spec([Mistake("/set", problem) for problem in problems])
         return
     raise Problem(
         "final",
@@ -177,9 +182,10 @@ def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None
 
 def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
     now, most = after.train.model_dump(mode="json"), before.get("max_steps")
-    more_steps = most is not None and (now["max_steps"] is None or now["max_steps"] > most)
+    more_epochs = now["epochs"] - before.get("epochs", 1)
+    more_steps = 0 if most is None else (now["max_steps"] or inf) - most
     other_end = now["early_stopping"] != before.get("early_stopping")
-    return now["epochs"] > before.get("epochs", 1) or more_steps or other_end
+    return bool(min(more_epochs, more_steps) >= 0 and max(more_epochs, more_steps, other_end) > 0)
 
 
 def judge_for(

@@ -8,6 +8,7 @@ from distrain.train.control.rank_setup import (
     choose_device,
     join_peers,
     leave_peers,
+    process_as_it_was,
     seed_everything,
 )
 from distrain.train.control.stop_deadline import SHARE_FOR_AGREEMENT, StopDeadline, time_to_leave_s
@@ -18,6 +19,7 @@ __all__ = [
     "choose_device",
     "join_peers",
     "leave_peers",
+    "process_as_it_was",
     "seed_everything",
     "Control",
     "StopDeadline",

@@ -2,6 +2,8 @@
 
 import os
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 
 import numpy as np
@@ -14,6 +16,7 @@ from distrain.jobs import Assignment
 from distrain.spec import ResourcesSpec
 from distrain.world import World
 
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"
 """The environment variable that has GPUs' ranks talk through gloo."""
 
@@ -53,7 +56,34 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
     if device.type == "cuda":
         # cuBLAS reads it when its first handle is made. Which operations torch must take in their
         # deterministic form, the dense part of the step says.
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        os.environ.setdefault(_CUBLAS, ":4096:8")
+
+
+@contextmanager
+def process_as_it_was() -> Iterator[None]:
+    """Put back, on the way out, what a rank sets in its process: generators, threads, cuBLAS's way.
+
+    For a rank in a caller's process; one in a process of its own need not.
+    """
+    threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
+    drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
+    seed = torch.initial_seed()
+    had_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    # The state of a GPU's generator lies in the host's memory: nothing is asked of a GPU.
+    generators = [torch.default_generator, *(torch.cuda.default_generators if had_cuda else ())]
+    states = [generator.get_state() for generator in generators]
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+        random.setstate(drawn)
+        np.random.set_state(drawn_by_numpy)
+        for generator, state in zip(generators, states, strict=True):
+            generator.set_state(state)
+        if not had_cuda:  # what `torch.manual_seed` of the caller would have given the GPUs
+            torch.cuda.manual_seed_all(seed)
+        if cublas is None:
+            os.environ.pop(_CUBLAS, None)
 
 
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:

@@ -40,6 +40,15 @@ class Span:
         rows_per_epoch = min(loader.num_rows, loader.num_steps * rows_per_step)
         return cls(steps, loader.num_steps, rows_per_step, rows_per_epoch)
 
+    def check_start(self, step: int, checkpoint: str) -> None:
+        """Refuse to go on from a checkpoint that is beyond the job's last step."""
+        if step > self.num_steps:
+            raise SpecError(
+                f"the checkpoint is of step {step}, and the job has only {self.num_steps}",
+                where={"checkpoint": checkpoint},
+                hint="Raise train.epochs or train.max_steps.",
+            )
+
     def rows_in(self, steps: int) -> int:
         """Rows of the first steps of the job, over all ranks."""
         epochs, rest = divmod(steps, self.steps_per_epoch)

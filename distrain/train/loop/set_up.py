@@ -9,7 +9,6 @@ import torch
 
 from distrain.checkpoint import CheckpointDir, claim_together
 from distrain.embeddings import Peers
-from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.loader import Loader
 from distrain.models import ClickModel, build_model
@@ -73,12 +72,7 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
     if start.checkpoint is None and job.spec.train.init_from is not None:
         with waiting(READER):
             _take_weights(job, step.model)
-    if start.step > span.num_steps:
-        raise SpecError(
-            f"the checkpoint is of step {start.step}, and the job has only {span.num_steps}",
-            where={"checkpoint": start.checkpoint},
-            hint="Raise train.epochs or train.max_steps.",
-        )
+    span.check_start(start.step, str(start.checkpoint))
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
         batches = EpochPrefetch(loader, span.num_steps, ahead, start.step)

@@ -3,7 +3,7 @@
 from distrain.train.step.dense import DenseTraining, check_precision
 from distrain.train.step.device_metrics import DeviceBinaryMetrics
 from distrain.train.step.graphed_step import GraphedStep, check_graph
-from distrain.train.step.learning_rate import decays_within, lr_at
+from distrain.train.step.learning_rate import lr_at
 from distrain.train.step.routing import (
     Batches,
     MakeRoute,
@@ -32,7 +32,6 @@ __all__ = [
     "TrainStep",
     "check_graph",
     "check_precision",
-    "decays_within",
     "lr_at",
     "route_batch",
     "routes_of",

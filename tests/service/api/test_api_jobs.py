@@ -319,7 +319,9 @@ def test_resume_goes_on_with_an_ended_job(world: World):
 
 
 def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
-    spec = {**SPEC, "train": {"epochs": 2, "max_steps": 50}}
+    data = {**SPEC["data"], "valid": "/data/clicks/day_9"}
+    train = {"epochs": 2, "max_steps": 50}
+    spec = {**SPEC, "data": data, "train": train, "evaluate": {"every_steps": 5}}
     job = submit(world, {"spec": spec, "project": "ads"}).json()
     world.end(job["id"])
     path = f"/v1/jobs/{job['id']}/resume"
@@ -328,10 +330,15 @@ def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
         body = {"set": {f"train.{name}": value for name, value in train.items()}}
         return world.ask("alice", "POST", path, body, Idempotency_Key=world.key())
 
+    patient = {"early_stopping": {"patience": 2}}
     shorter = ({}, {"epochs": 1}, {"max_steps": 50}, {"optimizer.lr": 0.1})
+    shorter += ({"epochs": 1, **patient}, {"max_steps": 40, **patient})
     for answer in (resume(**train) for train in shorter):
         assert code_of(answer) == (409, "final")
         assert "train.epochs" in answer.json()["hint"]
+    other = resume(epochs=3, seed=4)  # its ranks would refuse the checkpoint
+    assert code_of(other) == (422, "bad_spec")
+    assert "train.seed was 0 and is 4" in other.json()["errors"][0]["detail"]
     kept = world.store.job(job["id"])
     assert kept is not None
     assert (kept.state, kept.resumes, kept.finished_at_s is None) == ("succeeded", 0, False)

@@ -7,15 +7,15 @@ import pytest
 from distrain.errors import DataError, SpecError
 from distrain.partition import Table
 from distrain.schema import criteo_schema
-from distrain.spec import JobSpec, parse_spec
-from distrain.train.data.inputs import Inputs
-from distrain.train.saving.resume_check import (
+from distrain.spec import (
     MAY_DIFFER,
     MAY_DIFFER_WITHOUT_DECAY,
-    check_resumable,
+    JobSpec,
     different_fields,
-    progress_values,
+    parse_spec,
 )
+from distrain.train.data.inputs import Inputs
+from distrain.train.saving.resume_check import check_resumable, progress_values
 
 DOCUMENT = {"data": {"train": "a", "valid": "b"}, "model": {"kind": "mlp"}}
 INPUTS = Inputs(criteo_schema(), Table((), "aa" * 32), Table((), "bb" * 32))

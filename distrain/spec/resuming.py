@@ -1,0 +1,94 @@
+"""Which fields of a spec must stay when a job goes on from a checkpoint. Pure."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from distrain.spec.fields import LARGEST
+from distrain.spec.job import JobSpec
+from distrain.spec.load import parse_spec
+from distrain.spec.training import ScheduleSpec
+
+MAY_DIFFER = (
+    "name",
+    "tags",
+    "resources",
+    "deadlines",
+    "restart",
+    "queue",
+    "checkpoint",
+    "evaluate",
+    "train.early_stopping",
+    "train.init_from",
+    "train.init_strict",
+    "train.log_every_steps",
+    "train.log_every_s",
+    "train.route_ahead",
+    "train.audit",
+    "embeddings.placement",
+    "embeddings.tables",
+    "embeddings.group_size",
+    "embeddings.memory_gib",
+    "embeddings.cache_gib",
+    "data.prefetch_batches",
+    "data.decode_threads",
+    "data.reader",
+    "data.gpu_memory_fraction",
+    "data.cache_dir",
+    "data.cache_size",
+    "data.shuffle_dir",
+    "data.retry_s",
+    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
+    "data.train",
+    "data.valid",
+    "data.schema",
+)
+"""Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
+number of ranks, and two-level tables, add the same numbers in another order."""
+
+MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
+"""How long to train: a decaying learning rate depends on it in every step."""
+
+
+def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
+    """Whether the rate of some of the first steps depends on how many steps the job has.
+
+    >>> course = ScheduleSpec(warmup_steps=2, decay="linear", decay_start_step=10)
+    >>> decays_within(11, course), decays_within(12, course)
+    (False, True)
+    """
+    return schedule.decay != "none" and steps - 1 > schedule.last_peak_step
+
+
+def different_fields(
+    saved: Mapping[str, Any], spec: JobSpec, steps_done: int | None = None
+) -> list[str]:
+    """The fields that must be the same and are not, each with both values."""
+    # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
+    before, now = (
+        dict(_leaves(parse_spec(document).model_dump(mode="json")))
+        for document in (dict(saved), spec.model_dump(mode="json"))
+    )
+    free: tuple[str, ...] = MAY_DIFFER
+    steps = LARGEST if steps_done is None else steps_done
+    if not decays_within(steps, spec.train.schedule):
+        free += MAY_DIFFER_WITHOUT_DECAY
+    return [
+        f"{field} was {_text(before, field)} and is {_text(now, field)}"
+        for field in sorted(before.keys() | now.keys())
+        if not any(field == name or field.startswith(f"{name}.") for name in free)
+        and _text(before, field) != _text(now, field)
+    ]
+
+
+def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in document.items():
+        if isinstance(value, Mapping) and value:
+            yield from _leaves(value, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", value
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    if name not in fields:
+        return "not there"
+    return repr(fields[name])
