@@ -156,7 +156,7 @@ class RunRecorder:
         self._lock.close()
 
     def forget(self) -> None:
-        """Undo the beginning of a job that was never submitted: the next finds what this one did."""
+        """Undo the beginning of a job that was never submitted."""
         if self.spec_before is None:
             _forget(self.paths)
         else:

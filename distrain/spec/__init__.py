@@ -23,7 +23,6 @@ from distrain.spec.models import (
 )
 from distrain.spec.paths import PATHS, with_absolute_paths, with_home
 from distrain.spec.presets import PRESETS
-from distrain.spec.resuming import MAY_DIFFER, MAY_DIFFER_WITHOUT_DECAY, different_fields
 from distrain.spec.resources import (
     CheckpointSpec,
     DeadlinesSpec,
@@ -31,6 +30,7 @@ from distrain.spec.resources import (
     ResourcesSpec,
     RestartSpec,
 )
+from distrain.spec.resuming import MAY_DIFFER, MAY_DIFFER_WITHOUT_DECAY, different_fields
 from distrain.spec.training import (
     EarlyStoppingSpec,
     EvaluateSpec,
