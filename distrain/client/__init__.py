@@ -1,7 +1,6 @@
 """Submits, follows and cancels jobs of a service over HTTP; needs no torch, no Dask."""
 
 from distrain.client.address import Address, parse_address
-from distrain.client.async_client import AsyncClient
 from distrain.client.client import Client
 from distrain.client.credentials import (
     CA_VARIABLE,
@@ -35,13 +34,12 @@ from distrain.client.errors import (
     ServiceUnavailable,
     WaitTimedOut,
 )
-from distrain.client.job_flows import submission
+from distrain.client.job_calls import submission
 from distrain.client.retries import Retries
 
 __all__ = [
     "Address",
     "Artifact",
-    "AsyncClient",
     "CA_VARIABLE",
     "Client",
     "Cluster",

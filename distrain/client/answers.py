@@ -1,4 +1,4 @@
-"""What answers mean: documents, or errors with the service's own words."""
+"""Errors that answers hold, in the service's own words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -16,24 +16,6 @@ from distrain.client.exchange import Answer, Call
 
 _MOST_POINTERS = 20
 _LONGEST_DETAIL = 4000
-
-
-def good_document(answer: Answer, call: Call, address: str) -> Mapping[str, Any]:
-    """The object that a good answer holds.
-
-    Raises:
-        ServiceError: It was refused, or what answered is no service.
-    """
-    raise_for_problem(answer, call, address)
-    document = answer.document()
-    if isinstance(document, dict):
-        return document
-    raise ServiceError(
-        f"what answered {call.method} {call.path} is no service: it sent no JSON object",
-        where={"server": address},
-        hint="Is the address that of `distrain serve`? A proxy or a login page may be in between.",
-        status=answer.status,
-    )
 
 
 def raise_for_problem(answer: Answer, call: Call, address: str) -> None:

@@ -1,37 +1,19 @@
-"""The client of a service, for threads."""
+"""The client of a service."""
 
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
+from urllib.parse import quote
 
-import httpx2
-
-from distrain.client import file_flows, job_flows, stream_flows
+from distrain.client import file_calls, job_calls, streams
+from distrain.client.connection import Connection
 from distrain.client.documents import Artifact, Cluster, Event, Job, Me, Records, Token, Validation
-from distrain.client.errors import ServiceError
-from distrain.client.exchange import (
-    Answer,
-    Call,
-    Done,
-    Emit,
-    Failed,
-    Flow,
-    Now,
-    Open,
-    Pause,
-    Read,
-    Send,
-    finished,
-)
+from distrain.client.exchange import Call
 from distrain.client.files import whole_file
 from distrain.client.retries import Retries
-from distrain.client.stream_flows import LogPlace
-from distrain.client.transport import Collected, failures, find_target, head, request_options, slow
-
-Result = TypeVar("Result")
+from distrain.client.streams import LogPlace
+from distrain.client.transport import find_target
 
 
 class Client:
@@ -65,17 +47,13 @@ class Client:
         retries: Retries | None = None,
         on_retry: Callable[[str], object] | None = None,
     ):
-        self._target = find_target(address, token, ca_file, plain_http=plain_http)
-        self._service = job_flows.Service(self._target.address.text, retries or Retries())
-        self._on_retry = on_retry
-        socket = self._target.address.socket
-        transport = httpx2.HTTPTransport(uds=str(socket)) if socket else None
-        self._http = httpx2.Client(**self._target.options(), transport=transport)
+        target = find_target(address, token, ca_file, plain_http=plain_http)
+        self._connection = Connection(target, retries or Retries(), on_retry)
 
     @property
     def address(self) -> str:
         """The service's address."""
-        return self._target.address.text
+        return self._connection.address
 
     def __repr__(self) -> str:
         """The address, without the token."""
@@ -96,7 +74,7 @@ class Client:
 
     def close(self) -> None:
         """Close its connections."""
-        self._http.close()
+        self._connection.close()
 
     # Jobs
 
@@ -124,12 +102,12 @@ class Client:
             ServiceUnavailable: No answer came. The job may have been made: the same call with the
                 same key tells.
         """
-        body = job_flows.submission(spec, project, cluster, priority, tags)
-        return self._run(job_flows.submit(self._service, body, key or job_flows.new_key()))
+        body = job_calls.submission(spec, project, cluster, priority, tags)
+        return job_calls.submit(self._connection, body, key or job_calls.new_key())
 
     def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
         """Submit a job under a key; `body` is what `submission` made."""
-        return self._run(job_flows.submit(self._service, body, key))
+        return job_calls.submit(self._connection, body, key)
 
     def validate(
         self,
@@ -147,8 +125,8 @@ class Client:
         Raises:
             ServiceUnavailable: With `data`: the cluster cannot look now.
         """
-        body = job_flows.submission(spec, project, cluster)
-        return self._run(job_flows.validate(self._service, body, data=data))
+        body = job_calls.submission(spec, project, cluster)
+        return job_calls.validate(self._connection, body, data=data)
 
     def job(self, job_id: str) -> Job:
         """A job as it stands.
@@ -156,11 +134,11 @@ class Client:
         Raises:
             NotFound: There is none that this user may see.
         """
-        return self._run(job_flows.job(self._service, job_id))
+        return job_calls.job(self._connection, job_id)
 
     def spec(self, job_id: str) -> Mapping[str, Any]:
         """A job's spec, as resolved."""
-        return self._run(job_flows.spec(self._service, job_id))
+        return job_calls.spec(self._connection, job_id)
 
     def find(self, word: str) -> Job:
         """The job whose id is `word`, or the only one that begins with it.
@@ -169,7 +147,7 @@ class Client:
             NotFound: There is none.
             InputError: There are several.
         """
-        return self._run(job_flows.find(self._service, word))
+        return job_calls.find(self._connection, word)
 
     def jobs(
         self,
@@ -192,10 +170,10 @@ class Client:
             text: Part of the name or the id.
             page_jobs: How many to fetch at once; at most 200.
         """
-        filters = job_flows.job_filters(
+        filters = job_calls.job_filters(
             project, owner, states, cluster, tags or {}, created_after, text
         )
-        return self._iterate(job_flows.jobs(self._service, filters, page_jobs))
+        return job_calls.jobs(self._connection, filters, page_jobs)
 
     def wait(
         self,
@@ -211,7 +189,7 @@ class Client:
         Raises:
             WaitTimedOut: It has not ended within `timeout_s`.
         """
-        return self._run(job_flows.wait(self._service, job_id, timeout_s), on_change)
+        return job_calls.wait(self._connection, job_id, timeout_s, on_change)
 
     def cancel(
         self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
@@ -223,7 +201,7 @@ class Client:
             force: The same as a grace of 0 s.
             why: For those who look later.
         """
-        return self._run(job_flows.cancel(self._service, job_id, grace_s, force, why))
+        return job_calls.cancel(self._connection, job_id, grace_s, force, why)
 
     def resume(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
@@ -234,23 +212,23 @@ class Client:
             overrides: By dotted path: `{"train.epochs": 3}`.
             key: As of `submit`.
         """
-        key = key or job_flows.new_key()
-        return self._run(job_flows.remade(self._service, job_id, "resume", overrides or {}, key))
+        key = key or job_calls.new_key()
+        return job_calls.remade(self._connection, job_id, "resume", overrides or {}, key)
 
     def clone(
         self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
     ) -> Job:
         """Submit a new job with a job's spec; the arguments are those of `resume`."""
-        key = key or job_flows.new_key()
-        return self._run(job_flows.remade(self._service, job_id, "clone", overrides or {}, key))
+        key = key or job_calls.new_key()
+        return job_calls.remade(self._connection, job_id, "clone", overrides or {}, key)
 
     def set_priority(self, job_id: str, priority: int) -> Job:
         """Change the priority of a job that waits."""
-        return self._run(job_flows.change(self._service, job_id, priority, None))
+        return job_calls.change(self._connection, job_id, priority, None)
 
     def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
         """Set single tags of a job, and remove those whose value is `None`; others stay."""
-        return self._run(job_flows.change(self._service, job_id, None, tags))
+        return job_calls.change(self._connection, job_id, None, tags)
 
     def delete(self, job_id: str) -> None:
         """Delete a job that has ended.
@@ -258,7 +236,7 @@ class Client:
         Raises:
             NotFinished: It has not.
         """
-        self._run(job_flows.delete(self._service, job_id))
+        job_calls.delete(self._connection, job_id)
 
     # What a job does and leaves
 
@@ -271,12 +249,12 @@ class Client:
         Args:
             after: The `id` of the last event that is known already.
         """
-        path = job_flows.job_path(job_id, "events")
-        return self._iterate(stream_flows.follow(self._service, path, after, ends=True))
+        path = job_calls.job_path(job_id, "events")
+        return streams.follow(self._connection, path, after, ends=True)
 
     def events(self, after: str | None = None) -> Iterator[Event]:
         """Iterate over the events of all jobs that this user may see, without end."""
-        return self._iterate(stream_flows.follow(self._service, "/v1/events", after, ends=False))
+        return streams.follow(self._connection, "/v1/events", after, ends=False)
 
     def logs(
         self,
@@ -297,11 +275,11 @@ class Client:
             follow: Go on to the log's end.
         """
         place = LogPlace(attempt, rank, offset, tail)
-        return self._iterate(stream_flows.logs(self._service, job_id, place, follows=follow))
+        return streams.logs(self._connection, job_id, place, follows=follow)
 
     def metrics(self, job_id: str, since: str | None = None) -> Records:
         """A job's records of training and validation, or those since a cursor."""
-        return self._run(file_flows.metrics(self._service, job_id, since))
+        return file_calls.metrics(self._connection, job_id, since)
 
     def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
         """The files of a job's run directory.
@@ -309,7 +287,7 @@ class Client:
         Args:
             below: Only those in this folder of it.
         """
-        return self._run(file_flows.artifacts(self._service, job_id, below))
+        return file_calls.artifacts(self._connection, job_id, below)
 
     def download(self, job_id: str, path: str, to: str | Path) -> Path:
         """Write a file of a job's run directory to this machine, whole or not at all.
@@ -324,119 +302,39 @@ class Client:
         Raises:
             OutputError: It could not be written; what was there before is still there.
         """
-        target = file_flows.download_target(path, Path(to))
+        target = file_calls.download_target(path, Path(to))
         with whole_file(target) as file:
-            for piece in self._iterate(file_flows.download(self._service, job_id, path)):
-                file_flows.put_piece(file, piece)
+            for piece in file_calls.download(self._connection, job_id, path):
+                file_calls.put_piece(file, piece)
         return target
 
     # Clusters and people
 
     def clusters(self) -> tuple[Cluster, ...]:
         """The clusters that this user may use."""
-        return self._run(file_flows.clusters(self._service))
+        document = self._connection.document(Call("GET", "/v1/clusters"))
+        return tuple(Cluster.from_json(one) for one in document.get("clusters") or ())
 
     def me(self) -> Me:
         """Who the token belongs to, and what it allows."""
-        return self._run(file_flows.me(self._service))
+        return Me.from_json(self._connection.document(Call("GET", "/v1/me")))
 
     def tokens(self) -> tuple[Token, ...]:
         """This user's tokens, without their texts."""
-        return self._run(file_flows.tokens(self._service))
+        document = self._connection.document(Call("GET", "/v1/tokens"))
+        return tuple(Token.from_json(one) for one in document.get("tokens") or ())
 
     def make_token(self, **values: Any) -> Token:
         """Make a token: `label`, `scopes`, `days`, `user`. Its text is in this answer alone.
 
         It is not tried again: look at `tokens` if no answer came.
         """
-        return self._run(file_flows.make_token(self._service, values))
+        call = Call("POST", "/v1/tokens", body=values, repeats=False)
+        return Token.from_json(self._connection.document(call))
 
     def revoke_token(self, token_id: str) -> None:
         """Revoke a token, at once."""
-        self._run(file_flows.revoke_token(self._service, token_id))
-
-    # Steps
-
-    def _run(self, flow: Flow[Result], on_value: Callable[[Any], object] | None = None) -> Result:
-        results: list[Result] = []
-        for value in self._iterate(finished(flow)):
-            if isinstance(value, Done):
-                results.append(value.result)
-            elif on_value is not None:
-                on_value(value)
-        return results[0]
-
-    def _iterate(self, flow: Flow[Any]) -> Iterator[Any]:
-        opened: httpx2.Response | None = None
-        chunks: Iterator[bytes] = iter(())
-        brought: Any = None
-        try:
-            while True:
-                step = flow.send(brought)
-                brought = None
-                if isinstance(step, Emit):
-                    yield step.value
-                elif isinstance(step, Now):
-                    brought = time.monotonic()
-                elif isinstance(step, Pause):
-                    self._pause(step)
-                elif isinstance(step, Send):
-                    brought = self._send(step.call)
-                elif isinstance(step, Open):
-                    if opened is not None:
-                        opened.close()
-                    opened, brought = self._open(step.call)
-                    chunks = opened.iter_raw() if opened else iter(())
-                elif isinstance(step, Read):
-                    brought = self._read(chunks)
-        except StopIteration:
-            return
-        except ServiceError as error:
-            raise self._target.cleared(error) from None
-        finally:
-            flow.close()
-            if opened is not None:
-                opened.close()
-
-    def _pause(self, step: Pause) -> None:
-        if step.why and self._on_retry is not None:
-            self._on_retry(step.why)
-        time.sleep(step.seconds)
-
-    def _send(self, call: Call) -> Answer | Failed:
-        collected = Collected(call)
-        with failures(self._target) as outcome:
-            response = self._begin(call)
-            try:
-                collected.begin(response)
-                for chunk in response.iter_raw():
-                    if not collected.add(chunk):
-                        break
-            finally:
-                response.close()
-        return collected.answer(outcome)
-
-    def _begin(self, call: Call) -> httpx2.Response:
-        """Send a request and read the head of its answer; who waits is told of a late one."""
-        request = self._http.build_request(**request_options(call))
-        if self._on_retry is None:
-            return self._http.send(request, stream=True)
-        late_s, words = slow(call)
-        timer = threading.Timer(late_s, self._on_retry, (words,))
-        timer.daemon = True
-        timer.start()
-        try:
-            return self._http.send(request, stream=True)
-        finally:
-            timer.cancel()
-
-    def _open(self, call: Call) -> tuple[httpx2.Response | None, Answer | Failed | None]:
-        with failures(self._target) as outcome:
-            response = self._begin(call)
-            return response, head(response)
-        return None, outcome.failed
-
-    def _read(self, chunks: Iterator[bytes]) -> bytes | Failed | None:
-        with failures(self._target) as outcome:
-            return next(chunks, None)
-        return outcome.failed
+        call = Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
+        answer = self._connection.ask(call)
+        if not (answer.status == 404 and isinstance(answer.document(), dict)):
+            self._connection.check(answer, call)

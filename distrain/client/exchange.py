@@ -1,16 +1,9 @@
-"""Requests, answers, and the steps of which every call to a service consists.
-
-A call is a generator, a `Flow`: it yields steps, gets what each brought, and knows no network and
-no clock. `Client` does the steps with threads' means and `AsyncClient` with those of asyncio, so
-that both behave the same.
-"""
+"""Requests to a service, and what comes back."""
 
 import json
-from collections.abc import Generator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
-
-Result = TypeVar("Result")
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -77,61 +70,3 @@ class Failed:
     why: str
     sent: bool = True
     for_good: bool = False
-
-
-@dataclass(frozen=True)
-class Send:
-    """Send a request and read all of its answer: brings an `Answer`, or `Failed`."""
-
-    call: Call
-
-
-@dataclass(frozen=True)
-class Open:
-    """Send a request, and read no more than the head of its answer: brings what `Send` brings.
-
-    The answer is let go of at the next `Open`, and at the flow's end.
-    """
-
-    call: Call
-
-
-@dataclass(frozen=True)
-class Read:
-    """Read on in what `Open` opened: brings bytes, `None` at its end, or `Failed`."""
-
-
-@dataclass(frozen=True)
-class Pause:
-    """Wait; `why` is what the user may be told."""
-
-    seconds: float
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Now:
-    """Brings the time in seconds, of a clock that never goes back."""
-
-
-@dataclass(frozen=True)
-class Emit:
-    """Hand a value to who iterates."""
-
-    value: Any
-
-
-Step = Send | Open | Read | Pause | Now | Emit
-Flow = Generator[Step, Any, Result]
-
-
-@dataclass(frozen=True)
-class Done:
-    """The last value of `finished`: what the flow returned."""
-
-    result: Any
-
-
-def finished(flow: Flow[Any]) -> Flow[None]:
-    """A flow that also emits its result, for who can only iterate."""
-    yield Emit(Done((yield from flow)))

@@ -1,13 +1,14 @@
 """Which requests are sent again, when, and for how long."""
 
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from distrain.client.errors import ServiceUnavailable
-from distrain.client.exchange import Answer, Call, Failed, Flow, Now, Open, Pause, Send
+from distrain.client.exchange import Answer, Call, Failed
 
 _LEAST_READ_S = 1.0
 """How long the last try is waited for where next to no time is left."""
@@ -45,24 +46,29 @@ class Retries:
 
 
 def answered(
-    call: Call, retries: Retries, address: str, *, stream: bool = False, keeps_cut: bool = False
-) -> Flow[Answer]:
+    call: Call,
+    send: Callable[[Call], Answer | Failed],
+    pause: Callable[[float, str], None],
+    retries: Retries,
+    address: str,
+    keeps_cut: bool = False,
+) -> Answer:
     """The answer to a request that is sent until there is one.
 
     Args:
-        stream: Only its head is read.
-        keeps_cut: A beginning of its content will do.
+        pause: Waits for some seconds, and is told why.
+        keeps_cut: A beginning of its content is enough.
 
     Raises:
         ServiceUnavailable: There is none within `retries.for_s`, or the request may not be
             repeated.
     """
-    began_s: float = yield Now()
+    began_s = time.monotonic()
     now_s, tries = began_s, 0
     while True:
         left_s = max(_LEAST_READ_S, began_s + retries.for_s - now_s)
         bounded = replace(call, read_s=min(call.read_s, left_s))
-        reply: Answer | Failed = yield Open(bounded) if stream else Send(bounded)
+        reply = send(bounded)
         tries += 1
         why = _why_again(reply) or _why_dropped(reply, call)
         if isinstance(reply, Answer) and (
@@ -71,13 +77,13 @@ def answered(
             return reply
         may = call.repeats or (isinstance(reply, Failed) and not reply.sent)
         pause_s = max(retries.pause_s(tries), _asked_s(reply, retries.draw()))
-        now_s = yield Now()
+        now_s = time.monotonic()
         late = tries == retries.most_tries or now_s + pause_s - began_s > retries.for_s
         if not may or late or _is_hopeless(reply):
             if isinstance(reply, Answer) and not reply.cut:
                 return reply
             raise _unavailable(call, address, why, tries, now_s - began_s, reply)
-        yield Pause(pause_s, f"{why}; again in {pause_s:.1f} s")
+        pause(pause_s, f"{why}; again in {pause_s:.1f} s")
 
 
 def _why_again(reply: Answer | Failed) -> str:

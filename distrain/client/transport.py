@@ -1,7 +1,4 @@
-"""How steps of a flow are done over a network: what both kinds of client share.
-
-Everything of httpx2 is in this module and in the two clients.
-"""
+"""Where a client sends its requests, and what httpx2 makes of a call, an answer, a failure."""
 
 import json
 import math

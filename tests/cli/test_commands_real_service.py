@@ -230,7 +230,7 @@ def test_clones_and_resumptions_that_are_not_answered_are_made_once(
 def test_wait_ends_in_time_also_where_the_service_is_away(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrain.client.job_flows._AWAY_S", 0.2)
+    monkeypatch.setattr("distrain.client.job_calls._AWAY_S", 0.2)
     job = service.job()
     with cutting(service.url, 0, 1) as proxy:
         monkeypatch.setenv("DISTRAIN_SERVER", proxy.url)

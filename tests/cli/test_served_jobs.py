@@ -140,7 +140,7 @@ def _logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, service: Scripte
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    monkeypatch.setattr("distrain.client.job_flows._LEAST_S", 0.001)
+    monkeypatch.setattr("distrain.client.job_calls._LEAST_S", 0.001)
     done = CliRunner().invoke(cli, ["login", service.address], input=TOKEN + "\n")
     assert done.exit_code == 0, done.output
 

@@ -2,14 +2,14 @@
 
 import asyncio
 import pickle
-from collections.abc import Callable, Iterator
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from scripted_service import Reply, ScriptedService, Seen, problem
 
 from distrain.client import (
-    AsyncClient,
     Client,
     Job,
     NotAuthorised,
@@ -20,7 +20,7 @@ from distrain.client import (
     ServiceError,
     ServiceUnavailable,
     WaitTimedOut,
-    job_flows,
+    job_calls,
 )
 from distrain.errors import InputError
 
@@ -38,7 +38,7 @@ def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None
 
 @pytest.fixture(autouse=True)
 def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_flows, "_LEAST_S", 0.001)
+    monkeypatch.setattr(job_calls, "_LEAST_S", 0.001)
 
 
 def script(*replies: Reply | Callable[[Seen], Reply]) -> Callable[[Seen], Reply]:
@@ -378,34 +378,17 @@ def test_people_and_clusters() -> None:
     assert service.seen[3].params == {"since": "4"}
 
 
-def test_the_same_for_asyncio() -> None:
-    answer = script(
-        Reply(503),
-        Reply(201, job_document()),
-        Reply(200, {"jobs": [job_document()]}),
-        Reply(drop=True),
-        Reply(200, job_document(state="succeeded")),
-        problem(404, "not_found"),
-    )
+def test_asyncio_calls_it_in_threads_at_the_same_time() -> None:
+    begun = threading.Barrier(2, timeout=30)
 
-    async def use(address: str) -> None:
-        async with AsyncClient(address, TOKEN, retries=QUICK) as client:
-            assert (await client.submit(SPEC)).id == "dlrm-1"
-            assert [job.id async for job in client.jobs()] == ["dlrm-1"]
-            seen: list[str] = []
-            job = await client.wait("dlrm-1", on_change=lambda job: seen.append(job.state))
-            assert (job.is_final, seen) == (True, ["succeeded"])
-            with pytest.raises(NotFound):
-                await client.job("dlrm-1")
-            assert TOKEN not in repr(client)
+    def answer(seen: Seen) -> Reply:
+        begun.wait()  # each of two calls is answered while the other one waits
+        return Reply(200, job_document(state="succeeded"))
 
-    with ScriptedService(answer) as service:
-        asyncio.run(use(service.address))
+    async def wait_for_both(client: Client) -> list[Job]:
+        return await asyncio.gather(
+            *(asyncio.to_thread(client.wait, name) for name in ("dlrm-1", "dlrm-2"))
+        )
 
-
-def public(kind: type) -> Iterator[str]:
-    return (name for name in vars(kind) if not name.startswith("_"))
-
-
-def test_both_clients_have_the_same_methods() -> None:
-    assert set(public(Client)) == set(public(AsyncClient))
+    with ScriptedService(answer) as service, client_of(service) as client:
+        assert all(job.is_final for job in asyncio.run(wait_for_both(client)))

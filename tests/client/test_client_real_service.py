@@ -1,6 +1,5 @@
 """Both clients against the service's real API: every method, and connections that are cut."""
 
-import asyncio
 import inspect
 import json
 import random
@@ -21,7 +20,6 @@ from service_store import submitted
 
 from distrain.cli.main import cli
 from distrain.client import (
-    AsyncClient,
     Client,
     NotAuthorised,
     NotFinished,
@@ -205,37 +203,6 @@ def test_every_method_of_the_client(service: LiveService, token: str, tmp_path: 
     assert called == METHODS
 
 
-def test_every_method_of_the_client_for_asyncio(
-    service: LiveService, token: str, tmp_path: Path
-) -> None:
-    called = set()
-
-    async def first(found: Any, job_id: str) -> Any:
-        async for one in found:
-            if one.data.get("id") == job_id:
-                return one
-
-    async def listed(found: Any) -> Any:
-        return [one async for one in found]
-
-    with asyncio.Runner() as runner:
-        client = AsyncClient(service.url, token, retries=QUICK)
-
-        def did(name: str, *values: Any, **more: Any) -> Any:
-            called.add(name)
-            values = tuple("the-same-async" if v == "the-same" else v for v in values)
-            more = {n: "the-same-async" if v == "the-same" else v for n, v in more.items()}
-            found = getattr(client, name)(*values, **more)
-            return runner.run(found if inspect.iscoroutine(found) else listed(found))
-
-        Story(service, did).run(tmp_path)
-        job = service.job()
-        assert runner.run(first(client.events("0"), job.id)).kind == "job.state"
-        called.add("events")
-        runner.run(client.close())
-    assert called == METHODS
-
-
 @pytest.mark.slow
 def test_events_through_a_hundred_cuts_are_those_of_the_service(
     service: LiveService, token: str
@@ -290,7 +257,7 @@ def test_a_log_through_a_hundred_cuts_is_the_file(service: LiveService, token: s
 def test_a_log_of_a_queued_job_that_restarts_holds_both_attempts(
     service: LiveService, token: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("distrain.client.stream_flows._POLL_S", (0.01, 0.05))
+    monkeypatch.setattr("distrain.client.streams._POLL_S", (0.01, 0.05))
     job = service.job()
     found: list[bytes] = []
     with Client(service.url, token, retries=QUICK) as client:

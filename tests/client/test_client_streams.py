@@ -1,22 +1,19 @@
 """Events, logs and files through connections that break: nothing is lost, nothing comes twice."""
 
-import asyncio
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from scripted_service import Reply, ScriptedService, Seen, problem
 
 from distrain.client import (
-    AsyncClient,
     Client,
     NotAuthorised,
     Retries,
     ServiceError,
     ServiceUnavailable,
-    stream_flows,
+    streams,
 )
 from distrain.errors import OutputError
 
@@ -33,7 +30,7 @@ def _nobody_is_logged_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 
 @pytest.fixture(autouse=True)
 def _looks_are_close_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream_flows, "_POLL_S", (0.001, 0.002))
+    monkeypatch.setattr(streams, "_POLL_S", (0.001, 0.002))
 
 
 def client_of(service: ScriptedService, retries: Retries = QUICK) -> Client:
@@ -73,15 +70,6 @@ def test_a_stream_that_is_cut_a_hundred_times_tells_every_event_once(politely: b
         assert len(service.seen) == 101
     assert [event.data.get("n") for event in events] == [*range(1, 61), None]
     assert events[-1].kind == "end"
-
-
-def test_the_same_for_asyncio() -> None:
-    async def follow(address: str) -> list[Any]:
-        async with AsyncClient(address, retries=QUICK) as client:
-            return [event.data.get("n") async for event in client.follow("dlrm-1", after="2")]
-
-    with ScriptedService(cutting(20, 10, 3, politely=False)) as service:
-        assert asyncio.run(follow(service.address)) == [*range(3, 21), None]
 
 
 def test_a_stream_goes_on_through_a_service_that_is_away_and_repeats_itself() -> None:
@@ -300,12 +288,3 @@ def test_a_file_that_does_not_come_leaves_what_was_there(tmp_path: Path) -> None
         with pytest.raises(OutputError, match="could not write a"):
             client.download("dlrm-1", "a", tmp_path / "nowhere" / "a")
     assert [file.read_text() for file in tmp_path.iterdir() if file.is_file()] == ["before"]
-
-
-def test_files_come_to_asyncio_too(tmp_path: Path) -> None:
-    async def download(address: str) -> bytes:
-        async with AsyncClient(address, retries=QUICK) as client:
-            return (await client.download("dlrm-1", "a", tmp_path / "a")).read_bytes()
-
-    with ScriptedService(ranges(b"abc" * 500, ['"a"'], 2, 3)) as service:
-        assert asyncio.run(download(service.address)) == b"abc" * 500

@@ -1,15 +1,16 @@
 """What goes on while a job runs: its events, its logs; resumed where a connection breaks."""
 
 import json
+import time
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distrain.client.answers import raise_for_problem
+from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
-from distrain.client.exchange import Answer, Call, Emit, Failed, Flow, Now, Pause, Read
-from distrain.client.job_flows import Service, header_value, job, job_path
-from distrain.client.retries import answered
+from distrain.client.exchange import Answer, Call
+from distrain.client.job_calls import header_value, job, job_path
 from distrain.client.sse import ServerEvent, SseParser
 
 _SILENT_S = 45.0  # three pings
@@ -20,61 +21,62 @@ _TAIL_OF_LOGS_S = 60.0
 _ENDS = frozenset({"end", "job.end"})
 
 
-def follow(service: Service, path: str, after: str | None, *, ends: bool) -> Flow[None]:
-    """Emit a stream's events from a cursor on; a stream that breaks is opened again behind it.
+def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
+    """A stream's events from a cursor on; a stream that breaks is opened again behind it.
 
     Args:
         ends: Whether the stream has an event `end`; the stream of all jobs has none.
     """
     last_id, breaks = after or "", 0
-    quiet_since_s: float = yield Now()
+    quiet_since_s = time.monotonic()
     while True:
-        opened_s: float = yield Now()
-        last_id, count, ended = yield from _connection(service, path, last_id)
+        opened_s = time.monotonic()
+        last_id, count, ended = yield from _events(connection, path, last_id)
         if ended and ends:
             return
-        now_s: float = yield Now()
+        now_s = time.monotonic()
         if count or now_s - opened_s > _SILENT_S:
             breaks, quiet_since_s = 0, now_s
-        if now_s - quiet_since_s > service.retries.for_s:
+        if now_s - quiet_since_s > connection.retries.for_s:
             raise ServiceUnavailable(
                 f"the stream of events breaks again and again, the last {breaks} times before "
                 "any event",
-                where={"server": service.address},
+                where={"server": connection.address},
                 hint="A proxy in between may cut long answers, or hold them back.",
             )
         breaks += 1
-        yield Pause(service.retries.pause_s(breaks), "the stream of events broke")
+        connection.pause(connection.retries.pause_s(breaks), "the stream of events broke")
 
 
-def _connection(service: Service, path: str, last_id: str) -> Flow[tuple[str, int, bool]]:
-    """Emit the events of one connection; returns the cursor, their number, whether `end` came."""
+def _events(
+    connection: Connection, path: str, last_id: str
+) -> Generator[Event, None, tuple[str, int, bool]]:
+    """The events of one answer; returns the cursor, their number, whether `end` came."""
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     headers |= header_value("Last-Event-ID", last_id) if last_id else {}
     call = Call("GET", path, headers=headers, read_s=_SILENT_S, whole_s=None)
-    answer = yield from answered(call, service.retries, service.address, stream=True)
-    yield from _check_stream(answer, call, service)
     parser, count = SseParser(last_id), 0
-    while True:
-        chunk: bytes | Failed | None = yield Read()
-        if not isinstance(chunk, bytes):
-            return last_id, count, False
-        for told in parser.feed(chunk):
-            if not _is_new(told, last_id):
-                continue
-            last_id, count = told.id, count + 1
-            yield Emit(_event(told))
-            if told.kind in _ENDS:
-                return last_id, count, True
+    with connection.stream(call) as stream:
+        _check_stream(stream, call, connection)
+        while isinstance(chunk := stream.read(), bytes):
+            for told in parser.feed(chunk):
+                if not _is_new(told, last_id):
+                    continue
+                last_id, count = told.id, count + 1
+                yield _event(told)
+                if told.kind in _ENDS:
+                    return last_id, count, True
+    return last_id, count, False
 
 
-def _check_stream(answer: Answer, call: Call, service: Service) -> Flow[None]:
+def _check_stream(stream: Stream, call: Call, connection: Connection) -> None:
+    answer = stream.answer
     if answer.is_good and "text/event-stream" in answer.headers.get("content-type", ""):
         return
-    raise_for_problem((yield from _whole(answer)), call, service.address)
+    connection.check(stream.whole(), call)
     raise ServiceError(
         f"what answered {call.method} {call.path} is no stream of events",
-        where={"server": service.address},
+        where={"server": connection.address},
         hint="A proxy or a login page may be in between.",
     )
 
@@ -116,38 +118,40 @@ class LogPlace:
     tail: int | None = None
 
 
-def logs(service: Service, job_id: str, place: LogPlace, *, follows: bool) -> Flow[None]:
-    """Emit the bytes of a rank's log; with `follows` to its end, with those of later attempts.
+def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool) -> Iterator[bytes]:
+    """The bytes of a rank's log; with `follows` to its end, with those of later attempts.
 
     A broken answer costs nothing: what arrived is kept, and the next request begins behind it.
     """
     later = place.attempt is None
-    found = yield from job(service, job_id)
+    found = job(connection, job_id)
     while found.attempt == 0 and later and follows and not found.is_final:
-        yield Pause(_POLL_S[1])
-        found = yield from job(service, job_id)
+        connection.pause(_POLL_S[1])
+        found = job(connection, job_id)
     attempt = place.attempt or max(found.attempt, 1)
     while True:
-        found = yield from _log(service, job_id, replace(place, attempt=attempt), follows, found)
+        found = yield from _log(connection, job_id, replace(place, attempt=attempt), follows, found)
         if not (follows and later):
             return
         while found.attempt <= attempt and not found.is_final:
-            yield Pause(_POLL_S[1])
-            found = yield from job(service, job_id)
+            connection.pause(_POLL_S[1])
+            found = job(connection, job_id)
         if found.attempt <= attempt:
             return
         attempt, place = attempt + 1, LogPlace(attempt + 1, place.rank)
 
 
-def _log(service: Service, job_id: str, place: LogPlace, follows: bool, found: Job) -> Flow[Job]:
-    """Emit one attempt's log; returns the job as it was seen last."""
+def _log(
+    connection: Connection, job_id: str, place: LogPlace, follows: bool, found: Job
+) -> Generator[bytes, None, Job]:
+    """The bytes of one attempt's log; returns the job as it was seen last."""
     pause_s = _POLL_S[0]
-    progress_s: float = yield Now()
+    progress_s = time.monotonic()
     while True:
-        piece = yield from _piece(service, job_id, place, follows and not found.is_final)
+        piece = yield from _piece(connection, job_id, place, follows and not found.is_final)
         if piece.data:
-            yield Emit(piece.data)
-            progress_s, pause_s = (yield Now()), _POLL_S[0]
+            yield piece.data
+            progress_s, pause_s = time.monotonic(), _POLL_S[0]
         if piece.offset is not None:
             place = replace(place, offset=piece.offset, tail=None)
         if piece.is_complete and not piece.more:
@@ -156,15 +160,15 @@ def _log(service: Service, job_id: str, place: LogPlace, follows: bool, found: J
             continue
         if not follows:
             return found
-        now_s: float = yield Now()
+        now_s = time.monotonic()
         if found.is_final or found.attempt > (place.attempt or 0):
             if piece.is_complete is None:
                 return found
             if now_s - progress_s > _TAIL_OF_LOGS_S:
-                raise _incomplete(service, job_id, place)
-        yield Pause(pause_s)
+                raise _incomplete(connection, job_id, place)
+        connection.pause(pause_s)
         pause_s = min(_POLL_S[1], pause_s * 2)
-        found = yield from job(service, job_id)
+        found = job(connection, job_id)
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,10 @@ class _Piece:
     more: bool = False
 
 
-def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[_Piece]:
+_Pieces = Generator[bytes, None, _Piece]
+
+
+def _piece(connection: Connection, job_id: str, place: LogPlace, waits: bool) -> _Pieces:
     """The next bytes of a log; `waits` for them, and for the log, which an attempt begins."""
     params = {"rank": str(place.rank), "limit": str(_LOG_BYTES)}
     params |= {} if place.attempt is None else {"attempt": str(place.attempt)}
@@ -191,49 +198,40 @@ def _piece(service: Service, job_id: str, place: LogPlace, waits: bool) -> Flow[
         params["tail"] = str(place.tail)
     else:
         params["offset"] = str(place.offset or 0)
-    held_s = min(_HELD_S, service.held_s) if waits else 0.0
+    held_s = min(_HELD_S, connection.held_s) if waits else 0.0
     if waits:  # the service answers as soon as there are bytes, and goes on
         params["wait_s"] = f"{held_s:.3f}"
     path, read_s = job_path(job_id, "logs"), 30.0 + _HELD_S
     call = Call("GET", path, params=params, read_s=read_s, whole_s=None, held_s=held_s)
     if waits and place.tail is None:
-        return (yield from _following_piece(service, call, place))
+        return (yield from _following_piece(connection, call, place))
     keeps_cut = place.tail is None  # it is not known where the bytes of a cut tail were
-    answer = yield from answered(call, service.retries, service.address, keeps_cut=keeps_cut)
+    answer = connection.ask(call, keeps_cut=keeps_cut)
     if answer.status in (404, 416) and waits:
         return _Piece()  # the attempt's file is made at its start
-    raise_for_problem(answer, call, service.address)
+    connection.check(answer, call)
     return _read_piece(answer, place)
 
 
-def _following_piece(service: Service, call: Call, place: LogPlace) -> Flow[_Piece]:
-    """Emit the bytes of an answer that goes on while the rank prints; returns what is behind them.
+def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pieces:
+    """The bytes of an answer that goes on while the rank prints; returns what is behind them.
 
     Where there is nothing to follow, or by an older service, the answer is a whole one.
     """
     call = replace(call, params={**call.params, "follow": "true"})
-    answer = yield from answered(call, service.retries, service.address, stream=True)
-    begin, _ = _ends(answer)
-    if not answer.is_good or begin is None or "x-next-offset" in answer.headers:
-        whole = yield from _whole(answer)
-        if whole.status in (404, 416):
-            return _Piece()
-        raise_for_problem(whole, call, service.address)
-        return _read_piece(whole, place)
-    end = begin
-    while isinstance(chunk := (yield Read()), bytes):
-        end += len(chunk)
-        yield Emit(chunk)
+    with connection.stream(call) as stream:
+        begin, _ = _ends(stream.answer)
+        if not stream.answer.is_good or begin is None or "x-next-offset" in stream.answer.headers:
+            whole = stream.whole()
+            if whole.status in (404, 416):
+                return _Piece()
+            connection.check(whole, call)
+            return _read_piece(whole, place)
+        end = begin
+        while isinstance(chunk := stream.read(), bytes):
+            end += len(chunk)
+            yield chunk
     return _Piece(b"", end, more=end > begin)
-
-
-def _whole(answer: Answer) -> Flow[Answer]:
-    """An answer with what can be had of its content."""
-    content = bytearray()
-    while isinstance(chunk := (yield Read()), bytes) and len(content) <= 2 * _LOG_BYTES:
-        content += chunk
-    cut = chunk.why if isinstance(chunk, Failed) else ""
-    return replace(answer, content=bytes(content), cut=cut)
 
 
 def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
@@ -262,10 +260,10 @@ def _ends(answer: Answer) -> tuple[int | None, int | None]:
     return first, end
 
 
-def _incomplete(service: Service, job_id: str, place: LogPlace) -> ServiceError:
+def _incomplete(connection: Connection, job_id: str, place: LogPlace) -> ServiceError:
     return ServiceError(
         f"the log of rank {place.rank}, attempt {place.attempt} of job {job_id} is not complete",
-        where={"server": service.address, "read": f"{place.offset} bytes"},
+        where={"server": connection.address, "read": f"{place.offset} bytes"},
         hint="The job has ended, and its files may still be on their way: try again.",
         code="incomplete",
     )

@@ -2,17 +2,17 @@
 
 import math
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 from uuid import uuid4
 
-from distrain.client.answers import good_document, raise_for_problem
+from distrain.client.connection import Connection
 from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
-from distrain.client.exchange import Answer, Call, Emit, Flow, Now, Pause
-from distrain.client.retries import Retries, answered
+from distrain.client.exchange import Call
 from distrain.errors import InputError
 
 _WAIT_S = 30.0
@@ -20,31 +20,6 @@ _LEAST_S = 1.0
 _AWAY_S = 5.0
 _MOST_LOOKED_AT = 2000
 _MOST_NAMED = 5
-
-
-@dataclass(frozen=True)
-class Service:
-    """What every flow needs to know of the service and of its own patience."""
-
-    address: str
-    retries: Retries
-
-    @property
-    def held_s(self) -> float:
-        """How long the service may hold a request, so that it does not look like a silent one."""
-        return self.retries.for_s / 2
-
-    def at_most(self, for_s: float) -> "Service":
-        """The same with less patience."""
-        return replace(self, retries=replace(self.retries, for_s=min(self.retries.for_s, for_s)))
-
-    def ask(self, call: Call) -> Flow[Answer]:
-        """The answer to a call, whatever it says."""
-        return answered(call, self.retries, self.address)
-
-    def document(self, call: Call) -> Flow[Mapping[str, Any]]:
-        """The object that answers a call."""
-        return good_document((yield from self.ask(call)), call, self.address)
 
 
 def job_path(job_id: str, *more: str) -> str:
@@ -110,29 +85,29 @@ def header_value(name: str, value: str) -> dict[str, str]:
     return {name: value}
 
 
-def submit(service: Service, body: Mapping[str, Any], key: str) -> Flow[Job]:
+def submit(connection: Connection, body: Mapping[str, Any], key: str) -> Job:
     """Submit a job under a key."""
     headers = header_value("Idempotency-Key", key)
     call = Call("POST", "/v1/jobs", headers=headers, body=body)
-    return (yield from _made(service, call))
+    return _made(connection, call)
 
 
 def remade(
-    service: Service, job_id: str, how: str, overrides: Mapping[str, Any], key: str
-) -> Flow[Job]:
+    connection: Connection, job_id: str, how: str, overrides: Mapping[str, Any], key: str
+) -> Job:
     """Resume or clone a job under a key."""
     headers = header_value("Idempotency-Key", key)
     call = Call("POST", job_path(job_id, how), headers=headers, body={"set": dict(overrides)})
-    return (yield from _made(service, call))
+    return _made(connection, call)
 
 
-def _made(service: Service, call: Call) -> Flow[Job]:
-    answer = yield from service.ask(call)
-    job = Job.from_json(good_document(answer, call, service.address))
+def _made(connection: Connection, call: Call) -> Job:
+    answer = connection.ask(call)
+    job = Job.from_json(connection.good(answer, call))
     return replace(job, replayed=answer.status == 200)
 
 
-def validate(service: Service, body: Mapping[str, Any], *, data: bool = False) -> Flow[Validation]:
+def validate(connection: Connection, body: Mapping[str, Any], *, data: bool = False) -> Validation:
     """What the service says of a submission; nothing is submitted.
 
     Args:
@@ -140,33 +115,33 @@ def validate(service: Service, body: Mapping[str, Any], *, data: bool = False) -
     """
     params = {"data": "true"} if data else {}
     call = Call("POST", "/v1/jobs:validate", params=params, body=body)
-    answer = yield from service.ask(call)
+    answer = connection.ask(call)
     document = answer.document()
     if answer.status == 422 and isinstance(document, dict):
         return Validation.from_json(document)
-    document = good_document(answer, call, service.address)
+    document = connection.good(answer, call)
     if answer.status != 202:
         return Validation.from_json(document)
-    return (yield from _checked(service, str(document.get("url") or "")))
+    return _checked(connection, str(document.get("url") or ""))
 
 
-def _checked(service: Service, url: str) -> Flow[Validation]:
+def _checked(connection: Connection, url: str) -> Validation:
     """What a worker has found in the data, once it has looked."""
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
             "the service names no check of the data that it has begun",
-            where={"server": service.address},
+            where={"server": connection.address},
             hint="Validate without `data`.",
         )
     tries = 0
     while True:
-        found = yield from service.document(Call("GET", url))
+        found = connection.document(Call("GET", url))
         if found.get("state") not in ("waiting", "running"):
             checked = Validation.from_json(found)
             passed = found.get("state") == "passed"
             return checked if passed else replace(checked, errors=_mistakes(found, checked))
         tries += 1
-        yield Pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
+        connection.pause(min(_LEAST_S, 0.05 * 2.0 ** min(tries, 10)))
 
 
 def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[str, Any], ...]:
@@ -176,32 +151,31 @@ def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[st
     return tuple({"pointer": "/spec", "detail": one.get("message", why), **one} for one in told)
 
 
-def job(service: Service, job_id: str) -> Flow[Job]:
+def job(connection: Connection, job_id: str) -> Job:
     """A job as it stands."""
-    return Job.from_json((yield from service.document(Call("GET", job_path(job_id)))))
+    return Job.from_json(connection.document(Call("GET", job_path(job_id))))
 
 
-def _page(service: Service, params: Mapping[str, str | list[str]]) -> Flow[tuple[list[Job], str]]:
+def _page(connection: Connection, params: Mapping[str, str | list[str]]) -> tuple[list[Job], str]:
     """Jobs, and the cursor of what follows them; "" at the end."""
-    page = yield from service.document(Call("GET", "/v1/jobs", params=params))
+    page = connection.document(Call("GET", "/v1/jobs", params=params))
     listed, cursor = page.get("jobs"), page.get("next_cursor")
     found = [Job.from_json(one) for one in listed] if isinstance(listed, list) else []
     return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
 
 
-def jobs(service: Service, filters: Filters, page_jobs: int = 100) -> Flow[None]:
-    """Emit jobs, the newest first, page after page."""
+def jobs(connection: Connection, filters: Filters, page_jobs: int = 100) -> Iterator[Job]:
+    """Jobs, the newest first, page after page."""
     params: Filters = {**filters, "limit": str(page_jobs)}
     while True:
-        found, cursor = yield from _page(service, params)
-        for one in found:
-            yield Emit(one)
+        found, cursor = _page(connection, params)
+        yield from found
         if not cursor:
             return
         params["cursor"] = cursor
 
 
-def find(service: Service, word: str) -> Flow[Job]:
+def find(connection: Connection, word: str) -> Job:
     """The job whose id is a word, or the only one that begins with it.
 
     Raises:
@@ -209,28 +183,28 @@ def find(service: Service, word: str) -> Flow[Job]:
         InputError: There are several.
     """
     call = Call("GET", job_path(word))
-    answer = yield from service.ask(call)
+    answer = connection.ask(call)
     if answer.status != 404:
-        return Job.from_json(good_document(answer, call, service.address))
+        return Job.from_json(connection.good(answer, call))
     begun: list[Job] = []
     params: Filters = {"text": word, "limit": "200"}
     for _ in range(_MOST_LOOKED_AT // 200):
-        found, cursor = yield from _page(service, params)
+        found, cursor = _page(connection, params)
         begun += [one for one in found if one.id.startswith(word)]
         if not cursor:
             break
         params["cursor"] = cursor
     if not begun:
-        raise _unknown(service, word)
+        raise _unknown(connection, word)
     if len(begun) > 1:
         raise _ambiguous(word, [one.id for one in begun])
-    return (yield from job(service, begun[0].id))  # a list holds summaries
+    return job(connection, begun[0].id)  # a list holds summaries
 
 
-def _unknown(service: Service, word: str) -> NotFound:
+def _unknown(connection: Connection, word: str) -> NotFound:
     return NotFound(
         f"there is no job '{word}' that you may see",
-        where={"server": service.address},
+        where={"server": connection.address},
         hint="`distrain jobs` lists them.",
         code="not_found",
         status=404,
@@ -246,55 +220,61 @@ def _ambiguous(word: str, ids: list[str]) -> InputError:
     )
 
 
-def wait(service: Service, job_id: str, timeout_s: float | None) -> Flow[Job]:
-    """Wait for a job's end; emits the job at each change.
+def wait(
+    connection: Connection,
+    job_id: str,
+    timeout_s: float | None,
+    on_change: Callable[[Job], object] | None,
+) -> Job:
+    """Wait for a job's end.
 
     Raises:
         WaitTimedOut: It has not come within `timeout_s`.
     """
-    began_s: float = yield Now()
-    asked_s, seen = began_s, None
+    began_s = time.monotonic()
+    asked_s = began_s
+    seen: Job | None = None
     while True:
         left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
-        hold_s = max(0.0, min(_WAIT_S, left_s, service.held_s))
+        hold_s = max(0.0, min(_WAIT_S, left_s, connection.held_s))
         params = {"timeout_s": f"{hold_s:.3f}"}
         call = Call(
             "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
         )
         # A service that is away is not waited for much longer than the job.
-        patience = service.at_most(left_s + _AWAY_S)
-        found = Job.from_json((yield from patience.document(call)))
-        if found != seen:
-            yield Emit(found)
+        patience = connection.at_most(left_s + _AWAY_S)
+        found = Job.from_json(patience.document(call))
+        if found != seen and on_change is not None:
+            on_change(found)
         seen = found
         if found.is_final:
             return found
-        now_s: float = yield Now()
+        now_s = time.monotonic()
         if timeout_s is not None and now_s - began_s >= timeout_s:
-            raise _timed_out(service, found, timeout_s)
+            raise _timed_out(connection, found, timeout_s)
         # One that holds no requests must not be asked without a pause.
         if now_s - asked_s < _LEAST_S < left_s:
-            yield Pause(_LEAST_S)
-        asked_s = yield Now()
+            connection.pause(_LEAST_S)
+        asked_s = time.monotonic()
 
 
-def _timed_out(service: Service, found: Job, timeout_s: float) -> WaitTimedOut:
+def _timed_out(connection: Connection, found: Job, timeout_s: float) -> WaitTimedOut:
     return WaitTimedOut(
         f"job {found.id} has not ended within {timeout_s:g} s",
-        where={"server": service.address, "state": found.state},
+        where={"server": connection.address, "state": found.state},
         hint=f"It goes on; wait longer: distrain wait {found.id}",
     )
 
 
-def spec(service: Service, job_id: str) -> Flow[Mapping[str, Any]]:
+def spec(connection: Connection, job_id: str) -> Mapping[str, Any]:
     """A job's spec, as resolved."""
-    found = (yield from service.document(Call("GET", job_path(job_id, "spec")))).get("spec")
+    found = connection.document(Call("GET", job_path(job_id, "spec"))).get("spec")
     return found if isinstance(found, dict) else {}
 
 
 def cancel(
-    service: Service, job_id: str, grace_s: float | None, force: bool, why: str
-) -> Flow[Job]:
+    connection: Connection, job_id: str, grace_s: float | None, force: bool, why: str
+) -> Job:
     """Ask for a job's end; one that has ended stays as it is."""
     body = {"grace_s": grace_s, "force": force or None, "why": why or None}
     call = Call(
@@ -302,27 +282,27 @@ def cancel(
         job_path(job_id, "cancel"),
         body={name: value for name, value in body.items() if value is not None},
     )
-    return Job.from_json((yield from service.document(call)))
+    return Job.from_json(connection.document(call))
 
 
 def change(
-    service: Service, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
-) -> Flow[Job]:
+    connection: Connection, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
+) -> Job:
     """Change a job's priority and single tags, whatever others change at the same time."""
     for _ in range(10):
-        found = yield from job(service, job_id)
+        found = job(connection, job_id)
         wanted = _changes(found, priority, tags)
         if not wanted:
             return found
         headers = {"If-Match": f'"{found.rev}"'}
         call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
-        answer = yield from service.ask(call)
+        answer = connection.ask(call)
         if answer.status != 412:
-            return Job.from_json(good_document(answer, call, service.address))
-        yield Pause(service.retries.pause_s(1))
+            return Job.from_json(connection.good(answer, call))
+        connection.pause(connection.retries.pause_s(1))
     raise RequestRefused(
         f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
-        where={"server": service.address},
+        where={"server": connection.address},
         hint="Try again.",
         code="revision_differs",
         status=412,
@@ -344,10 +324,10 @@ def _changes(
     return wanted
 
 
-def delete(service: Service, job_id: str) -> Flow[None]:
+def delete(connection: Connection, job_id: str) -> None:
     """Delete a job that has ended."""
-    yield from job(service, job_id)
+    job(connection, job_id)
     call = Call("DELETE", job_path(job_id))
-    answer = yield from service.ask(call)
+    answer = connection.ask(call)
     if answer.status != 404:  # it was there: an earlier try, or somebody else, has deleted it
-        raise_for_problem(answer, call, service.address)
+        connection.check(answer, call)

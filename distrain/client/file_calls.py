@@ -1,30 +1,29 @@
-"""What is read beside a job's events: metrics, files, clusters, people."""
+"""A job's records and files, page after page and piece by piece."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import quote
 
-from distrain.client.answers import good_document, raise_for_problem
-from distrain.client.documents import Artifact, Cluster, Me, Records, Token
+from distrain.client.connection import Connection
+from distrain.client.documents import Artifact, Records
 from distrain.client.errors import ServiceError
-from distrain.client.exchange import Answer, Call, Emit, Failed, Flow, Read
-from distrain.client.job_flows import Service, job_path
-from distrain.client.retries import answered
+from distrain.client.exchange import Answer, Call, Failed
+from distrain.client.job_calls import job_path
 
 _MOST_BREAKS = 20
 
 
-def metrics(service: Service, job_id: str, since: str | None) -> Flow[Records]:
+def metrics(connection: Connection, job_id: str, since: str | None) -> Records:
     """A job's records, page after page."""
     records: list[Any] = []
     restart = False
     while True:
         params = {} if since is None else {"since": since}
         call = Call("GET", job_path(job_id, "metrics"), params=params)
-        page = Records.from_json((yield from service.document(call)))
+        page = Records.from_json(connection.document(call))
         if page.restart:
             records, restart = [], True
         records += page.records
@@ -33,7 +32,7 @@ def metrics(service: Service, job_id: str, since: str | None) -> Flow[Records]:
         since = page.cursor
 
 
-def artifacts(service: Service, job_id: str, below: str = "") -> Flow[tuple[Artifact, ...]]:
+def artifacts(connection: Connection, job_id: str, below: str = "") -> tuple[Artifact, ...]:
     """The files of a job's run directory, or of a folder in it, page after page."""
     found: list[Artifact] = []
     after = ""
@@ -41,43 +40,12 @@ def artifacts(service: Service, job_id: str, below: str = "") -> Flow[tuple[Arti
         asked = {"after": after, "below": below}
         params = {name: value for name, value in asked.items() if value}
         call = Call("GET", job_path(job_id, "artifacts"), params=params)
-        page = yield from service.document(call)
+        page = connection.document(call)
         found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]
         cursor = page.get("next_cursor")
         if not isinstance(cursor, str) or cursor in ("", after):
             return tuple(found)
         after = cursor
-
-
-def clusters(service: Service) -> Flow[tuple[Cluster, ...]]:
-    """The clusters that the user may use."""
-    document = yield from service.document(Call("GET", "/v1/clusters"))
-    return tuple(Cluster.from_json(one) for one in document.get("clusters") or ())
-
-
-def me(service: Service) -> Flow[Me]:
-    """Who the token belongs to."""
-    return Me.from_json((yield from service.document(Call("GET", "/v1/me"))))
-
-
-def tokens(service: Service) -> Flow[tuple[Token, ...]]:
-    """The user's tokens, without their texts."""
-    document = yield from service.document(Call("GET", "/v1/tokens"))
-    return tuple(Token.from_json(one) for one in document.get("tokens") or ())
-
-
-def make_token(service: Service, body: Mapping[str, Any]) -> Flow[Token]:
-    """Make a token: never repeated, since nobody could say which of two was stored."""
-    call = Call("POST", "/v1/tokens", body=dict(body), repeats=False)
-    return Token.from_json(good_document((yield from service.ask(call)), call, service.address))
-
-
-def revoke_token(service: Service, token_id: str) -> Flow[None]:
-    """Revoke a token; one that is gone is revoked."""
-    call = Call("DELETE", f"/v1/tokens/{quote(token_id, safe='')}")
-    answer = yield from service.ask(call)
-    if not (answer.status == 404 and isinstance(answer.document(), dict)):
-        raise_for_problem(answer, call, service.address)
 
 
 @dataclass(frozen=True)
@@ -102,8 +70,8 @@ def put_piece(file: BinaryIO, piece: Piece) -> None:
     file.write(piece.data)
 
 
-def download(service: Service, job_id: str, path: str) -> Flow[None]:
-    """Emit pieces of a file until all of it was emitted.
+def download(connection: Connection, job_id: str, path: str) -> Iterator[Piece]:
+    """Pieces of a file, until all of it came.
 
     After a break only what is missing is asked for. If the file has changed meanwhile, its pieces
     begin anew at 0.
@@ -115,27 +83,25 @@ def download(service: Service, job_id: str, path: str) -> Flow[None]:
     done, etag, idle = 0, "", 0
     while True:
         call = Call("GET", base, headers=_range(done, etag), whole_s=None)
-        answer = yield from answered(call, service.retries, service.address, stream=True)
-        if not answer.is_good:
-            answer = yield from service.ask(call)  # with its content, which says why
-            raise_for_problem(answer, call, service.address)
-            continue
-        begin = _begin(answer)
-        if begin not in (0, done):
-            raise _wrong(service, path, f"its bytes begin at {begin}, not at {done}")
-        before, done, etag = begin, begin, answer.headers.get("etag", "")
-        yield Emit(Piece(begin, b""))
-        while isinstance(chunk := (yield Read()), bytes):
-            yield Emit(Piece(done, chunk))
-            done += len(chunk)
+        with connection.stream(call) as stream:
+            answer = stream.answer
+            connection.check(answer if answer.is_good else stream.whole(), call)
+            begin = _begin(answer)
+            if begin not in (0, done):
+                raise _wrong(connection, path, f"its bytes begin at {begin}, not at {done}")
+            before, done, etag = begin, begin, answer.headers.get("etag", "")
+            yield Piece(begin, b"")
+            while isinstance(chunk := stream.read(), bytes):
+                yield Piece(done, chunk)
+                done += len(chunk)
         wanted = _length(answer)
         if not isinstance(chunk, Failed) and wanted in (None, done):
             return
         if wanted is not None and done > wanted:
-            raise _wrong(service, path, f"{done} bytes came of {wanted}")
+            raise _wrong(connection, path, f"{done} bytes came of {wanted}")
         idle = 0 if done > before else idle + 1
         if idle > _MOST_BREAKS:
-            raise _wrong(service, path, "the connection breaks before any byte")
+            raise _wrong(connection, path, "the connection breaks before any byte")
         done = done if etag else 0  # without an ETag nobody knows whether it is the same file
 
 
@@ -157,7 +123,7 @@ def _length(answer: Answer) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _wrong(service: Service, path: str, why: str) -> ServiceError:
+def _wrong(connection: Connection, path: str, why: str) -> ServiceError:
     return ServiceError(
-        f"could not download {path}: {why}", where={"server": service.address}, hint="Try again."
+        f"could not download {path}: {why}", where={"server": connection.address}, hint="Try again."
     )

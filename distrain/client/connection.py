@@ -1,0 +1,185 @@
+"""The connection to a service: sends calls until they are answered, and reads long answers."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import httpx2
+
+from distrain.client.answers import raise_for_problem
+from distrain.client.errors import ServiceError
+from distrain.client.exchange import Answer, Call, Failed
+from distrain.client.retries import Retries, answered
+from distrain.client.transport import Collected, Target, failures, head, request_options, slow
+
+_MOST_WHOLE_BYTES = 2**23
+
+
+class Connection:
+    """Sends calls to one service.
+
+    Args:
+        on_retry: Called with the reason before each pause, and by another thread where an answer
+            is late.
+    """
+
+    def __init__(
+        self, target: Target, retries: Retries, on_retry: Callable[[str], object] | None
+    ) -> None:
+        self.address = target.address.text
+        self.retries = retries
+        self._target = target
+        self._on_retry = on_retry
+        socket = target.address.socket
+        transport = httpx2.HTTPTransport(uds=str(socket)) if socket else None
+        self._http = httpx2.Client(**target.options(), transport=transport)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._http.close()
+
+    @property
+    def held_s(self) -> float:
+        """How long the service may hold a request, so that it does not look like a silent one."""
+        return self.retries.for_s / 2
+
+    def at_most(self, for_s: float) -> "Connection":
+        """The same connection with less patience."""
+        hasty = copy(self)
+        hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
+        return hasty
+
+    def pause(self, seconds: float, why: str = "") -> None:
+        """Wait; `why` is passed to `on_retry`."""
+        if why and self._on_retry is not None:
+            self._on_retry(why)
+        time.sleep(seconds)
+
+    def ask(self, call: Call, *, keeps_cut: bool = False) -> Answer:
+        """The answer to a call, whatever its status.
+
+        Args:
+            keeps_cut: A beginning of its content is enough.
+
+        Raises:
+            ServiceUnavailable: There is none within `retries.for_s`, or the call may not be
+                repeated.
+        """
+        return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
+
+    def document(self, call: Call) -> Mapping[str, Any]:
+        """The object that answers a call."""
+        return self.good(self.ask(call), call)
+
+    def good(self, answer: Answer, call: Call) -> Mapping[str, Any]:
+        """The object that a good answer holds.
+
+        Raises:
+            ServiceError: The call was refused, or what answered is no service.
+        """
+        self.check(answer, call)
+        document = answer.document()
+        if isinstance(document, dict):
+            return document
+        raise ServiceError(
+            f"what answered {call.method} {call.path} is no service: it sent no JSON object",
+            where={"server": self.address},
+            hint="Is the address that of `distrain serve`? A proxy or a login page may be between.",
+            status=answer.status,
+        )
+
+    def check(self, answer: Answer, call: Call) -> None:
+        """Raise the error that an answer holds, without the token.
+
+        Raises:
+            ServiceError: As the answer's status and `code` say.
+        """
+        try:
+            raise_for_problem(answer, call, self.address)
+        except ServiceError as error:
+            raise self._target.cleared(error) from None
+
+    @contextmanager
+    def stream(self, call: Call) -> Iterator["Stream"]:
+        """The answer to a call, of which only the head is read yet."""
+        stream = Stream(self._target, self._begin)
+        try:
+            answered(call, stream.open, self.pause, self.retries, self.address)
+            yield stream
+        finally:
+            stream.close()
+
+    def _send(self, call: Call) -> Answer | Failed:
+        collected = Collected(call)
+        with failures(self._target) as outcome:
+            response = self._begin(call)
+            try:
+                collected.begin(response)
+                for chunk in response.iter_raw():
+                    if not collected.add(chunk):
+                        break
+            finally:
+                response.close()
+        return collected.answer(outcome)
+
+    def _begin(self, call: Call) -> httpx2.Response:
+        """Send a request and read the head of its answer; a late one is told to `on_retry`."""
+        request = self._http.build_request(**request_options(call))
+        if self._on_retry is None:
+            return self._http.send(request, stream=True)
+        late_s, words = slow(call)
+        timer = threading.Timer(late_s, self._on_retry, (words,))
+        timer.daemon = True
+        timer.start()
+        try:
+            return self._http.send(request, stream=True)
+        finally:
+            timer.cancel()
+
+
+class Stream:
+    """An answer whose content is read piece by piece.
+
+    Attributes:
+        answer: Its head.
+    """
+
+    def __init__(self, target: Target, begin: Callable[[Call], httpx2.Response]) -> None:
+        self.answer = Answer(0)
+        self._target = target
+        self._begin = begin
+        self._response: httpx2.Response | None = None
+        self._chunks: Iterator[bytes] = iter(())
+
+    def open(self, call: Call) -> Answer | Failed:
+        """Send a request, and read the head of its answer; an earlier answer is closed."""
+        self.close()
+        with failures(self._target) as outcome:
+            self._response = self._begin(call)
+            self._chunks = self._response.iter_raw()
+            self.answer = head(self._response)
+        return outcome.failed or self.answer
+
+    def read(self) -> bytes | Failed | None:
+        """The next bytes; `None` at the end."""
+        with failures(self._target) as outcome:
+            return next(self._chunks, None)
+        return outcome.failed
+
+    def whole(self) -> Answer:
+        """The answer with its content, as far as it came."""
+        content = bytearray()
+        while isinstance(chunk := self.read(), bytes) and len(content) <= _MOST_WHOLE_BYTES:
+            content += chunk
+        cut = chunk.why if isinstance(chunk, Failed) else ""
+        return replace(self.answer, content=bytes(content), cut=cut)
+
+    def close(self) -> None:
+        """Close the answer's connection."""
+        if self._response is not None:
+            self._response.close()
+            self._response = None
