@@ -1,4 +1,7 @@
-"""What pyproject.toml cannot say: how a wheel is called whose C extensions could not be built."""
+"""What pyproject.toml cannot say: the version, and the tag of a wheel without C extensions."""
+
+import runpy
+from pathlib import Path
 
 from setuptools import setup
 from setuptools.command.bdist_wheel import bdist_wheel
@@ -22,9 +25,10 @@ class BdistWheel(bdist_wheel):
 
 
 def _exists(path: str) -> bool:
-    from pathlib import Path
-
     return Path(path).is_file()
 
 
-setup(cmdclass={"bdist_wheel": BdistWheel})
+# pip leaves an installed wheel of the same version alone: other code is another version.
+_VERSION = runpy.run_path(str(Path(__file__).parent / "distrain" / "version.py"))["build"]()
+
+setup(version=_VERSION, cmdclass={"bdist_wheel": BdistWheel})

@@ -16,7 +16,7 @@ from distrain.bench.measuring import (
     take_inventory,
     write_rows,
 )
-from distrain.version import __version__
+from distrain.version import build
 
 
 def run_bench(
@@ -61,7 +61,7 @@ def run_bench(
         measures=tuple(measures),
         steps=tuple(steps),
         left_out=tuple(left_out(inventory, device)),
-        made={"distrain": __version__},
+        made={"distrain": build()},
     )
 
 

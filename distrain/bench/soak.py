@@ -22,7 +22,7 @@ from distrain.bench.measuring import (
     write_rows,
 )
 from distrain.bench.run import device_of, left_out
-from distrain.version import __version__
+from distrain.version import build
 
 _ROUND_REPEATS = 3
 _MESSAGE_S = 8.0
@@ -85,7 +85,7 @@ def run_soak(
             device=device,
             inventory=inventory,
             left_out=("loaders, and steps on fewer ranks than all", *left_out(inventory, device)),
-            made={"distrain": __version__, "soak_s": time.monotonic() - began_s},
+            made={"distrain": build(), "soak_s": time.monotonic() - began_s},
         ),
     )
 

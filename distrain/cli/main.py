@@ -16,7 +16,7 @@ from distrain.cli.interrupts import INTERRUPTED, ends_in_order
 from distrain.cli.options import global_options
 from distrain.cli.output import print_warning
 from distrain.errors import DistrainError, on_sigterm
-from distrain.version import __version__
+from distrain.version import build
 
 COMMANDS = {
     "demo": "Generate data, prepare it and train on it, in a few minutes.",
@@ -128,12 +128,25 @@ def _with_home(word: str) -> str:
         raise click.UsageError(f"{error}. Write ./~NAME for a file of that name.") from None
 
 
+def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
+    if is_asked:
+        click.echo(f"distrain, version {build()}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     params=global_options(hidden=False),
     context_settings={"help_option_names": ["-h", "--help"], "show_default": True},
 )
-@click.version_option(__version__, prog_name="distrain")
+@click.option(
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_tell_version,
+    help="Show the version, with a digest of the code, and exit.",
+)
 def cli() -> None:
     """Train click-through-rate models on Criteo-format tables, on a Dask cluster.
 

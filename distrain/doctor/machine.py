@@ -12,6 +12,7 @@ from pathlib import Path
 
 from distrain.errors import DistrainError
 from distrain.storage import check_writable
+from distrain.version import build
 from distrain.wording import byte_size
 
 NEEDED = ("torch", "dask", "distributed", "pyarrow", "numpy", "pydantic", "safetensors", "bokeh")
@@ -40,6 +41,7 @@ class Check:
 def check_machine() -> Iterator[Check]:
     """Python, packages, processors, memory, GPUs."""
     yield Check("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}")
+    yield Check("distrain", Verdict.OK, build())
     for package in NEEDED:
         yield _installed(package)
     checks: dict[str, Callable[[], Iterable[Check]]] = {
@@ -100,7 +102,7 @@ def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
 
 
 def _versions() -> dict[str, str]:
-    return {name: version(name) for name in ("distrain", "torch", "distributed")}
+    return {"distrain": build()} | {name: version(name) for name in ("torch", "distributed")}
 
 
 def _installed(package: str) -> Check:

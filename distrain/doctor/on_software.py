@@ -48,6 +48,8 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
     fact = f"{package} {version or 'is not installed'}; the others have {usual or 'none'}"
     if package == "python":
         return fact, f"Start it with Python {usual}."
+    if package == "distrain" and usual:
+        return fact, "Install that one there, of the same checkout or wheel, and start it again."
     if not usual:
         return fact, f"pip uninstall {package}, or install it everywhere."
     return fact, f"pip install '{package}=={usual}' there, and start it again."

@@ -23,8 +23,9 @@ from typing import Any
 
 from distrain.doctor.facts import Facts
 from distrain.doctor.gpus import look_at_gpus
+from distrain.version import build
 
-PACKAGES = ("distrain", "torch", "dask", "distributed", "pyarrow", "numpy")
+PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 SHARED_MEMORY = Path("/dev/shm")
 
 
@@ -72,7 +73,7 @@ def facts_of_here(host: str) -> Facts:
         network=_network(),
         user=_user(),
         python=platform.python_version(),
-        versions={package: _version(package) for package in PACKAGES},
+        versions={"distrain": build(), **{package: _version(package) for package in PACKAGES}},
         torch_cuda=_torch_cuda(),
         host=host,
         **_interface(host),

@@ -103,6 +103,7 @@ class Machine:
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.slots: frozenset[Slot] = frozenset()
+        self.others = ""
         self.leaving: set[str] = set()
         self._unheard: dict[Slot, tuple[str, int, int]] = {}  # whose rank never reported its end
         self.host_failures = HostFailures()
@@ -119,6 +120,7 @@ class Machine:
             case ChangePriority():
                 self._change_priority(stimulus)
             case WorkersChanged():
+                self.others = stimulus.others
                 self._workers_changed(stimulus.slots, now_s)
             case WorkerLeaving():
                 self._worker_leaves(stimulus, now_s)
@@ -409,7 +411,7 @@ class Machine:
 
     def _cluster(self, now_s: float) -> queue.Cluster:
         avoided = self.host_failures.avoided(now_s)
-        return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s)
+        return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s, self.others)
 
     def _schedule(self, now_s: float) -> None:
         while any(job.state.waits for job in self._live()):

@@ -74,9 +74,15 @@ class ChangePriority:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    """The cluster's workers, all of them, as they are now."""
+    """The cluster's workers, all of them, as they are now.
+
+    Attributes:
+        slots: Those that may have ranks.
+        others: Why the others may not, for people.
+    """
 
     slots: frozenset[Slot]
+    others: str = ""
 
 
 @dataclass(frozen=True)

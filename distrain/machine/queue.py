@@ -52,7 +52,8 @@ class Wait:
 class Cluster:
     """The workers that may be used, and the jobs that have not ended, as the queue sees them.
 
-    Hosts in `avoided` are used only if there are too few others.
+    Hosts in `avoided` are used only if there are too few others. `others` says why more workers
+    may not be used.
     """
 
     def __init__(
@@ -61,11 +62,13 @@ class Cluster:
         jobs: Collection[Job],
         avoided: Mapping[str, str],
         now_s: float,
+        others: str = "",
     ):
         self.slots = frozenset(slots)
         self.jobs = list(jobs)
         self.avoided = avoided
         self.now_s = now_s
+        self.others = others
 
     def busy(self, without: Collection[str] = ()) -> set[Slot]:
         """Workers that hold a rank, but for those of some jobs."""
@@ -105,7 +108,7 @@ class Cluster:
                 return placed
             shortage = shortage or placed
         assert shortage is not None
-        return shortage
+        return Shortage(f"{shortage.reason}; {self.others}") if self.others else shortage
 
     def _place(
         self, num_ranks: int, taken: set[Slot], busy: set[Slot]

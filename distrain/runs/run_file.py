@@ -21,10 +21,10 @@ from distrain.run_paths import RunPaths
 from distrain.runs.validation import json_of, read_outcome, record_of, why, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
 from distrain.storage import translated_errors, whole_file
-from distrain.version import __version__
+from distrain.version import build
 
 _PACKAGES = (
-    "distrain", "torch", "dask", "distributed", "numpy", "pyarrow", "pydantic", "fsspec",
+    "torch", "dask", "distributed", "numpy", "pyarrow", "pydantic", "fsspec",
     "triton", "cudf-cu13", "dask-cuda",
 )  # fmt: skip
 """Packages whose versions are recorded, where they are installed."""
@@ -51,7 +51,7 @@ class RunFile:
     Attributes:
         job_id: The job whose run this is, also when it is resumed.
         created: When it was first submitted: ISO 8601, in UTC.
-        version: distrain's version then.
+        version: distrain's version and build then.
         environment: The machine that the command ran on then, and what was installed there.
         service: The service that keeps the directory; `None`: commands do.
     """
@@ -66,7 +66,7 @@ class RunFile:
     def new(cls, job_id: str, service: ServiceMark | None = None) -> "RunFile":
         """The file of a run that begins now."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
-        return cls(job_id, created, __version__, describe_environment(), service)
+        return cls(job_id, created, build(), describe_environment(), service)
 
     def write(self, paths: RunPaths) -> None:
         """Write it, whole."""
@@ -198,7 +198,8 @@ def describe_environment() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
-        "packages": {name: version for name in _PACKAGES if (version := _version(name))},
+        "packages": {"distrain": build()}
+        | {name: version for name in _PACKAGES if (version := _version(name))},
     }
 
 

@@ -37,10 +37,11 @@ from distrain.machine import (
 from distrain.progress import Collector
 from distrain.scheduler.gangs import Gangs
 from distrain.scheduler.job_view import listing, show
-from distrain.scheduler.requests import request_of, slot_of
+from distrain.scheduler.requests import other_builds, request_of, slot_of
 from distrain.scheduler.tombstones import Tombstone, Tombstones, tombstone_of
 from distrain.spec import JobSpec, parse_spec
-from distrain.worker import EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
+from distrain.version import build
+from distrain.worker import BUILD_OP, EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
 
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
@@ -88,6 +89,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._started = True
         self.scheduler = scheduler
         self.epoch = uuid4().hex
+        self.builds: dict[str, str] = {}
         self.machine = Machine()
         self.tombstones = Tombstones()
         self.specs: dict[str, JobSpec] = {}
@@ -102,6 +104,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         )
         scheduler.stream_handlers[EVENT_OP] = self.rank_reported
         scheduler.stream_handlers[LEAVING_OP] = self.worker_leaves
+        scheduler.stream_handlers[BUILD_OP] = self.worker_runs
         # Dask adds a plugin after its start. Until then a second client that comes at the same
         # time would start another coordinator, which takes the calls but hears of no worker.
         scheduler.add_plugin(self, name=PLUGIN_NAME)
@@ -128,6 +131,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
         """A worker left."""
         self.gangs.forget_worker(worker)
+        self.builds.pop(worker, None)
         self._workers_changed(without=worker)
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
@@ -220,6 +224,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         """Stream message: a worker was asked to leave."""
         self.tell(WorkerLeaving(worker, why))
 
+    def worker_runs(self, worker: str, build: str, **_: object) -> None:
+        """Stream message: a worker's build of distrain; those of other builds get no ranks."""
+        if worker in self.scheduler.workers:
+            self.builds[worker] = build
+            self._workers_changed()
+
     def rank_reported(self, job_id: str, attempt: int, event: dict[str, Any], **_: object) -> None:
         """Stream message: an event of a rank, or of its supervisor."""
         # Raised from here, an error would close the connection to the worker.
@@ -290,12 +300,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.tell(Reported(gang.job_id, gang.attempt, ended))
 
     def _workers_changed(self, without: str | None = None) -> None:
-        slots = frozenset(
-            slot_of(state)
-            for address, state in self.scheduler.workers.items()
-            if address != without
-        )
-        self.tell(WorkersChanged(slots))
+        workers = {a: s for a, s in self.scheduler.workers.items() if a != without}
+        same = {address for address in workers if self.builds.get(address) == build()}
+        slots = frozenset(slot_of(workers[address]) for address in same)
+        others = {address: self.builds.get(address, "") for address in workers.keys() - same}
+        self.tell(WorkersChanged(slots, other_builds(others)))
 
     def _view(self, job_id: str, since: int | None) -> JobView:
         name = self.specs[job_id].name

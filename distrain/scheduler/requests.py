@@ -1,10 +1,12 @@
 """What the machine is told of a job's spec, and of a Dask worker."""
 
+from collections.abc import Mapping
 from typing import Any
 
 from distrain.jobs import Slot
 from distrain.machine import Budgets, Submit
 from distrain.spec import JobSpec
+from distrain.version import build
 
 
 def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
@@ -33,3 +35,14 @@ def slot_of(state: Any) -> Slot:
     """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
+
+
+def other_builds(builds: Mapping[str, str]) -> str:
+    """Why workers get no ranks that run another build of distrain than this scheduler; in words."""
+    if not builds:
+        return ""
+    worker, theirs = min(builds.items())
+    return (
+        f"{len(builds)} more run another build of distrain than the scheduler's {build()}, such as "
+        f"{worker} ({theirs or 'not told'}): install the same there, and start them again"
+    )

@@ -4,6 +4,7 @@ from distrain.worker.interface import choose_interface, ip_addresses
 from distrain.worker.leaving import NannyLeavePlugin
 from distrain.worker.spec_check import check_spec
 from distrain.worker.supervisor import (
+    BUILD_OP,
     COMMAND_OP,
     EVENT_OP,
     LEAVING_OP,
@@ -13,6 +14,7 @@ from distrain.worker.supervisor import (
 )
 
 __all__ = [
+    "BUILD_OP",
     "COMMAND_OP",
     "EVENT_OP",
     "LEAVING_OP",

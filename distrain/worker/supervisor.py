@@ -16,6 +16,7 @@ from distrain.errors import ClusterError
 from distrain.events import RankExited, RankFailed, to_json
 from distrain.jobs import Assignment, Reason
 from distrain.storage import is_remote
+from distrain.version import build
 from distrain.worker.carrier import Carrier, files_dir
 from distrain.worker.interface import choose_interface, speaks_ipv6
 from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
@@ -27,6 +28,7 @@ CARRIED_S = 30.0
 
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
+BUILD_OP = "distrain-build"
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
@@ -44,6 +46,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         worker.handlers[LEAVE_RPC] = self.leave
         worker.handlers[RANKS_RPC] = self.count_ranks
         self.deferred_sigterm = DeferredSigterm(worker, self.leave, lambda: bool(self.running))
+        worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
         """Carry out a command for the rank whose supervisor's task has this key.

@@ -5,9 +5,10 @@ import re
 import pytest
 from click.testing import CliRunner
 
-from distrain import __version__, errors
+from distrain import errors
 from distrain.cli import main as entry
 from distrain.cli.main import COMMANDS, cli, main
+from distrain.version import build
 
 
 @pytest.mark.parametrize("flag", ["-h", "--help"])
@@ -22,7 +23,7 @@ def test_help_lists_every_command_and_the_exit_codes(flag):
 
 
 def test_the_version():
-    assert __version__ in CliRunner().invoke(cli, ["--version"]).output
+    assert build() in CliRunner().invoke(cli, ["--version"]).output
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -1,6 +1,7 @@
 """What people get who do not clone: the source distribution and the wheel."""
 
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -9,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+
+from distrain.version import build
 
 ROOT = Path(__file__).parents[2]
 MADE = shutil.ignore_patterns(
@@ -82,6 +85,10 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
     assert "-cp311-abi3-" in compiled.name
     with zipfile.ZipFile(compiled) as wheel:
         names = wheel.namelist()
+        wheel.extractall(tmp_path / "installed")
+        version = tmp_path / "installed" / "distrain" / "version.py"
+        # The checkout's and the archive's, too: pip takes a wheel of other code for an upgrade.
+        assert compiled.name.split("-")[1] == runpy.run_path(str(version))["build"]() == build()
         assert sorted(n for n in names if n.endswith(".so")) == [
             "distrain/embeddings/kernels/_rows.abi3.so",
             "distrain/etl/_lines.abi3.so",

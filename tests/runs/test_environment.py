@@ -10,7 +10,7 @@ from distrain.run_paths import RunPaths
 from distrain.runs import open_run, read_run_and_spec
 from distrain.runs.run_file import describe_environment
 from distrain.spec import parse_spec
-from distrain.version import __version__
+from distrain.version import build
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}})
 
@@ -20,7 +20,7 @@ def test_a_run_keeps_the_machine_and_the_packages_it_was_made_with(tmp_path):
     run, _ = read_run_and_spec(tmp_path)
     assert run.environment == json.loads(json.dumps(describe_environment()))
     assert run.environment["packages"]["torch"] == torch.__version__
-    assert run.environment["packages"]["distrain"] == __version__
+    assert run.environment["packages"]["distrain"] == run.version == build()
     assert run.environment["memory_bytes"] > 2**28
     assert len(RunPaths(tmp_path).run.read_bytes()) < 4096
 

@@ -17,6 +17,7 @@ from distrain.scheduler import plugin as plugin_module
 from distrain.scheduler import rendezvous
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.spec import parse_spec
+from distrain.version import build
 from distrain.worker.supervisor import SupervisorPlugin
 
 SPEC = parse_spec(
@@ -51,6 +52,12 @@ async def coordinator_of(scheduler: Scheduler) -> CoordinatorPlugin:
     return plugin
 
 
+async def slots_of(coordinator: CoordinatorPlugin, num_slots: int) -> None:
+    """Wait until so many workers have told their build."""
+    while len(coordinator.machine.slots) != num_slots:
+        await asyncio.sleep(0.01)
+
+
 async def end_of(coordinator: CoordinatorPlugin, *job_ids: str) -> None:
     while not all(coordinator.machine.jobs[job_id].state.is_final for job_id in job_ids):
         await asyncio.sleep(0.01)
@@ -72,7 +79,36 @@ def test_clients_that_come_together_share_one_coordinator(
         assert first is second
         assert started == [first.machine]  # no other ticks on, unseen
         assert scheduler.handlers["distrain_view"].__self__ is first
-        assert len(first.machine.slots) == 2
+        await slots_of(first, 2)
+
+    in_scheduler(story)
+
+
+def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
+    tmp_path: Path,
+) -> None:
+    async def story(scheduler: Scheduler) -> None:
+        coordinator = await coordinator_of(scheduler)
+        await slots_of(coordinator, 2)
+        older, newer = sorted(scheduler.workers)
+        coordinator.worker_runs(worker=older, build="0.1.0+bother")
+        [slot] = coordinator.machine.slots
+        assert slot.worker == newer
+        spec = {**SPEC, "resources": {**SPEC["resources"], "num_ranks": 2}}
+        coordinator.submit("a", spec, str(tmp_path))
+        why = coordinator.view("a")["why_pending"]
+        assert why.startswith("needs 2 workers, the cluster has 1; 1 more run another build of ")
+        assert f"scheduler's {build()}, such as {older} (0.1.0+bother): install the same" in why
+
+        # One of a version that tells nothing is another build, too.
+        del coordinator.builds[older]
+        coordinator._workers_changed()
+        assert f"{older} (not told)" in coordinator.view("a")["why_pending"]
+        coordinator.cancel("a")
+        coordinator.worker_runs(worker=older, build=build())
+        assert len(coordinator.machine.slots) == 2
+        coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
+        assert set(coordinator.builds) == {older, newer}
 
     in_scheduler(story)
 

@@ -9,7 +9,7 @@ from typing import Any
 import psutil
 
 from distrain.bench.measuring.on_workers import ask, workers_by_host
-from distrain.version import __version__
+from distrain.version import build
 
 
 def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
@@ -38,7 +38,7 @@ def describe_host() -> dict[str, Any]:
         "gpus": [torch.cuda.get_device_name(index) for index in gpus],
         "system": platform.platform(),
         "python": platform.python_version(),
-        "distrain": __version__,
+        "distrain": build(),
         **{name: _version(name) for name in ("torch", "dask", "distributed", "pyarrow")},
     }
 
