@@ -79,6 +79,11 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
+def keep_option(help_text: str) -> Callable[[Function], Function]:
+    """`--keep`: a column of the input that goes through to the output."""
+    return click.option("--keep", multiple=True, metavar="COLUMN", help=help_text)
+
+
 def ranks_option(default: int) -> Callable[[Function], Function]:
     """`--ranks`: the number of ranks of a job that a command makes."""
     return click.option(

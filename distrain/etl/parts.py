@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.errors import DataError
+from distrain.errors import DataError, InputError
+from distrain.schema import LABEL
 from distrain.storage import RETRY_S, is_remote, open_input, whole_file
 
 
@@ -26,6 +27,8 @@ class Part:
         skip_rows: How many of their first rows do not.
         source: The input file that the rows come from.
         first_row: The place in the input file of the row groups' first row; `None` if from text.
+        rows_before: How many rows of the input file, bad ones counted, come before those from which
+            the staging file counts `ROW_NUMBER`.
     """
 
     path: str
@@ -34,6 +37,29 @@ class Part:
     source: str
     skip_rows: int = 0
     first_row: int | None = None
+    rows_before: int = 0
+
+
+ROW_NUMBER = "row_number"
+FILE = "file"
+"""Where a row comes from: its place in the input file, from 0, bad rows counted; and that file."""
+
+
+def kept_names(keep: Sequence[str], features: Iterable[str]) -> dict[str, str]:
+    """The input's columns that rows keep, by the name that they are written under.
+
+    >>> kept_names(["order", "user"], ["user", "price"])
+    {'order': 'order', 'raw_user': 'user'}
+    """
+    taken = {LABEL, FILE, ROW_NUMBER, *features}
+    names = [f"raw_{column}" if column in taken else column for column in keep]
+    twice = sorted({name for name in names if name in taken or names.count(name) > 1})
+    if twice:
+        raise InputError(
+            f"several columns would be named {', '.join(twice)}",
+            hint="Name each column to keep once, and rename what has such a name in the files.",
+        )
+    return dict(zip(names, keep, strict=True))
 
 
 def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list[Part]]:

@@ -40,7 +40,7 @@ from distrain.etl.features import read_tables, save_features, with_features, wor
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
-from distrain.etl.parts import Part, split_parts
+from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
@@ -49,6 +49,7 @@ from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
 from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
+from distrain.schema import Tags
 from distrain.storage import (
     RETRY_S,
     InputFile,
@@ -288,13 +289,14 @@ class _Run:
         names = self._workflow.vocabulary_names
         categories = f"{workflow}/{CATEGORIES}"
         lookups = make_lookups(categories, names, self._runner, self._staging, self._memory)
+        request = self._request
+        settings = (request.row_group_rows, request.device, not request.unlabeled, self._kept())
         tasks = []
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
-                settings = (self._request.row_group_rows, self._request.device)
                 tasks.append((part, workflow, lookups, output, *settings))
         rows = done = 0
 
@@ -312,6 +314,14 @@ class _Run:
             self._list_lengths[column] = (least, greatest)
         valid_report = _split_report(written[len(train) :]) if valid else None
         return _split_report(written[: len(train)]), valid_report
+
+    def _kept(self) -> dict[str, str] | None:
+        """The columns of parts that rows keep, by the name that they are written under."""
+        if not self._request.is_traced:
+            return None
+        kept = kept_names(self._request.keep, self._workflow.columns)
+        # Staged rows of a table have them under these names.
+        return kept if self._request.features is None else {name: name for name in kept}
 
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
@@ -335,6 +345,8 @@ class _Run:
         schema = output_schema(
             self._workflow, cardinalities, self._request.embedding_dim, self._list_lengths
         )
+        if self._request.unlabeled:
+            schema = schema.remove_by_tag(Tags.TARGET)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")
 
@@ -375,7 +387,8 @@ def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
         missing.update(part.missing)
     shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
     seen = Seen.of_all([part.seen for part in written])
-    return SplitReport(rows, len(written), shares, seen.unknown_share(), mean_shifts(seen))
+    sources = tuple(part.source for part in written)
+    return SplitReport(rows, len(written), shares, seen.unknown_share(), mean_shifts(seen), sources)
 
 
 def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:

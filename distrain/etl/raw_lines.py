@@ -56,10 +56,26 @@ class TextLayout:
     Attributes:
         delimiter: What separates the fields, one character.
         header: Whether each file's first line names the columns.
+        labeled: Whether lines begin with the label; if not, those that do are read without it.
     """
 
     delimiter: str = "\t"
     header: bool = False
+    labeled: bool = True
+
+    def with_label(self, line: bytes) -> bytes:
+        """A line that begins with a label; one without gets the label 0."""
+        lacks_it = not self.labeled and line.count(self._separator) == len(RAW_COLUMNS) - 2
+        return b"0" + self._separator + line if lacks_it else line
+
+    @property
+    def num_fields(self) -> int:
+        """How many fields a line should have."""
+        return len(RAW_COLUMNS) - (not self.labeled)
+
+    @property
+    def _separator(self) -> bytes:
+        return self.delimiter.encode()
 
 
 def num_lines(block: bytes) -> int:
@@ -74,6 +90,8 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
     """
     if not block:
         return STAGED_SCHEMA.empty_table()
+    if not layout.labeled:
+        block = b"\n".join(map(layout.with_label, block.split(b"\n")))
     columns = parse_plain(block, layout.delimiter, num_lines(block))
     if columns is not None:
         return pa.table(columns, schema=STAGED_SCHEMA)
@@ -258,7 +276,8 @@ def split_bad_lines(
         lines.pop()
     for number, line in enumerate(lines, start=1):
         content = line.removesuffix(b"\r")
-        found = None if plain.fullmatch(content) else _diagnose(content, layout)
+        whole = layout.with_label(content)
+        found = None if plain.fullmatch(whole) else _diagnose(whole, layout)
         if found is None:
             good.append(line)
             continue
@@ -298,12 +317,15 @@ def _diagnose(content: bytes, layout: TextLayout) -> tuple[str, str, str | None]
 def _wrong_field_count(
     content: bytes, found: int, layout: TextLayout
 ) -> tuple[str, str, str | None]:
-    wanted = len(RAW_COLUMNS)
+    wanted = layout.num_fields
     if not content:
         return "empty line", f"the line is empty; it should have {wanted} fields", None
     hint: str | None = _NOT_CRITEO
-    if found == wanted - 1:
-        hint = "Unlabelled test files have 39 fields; prep needs the label as the first of 40."
+    if layout.labeled and found == wanted - 1:
+        hint = (
+            "Unlabelled test files have 39 fields: with --workflow, --unlabeled prepares them. "
+            "Without it prep needs the label as the first of 40."
+        )
     for other, name in ((",", "','"), ("\t", "'\\t'")):
         if other != layout.delimiter and content.count(other.encode()) == wanted - 1:
             hint = f"Its fields seem to be separated otherwise: pass --delimiter {name}."

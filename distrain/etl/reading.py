@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import pyarrow as pa
 
-from distrain.errors import DataError
+from distrain.errors import DataError, InputError
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import category_type
-from distrain.etl.parts import Part, readable_parquet
+from distrain.etl.parts import Part, kept_names, readable_parquet
 from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
@@ -91,7 +91,8 @@ def read_inputs(
     `staging` is an existing folder or a URL for the staging files, shared with the workers.
     """
     tasks = _tasks(files, request, runner)
-    _check_text_columns(tasks, workflow)
+    _check_text_columns(tasks, workflow, request.keep)
+    kept_names(request.keep, workflow.columns)
     sizes = [TaskSize(file.path, file.size_bytes, text) for _, _, file, text in tasks]
     counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
 
@@ -101,7 +102,10 @@ def read_inputs(
     columns = (workflow.columns, workflow.categorical)
     arguments = [(*task, request, columns, staging) for task in tasks]
     results = runner.run("read", _read_one, arguments, count)
-    parts = [part for result in results for part in result.parts]
+    parts: list[Part] = []
+    for _, of_file in groupby(zip(tasks, results, strict=True), key=lambda pair: pair[0][0]):
+        for range_parts in parts_in_file((r.parts, _bad_lines(r).count) for _, r in of_file):
+            parts += range_parts
     text_types = dict.fromkeys(workflow.categorical, "int64")
     flat = dict.fromkeys(workflow.columns, _FLAT)
     found = [
@@ -131,7 +135,18 @@ def _tasks(files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner)
     return tasks
 
 
-def _check_text_columns(tasks: Sequence[_Task], workflow: Workflow) -> None:
+def parts_in_file(ranges: Iterable[tuple[Sequence[Part], int]]) -> Iterator[list[Part]]:
+    """The parts of a file's ranges, each with the number of rows before the range.
+
+    Of each range, `ranges` has the parts and how many bad lines there were.
+    """
+    before = 0
+    for parts, num_bad in ranges:
+        yield [replace(part, rows_before=before) for part in parts]
+        before += sum(part.num_rows for part in parts) + num_bad
+
+
+def _check_text_columns(tasks: Sequence[_Task], workflow: Workflow, keep: Sequence[str]) -> None:
     unknown = [column for column in workflow.columns if column not in RAW_COLUMNS]
     text = next((file.path for _, _, file, text in tasks if text), None)
     if unknown and text:
@@ -139,6 +154,12 @@ def _check_text_columns(tasks: Sequence[_Task], workflow: Workflow) -> None:
             f"raw Criteo lines have no columns {', '.join(unknown)}",
             where={"file": text},
             hint="A workflow with other columns needs parquet inputs.",
+        )
+    if keep and text:
+        raise InputError(
+            f"raw Criteo lines hold nothing to keep: {', '.join(keep)}",
+            where={"file": text},
+            hint="Each row's place, row_number, is written with --unlabeled.",
         )
 
 
@@ -152,9 +173,12 @@ def _read_one(
     staging: str,
 ) -> StagedText | InspectedFile:
     if text is None:
-        return inspect_parquet(file.path, *columns, request.part_rows)
+        more = (*(() if request.unlabeled else (LABEL,)), *request.keep)
+        return inspect_parquet(file.path, *columns, request.part_rows, more)
     stem = f"{staging}/{number:05d}-{range_number:05d}"
-    return stage_text(text, request.layout, request.skip_bad_lines, request.block_bytes, stem)
+    layout = replace(request.layout, labeled=not request.unlabeled)
+    settings = (request.skip_bad_lines, request.block_bytes, stem, request.is_traced)
+    return stage_text(text, layout, *settings)
 
 
 def _tally(tasks: Sequence[_Task], results: Sequence[StagedText | InspectedFile]) -> BadLineTally:
@@ -167,6 +191,10 @@ def _tally(tasks: Sequence[_Task], results: Sequence[StagedText | InspectedFile]
                 total = total.merged(result.bad_lines.shifted(file.path, lines))
                 lines += result.num_lines
     return total
+
+
+def _bad_lines(result: StagedText | InspectedFile) -> BadLineTally:
+    return result.bad_lines if isinstance(result, StagedText) else BadLineTally()
 
 
 @dataclass(frozen=True)
@@ -185,10 +213,15 @@ class InspectedFile:
 
 
 def inspect_parquet(
-    path: str, columns: Sequence[str], categorical: Sequence[str], part_rows: int
+    path: str,
+    columns: Sequence[str],
+    categorical: Sequence[str],
+    part_rows: int,
+    more: Sequence[str] = (LABEL,),
 ) -> InspectedFile:
     """Check one file's columns and types and cut it into parts of about `part_rows` rows.
 
+    `more` are the columns that are no features: the label, and those that rows keep, of any type.
     A `DataError` names all columns that are missing or of an unusable type.
     """
     with readable_parquet(path) as file:
@@ -196,14 +229,14 @@ def inspect_parquet(
         rows = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
     mistakes = {}
     types: dict[str, str] = {}
-    for column in (LABEL, *columns):
+    for column in dict.fromkeys((*more, *columns)):
         mistake = _mistake(schema, column, column in categorical)
-        if mistake:
+        if mistake and (column in (LABEL, *columns) or column not in schema.names):
             mistakes[column] = mistake
         elif column in categorical:
             types[column] = category_type(_of_item(schema.field(column).type))
     if mistakes:
-        raise _unusable(path, schema.names, mistakes, len(columns) + 1)
+        raise _unusable(path, schema.names, mistakes, len(columns) + len(more))
     shapes = {c: _LISTS if holds_lists(schema.field(c).type) else _FLAT for c in columns}
     return InspectedFile(tuple(parts_of_row_groups(path, rows, part_rows)), types, shapes)
 

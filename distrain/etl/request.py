@@ -43,6 +43,10 @@ class PrepRequest:
         keep_counts: Of how many values without an id a column's counts are kept beside its
             vocabulary, so that an update adds to them; 0 keeps none. `None` is 0 for a fit, and for
             an update what the saved workflow says.
+        unlabeled: Whether the rows are without a target, which is not looked for then.
+        keep: The input's columns that are written beside the features, as they are; one that has
+            the name of a feature as `raw_NAME`. With these, or unlabeled, `file` and `row_number`
+            say where each row comes from.
         layout: How text is laid out.
         skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
         row_group_rows: Rows per row group of the output.
@@ -66,6 +70,8 @@ class PrepRequest:
     saved_workflow: Path | str | None = None
     update: bool = False
     keep_counts: int | None = None
+    unlabeled: bool = False
+    keep: tuple[str, ...] = ()
     layout: TextLayout = field(default_factory=TextLayout)
     skip_bad_lines: bool = False
     row_group_rows: int = ROW_GROUP_ROWS
@@ -102,6 +108,8 @@ class PrepRequest:
             "name a workflow to fit or a saved one, not both": self.workflow is not None
             and self.saved_workflow is not None,
             "update needs a saved workflow": self.update and self.saved_workflow is None,
+            "unlabeled rows need a saved workflow, and teach it nothing": self.unlabeled
+            and (self.saved_workflow is None or self.update),
             "keep_counts is for a fit or an update": self.keep_counts is not None
             and self.saved_workflow is not None
             and not self.update,
@@ -127,6 +135,11 @@ class PrepRequest:
         return [mistake for mistake, is_made in checks.items() if is_made]
 
     @property
+    def is_traced(self) -> bool:
+        """Whether rows say where they come from."""
+        return self.unlabeled or bool(self.keep)
+
+    @property
     def part_rows(self) -> int:
         """About how many rows of parquet one task handles: what a block of text would hold."""
         return max(1, self.block_bytes // _BYTES_PER_ROW)
@@ -139,6 +152,7 @@ class SplitReport:
     Attributes:
         num_rows: Rows written.
         num_files: Files written.
+        sources: The input file of the rows of each, in the order of their names.
         missing_share: By column, the share of the input's values that were missing.
         unknown_share: By categorical column, the share without an id of those not missing; of
             lists, of their items.
@@ -151,6 +165,7 @@ class SplitReport:
     missing_share: dict[str, float]
     unknown_share: dict[str, float]
     mean_shift: dict[str, float]
+    sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

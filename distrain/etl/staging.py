@@ -9,12 +9,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.parts import STAGED_SUFFIX, Part, write_staged
+from distrain.etl.parts import ROW_NUMBER, STAGED_SUFFIX, Part, write_staged
 from distrain.etl.raw_lines import (
     BYTE_ORDER_MARK,
     RAW_COLUMNS,
@@ -35,7 +36,8 @@ class StagedText:
     """The staging files of one range of text.
 
     Attributes:
-        parts: The staging files, in input order; none are empty.
+        parts: The staging files, in input order; none are empty. With `number_rows` they have the
+            place of each row in the range, too, bad ones counted.
         num_lines: How many lines the range has, with the header and the bad ones.
         bad_lines: The lines left out, numbered from the range's start.
     """
@@ -45,8 +47,16 @@ class StagedText:
     bad_lines: BadLineTally
 
 
+_NUMBERED = STAGED_SCHEMA.append(pa.field(ROW_NUMBER, pa.int64()))
+
+
 def stage_text(
-    text: TextRange, layout: TextLayout, skip_bad_lines: bool, block_bytes: int, stem: str
+    text: TextRange,
+    layout: TextLayout,
+    skip_bad_lines: bool,
+    block_bytes: int,
+    stem: str,
+    number_rows: bool = False,
 ) -> StagedText:
     """Parse a range and write the rows of each block to `STEM-00000.arrow`, ..."""
 
@@ -59,18 +69,24 @@ def stage_text(
                 before = 1
         rows, bad = _parse_or_explain(found, layout, skip_bad_lines, text, before)
         tally = BadLineTally.of(bad).shifted(text.path, before)
-        return _ParsedPiece(rows, num_lines(piece), tally)
+        every = np.arange(rows.num_rows + len(bad))
+        numbers = np.delete(every, [line.line - 1 for line in bad])
+        return _ParsedPiece(rows, numbers, num_lines(piece), tally)
 
     parts: list[Part] = []
-    tally, lines = BadLineTally(), 0
+    tally, lines, rows = BadLineTally(), 0, 0
+    schema = _NUMBERED if number_rows else STAGED_SCHEMA
     with closing(parsed_pieces(text, block_bytes, parse)) as pieces:
         for number, block in groupby(pieces, key=itemgetter(0)):
             path = f"{stem}-{number:05d}{STAGED_SUFFIX}"
-            with write_staged(path, STAGED_SCHEMA) as staged:
+            with write_staged(path, schema) as staged:
                 for _, piece in block:
+                    numbers = pa.array(piece.row_numbers + rows)
+                    numbered = piece.rows.append_column(_NUMBERED.field(ROW_NUMBER), numbers)
+                    staged.write(numbered.select(schema.names))
                     tally = tally.merged(piece.bad_lines)
                     lines += piece.num_lines
-                    staged.write(piece.rows)
+                    rows += piece.rows.num_rows + piece.bad_lines.count
             if staged.num_rows:
                 parts.append(Part(path, (0,), staged.num_rows, text.path))
     return StagedText(tuple(parts), lines, tally)
@@ -78,6 +94,7 @@ def stage_text(
 
 class _ParsedPiece(NamedTuple):
     rows: pa.Table
+    row_numbers: np.ndarray[Any, np.dtype[np.int64]]
     num_lines: int
     bad_lines: BadLineTally
 
@@ -122,9 +139,11 @@ def _without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
     header, _, rest = block.partition(b"\n")
     names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
     lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
+    if not layout.labeled and len(names) == layout.num_fields:
+        wanted = wanted[1:]
     if len(names) != len(wanted):
         raise DataError(
-            f"the header has {len(names)} fields, not {len(wanted)}",
+            f"the header has {len(names)} fields, not {layout.num_fields}",
             where={"file": path, "line": 1},
             hint="Check --delimiter, and that the file has a label, I1..I13 and C1..C26.",
         )

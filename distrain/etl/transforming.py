@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ from distrain.etl.lists import holds_lists
 from distrain.etl.lookups import Lookups
 from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
-from distrain.etl.parts import Part, located, read_part, write_parquet
+from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
 from distrain.etl.workflow import CATEGORIES, Workflow
 from distrain.schema import LABEL
 
@@ -27,12 +28,14 @@ class WrittenPart:
     """The file written of one part.
 
     Attributes:
+        source: The input file of its rows.
         num_rows: How many rows were written.
         missing: How many values were missing, by column, labels left out; of lists, whole lists.
         list_lengths: Least and greatest length of the lists as written, by column that holds lists.
         seen: What the workflow made of the rows.
     """
 
+    source: str
     num_rows: int
     missing: dict[str, int]
     list_lengths: dict[str, tuple[int, int]]
@@ -46,6 +49,8 @@ def transform_part(
     output: str,
     row_group_rows: int,
     device: str = "cpu",
+    labeled: bool = True,
+    kept: Mapping[str, str] | None = None,
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
@@ -53,15 +58,20 @@ def transform_part(
     operators run on a GPU; reading and writing do not.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
-    LZ4, column statistics, a checksum per page.
+    LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
+    these columns of the part, by the name that they are written under.
     """
     workflow = _load_workflow(workflow_dir, lookups)
-    table = read_part(part, (LABEL, *workflow.columns))
-    field = pa.field(LABEL, pa.float32(), nullable=False)
+    table = read_part(part, (*((LABEL,) if labeled else ()), *workflow.columns))
     with located(part):
-        labelled = table.set_column(0, field, _checked_label(table[LABEL]))
+        if labeled:
+            field = pa.field(LABEL, pa.float32(), nullable=False)
+            table = table.set_column(0, field, _checked_label(table[LABEL]))
         run = RunOnCudf() if device == "cuda" else run_operators
-        features = workflow.transform(labelled, run)
+        features = workflow.transform(table, run)
+    if kept is not None:
+        for name, values in _traced(part, kept).items():
+            features = features.append_column(name, values)
     write_parquet(
         features,
         output,
@@ -77,7 +87,21 @@ def transform_part(
         if holds_lists(features.schema.field(column).type)
     }
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
-    return WrittenPart(table.num_rows, missing, bounds, seen_in(workflow, features))
+    return WrittenPart(part.source, table.num_rows, missing, bounds, seen_in(workflow, features))
+
+
+def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:
+    """Where the rows come from, and the columns that they keep."""
+    is_staged = part.path != part.source
+    table = read_part(part, (*kept.values(), *((ROW_NUMBER,) if is_staged else ())))
+    first = (part.first_row or 0) + part.skip_rows
+    numbers = table[ROW_NUMBER] if is_staged else pa.array(np.arange(first, first + part.num_rows))
+    files = pa.DictionaryArray.from_arrays(np.zeros(part.num_rows, np.int32), [part.source])
+    return {
+        FILE: files,
+        ROW_NUMBER: pc.add(numbers, part.rows_before),
+        **{name: table[column] for name, column in kept.items()},
+    }
 
 
 _LOAD_LOCK = threading.Lock()

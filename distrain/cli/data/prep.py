@@ -16,6 +16,7 @@ from distrain.cli.options import (
     PLACE,
     POSITIVE,
     json_option,
+    keep_option,
     row_group_option,
     workers_options,
 )
@@ -71,6 +72,12 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="With --workflow: its categories learn the training rows. Old ids stay, new ones follow "
     "them; the workflow that has learnt is OUT/workflow. Means and deviations stay as fitted.",
 )
+@click.option(
+    "--unlabeled",
+    is_flag=True,
+    help="With --workflow: the rows have no target, or it is not read. They can be scored.",
+)
+@keep_option("Write this column of the input beside the features, as it is; may be repeated.")
 @click.option(
     "--keep-counts",
     type=COUNT,
@@ -182,6 +189,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
       distrain prep s3://clicks/day_{0..22}.gz --out s3://clicks/criteo --staging /scratch
       distrain prep day_24.gz --workflow criteo/workflow --out criteo-day-24
       distrain prep day_24.gz --workflow criteo/workflow --update --out criteo-day-24
+      distrain prep new.csv --workflow orders/workflow --unlabeled --keep order --out new
     """
     if options["infer"]:
         infer(context)
@@ -274,6 +282,12 @@ def _refuse_what_features_settle(context: click.Context) -> None:
 def _refuse_fast_objects(context: click.Context) -> None:
     from distrain.storage import is_remote
 
+    traced = context.params["keep"] or context.params["unlabeled"]
+    if context.params["layout"] == "fast" and traced:
+        raise click.UsageError(
+            "--layout fast holds features alone: leave it out, or --keep and --unlabeled.",
+            ctx=context,
+        )
     if context.params["layout"] == "fast" and is_remote(context.params["out"]):
         raise click.UsageError(
             "--layout fast is written to folders only: prepare to one, and copy it.", ctx=context
@@ -303,6 +317,8 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         features=features,
         saved_workflow=saved,
         update=options["update"],
+        unlabeled=options["unlabeled"],
+        keep=options["keep"],
         keep_counts=options["keep_counts"],
         layout=TextLayout(delimiter, options["header"]),
         skip_bad_lines=options["bad_lines"] == "skip",
@@ -325,6 +341,8 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         words = ["distrain", "train", "JOB", "--set", data, "--set", "train.init_from=RUN"]
     elif options["saved_workflow"]:
         words = ["distrain", "predict", "RUN", f"{out}/train", "--out", f"{out}-scores"]
+        if options["unlabeled"]:
+            words += ["--keep", "file", "--keep", "row_number"]
     else:
         words = ["distrain", "init", "criteo-mlp", "--data", out, "--out", "job.yaml"]
     return shlex.join(words)

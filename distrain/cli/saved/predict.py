@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.options import PLACE, json_option, workers_options
+from distrain.cli.options import PLACE, json_option, keep_option, workers_options
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _BATCH_ROWS = 65536
     type=PLACE,
     help="Folder to write, or a prefix of an object store (s3://BUCKET/PATH).",
 )
-@click.option("--keep", multiple=True, metavar="COLUMN", help="Copy this column; may be repeated.")
+@keep_option("Copy this column; may be repeated.")
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @click.option(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from distrain.etl.column_group import ColumnGroup
 from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
 from distrain.etl.features.document import FeatureDocument, mistakes_between_keys
 from distrain.etl.operators import Categorify, Clip, FillMissing, LogOp, Normalize, Operator
+from distrain.etl.parts import kept_names
 from distrain.etl.workflow import Workflow
 from distrain.spec import dump_yaml, explain_all, parse_yaml, plain, read_document
 from distrain.storage import is_remote, read_bytes, whole_file
@@ -30,9 +31,27 @@ class FeatureConfig:
     ... )
     >>> config.document.target.column, config.workflow().columns
     ('bought', ('shop',))
+
+    Attributes:
+        unlabeled: Whether the table has no target.
+        keep: Columns that rows keep as they are, beside the features.
     """
 
     document: FeatureDocument
+    unlabeled: bool = False
+    keep: tuple[str, ...] = ()
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The table's columns that are read, each once, without those of side tables."""
+        joined = {name for join in self.document.joins for name in join.columns}
+        kept = (name for name in self.keep if name not in joined)
+        return tuple(dict.fromkeys((*self.document.inputs, *kept)))
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """The columns that rows keep, by the name that they are written under."""
+        return kept_names(self.keep, self.document.columns)
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureConfig:
@@ -87,7 +106,7 @@ class FeatureConfig:
 
     def without_split(self) -> FeatureConfig:
         """The same columns, of rows of which none are split off."""
-        return FeatureConfig(self.document.model_copy(update={"split": None}))
+        return replace(self, document=self.document.model_copy(update={"split": None}))
 
     @staticmethod
     def json_schema() -> dict[str, Any]:

@@ -17,7 +17,12 @@ from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.parts import Part
 from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import BadLineTally
-from distrain.etl.reading import ReadInputs, parts_of_row_groups, same_in_all
+from distrain.etl.reading import (
+    ReadInputs,
+    parts_in_file,
+    parts_of_row_groups,
+    same_in_all,
+)
 from distrain.etl.request import PrepRequest
 from distrain.etl.texts import TextRange, plan_all
 from distrain.etl.workers import TaskRunner
@@ -37,6 +42,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
         features = _saved_features(request.saved_workflow)
     if features is None:
         return request
+    features = replace(features, unlabeled=request.unlabeled, keep=request.keep)
     match features.document.split:
         case RowsSplit(last=rows):
             return replace(request, features=features.without_split(), valid_rows=rows)
@@ -134,10 +140,16 @@ def read_tables(
         counter.add(place, sum(part.num_rows for part in parts))
 
     results = runner.run("read", stage_table_rows, [(task,) for task in tasks], count)
-    parts = tuple(part for result in results for part in result.parts)
-    valid = tuple(part for result in results for part in result.valid_parts)
-    found_rows = ReadInputs(parts, _tally(tasks, results), types)
-    return _with_split(found_rows, valid, features)
+    parts: list[Part] = []
+    valid: list[Part] = []
+    for _, of_file in groupby(zip(tasks, results, strict=True), key=lambda pair: pair[0].file.path):
+        ranges = [staged for _, staged in of_file]
+        both = (((*r.parts, *r.valid_parts), r.bad_lines.count) for r in ranges)
+        for staged, found_parts in zip(ranges, parts_in_file(both), strict=True):
+            parts += found_parts[: len(staged.parts)]
+            valid += found_parts[len(staged.parts) :]
+    found_rows = ReadInputs(tuple(parts), _tally(tasks, results), types)
+    return _with_split(found_rows, tuple(valid), features)
 
 
 def _checked_look(
@@ -147,7 +159,8 @@ def _checked_look(
     folders: Values,
     joined: dict[str, AddedColumn],
 ) -> TableFile:
-    file = look_at(path, size_bytes, features.document.format)
+    target = features.document.target.column if features.unlabeled else None
+    file = look_at(path, size_bytes, features.document.format, target)
     file = replace(file, folders=folders, joined=joined)
     file.check(features)
     return file

@@ -30,7 +30,7 @@ from distrain.etl.features.text_rows import (
 )
 from distrain.etl.features.values import flat, staged_values
 from distrain.etl.lists import holds_lists
-from distrain.etl.parts import Part, located, read_part, stage_table
+from distrain.etl.parts import ROW_NUMBER, Part, located, read_part, stage_table
 from distrain.etl.raw_lines import BadLine, BadLineTally, num_lines, shown
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
@@ -61,9 +61,14 @@ class TableTask:
     side_digests: tuple[str, ...] = ()
 
     @property
+    def is_traced(self) -> bool:
+        """Whether rows say where in the file they stand."""
+        return self.features.unlabeled or bool(self.features.keep)
+
+    @property
     def read_columns(self) -> list[str]:
         """What is read of the file."""
-        return [name for name in self.features.document.inputs if name in self.file.types]
+        return [name for name in self.features.inputs if name in self.file.types]
 
 
 @dataclass(frozen=True)
@@ -103,6 +108,7 @@ def stage_table_rows(task: TableTask) -> StagedTable:
                 staged, mask = _staged(table, task, None)
             except _BadColumn as bad:
                 raise _of_typed(bad) from None
+        staged = _numbered(staged, np.arange(staged.num_rows), task)
         return StagedTable(*_written(staged, mask, task, 0))
     return _stage_text(task, task.rows)
 
@@ -116,16 +122,16 @@ def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
         if has_header and before == 0:
             found, before = without_header(piece), 1
         try:
-            staged, mask, bad = _parsed(found, task, layout, before, text)
+            staged, numbers, mask, bad = _parsed(found, task, layout, before, text)
         except DataError:
             check_stream(text)  # or a damaged file would be told as a mistake of its writer
             raise
         tally = BadLineTally.of(bad).shifted(text.path, before)
-        return _ParsedPiece(staged, mask, num_lines(piece), tally)
+        return _ParsedPiece(staged, numbers, mask, num_lines(piece), tally)
 
     parts: list[Part] = []
     valid: list[Part] = []
-    tally, lines = BadLineTally(), 0
+    tally, lines, num_rows = BadLineTally(), 0, 0
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
         for number, block in groupby(pieces, key=itemgetter(0)):
             found = [piece for _, piece in block]
@@ -133,7 +139,11 @@ def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
             lines += sum(piece.num_lines for piece in found)
             masks = [piece.mask for piece in found if piece.mask is not None]
             whole = np.concatenate(masks) if masks else None
-            rows = pa.concat_tables([piece.rows for piece in found])
+            numbered = []
+            for piece in found:
+                numbered.append(_numbered(piece.rows, piece.row_numbers + num_rows, task))
+                num_rows += piece.rows.num_rows + piece.bad_lines.count
+            rows = pa.concat_tables(numbered)
             of_block, valid_of_block = _written(rows, whole, task, number)
             parts += of_block
             valid += valid_of_block
@@ -142,6 +152,7 @@ def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
 
 class _ParsedPiece(NamedTuple):
     rows: pa.Table
+    row_numbers: Places
     mask: Mask | None
     num_lines: int
     bad_lines: BadLineTally
@@ -149,7 +160,9 @@ class _ParsedPiece(NamedTuple):
 
 def _parsed(
     block: bytes, task: TableTask, layout: FormatSpec, lines_before: int, text: TextRange
-) -> tuple[pa.Table, Mask | None, list[BadLine]]:
+) -> tuple[pa.Table, Places, Mask | None, list[BadLine]]:
+    """The rows, their places among all rows of the block, bad ones counted, and what is bad."""
+
     def stop(line: BadLine) -> DataError:
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()
 
@@ -163,7 +176,9 @@ def _parsed(
     while True:
         try:
             staged, mask = _staged(rows.table, task, layout)
-            return staged, mask, sorted(bad, key=lambda line: line.line)
+            bad.sort(key=lambda line: line.line)
+            before = np.searchsorted([line.line - 1 for line in bad], rows.lines)
+            return staged, np.arange(len(rows.lines)) + before, mask, bad
         except _BadColumn as found:
             lines = _bad_lines(block, rows.lines, found)
             if not task.skip_bad_lines:
@@ -211,7 +226,13 @@ def _staged(
         found = side.joined([of(name, lambda v, text: v) for name in side.spec.key])
         for name in found.column_names:
             table = table.append_column(name, found[name])
-    made = {LABEL: of(document.target.column, lambda v, text: labels_of(v, document.target, text))}
+    made = {
+        name: of(column, partial(_kept, dtype=task.file.type_to_keep(column)))
+        for name, column in task.features.kept.items()
+    }
+    if not task.features.unlabeled:
+        target = document.target
+        made[LABEL] = of(target.column, lambda v, text: labels_of(v, target, text))
     mask = None
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
@@ -222,6 +243,19 @@ def _staged(
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
     return pa.table(made), mask
+
+
+def _kept(values: pa.Array, text: FormatSpec | None, dtype: pa.DataType | None) -> pa.Array:
+    if dtype is None or values.type == dtype:
+        return values
+    problem = f"not {dtype}, which the first lines hold"
+    return converted(values, lambda some: some.cast(dtype), problem)
+
+
+def _numbered(rows: pa.Table, numbers: Places, task: TableTask) -> pa.Table:
+    if not task.is_traced:
+        return rows
+    return rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
 
 
 def _without_bytes(values: pa.ChunkedArray) -> pa.Array:

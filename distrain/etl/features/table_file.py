@@ -98,6 +98,13 @@ class TableFile:
         """Whether the column's type says what it holds."""
         return self.added[column].text is None if column in self.added else self.is_typed
 
+    def type_to_keep(self, column: str) -> pa.DataType | None:
+        """The type that a column to keep gets; `None` leaves it as it is read."""
+        if self.kind != "jsonl" or column not in self.types:
+            return None
+        dtype = self.types[column]  # of the first lines; later ones may hold others
+        return pa.string() if pa.types.is_null(dtype) else dtype
+
     @property
     def is_typed(self) -> bool:
         """Whether the file says what its columns hold."""
@@ -108,12 +115,11 @@ class TableFile:
         mistakes = dict(_mistakes(self, features))
         if not mistakes:
             return
-        document = features.document
         hint = (
             "Mend the features document, or leave the file out. A workflow takes files with the "
             "columns that it was fitted with."
         )
-        if self.kind == "csv" and len(self.types) == 1 and len(document.inputs) > 1:
+        if self.kind == "csv" and len(self.types) == 1 and len(features.inputs) > 1:
             hint = (
                 f"Its first line has one field with the delimiter {self.delimiter!r}: set "
                 "format.delimiter to the one between its columns."
@@ -122,7 +128,7 @@ class TableFile:
         if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = _some(self.columns)
         raise DataError(
-            f"{len(mistakes)} of {len(document.inputs)} columns cannot be used",
+            f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
             where=where,
             hint=hint,
         )
@@ -147,8 +153,10 @@ class TableFile:
         return found
 
 
-def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
+def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
     """Look at the footer of parquet, or at the first lines of text.
+
+    Text without a header may lack the column `may_lack` of its `format.names`.
 
     Raises:
         DataError: It cannot be read, or is no table.
@@ -166,7 +174,11 @@ def look_at(path: str, size_bytes: int, text: FormatSpec) -> TableFile:
     if kind == "jsonl":
         return TableFile(path, kind, codec, _json_types(path, lines), "", (), size_bytes)
     delimiter = text.delimiter or _guessed_delimiter(lines[0])
-    names = _header(path, lines[0], delimiter, text) if text.header else list(text.names)
+    names = list(text.names)
+    if text.header:
+        names = _header(path, lines[0], delimiter, text)
+    elif may_lack in names and len(_fields(lines[0], delimiter, text)) == len(names) - 1:
+        names.remove(may_lack)
     _refuse_lines_inside_values(path, lines, delimiter, text)
     types = dict.fromkeys(names, pa.string())
     return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
@@ -256,13 +268,16 @@ def _guessed_delimiter(line: str) -> str:
 
 
 def _header(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]:
-    options: dict[str, Any] = {"delimiter": delimiter, "escapechar": text.escape}
-    if text.quote is None:
-        names = line.split(delimiter)
-    else:
-        names = next(csv.reader([line], quotechar=text.quote, **options))
+    names = _fields(line, delimiter, text)
     _refuse_repeats(path, names)
     return names
+
+
+def _fields(line: str, delimiter: str, text: FormatSpec) -> list[str]:
+    if text.quote is None:
+        return line.split(delimiter)
+    options: dict[str, Any] = {"delimiter": delimiter, "escapechar": text.escape}
+    return next(csv.reader([line], quotechar=text.quote, **options))
 
 
 def _refuse_repeats(path: str, names: Sequence[str]) -> None:
@@ -322,8 +337,11 @@ def json_type(values: Iterable[Any]) -> pa.DataType:
 def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, str]]:
     document = features.document
     checks: list[tuple[str, Callable[[pa.DataType], str | None]]] = [
-        (document.target.column, lambda dtype: mistake_of_target(dtype, document.target))
+        (name, lambda _: None) for name in features.keep
     ]
+    if not features.unlabeled:
+        target = document.target
+        checks.append((target.column, lambda dtype: mistake_of_target(dtype, target)))
     split = document.split
     column = getattr(split, "column", None)
     if column is not None:
@@ -335,6 +353,9 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         for name in join.columns:
             if name in file.types or name in file.folders:
                 yield name, f"here already, and {join.file} brings one; rename it in joins.columns"
+    for name in features.keep:
+        if file.kind == "jsonl" and pa.types.is_nested(file.types.get(name, pa.null())):
+            yield name, "lists in JSON lines, which are not kept"
     for name in document.partitions:
         if name not in file.folders:
             yield name, f"in partitions, but no folder of the file is named {name}=..."
