@@ -20,6 +20,17 @@ def number(value: float | None, decimals: int = 5) -> str:
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
+def scores(loss: float | None, auc: float | None, decimals: int = 5) -> str:
+    """A loss and an AUC of the same rows.
+
+    >>> scores(0.5, 0.75, 2), scores(0.5, None, 2), scores(None, None)
+    ('loss 0.50, AUC 0.75', 'loss 0.50', '-')
+    """
+    named = (("loss", loss), ("AUC", auc))
+    known = [f"{name} {number(value, decimals)}" for name, value in named if value is not None]
+    return ", ".join(known) or UNKNOWN
+
+
 def percent(value: float | None, decimals: int = 1) -> str:
     """A share, given in percent."""
     return UNKNOWN if value is None else f"{value:.{decimals}f} %"

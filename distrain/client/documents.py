@@ -65,6 +65,7 @@ class Job(Document):
         why_pending: Why it does not run yet.
         intent: What its users want: `run` or `cancel`.
         attempt: The current attempt's number; 0 before the first.
+        loss: Of the last report of training, as `auc`; `valid_loss`, `valid_auc`: of validation.
         eta_s: Seconds until its end, as the pace tells.
         created_at: RFC 3339, as all times.
         rev: Grows with each change.
@@ -94,6 +95,8 @@ class Job(Document):
     rows_per_s: float | None = None
     loss: float | None = None
     auc: float | None = None
+    valid_loss: float | None = None
+    valid_auc: float | None = None
     checkpoints: int | None = None
     eta_s: float | None = None
     created_at: str | None = None

@@ -10,7 +10,7 @@ from distrain.documents.job_json import (
     jobs_document,
     metrics_document,
 )
-from distrain.documents.ranks import SHOWN_RANKS
+from distrain.documents.ranks import SHOWN_RANKS, SLOW, stands_out
 from distrain.documents.series import Column, curve_limits
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "JobHistory",
     "RANK",
     "SHOWN_RANKS",
+    "SLOW",
     "TRAIN",
     "VALID",
     "Watched",
@@ -28,4 +29,5 @@ __all__ = [
     "job_summary",
     "jobs_document",
     "metrics_document",
+    "stands_out",
 ]

@@ -21,6 +21,9 @@ from distrain.progress import stall_pct
 SHOWN_RANKS = 64
 """Ranks that are shown one by one: more bars do not fit beside each other."""
 
+SLOW = 1.2
+"""A rank stands out whose step takes more than this many times the median's; less is noise."""
+
 
 _NOT_OF_STEPS = ("evaluate", "checkpoint", "save")
 _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", RankFailed: "failed"}
@@ -111,6 +114,15 @@ class RankNow:
         """The rank's fields of a job document."""
         inner = ("heard_s", "progress", "progressed_s")
         return {name: value for name, value in asdict(self).items() if name not in inner}
+
+
+def stands_out(slowest: Mapping[str, Any] | None) -> bool:
+    """Whether the slowest rank is worth a word: that of equal ranks is another one each time.
+
+    >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
+    (False, False)
+    """
+    return slowest is not None and slowest["step_time_s"] > SLOW * slowest["median_step_time_s"]
 
 
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:

@@ -30,7 +30,10 @@ MOST_JOBS = 100
 _NO_PROGRESS = 2**62
 """More entries than a job ever has."""
 
-_FIGURES = ("submitted_s", "step", "rows_per_s", "loss", "auc", "eta_s", "elapsed_s")
+_FIGURES = (
+    "submitted_s", "step", "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s",
+    "elapsed_s",
+)  # fmt: skip
 """What an answer has of the monitor's summary of a job, besides its view."""
 
 

@@ -171,8 +171,10 @@ def _job() -> dict[str, Schema]:
         "submitted_s": _NUMBER,
         "step": _WHOLE,
         "rows_per_s": _maybe(_NUMBER),
-        "loss": _maybe(_NUMBER),
+        "loss": {**_maybe(_NUMBER), "description": "Of training, as `auc`."},
         "auc": _maybe(_NUMBER),
+        "valid_loss": {**_maybe(_NUMBER), "description": "Of the last validation, as `valid_auc`."},
+        "valid_auc": _maybe(_NUMBER),
         "eta_s": _maybe(_NUMBER),
         "elapsed_s": _NUMBER,
         "view": {

@@ -25,6 +25,8 @@ class Listing:
         restarts: Attempts that ended early and were followed by others.
         step: Steps that its last record holds.
         rows_per_s: Speed of its last record, while it runs.
+        loss: Of the rows of its last record of training; `valid_loss` of its last validation, and
+            the AUCs alike.
         age_s: Seconds since it was submitted.
         priority: Its place in the queue goes by this, then by age.
         run_dir: Its run directory, as the submitter named it.
@@ -42,6 +44,10 @@ class Listing:
     step: int = 0
     num_steps: int | None = None
     rows_per_s: float | None = None
+    loss: float | None = None
+    auc: float | None = None
+    valid_loss: float | None = None
+    valid_auc: float | None = None
     age_s: float = 0.0
     priority: int = 0
     run_dir: str = ""

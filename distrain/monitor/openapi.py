@@ -115,13 +115,13 @@ def _summary() -> dict[str, Schema]:
             "Of the last report while it runs, of all reports when it has ended; else null.",
         ),
         "loss": _described(_maybe(NUMBER), "Mean log loss in nats of the rows of the last report."),
-        "auc": _maybe(NUMBER),
+        "auc": _described(_maybe(NUMBER), "Of training, as `loss`."),
         "auc_bound": _described(
             _maybe(NUMBER),
             "The exact AUC of the rows that were scored lies within +- this; `auc` is counted in "
             "a histogram. It says nothing about other rows.",
         ),
-        "valid_loss": _maybe(NUMBER),
+        "valid_loss": _described(_maybe(NUMBER), "Of the last validation, as `valid_auc`."),
         "valid_auc": _maybe(NUMBER),
         "valid_auc_bound": _maybe(NUMBER),
         "stall_mean_pct": _described(

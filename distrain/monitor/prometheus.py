@@ -27,8 +27,8 @@ JOB = ("job_id",)
 RANK = ("job_id", "rank")
 
 _SCORES = (
-    ("loss", "distrain_job_loss_nats", "Mean log loss of the last report"),
-    ("auc", "distrain_job_auc_ratio", "Area under the ROC curve"),
+    ("loss", "distrain_job_loss_nats", "Mean log loss of the last report, by split"),
+    ("auc", "distrain_job_auc_ratio", "Area under the ROC curve, by split"),
     ("auc_bound", "distrain_job_auc_bound_ratio",
      "How far binning may put the AUC off that of the same rows sorted; no confidence interval"),
 )  # fmt: skip

@@ -14,6 +14,9 @@ class EntryLog:
 
     They take about `limit_bytes` of memory; `None` keeps all.
 
+    Attributes:
+        last: The newest record by its split, also when its entry is forgotten.
+
     >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
     >>> for attempt in range(1, 6):
     ...     kept.append(AttemptStarted(attempt, step=0, num_ranks=2))
@@ -26,6 +29,7 @@ class EntryLog:
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
         self.first = 0
+        self.last: dict[str, Record] = {}
         self._entries: list[Entry] = []
         self._held_bytes = 0
 
@@ -36,6 +40,8 @@ class EntryLog:
     def append(self, entry: Entry) -> None:
         """Add the newest, and forget the oldest that no longer fit; never the newest itself."""
         self._entries.append(entry)
+        if isinstance(entry, Record):
+            self.last[entry.split] = entry
         self._held_bytes += _size_bytes(entry)
         self._forget()
 

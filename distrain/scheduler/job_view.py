@@ -1,11 +1,9 @@
 """What is shown of a job: what the machine and the collector know of it, together."""
 
-from distrain.jobs import JobState, JobView, Listing, Record
+from distrain.jobs import JobState, JobView, Listing
 from distrain.machine import Failure, Job
 from distrain.progress import Collector
 from distrain.spec import JobSpec
-
-_RECENT_ENTRIES = 64
 
 
 def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
@@ -31,7 +29,7 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
 
 def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float) -> Listing:
     """A job as lists of jobs show it, at a time on the machine's clock."""
-    last = _last_record(collector)
+    last, valid = (collector.entries.last.get(split) for split in ("train", "valid"))
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     return Listing(
@@ -47,6 +45,10 @@ def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: 
         step=last.step if last else 0,
         num_steps=collector.num_steps,
         rows_per_s=last.rows_per_s if last and job.state is JobState.RUNNING else None,
+        loss=last.loss if last else None,
+        auc=last.auc if last else None,
+        valid_loss=valid.loss if valid else None,
+        valid_auc=valid.auc if valid else None,
         age_s=now_s - job.submitted_s,
         priority=job.request.priority,
         run_dir=run_dir,
@@ -71,9 +73,3 @@ def _full_message(failure: Failure) -> str:
     elif failure.log_tail:
         parts.append("its last words:\n" + failure.log_tail.rstrip())
     return "\n".join(parts)
-
-
-def _last_record(collector: Collector) -> Record | None:
-    recent = collector.entries.since(len(collector.entries) - _RECENT_ENTRIES)
-    found = (entry for entry in reversed(recent) if isinstance(entry, Record))
-    return next((record for record in found if record.split == "train"), None)

@@ -83,7 +83,7 @@ class Job:
             `queued` before the first sight.
         observed_at_s: When the scheduler was last heard about it.
         progress: Its figures as lists show them: `step`, `num_steps`, `rows_per_s`, `loss`, `auc`,
-            `restarts`, `checkpoints`, `eta_s`, ...
+            `valid_loss`, `valid_auc`, `restarts`, `checkpoints`, `eta_s`, ...
         generation: Of the lease under which it was last written by a reconciler.
     """
 

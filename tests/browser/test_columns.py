@@ -64,8 +64,20 @@ def test_the_slowest_rank_is_marked_and_named() -> None:
     columns = step_time_columns(ranks, far)
     assert [r for r, is_it in zip(columns["rank"], columns["is_slow"], strict=True)
             if is_it == "yes"] == ["7"]  # fmt: skip
-    assert step_time_title(slowest).startswith("Slowest: rank 7, 10 % over")
-    assert "rank 7 on w7 (host)" in headline(job(ranks=ranks, slowest=slowest), "")
+    assert step_time_title(far).startswith("Slowest: rank 7, 25 % over")
+    assert "rank 7 on w7 (host)" in headline(job(ranks=ranks, slowest=far), "")
+
+
+def test_one_of_ranks_as_fast_as_each_other_is_not_called_the_slowest() -> None:
+    slowest = {"rank": 1, "step_time_s": 0.0105, "median_step_time_s": 0.01}
+    assert step_time_title(slowest) == "Time of a step: no rank 20 % over the median of 10.0 ms"
+    assert "slowest" not in headline(job(ranks=[rank(0), rank(1)], slowest=slowest), "")
+
+
+def test_losses_and_aucs_say_whether_they_are_of_training_or_validation() -> None:
+    scored = job(loss=0.3, auc=0.9, auc_bound=None, valid_loss=0.7, valid_auc=0.61)
+    text = headline(scored, "")
+    assert "validation loss 0.7000, AUC 0.6100 · training loss 0.3000, AUC 0.9000" in text
 
 
 def test_step_times_before_anything_is_known() -> None:

@@ -246,16 +246,42 @@ def drawn(jobs: Sequence[Listing], width: int) -> list[str]:
 def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
     long = "deep-and-cross-with-a-long-name-20260301-123000-ab12"
     jobs = [
-        Listing(long, "deep", "running", 2, 8, step=40, num_steps=100, rows_per_s=1234.5, age_s=75),
+        Listing(
+            long,
+            "deep",
+            "running",
+            2,
+            8,
+            step=40,
+            num_steps=100,
+            rows_per_s=1234.5,
+            auc=0.9,
+            valid_auc=0.61,
+            age_s=75,
+        ),
         Listing("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
         Listing("c", "c", "failed", 1, 2, reason="RankDied", step=3),
     ]
     wide = drawn(jobs, 200)
     assert [line.split() for line in wide] == [
-        ["JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "AGE", "WHY"],
-        [long, "deep", "running", "8", "40/100", "1,234", "1m15s"],
-        ["b", "b", "pending", "4", "0/?", "-", "1d01h", "4", "workers", "wanted,", "1", "free"],
-        ["c", "c", "failed", "2", "3/?", "-", "0s", "RankDied"],
+        ["JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN", "AUC", "AGE", "WHY"],
+        [long, "deep", "running", "8", "40/100", "1,234", "0.6100/0.9000", "1m15s"],
+        [
+            "b",
+            "b",
+            "pending",
+            "4",
+            "0/?",
+            "-",
+            "-",
+            "1d01h",
+            "4",
+            "workers",
+            "wanted,",
+            "1",
+            "free",
+        ],
+        ["c", "c", "failed", "2", "3/?", "-", "-", "0s", "RankDied"],
     ]
     narrow = drawn(jobs, 80)
     assert max(map(len, narrow)) <= 80
@@ -263,8 +289,11 @@ def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
     assert "".join(pieces).startswith(long)
 
 
-def test_status_tells_restarts_checkpoints_and_the_whole_message() -> None:
-    job = Listing("a-1", "a", "failed", 2, 2, step=40, num_steps=100, age_s=3700, run_dir="/r/a")
+def test_status_tells_both_scores_restarts_checkpoints_and_the_whole_message() -> None:
+    job = Listing(
+        "a-1", "a", "failed", 2, 2, step=40, num_steps=100, age_s=3700, run_dir="/r/a",
+        loss=0.3, auc=0.9, valid_loss=0.7,
+    )  # fmt: skip
     view = JobView(
         "a-1", "a", JobState.FAILED, 2, 2,
         reason="RankDied", message="rank 1 was killed\nits last words: none",
@@ -273,6 +302,8 @@ def test_status_tells_restarts_checkpoints_and_the_whole_message() -> None:
     )  # fmt: skip
     lines = status_lines(job, view)
     assert "submitted      1h01m ago" in lines
+    assert "validation     loss 0.70000" in lines
+    assert "training       loss 0.30000, AUC 0.90000" in lines
     assert "checkpoints    3, the last of step 40: /r/a/checkpoints/40" in lines
     assert "restart        attempt 1 ended after step 20: WorkerLost: worker w1 left" in lines
     assert lines[-2:] == ["rank 1 was killed", "its last words: none"]

@@ -233,8 +233,12 @@ def test_submit_list_look_and_change(told: Jobs, spec_file: Path, tmp_path: Path
     assert notes(tmp_path) == []
 
     told.jobs["dlrm-1"] |= {"state": "hibernating", "colour": "blue", "why_pending": "it snows"}
-    told.add(state="running")
+    told.add(state="running", loss=0.3, auc=0.9, valid_loss=0.7, valid_auc=0.61)
     table = good("jobs").stdout
+    assert "0.6100/0.9000" in table
+    status = good("status", "dlrm-2").stdout
+    assert "validation     loss 0.70000, AUC 0.61000\n" in status
+    assert "training       loss 0.30000, AUC 0.90000\n" in status
     assert re.search(r"dlrm-1 +dlrm +hibernating +2 .*it snows", table)
     listed = document("jobs", "--state", "running")
     assert [job["job_id"] for job in listed["jobs"]] == ["dlrm-2"]
@@ -304,7 +308,7 @@ def test_submit_follows_to_the_end(told: Jobs, spec_file: Path) -> None:
     assert done.stdout.splitlines() == [
         "job dlrm-1 is submitted",
         "running",
-        "  step 5/10, loss 0.50000",
+        "  step 5/10, training loss 0.50000",
         "succeeded",
         "job dlrm-1: succeeded",
     ]

@@ -51,7 +51,7 @@ def test_once_prints_jobs_and_the_ranks_of_the_one_that_runs() -> None:
             await run("--once", "--dashboard", f"{site.url}/status", "--job", "a")
         ).splitlines()
         assert [line.split()[0] for line in lines] == ["waits", "b", "a", "a", "a"]
-        assert lines[2].startswith("a  running  step 10/100  200 rows/s  loss ")
+        assert lines[2].startswith("a  running  step 10/100  200 rows/s  validation: -  training: loss ")
         assert lines[3].startswith(
             "a  rank 0  host-0  forward_backward  step 10  1,000 rows/s  50.0"
         )
@@ -81,9 +81,9 @@ def test_the_screen_fits_into_eighty_columns_and_grows_with_the_run() -> None:
         text = "\n".join(lines)
         for word in ("STATE", "PROGRESS", "40%", "slowest: rank 1", "time: ", "host-1", "100.0 ms"):
             assert word in text
-        curve = [line for line in lines if line.startswith("loss")]
-        assert len(curve[0].split()[1]) == 4  # points
-        assert len(next(line for line in first if line.startswith("loss")).split()[1]) == 1
+        curve = [line for line in lines if line.startswith("train loss")]
+        assert len(curve[0].split()[2]) == 4  # points
+        assert len(next(line for line in first if line.startswith("train loss")).split()[2]) == 1
         everything = await asyncio.to_thread(Dashboard(site.url).metrics, "a")
         assert watched.train == everything["train"]
 

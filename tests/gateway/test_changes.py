@@ -142,6 +142,7 @@ def test_what_does_not_change_is_not_sent() -> None:
     assert job["job_id"] == "job-3"
     assert [entry["text"] for entry in job["view"]["progress"]] == ["hear, hear"]
     assert job["service"] is None
+    assert {"loss", "auc", "valid_loss", "valid_auc"} <= job.keys()
 
 
 def test_news_of_jobs_that_only_go_on_are_collected() -> None:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +39,14 @@ def test_the_newest_that_fit_are_kept_under_their_numbers(ranks, limit_bytes, si
     assert kept.first == len(entries) - fit
     assert len(kept) == len(entries)
     assert kept.since(since) == entries[max(since, len(entries) - fit) :]
+
+
+def test_the_last_record_of_each_split_is_known_when_its_entry_is_forgotten():
+    kept = EntryLog(3 * ENTRY_BYTES)
+    valid = replace(record(1), split="valid")
+    for entry in (valid, *(record(step) for step in range(2, 200))):
+        kept.append(entry)
+    assert kept.last == {"valid": valid, "train": record(199)}
 
 
 def test_a_tighter_limit_forgets_at_once_and_numbers_go_on():

@@ -76,6 +76,8 @@ class FakeJob:
             "first_attempt": self.order["first_attempt"],
             "priority": self.order.get("priority") or 0,
             "step": step,
+            "auc": 0.78,
+            "valid_auc": 0.61,
             "view": view,
         }
 

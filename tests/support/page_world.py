@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,9 @@ class PageWorld:
                     stall_pct=(1.5, 2.5), seconds={"data_wait": 1.0, "forward_backward": 3.0},
                 )  # fmt: skip
                 file.write(json.dumps(asdict(record)) + "\n")
+                if n % 2:
+                    valid = replace(record, split="valid", auc=0.4 + n / 100, loss=0.8)
+                    file.write(json.dumps(asdict(valid)) + "\n")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from distrain.cli.output import (
     print_result,
     result_console,
 )
-from distrain.wording import count, duration
+from distrain.wording import UNKNOWN, count, duration, number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 STATES = (
     "pending", "starting", "running", "stopping", "restarting", "succeeded", "failed", "cancelled",
 )  # fmt: skip
-HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "AGE", "WHY")
+HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
 
 @click.command("jobs")
@@ -129,9 +129,15 @@ def _cells(job: "Listing") -> tuple[str, ...]:
         str(job.num_ranks),
         f"{job.step}/{job.num_steps or '?'}",
         count(job.rows_per_s),
+        _aucs(job),
         duration(job.age_s, 0),
         clean_line(job.why_pending or job.reason or ""),
     )
+
+
+def _aucs(job: "Listing") -> str:
+    known = job.valid_auc is not None or job.auc is not None
+    return f"{number(job.valid_auc, 4)}/{number(job.auc, 4)}" if known else UNKNOWN
 
 
 def jobs_table(jobs: "Sequence[Listing]") -> "Table":
@@ -141,7 +147,7 @@ def jobs_table(jobs: "Sequence[Listing]") -> "Table":
 
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
     for heading in HEADINGS:
-        number = heading in ("RANKS", "STEP", "ROWS/S", "AGE")
+        number = heading in ("RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE")
         # An id is what other commands take: it is never cut.
         whole = heading == "JOB"
         table.add_column(

@@ -9,7 +9,7 @@ import click
 from distrain.cli.jobs.place import at
 from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.errors import JobCancelled, JobError
-from distrain.wording import UNKNOWN, count, duration, number
+from distrain.wording import UNKNOWN, count, duration, scores
 
 if TYPE_CHECKING:
     from distrain.client import Client, Event, Job
@@ -40,6 +40,8 @@ def listing(job: "Job", now_s: float) -> "Listing":
         step=job.step,
         num_steps=job.num_steps,
         rows_per_s=job.rows_per_s,
+        auc=job.auc,
+        valid_auc=job.valid_auc,
         age_s=max(0.0, now_s - created.timestamp()) if created else float("inf"),
         priority=job.priority,
     )
@@ -63,7 +65,8 @@ def status_lines(job: "Job") -> list[str]:
         "restarts": str(job.restarts),
         "step": f"{job.step}/{job.num_steps or '?'}",
         "rows/s": count(job.rows_per_s),
-        "loss, AUC": f"{number(job.loss)}, {number(job.auc)}",
+        "validation": scores(job.valid_loss, job.valid_auc),
+        "training": scores(job.loss, job.auc),
         "ends in": duration(job.eta_s, 0) if job.eta_s is not None else None,
         "priority": str(job.priority),
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
@@ -158,11 +161,13 @@ def _state_line(data: Mapping[str, Any]) -> str:
 
 
 def _progress_line(data: Mapping[str, Any]) -> str:
-    figures = {name: data.get(name) for name in ("rows_per_s", "loss", "auc")}
-    known = {name: v for name, v in figures.items() if isinstance(v, (int, float))}
+    names = ("rows_per_s", "loss", "auc", "valid_loss", "valid_auc")
+    known = {name: data[name] for name in names if isinstance(data.get(name), (int, float))}
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
     words += [f"{count(known['rows_per_s'])} rows/s"] if "rows_per_s" in known else []
-    words += [f"{name} {number(known[name])}" for name in ("loss", "auc") if name in known]
+    for split, before in (("training", ""), ("validation", "valid_")):
+        figures = known.get(f"{before}loss"), known.get(f"{before}auc")
+        words += [f"{split} {scores(*figures)}"] if any(v is not None for v in figures) else []
     return "  " + ", ".join(words)
 
 

@@ -8,7 +8,7 @@ from distrain.cli.jobs.lookup import connected, job_named
 from distrain.cli.jobs.place import READ_S, chosen, job_options, service_at
 from distrain.cli.options import json_option
 from distrain.cli.output import clean_line, print_answer, print_result
-from distrain.wording import count, duration
+from distrain.wording import count, duration, scores
 
 if TYPE_CHECKING:
     from distrain.jobs import JobView, Listing
@@ -75,6 +75,8 @@ def status_lines(job: "Listing", view: "JobView") -> list[str]:
         "attempt": str(view.attempt),
         "step": f"{job.step}/{job.num_steps or '?'}",
         "rows/s": count(job.rows_per_s),
+        "validation": scores(job.valid_loss, job.valid_auc),
+        "training": scores(job.loss, job.auc),
         "priority": str(job.priority),
         "checkpoints": _checkpoints(view),
         "run directory": job.run_dir,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
-from distrain.wording import count, duration, milliseconds, number, percent
+from distrain.documents import stands_out
+from distrain.wording import count, duration, milliseconds, number, percent, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -47,7 +48,7 @@ def job_line(job: Document) -> str:
     if job.get("step"):
         parts.append(f"step {job['step']}/{job.get('num_steps') or '?'}")
         parts.append(f"{count(job.get('rows_per_s'))} rows/s")
-        parts.append(f"loss {number(job.get('loss'), 4)}  AUC {number(_auc(job), 4)}")
+        parts += _scores(job)
         parts.append(f"stall mean {percent(job.get('stall_mean_pct', job.get('stall_pct')), 0)}")
     if job.get("eta_s") is not None:
         parts.append(f"ETA {duration(job['eta_s'])}")
@@ -88,8 +89,8 @@ def screen(
     about = [] if job is None else [*_about(job), *_curves(train)]
     about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
     num_ranks = 0 if job is None else _num_ranks(job)
-    # The head, two tables' headings, and an empty line before each block.
-    free = height - about_lines - (2 if job is None else 5)
+    # The head, two tables' headings, one of two lines, and an empty line before each block.
+    free = height - about_lines - (3 if job is None else 6)
     for_jobs, for_ranks = shared_lines(free, len(jobs), num_ranks)
     for_jobs = max(1, for_jobs - 1) if for_jobs < len(jobs) else for_jobs
     shown = around(listed(jobs), job_id, for_jobs)
@@ -132,7 +133,7 @@ def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
 
 
 def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
-    named = (("rows_per_s", "rows/s"), ("loss", "loss  "), ("auc", "AUC   "))
+    named = (("rows_per_s", "rows/s    "), ("loss", "train loss"), ("auc", "train AUC "))
     drawn = ((label, sparkline(train.get(name, ()), 60)) for name, label in named)
     return [f"{label}  {line}" for label, line in drawn if line]
 
@@ -140,7 +141,8 @@ def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
     table = _table(
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
-        ("ROWS/S", "right", 9), ("LOSS", "right", 6), ("AUC", "right", 6), ("ETA", "right", 6),
+        ("ROWS/S", "right", 9), ("VALID\nAUC", "right", 6), ("TRAIN\nAUC", "right", 6),
+        ("ETA", "right", 6),
     )  # fmt: skip
     from rich.text import Text
 
@@ -154,8 +156,8 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             state,
             _bar(job),
             count(job.get("rows_per_s")),
-            number(job.get("loss"), 4),
-            number(_auc(job), 4),
+            number(job.get("valid_auc"), 4),
+            number(job.get("auc"), 4),
             duration(job.get("eta_s")),
         )
     return table
@@ -196,8 +198,10 @@ def _about(job: Document) -> list[str]:
     lines += [
         clean_line(job[name])[: 2 * COLUMNS] for name in ("why_pending", "message") if job.get(name)
     ]
+    if job.get("step"):
+        lines.append("  ".join(_scores(job)))
     slowest = job.get("slowest")
-    if slowest:
+    if slowest and stands_out(slowest):
         lines.append(
             f"slowest: rank {slowest['rank']}, {milliseconds(slowest.get('step_time_s'))} a step; "
             f"median {milliseconds(slowest.get('median_step_time_s'))}"
@@ -272,8 +276,6 @@ def _doing(rank: Document) -> str:
     return f"{doing} ({waiting})" if waiting else doing
 
 
-def _auc(job: Document) -> float | None:
-    """The AUC of validation, or else that of training."""
-    names = ("valid_auc", "auc")
-    known: list[float] = [job[name] for name in names if job.get(name) is not None]
-    return known[0] if known else None
+def _scores(job: Document) -> list[str]:
+    valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4)
+    return [f"validation: {valid}", f"training: {scores(job.get('loss'), job.get('auc'), 4)}"]

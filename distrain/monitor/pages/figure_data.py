@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from distrain.documents import SLOW, stands_out
 from distrain.events import PHASES
 
 Document = Mapping[str, Any]
@@ -14,8 +15,6 @@ Series = dict[str, NDArray[np.float64]]
 
 TIMELINE_KINDS = ("notice", "validated", "checkpoint", "restart", "state")
 GIB = 2.0**30
-_SLOW = 1.2
-"""A rank is slow whose step takes more than this many times the median's; less is noise."""
 
 
 def train_series(train: Document) -> Series:
@@ -68,11 +67,9 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
     """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slow`.
 
-    `is_slow` is `yes` of the slowest rank, if it takes more than `_SLOW` times the median.
+    `is_slow` is `yes` of the slowest rank, if that one stands out.
     """
-    name = None
-    if slowest and float(slowest["step_time_s"]) > _SLOW * float(slowest["median_step_time_s"]):
-        name = int(slowest["rank"])
+    name = int(slowest["rank"]) if slowest and stands_out(slowest) else None
     columns = _labels(ranks)
     columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
     columns["is_slow"] = ["yes" if int(rank["rank"]) == name else "no" for rank in ranks]
@@ -80,14 +77,19 @@ def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Co
 
 
 def step_time_title(slowest: Document | None) -> str:
-    """Name the slowest rank and lay it beside the median.
+    """Name the slowest rank, if it stands out, and lay it beside the median.
 
-    >>> step_time_title({"rank": 1, "step_time_s": 0.012, "median_step_time_s": 0.010})
-    'Slowest: rank 1, 20 % over the median of 10.0 ms'
+    >>> step_time_title({"rank": 1, "step_time_s": 0.013, "median_step_time_s": 0.010})
+    'Slowest: rank 1, 30 % over the median of 10.0 ms'
     """
     if slowest is None:
         return "Time of a step"
     time_s, median_s = float(slowest["step_time_s"]), float(slowest["median_step_time_s"])
+    if not stands_out(slowest):
+        over_pct = 100 * (SLOW - 1)
+        return (
+            f"Time of a step: no rank {over_pct:.0f} % over the median of {1e3 * median_s:.1f} ms"
+        )
     over = f"{100 * (time_s / median_s - 1):.0f} % over" if median_s else "against"
     return f"Slowest: rank {slowest['rank']}, {over} the median of {1e3 * median_s:.1f} ms"
 

@@ -5,6 +5,7 @@ from html import escape
 
 import yaml
 
+from distrain.documents import stands_out
 from distrain.monitor.pages.figure_data import Columns, Document
 from distrain.wording import bounded, count, duration, milliseconds, number, percent
 
@@ -66,9 +67,10 @@ def headline(
         f"step {_of(job.get('step'), job.get('num_steps'))}",
         f"{count(job.get('rows_total'))} rows",
         f"{count(job.get('rows_per_s'))} rows/s",
-        f"loss {number(job.get('loss'), 4)}",
+        f"validation loss {number(job.get('valid_loss'), 4)}, "
+        f"AUC {bounded(job.get('valid_auc'), job.get('valid_auc_bound'), 4)}",
+        f"training loss {number(job.get('loss'), 4)}, "
         f"AUC {bounded(job.get('auc'), job.get('auc_bound'), 4)}",
-        f"validation AUC {bounded(job.get('valid_auc'), job.get('valid_auc_bound'), 4)}",
         f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
         f"{duration(job.get('elapsed_s'), 0)} so far",
         f"{duration(job.get('eta_s'), 0)} to go",
@@ -80,7 +82,7 @@ def headline(
     lines += [f'<span style="color:{BAD}">{escape(trouble)}</span>'] if trouble else []
     if other is not None:
         lines.append(f"laid over: {escape(str(other['job_id']))}, {escape(state_text(other))}")
-    lines += [escape(_slowest_text(job))] if job.get("slowest") else []
+    lines += [escape(_slowest_text(job))] if stands_out(job.get("slowest")) else []
     why = job.get("message") or job.get("why_pending")
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))

@@ -105,8 +105,10 @@ class JobDocument(Answer):
     step: int | None
     num_steps: int | None
     rows_per_s: float | None
-    loss: float | None
-    auc: float | None
+    loss: float | None = Field(description="Of the last report of training; `valid_loss` counts.")
+    auc: float | None = Field(description="Of the same rows as `loss`.")
+    valid_loss: float | None = Field(description="Of the last validation.")
+    valid_auc: float | None = Field(description="Of the last validation.")
     eta_s: float | None
     checkpoints: int | None
     created_at: Time

@@ -52,6 +52,8 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument
         rows_per_s=_number(figures, "rows_per_s"),
         loss=_number(figures, "loss"),
         auc=_number(figures, "auc"),
+        valid_loss=_number(figures, "valid_loss"),
+        valid_auc=_number(figures, "valid_auc"),
         eta_s=_number(figures, "eta_s"),
         checkpoints=_whole(figures, "checkpoints"),
         created_at=utc(job.created_at_s) or "",

@@ -1,6 +1,7 @@
 """Where the service's clusters come from, and how their schedulers are asked over HTTP."""
 
 from distrain.service.clusters.answers import (
+    FIGURES,
     Changes,
     Ended,
     SeenJob,
@@ -19,6 +20,7 @@ from distrain.service.clusters.scheduler_client import Refused, SchedulerClient,
 __all__ = [
     "Changes",
     "Ended",
+    "FIGURES",
     "Found",
     "KubeRefused",
     "Launcher",

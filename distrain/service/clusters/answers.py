@@ -23,7 +23,9 @@ _TEXTS = {"reason": 200, "message": 8000, "why_pending": 2000}
 """Texts of a job that the database keeps, and how many characters of them."""
 _NAME = 300
 _COUNTS = ("attempt", "num_steps", "next_record", "missed")
-_FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s", "submitted_s")
+FIGURES = ("step", "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s")
+"""What lists show of a job's progress; `loss` and `auc` are of training."""
+
 _UNSTORABLE = re.compile("[\0\ud800-\udfff]")
 _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE_EXPONENT = re.compile(rb"e\+?000+\s*(?:[,\]}]|\Z)")  # the end keeps most ids out
@@ -56,6 +58,8 @@ class SeenJob:
     rows_per_s: float | None = None
     loss: float | None = None
     auc: float | None = None
+    valid_loss: float | None = None
+    valid_auc: float | None = None
     eta_s: float | None = None
     view: JobView | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
@@ -190,7 +194,7 @@ def job_from_json(document: Mapping[str, Any]) -> SeenJob:
         _name(values, name, 4096)
     for name in values.keys() & {"first_attempt", "priority"}:
         _count(values, name)
-    for name in values.keys() & {*_FIGURES}:
+    for name in values.keys() & {*FIGURES, "submitted_s"}:
         if not is_figure(values[name]):
             raise TypeError(f"{name} is no number")
     attempt = int(shown.get("attempt", 0))

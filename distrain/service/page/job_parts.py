@@ -1,40 +1,19 @@
-"""What a job's page shows of its run directory: curves, time by phase, ranks, files."""
+"""What a job's page shows of its run directory beside curves: time by phase, ranks, files."""
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from re import fullmatch
-from typing import Any
-
-from markupsafe import Markup
 
 from distrain.jobs import Record, record_from_json
 from distrain.run_paths import RunPaths
 from distrain.runs import NotInRun, open_run_folder, read_new_records
-from distrain.service.page.curves import Line, by_step, draw
-from distrain.wording import count, number, percent
 
 MOST_RANKS = 64
 MOST_FILES = 200
 _READ_BYTES = 32 * 2**20
 _LOOKED_AT = 20_000
-
-_CURVES = (
-    ("Loss", "loss", ("train", "valid"), number),
-    ("AUC", "auc", ("train", "valid"), number),
-    ("Rows/s", "rows_per_s", ("train",), count),
-    ("Waiting for data, mean", "stall_mean_pct", ("train",), percent),
-)
-
-
-@dataclass(frozen=True)
-class Curve:
-    """A picture and the last value in words."""
-
-    title: str
-    svg: Markup
-    last: str
 
 
 @dataclass(frozen=True)
@@ -68,23 +47,6 @@ def records_of(run_dir: str) -> list[Record]:
         return [record_from_json(record) for record in found.records]
     except (NotInRun, OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return []
-
-
-def curves(records: Sequence[Record]) -> list[Curve]:
-    """The curves that have points."""
-    rows: list[dict[str, Any]] = [
-        {**asdict(record), "stall_mean_pct": record.stall_mean_pct} for record in records
-    ]
-    found = []
-    for title, name, splits, words in _CURVES:
-        lines = [Line(split, by_step(rows, split, name)) for split in splits]
-        svg = draw(title, lines)
-        if svg:
-            lasts = [
-                f"{line.css_class} {words(line.points[-1][1])}" for line in lines if line.points
-            ]
-            found.append(Curve(title, Markup(svg), ", ".join(lasts)))  # escaped there
-    return found
 
 
 def phases(records: Sequence[Record]) -> list[Phase]:

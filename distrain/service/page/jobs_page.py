@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Annotated
+from urllib.parse import quote, urlencode
 
 import yaml
 from fastapi import APIRouter, Query, Request
@@ -20,7 +21,7 @@ from distrain.service.api import (
     seen_job,
 )
 from distrain.service.decide import HANDING_OVER, QUEUED, STATES
-from distrain.service.page.job_parts import curves, files_of, phases, ranks, records_of
+from distrain.service.page.job_parts import files_of, phases, ranks, records_of
 from distrain.service.page.rendering import page, url_with
 from distrain.service.page.route import PageRoute
 from distrain.service.page.spec_diff import differences
@@ -31,6 +32,7 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 _WAITING = (QUEUED, HANDING_OVER, "pending")
 _PAGE_JOBS = 100
+_MOST_COMPARED = 8
 
 
 @router.get("/")
@@ -77,6 +79,17 @@ def jobs(
     )
 
 
+@router.get("/compare")
+def compare(
+    request: Request, chosen: Annotated[tuple[str, ...], Query(alias="job")] = ()
+) -> RedirectResponse:
+    """The page of the first of some jobs, with the others beside it."""
+    first, *others = chosen or ("",)
+    query = f"?{urlencode([('with', other) for other in others])}#curves" if others else ""
+    root = request.scope.get("root_path", "")
+    return RedirectResponse(f"{root}/jobs/{quote(first, safe='')}{query}".rstrip("/"), 303)
+
+
 @router.get("/queue")
 def queue(request: Request, caller: Caller, service: Service) -> HTMLResponse:
     """What waits for each cluster, in the order in which it will start."""
@@ -99,17 +112,17 @@ def job(
     job_id: str,
     caller: Caller,
     service: Service,
-    other: Annotated[str, Query(alias="with")] = "",
+    others: Annotated[tuple[str, ...], Query(alias="with")] = (),
 ) -> HTMLResponse:
-    """One job; `with` names another one to compare its spec with."""
+    """One job; `with` names others, whose curves and specs are laid beside its own."""
     require(caller, Action.SEE_JOB)
     found = seen_job(service.store, caller, job_id)
     spec = service.store.spec(found.id)
-    problem, compared = "", None
-    if other:
+    problem, specs = "", {found.id: spec}
+    for other in " ".join(others).replace(",", " ").split()[:_MOST_COMPARED]:
         try:
-            there = seen_job(service.store, caller, other.strip())
-            compared = differences(spec, service.store.spec(there.id))
+            there = seen_job(service.store, caller, other)
+            specs[there.id] = service.store.spec(there.id)
         except Problem as error:
             problem = error.detail
     records = records_of(found.run_dir)
@@ -123,15 +136,15 @@ def job(
             "cancel": may(caller, Action.CANCEL_JOB, found.project, found.owner),
             "submit": may(caller, Action.CHANGE_JOB, found.project, found.owner),
         },
-        curves=curves(records),
+        has_records=bool(records),
         phases=phases(records),
         ranks=ranks(records),
         attempts=service.store.attempts(found.id),
         artifacts=files_of(found.run_dir),
         spec_yaml=yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True),
-        other=other,
+        compared=list(specs),
         problem=problem,
-        differences=compared,
+        differences=differences(list(specs.values())),
     )
 
 

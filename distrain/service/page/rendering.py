@@ -12,9 +12,9 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoes
 from markupsafe import Markup, escape
 
 from distrain.service.access import COOKIE, csrf_token
-from distrain.service.api import utc
+from distrain.service.api import JobDocument, utc
 from distrain.service.values import Principal
-from distrain.wording import byte_size, count, duration, number, percent
+from distrain.wording import byte_size, count, duration, number, percent, scores
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -42,6 +42,14 @@ def moment(text: str | None) -> str:
     '2026-03-01 12:30:00 UTC'
     """
     return f"{text[:19].replace('T', ' ')} UTC" if text else "-"
+
+
+def lasted_s(job: JobDocument) -> float | None:
+    """Seconds from a job's start to its end, or to now; `None` before its start."""
+    if not job.started_at:
+        return None
+    end = datetime.fromisoformat(job.finished_at) if job.finished_at else datetime.now(UTC)
+    return max(0.0, (end - datetime.fromisoformat(job.started_at)).total_seconds())
 
 
 def at(seconds: float | None) -> str:
@@ -72,6 +80,8 @@ def _environment() -> Environment:
     found.filters.update(
         state=state,
         moment=moment,
+        lasted_s=lasted_s,
+        scores=scores,
         at=at,
         age=age,
         count=count,

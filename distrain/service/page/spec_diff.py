@@ -1,7 +1,7 @@
-"""What differs between two specs, field by field. Pure."""
+"""What differs between specs, field by field. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,26 +10,22 @@ _ABSENT = "-"
 
 @dataclass(frozen=True)
 class Difference:
-    """A field with another value in each of two specs, as texts; `-` where one lacks it."""
+    """A field that is not the same in all specs, and its value in each; `-` where one lacks it."""
 
     field: str
-    here: str
-    there: str
+    values: tuple[str, ...]
 
 
-def differences(here: Mapping[str, Any], there: Mapping[str, Any]) -> list[Difference]:
+def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     """The fields that differ, by their dotted names.
 
-    >>> differences({"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}})
-    [Difference(field='train.epochs', here='1', there='2')]
+    >>> differences([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
+    [Difference(field='train.epochs', values=('1', '2'))]
     """
-    ours, theirs = dict(_flat(here)), dict(_flat(there))
-    names = [*ours, *(name for name in theirs if name not in ours)]
-    return [
-        Difference(name, ours.get(name, _ABSENT), theirs.get(name, _ABSENT))
-        for name in names
-        if ours.get(name) != theirs.get(name)
-    ]
+    flat = [dict(_flat(spec)) for spec in specs]
+    names = dict.fromkeys(name for one in flat for name in one)
+    rows = [Difference(n, tuple(one.get(n, _ABSENT) for one in flat)) for n in names]
+    return [row for row in rows if len(set(row.values)) > 1]
 
 
 def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:

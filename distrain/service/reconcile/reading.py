@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from distrain.service.clusters import Changes, SeenJob, is_figure
+from distrain.service.clusters import FIGURES, Changes, SeenJob, is_figure
 from distrain.service.decide import Sighting, Told, Workers
 from distrain.service.store import Attempt
 from distrain.service.values import Job
@@ -13,7 +13,6 @@ MOST_CHARACTERS = 8000
 """Of one text in a row: each change of a job copies its message into an event."""
 
 _STATE_CHARACTERS, _REASON_CHARACTERS = 32, 64  # of their columns
-_FIGURES = ("step", "rows_per_s", "loss", "auc", "eta_s")
 
 
 def storable(text: str, most: int = MOST_CHARACTERS) -> str:
@@ -64,7 +63,7 @@ def _storable(text: object, most: int = MOST_CHARACTERS) -> str | None:
 
 def _progress(job: SeenJob) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    for name in _FIGURES:
+    for name in FIGURES:
         value = getattr(job, name)
         if value is not None:  # that they are numbers was seen when they were read
             figures[name] = value

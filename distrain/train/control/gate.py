@@ -141,7 +141,7 @@ class StepGate:
         try:
             decision = self._decide(request)
         except Exception as error:  # the store is gone, and with it the coordinator
-            log.warning("request %d: the store failed: %s", request.number, error)
+            log.warning("the ranks' store failed: %s", error)
             decision = _ABANDONED
         self._take(request, decision)
 
@@ -160,7 +160,12 @@ class StepGate:
 
     def _take(self, request: _Request, decision: str) -> None:
         target = None if decision == _ABANDONED else int(decision)
-        log.info("request %d: %s", request.number, decision)
+        if target is None:
+            log.warning("a rank did not answer in time: no checkpoint is saved on request")
+        else:
+            end = " and end" if request.stops else ""
+            what = "steps and validation batches of this attempt"
+            log.info("all ranks save a checkpoint%s after %d %s", end, target, what)
         with self._changed:
             request.target = target
             if target is None:

@@ -113,9 +113,7 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
     _die_with_parent(supervisor_pid)
-    logging.basicConfig(
-        level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
-    )
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     report = _reporter(os.fdopen(event_fd, "w", encoding="utf-8"))
     assignment = Assignment.loads(sys.stdin.readline())
     _write_stacks_on_request(assignment)

@@ -32,7 +32,7 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     site.world.change(job["id"], run_dir=str(root), state="running", phase="handed_over", attempt=1)
     paths = site.write_run(job, root)
     alice.goto(f"{site.url}/jobs/{job['id']}")
-    alice.wait_for_selector("figure svg polyline.train")
+    alice.wait_for_selector("figure canvas")
     alice.wait_for_function(
         "() => document.getElementById('log').textContent.includes('meets its')"
     )
@@ -48,9 +48,67 @@ def test_a_job_is_followed_to_its_end(site, alice, tab, tmp_path):
     while site.world.store.publish(lease):
         pass
     alice.wait_for_function("() => document.querySelector('dl .state').textContent == 'succeeded'")
-    alice.wait_for_function(
-        "() => document.querySelector('#live').textContent.includes('train 0.59')"
+    alice.wait_for_function("() => document.querySelector('.curves').innerText.includes('0.59')")
+
+
+def legend(page, figure):
+    """What a chart's legend says, by line."""
+    rows = page.locator(f"figure[aria-label='{figure}'] .u-series")
+    return dict(row.split("\n") for row in rows.all_inner_texts())
+
+
+def test_curves_of_several_jobs_have_axes_a_legend_and_values_under_the_cursor(
+    site, alice, tab, tmp_path
+):
+    jobs = [site.world.submit("alice") for _ in range(2)]
+    for n, job in enumerate(jobs):
+        site.world.change(job["id"], run_dir=str(tmp_path / str(n)))
+        site.write_run(job, tmp_path / str(n), num_records=6)
+    one, two = (job["id"] for job in jobs)
+    alice.goto(f"{site.url}/jobs/{one}")
+    alice.wait_for_selector("figure canvas")
+    assert legend(alice, "AUC") == {"step": "60", "validation": "0.45000", "training": "0.55000"}
+    alice.locator("figure[aria-label='AUC'] .u-over").hover(position={"x": 1, "y": 20})
+    first = {"step": "10", "validation": "0.41000", "training": "0.50000"}  # its nearest point
+    assert legend(alice, "AUC") == first
+    assert legend(alice, "Loss")["step"] == "10"  # the cursor is in all charts
+    alice.select_option("#over", "rows_total")
+    assert legend(alice, "AUC")["rows trained"] == "6,000"
+    alice.goto(f"{site.url}/compare?job={one}&job={two}")
+    alice.wait_for_selector("figure canvas")
+    assert [*legend(alice, "AUC")] == [
+        "step",
+        *(f"{job} {split}" for job in (one, two) for split in ("validation", "training")),
+    ]
+
+
+def test_rows_of_a_narrow_window_stay_low_and_sorting_by_auc_goes_by_validation(site, alice):
+    overfit, good = (site.world.submit("alice")["id"] for _ in range(2))
+    for job, train, valid in ((overfit, 0.9, 0.61), (good, 0.8, 0.78)):
+        site.world.change(job, why_pending="w " * 300, progress={"auc": train, "valid_auc": valid})
+    alice.set_viewport_size({"width": 400, "height": 800})
+    alice.goto(f"{site.url}/jobs")
+    heights = "rows => rows.map(row => row.getBoundingClientRect().height)"
+    assert max(alice.eval_on_selector_all("tbody tr", heights)) < 120
+    assert alice.evaluate("document.documentElement.scrollWidth") <= 400
+    for _ in range(2):
+        alice.click("th button:text-is('Valid. AUC')")
+    ids = alice.eval_on_selector_all("tbody th a", "links => links.map(a => a.textContent)")
+    assert ids.index(good) < ids.index(overfit)
+
+
+def test_a_report_opens_in_the_browser_and_runs_nothing(site, alice, tab, tmp_path):
+    job = site.world.submit("alice")
+    site.world.change(job["id"], run_dir=str(tmp_path / "run"))
+    paths = site.write_run(job, tmp_path / "run")
+    paths.report.write_text("<style>h1 {color: red}</style><h1>Run</h1><form action=/logout>")
+    alice.goto(f"{site.url}/jobs/{job['id']}")
+    alice.click("text=report.html")
+    alice.wait_for_selector("h1:text-is('Run')")
+    assert (
+        alice.evaluate("getComputedStyle(document.querySelector('h1')).color") == "rgb(255, 0, 0)"
     )
+    assert alice.evaluate("window.origin") == "null"
 
 
 def test_a_job_is_cancelled_after_a_question(site, alice):

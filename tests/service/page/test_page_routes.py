@@ -162,6 +162,35 @@ def test_specs_are_compared(site, browser):
     assert "train.seed" not in text.split("spec.yaml")[0]
 
 
+def test_validation_stands_beside_training_with_times_of_a_job(site, browser, tmp_path):
+    job = site.world.submit("alice")["id"]
+    site.world.change(
+        job, run_dir=str(tmp_path / "none"), state="running", phase="handed_over", attempt=1,
+        started_at_s=site.world.store.now_s() - 75,
+        progress={"loss": 0.3, "auc": 0.9, "valid_loss": 0.7, "valid_auc": 0.61},
+    )  # fmt: skip
+    client = browser("alice")
+    text = client.get(f"/jobs/{job}").text
+    assert "<dt>Validation</dt><dd>loss 0.70000, AUC 0.61000</dd>" in text
+    assert "<dt>Training</dt><dd>loss 0.30000, AUC 0.90000</dd>" in text
+    assert "No records yet." in text
+    site.world.end(job)
+    text = client.get(f"/jobs/{job}").text
+    assert "<dt>Duration</dt><dd>1m15s</dd>" in text
+    assert "<dt>Ended</dt>" in text
+    assert "No records yet." not in text
+    assert "ended before its first report" in text
+
+
+def test_several_jobs_are_compared_from_the_list(site, browser):
+    ids = [site.world.submit("alice")["id"] for _ in range(3)]
+    client = browser("alice")
+    found = client.get("/compare", params={"job": ids})
+    assert found.url.path == f"/jobs/{ids[0]}"
+    assert f'data-jobs="{" ".join(ids)}"' in found.text
+    assert client.get("/compare").url.path == "/jobs"
+
+
 def test_a_revoked_token_ends_its_sessions(site, browser):
     client = httpx2.Client(base_url=site.url)
     token = site.world.token("alice")

@@ -146,6 +146,7 @@ def test_a_job_is_handed_over_runs_and_ends(service: Service, east: FakeSchedule
         job_id = service.submit()
         until(lambda: service.state(job_id) == "running")
         assert service.job(job_id).attempt == 1
+        assert service.job(job_id).progress.items() >= {"auc": 0.78, "valid_auc": 0.61}.items()
         run_dir = Path(service.job(job_id).run_dir)
         assert (run_dir / "run.json").exists()
         east.end(job_id)

@@ -100,11 +100,13 @@ def test_the_etag_decides_what_is_sent(service, alice, job) -> None:
 
 def test_a_browser_runs_nothing_that_a_job_wrote(alice, job) -> None:
     page = alice.get(path_of(job, "report.html"))
-    assert page.headers["Content-Disposition"] == "attachment; filename*=UTF-8''report.html"
+    assert page.headers["Content-Disposition"] == "inline; filename*=UTF-8''report.html"
     for name in ("report.html", "naïve name.txt", "model/weights.bin"):
         headers = alice.get(path_of(job, name)).headers
         assert headers["X-Content-Type-Options"] == "nosniff"
-        assert headers["Content-Security-Policy"] == "sandbox; default-src 'none'"
+        policy, _, more = headers["Content-Security-Policy"].partition("; img-src")
+        assert policy == "sandbox; default-src 'none'"
+        assert more == (" data:; style-src 'unsafe-inline'" if name == "report.html" else "")
     text = alice.get(path_of(job, "naïve name.txt"))
     assert text.headers["Content-Type"] == "text/plain; charset=utf-8"
     assert "na%C3%AFve%20name.txt" in text.headers["Content-Disposition"]
@@ -141,6 +143,8 @@ def test_metrics_are_read_on_from_a_cursor(service, alice, job) -> None:
     file.write_text("".join(json.dumps(record) + "\n" for record in records))
     first = alice.get(path).json()
     assert (first["records"], first["restart"], first["more"]) == (records, True, False)
+    some = alice.get(path, params={"fields": ["step", "loss"]}).json()["records"]
+    assert some == [{"step": record["step"]} for record in records]
     with file.open("a") as out:
         out.write('{"split": "train", "step": 9}\n')
     second = alice.get(path, params={"since": first["cursor"]}).json()

@@ -148,7 +148,8 @@ def test_who_hears_of_an_abandoned_request_later_abandons_it_too():
     assert gang.did == [[], []]
 
 
-def test_ranks_behind_go_on_to_the_farthest():
+def test_ranks_behind_go_on_to_the_farthest(caplog):
+    caplog.set_level("INFO", logger="distrain")
     gang = Gang(2, 10, [], set())
     for _ in range(4):
         assert gang.gates[0].begin() == "go"
@@ -158,6 +159,9 @@ def test_ranks_behind_go_on_to_the_farthest():
     assert [gang.gates[1].begin() for _ in range(4)] == ["go", "go", "go", "stop"]
     assert gang.gates[0].begin() == "stop"
     assert [gate.passed for gate in gang.gates] == [4, 4]
+    assert {record.getMessage() for record in caplog.records} == {
+        "all ranks save a checkpoint and end after 4 steps and validation batches of this attempt"
+    }
     deadline_s = time.monotonic() + LONG_S
     while gang.told != [[4], [4]]:
         assert time.monotonic() < deadline_s

@@ -44,6 +44,9 @@ async def job_metrics(
     caller: Caller,
     service: Service,
     since: Annotated[str | None, Query(max_length=100, description="A `cursor`.")] = None,
+    fields: Annotated[
+        tuple[str, ...], Query(max_length=40, description="Only these of each record.")
+    ] = (),
 ) -> Records:
     """The records of a job's training and validation, or those since a cursor."""
     require(caller, Action.SEE_JOB)
@@ -54,7 +57,10 @@ async def job_metrics(
     except ValueError as error:
         raise Problem("bad_request", str(error), hint="Begin again without `since`.") from error
     return Records(
-        records=[dict(record) for record in found.records],
+        records=[
+            {name: value for name, value in record.items() if not fields or name in fields}
+            for record in found.records
+        ],
         cursor=found.cursor,
         restart=found.restart,
         more=found.more,

@@ -24,8 +24,12 @@ _SHOWN: Final = {
     ".json": "application/json",
     ".jsonl": "application/x-ndjson",
     ".png": "image/png",
+    ".html": "text/html; charset=utf-8",
 }
-"""What a browser may show; everything else, pages and pictures with scripts too, is saved."""
+"""What a browser may show; everything else, pictures with scripts too, is saved."""
+
+_OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""Whoever writes the run directory writes its pages: no script, no form, nothing loaded."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class OpenFile:
         shown = _SHOWN.get(last.suffix)
         kind = "inline" if shown else "attachment"
         guessed = mimetypes.guess_type(last.name)[0] or "application/octet-stream"
-        return {
+        policy = {"Content-Security-Policy": _OF_PAGES} if last.suffix == ".html" else {}
+        return policy | {
             "Content-Type": shown or guessed,
             "Content-Disposition": f"{kind}; filename*=UTF-8''{quote(last.name, safe='')}",
             "Last-Modified": formatdate(self.file.modified_s, usegmt=True),

@@ -12,6 +12,14 @@ const REFRESH_MS = 1000;
 let asked = false;
 let refreshing = false;
 
+function replace(old, fresh) {
+  if (!fresh || !old || fresh.innerHTML === old.innerHTML || old.contains(document.activeElement)) return;
+  const ticks = new Set([...old.querySelectorAll("input:checked")].map((box) => box.value));
+  fresh.querySelectorAll("input").forEach((box) => { box.checked = ticks.has(box.value); });
+  old.replaceWith(fresh);
+  if (sortedBy) sortTable(sortedBy.column, sortedBy.descending);
+}
+
 async function refresh() {
   asked = true;
   if (refreshing) return;
@@ -22,14 +30,10 @@ async function refresh() {
       const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
       if (answer.redirected && new URL(answer.url).pathname.endsWith("/login")) { location.reload(); return; }
       if (answer.ok) {
-        const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("live");
-        const old = document.getElementById("live");
-        if (fresh && old && fresh.innerHTML !== old.innerHTML && !old.contains(document.activeElement)) {
-          const order = sortedBy;
-          old.replaceWith(fresh);
-          if (order) sortTable(order.column, order.descending);
-        }
+        const found = new DOMParser().parseFromString(await answer.text(), "text/html");
+        ["live", "more"].forEach((id) => replace(document.getElementById(id), found.getElementById(id)));
       }
+      document.dispatchEvent(new Event("refreshed"));
     } catch { say("The service does not answer; trying again."); }
     await wait(REFRESH_MS);  // however fast events come
   }
