@@ -31,6 +31,16 @@ def scores(loss: float | None, auc: float | None, decimals: int = 5) -> str:
     return ", ".join(known) or UNKNOWN
 
 
+def aucs(valid: float | None, train: float | None) -> str:
+    """Two AUCs in one column.
+
+    >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
+    ('0.6100/0.9000', '-/0.9000', '-')
+    """
+    known = valid is not None or train is not None
+    return f"{number(valid, 4)}/{number(train, 4)}" if known else UNKNOWN
+
+
 def percent(value: float | None, decimals: int = 1) -> str:
     """A share, given in percent."""
     return UNKNOWN if value is None else f"{value:.{decimals}f} %"

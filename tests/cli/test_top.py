@@ -51,7 +51,9 @@ def test_once_prints_jobs_and_the_ranks_of_the_one_that_runs() -> None:
             await run("--once", "--dashboard", f"{site.url}/status", "--job", "a")
         ).splitlines()
         assert [line.split()[0] for line in lines] == ["waits", "b", "a", "a", "a"]
-        assert lines[2].startswith("a  running  step 10/100  200 rows/s  validation: -  training: loss ")
+        assert lines[2].startswith(
+            "a  running  step 10/100  200 rows/s  validation: -  training: loss "
+        )
         assert lines[3].startswith(
             "a  rank 0  host-0  forward_backward  step 10  1,000 rows/s  50.0"
         )

@@ -18,7 +18,7 @@ from distrain.cli.output import (
     print_result,
     result_console,
 )
-from distrain.wording import UNKNOWN, count, duration, number
+from distrain.wording import aucs, count, duration
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -129,15 +129,10 @@ def _cells(job: "Listing") -> tuple[str, ...]:
         str(job.num_ranks),
         f"{job.step}/{job.num_steps or '?'}",
         count(job.rows_per_s),
-        _aucs(job),
+        aucs(job.valid_auc, job.auc),
         duration(job.age_s, 0),
         clean_line(job.why_pending or job.reason or ""),
     )
-
-
-def _aucs(job: "Listing") -> str:
-    known = job.valid_auc is not None or job.auc is not None
-    return f"{number(job.valid_auc, 4)}/{number(job.auc, 4)}" if known else UNKNOWN
 
 
 def jobs_table(jobs: "Sequence[Listing]") -> "Table":
@@ -148,8 +143,8 @@ def jobs_table(jobs: "Sequence[Listing]") -> "Table":
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold dim")
     for heading in HEADINGS:
         number = heading in ("RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE")
-        # An id is what other commands take: it is never cut.
-        whole = heading == "JOB"
+        # An id is what other commands take: it is never cut. Nor is what a job waits for.
+        whole = heading in ("JOB", "WHY")
         table.add_column(
             heading,
             justify="right" if number else "left",

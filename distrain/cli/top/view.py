@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.documents import stands_out
-from distrain.wording import count, duration, milliseconds, number, percent, scores
+from distrain.wording import aucs, count, duration, milliseconds, percent, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
 ENDED = frozenset({"succeeded", "failed", "cancelled"})
-COLUMNS, JOB_COLUMNS = 80, 27
+COLUMNS, JOB_COLUMNS = 80, 25
 
 Document = Mapping[str, Any]
 
@@ -89,8 +89,8 @@ def screen(
     about = [] if job is None else [*_about(job), *_curves(train)]
     about_lines = sum(1 + (len(line) - 1) // COLUMNS for line in about)
     num_ranks = 0 if job is None else _num_ranks(job)
-    # The head, two tables' headings, one of two lines, and an empty line before each block.
-    free = height - about_lines - (3 if job is None else 6)
+    # The head, two tables' headings, and an empty line before each block.
+    free = height - about_lines - (2 if job is None else 5)
     for_jobs, for_ranks = shared_lines(free, len(jobs), num_ranks)
     for_jobs = max(1, for_jobs - 1) if for_jobs < len(jobs) else for_jobs
     shown = around(listed(jobs), job_id, for_jobs)
@@ -141,8 +141,7 @@ def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
 def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
     table = _table(
         ("JOB", "left", JOB_COLUMNS), ("STATE", "left", 10), ("PROGRESS", "left", 10),
-        ("ROWS/S", "right", 9), ("VALID\nAUC", "right", 6), ("TRAIN\nAUC", "right", 6),
-        ("ETA", "right", 6),
+        ("ROWS/S", "right", 9), ("VALID/TRAIN AUC", "right", 15), ("ETA", "right", 6),
     )  # fmt: skip
     from rich.text import Text
 
@@ -156,8 +155,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             state,
             _bar(job),
             count(job.get("rows_per_s")),
-            number(job.get("valid_auc"), 4),
-            number(job.get("auc"), 4),
+            aucs(job.get("valid_auc"), job.get("auc")),
             duration(job.get("eta_s")),
         )
     return table
