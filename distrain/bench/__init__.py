@@ -5,27 +5,22 @@ from distrain.bench.document import (
     SCHEMA_VERSION,
     Bench,
     Measure,
-    Series,
     Step,
     bench_json,
     parse_bench,
 )
-from distrain.bench.drift import DRIFT_SHARE, Drift, SlowRounds, find_drifts, find_slow_rounds
 from distrain.bench.limits import LOADER_RATE, Limit, Limits, find_limits, step_limits
 from distrain.bench.machine import machine_of_bench
 from distrain.bench.measuring import FULL, QUICK, Sizes, measure_host_memory
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.page import write_bench, write_bench_page
 from distrain.bench.run import run_bench
-from distrain.bench.soak import Round, merge_rounds, run_soak
 from distrain.bench.summary import headline, summary_lines
 from distrain.bench.thresholds import Miss, Thresholds, find_misses, parse_thresholds
 from distrain.bench.verdict import Verdict, judge
 
 __all__ = [
     "Bench",
-    "DRIFT_SHARE",
-    "Drift",
     "Change",
     "FULL",
     "LOADER_RATE",
@@ -36,30 +31,23 @@ __all__ = [
     "OUTLIER_SHARE",
     "Outlier",
     "QUICK",
-    "Round",
     "SCHEMA_VERSION",
-    "Series",
     "Sizes",
-    "SlowRounds",
     "Step",
     "Thresholds",
     "Verdict",
     "bench_json",
     "find_changes",
-    "find_drifts",
     "find_limits",
     "find_misses",
     "find_outliers",
-    "find_slow_rounds",
     "headline",
     "judge",
     "machine_of_bench",
     "measure_host_memory",
-    "merge_rounds",
     "parse_bench",
     "parse_thresholds",
     "run_bench",
-    "run_soak",
     "step_limits",
     "summary_lines",
     "write_bench",

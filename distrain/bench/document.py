@@ -4,7 +4,6 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from itertools import pairwise
 from statistics import median, stdev
 from typing import Any, Literal
 
@@ -56,46 +55,6 @@ class Measure:
 
 
 @dataclass(frozen=True)
-class Series:
-    """One figure of one place in every round of a soak.
-
-    Attributes:
-        name: As of `Measure`; `gpu.temperature` and its like are readings of the hardware.
-        place: As of `Measure`.
-        unit: As of `Measure`; also `Hz`, of which more is better, and `C` and `W`, which are not
-            judged.
-        at_s: When each round's was taken, in seconds from the soak's start; ascending.
-        values: The median of each round, in `unit`.
-        size_bytes: As of `Measure`.
-    """
-
-    name: str
-    place: str
-    unit: str
-    at_s: tuple[float, ...]
-    values: tuple[float, ...]
-    size_bytes: int = 0
-
-    def __post_init__(self) -> None:
-        if not self.values or len(self.values) != len(self.at_s):
-            raise ValueError(f"{self.name} of {self.place!r} has no time for each value")
-        if not all(0 < value < math.inf for value in self.values):
-            raise ValueError(f"{self.name} of {self.place!r} has a value that is not positive")
-        if any(late <= early for early, late in pairwise(self.at_s)):
-            raise ValueError(f"{self.name} of {self.place!r} has times that do not ascend")
-
-    @property
-    def less_is_better(self) -> bool:
-        """Whether it is a time."""
-        return self.unit == "s"
-
-    @property
-    def is_judged(self) -> bool:
-        """Whether one of its directions is the better one."""
-        return self.unit not in ("C", "W")
-
-
-@dataclass(frozen=True)
 class Step:
     """Training steps on some ranks.
 
@@ -143,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that one bench measured; `series` are those of a soak."""
+    """Everything that one bench measured."""
 
     mode: str
     device: str
@@ -152,7 +111,6 @@ class Bench:
     steps: tuple[Step, ...] = ()
     left_out: tuple[str, ...] = ()
     made: Mapping[str, Any] = field(default_factory=dict)
-    series: tuple[Series, ...] = ()
 
     @property
     def largest_step(self) -> Step | None:
@@ -198,7 +156,6 @@ def _bench(values: Mapping[str, Any]) -> Bench:
         steps=tuple(_step(s) for s in values.get("steps", ())),
         left_out=tuple(str(words) for words in values.get("left_out", ())),
         made=dict(values.get("made", {})),
-        series=tuple(_series(one) for one in values.get("series", ())),
     )
 
 
@@ -207,17 +164,6 @@ def _measure(values: Mapping[str, Any]) -> Measure:
         name=str(values["name"]),
         place=str(values.get("place", "")),
         unit=str(values["unit"]),
-        values=tuple(float(value) for value in values["values"]),
-        size_bytes=int(values.get("size_bytes", 0)),
-    )
-
-
-def _series(values: Mapping[str, Any]) -> Series:
-    return Series(
-        name=str(values["name"]),
-        place=str(values.get("place", "")),
-        unit=str(values["unit"]),
-        at_s=tuple(float(time) for time in values["at_s"]),
         values=tuple(float(value) for value in values["values"]),
         size_bytes=int(values.get("size_bytes", 0)),
     )

@@ -5,7 +5,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
-from distrain.bench.document import Bench, Measure, Series, bench_json
+from distrain.bench.document import Bench, Measure, bench_json
 from distrain.bench.summary import headline, quantity, summary_lines
 from distrain.bench.verdict import Verdict
 from distrain.report import image_of, new_figure, page, section, svg_image, table, verbatim
@@ -46,12 +46,6 @@ def _sections(bench: Bench, verdict: Verdict) -> list[str]:
         sections.append(section("What a step takes", _image(figure, "Seconds by resource")))
     for name, group in _sized(bench).items():
         sections.append(section(name, _image(_draw_sizes(group), f"{name} by size")))
-    over_time: dict[str, list[Series]] = defaultdict(list)
-    for series in bench.series:
-        over_time[series.name].append(series)
-    for name, lines in over_time.items():
-        figure = _draw_over_time(lines)
-        sections.append(section(f"{name} over time", _image(figure, f"{name} over time")))
     rows = [
         (m.name, m.place, m.size_bytes or "", quantity(m.median, m.unit), len(m.values))
         for m in bench.measures
@@ -86,20 +80,6 @@ def _draw_sizes(group: list[Measure]) -> Any:
     axes.set(xscale="log", yscale="log", xlabel="bytes", ylabel=group[0].unit)
     axes.grid(alpha=0.25)
     if len(places) <= 8 and all(places):
-        axes.legend(frameon=False, fontsize="small")
-    return figure
-
-
-def _draw_over_time(lines: list[Series]) -> Any:
-    figure = new_figure(11, 2.6)
-    axes = figure.subplots()
-    for one in lines:
-        label = one.place if len(lines) <= 8 else None
-        axes.plot([s / 60 for s in one.at_s], one.values, marker=".", label=label)
-    axes.set(xlabel="minutes", ylabel=lines[0].unit)
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.25)
-    if len(lines) <= 8:
         axes.legend(frameon=False, fontsize="small")
     return figure
 

@@ -5,15 +5,12 @@ from statistics import median
 
 from distrain.bench.changes import Change
 from distrain.bench.document import Bench, Measure, Scaling
-from distrain.bench.drift import Drift, SlowRounds
 from distrain.bench.limits import Limits
 from distrain.bench.outliers import Outlier
 from distrain.bench.thresholds import Miss
 from distrain.bench.verdict import Verdict
 
 _MOST = 10
-READINGS = ("C", "Hz", "W")
-"""The units of what hardware says of itself."""
 _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
 
 
@@ -24,12 +21,9 @@ def summary_lines(bench: Bench, verdict: Verdict) -> list[str]:
         *_some([_miss_line(miss) for miss in verdict.misses]),
         *_some([_outlier_line(outlier) for outlier in verdict.outliers]),
         *_some([_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")]),
-        *_some([_drift_line(drift) for drift in verdict.drifts]),
-        *_some([_slow_line(slow) for slow in verdict.slow_rounds]),
         *([limits_line(verdict.limits)] if verdict.limits and not verdict.passed else []),
         *scaling_lines(bench),
         *measure_lines(bench),
-        *reading_lines(bench),
         *(f"left out: {words}" for words in bench.left_out),
     ]
 
@@ -40,9 +34,6 @@ def headline(verdict: Verdict) -> str:
     if verdict.accepting:
         reasons += [_outlier_line(outlier) for outlier in verdict.slow]
     reasons += [_change_line(change) for change in verdict.worse]
-    reasons += [_drift_line(drift) for drift in verdict.lost]
-    if verdict.accepting:
-        reasons += [_slow_line(slow) for slow in verdict.slow_rounds]
     if verdict.has_nothing_common:
         reasons.append("the earlier bench has no figure in common: another mode, device or nodes")
     if not verdict.passed:
@@ -80,22 +71,12 @@ def scaling_lines(bench: Bench) -> list[str]:
 def measure_lines(bench: Bench) -> list[str]:
     """Each measure at the size that is best: of several places the median, and the worst."""
     best: dict[str, dict[str, Measure]] = {}
-    for measure in (m for m in bench.measures if m.unit not in READINGS):
+    for measure in bench.measures:
         places = best.setdefault(measure.name, {})
         known = places.setdefault(measure.place, measure)
         if (measure.median < known.median) == measure.less_is_better:
             places[measure.place] = measure
     return [_measure_line(name, list(places.values())) for name, places in best.items()]
-
-
-def reading_lines(bench: Bench) -> list[str]:
-    """Of a soak, how far temperatures, clocks and power went."""
-    return [
-        f"{one.name}, {one.place}: {quantity(one.values[0], one.unit)} at first, "
-        f"{quantity(min(one.values), one.unit)} to {quantity(max(one.values), one.unit)}"
-        for one in bench.series
-        if one.unit in READINGS
-    ]
 
 
 def _measure_line(name: str, measures: Sequence[Measure]) -> str:
@@ -120,8 +101,6 @@ def quantity(value: float, unit: str) -> str:
     """
     if unit == "bytes/s":
         return f"{value / 1e9:.3g} GB/s" if value >= 1e8 else f"{value / 1e6:.3g} MB/s"
-    if unit == "Hz":
-        return f"{value / 1e9:.3g} GHz"
     return f"{1e3 * value:.3g} ms" if unit == "s" else f"{value:,.0f} {unit}"
 
 
@@ -149,21 +128,6 @@ def _change_line(change: Change) -> str:
     size = f" of {change.size_bytes} bytes" if change.size_bytes else ""
     return (
         f"{change.name}{size}{at}: {100 * abs(change.share):.0f} % {change.judgement} than earlier"
-    )
-
-
-def _drift_line(drift: Drift) -> str:
-    words = "worse" if drift.share < 0 else "better"
-    return (
-        f"{drift.name}, {drift.place}: {100 * abs(drift.share):.0f} % {words} "
-        f"within {drift.span_s / 60:.0f} minutes, little by little"
-    )
-
-
-def _slow_line(slow: SlowRounds) -> str:
-    return (
-        f"{slow.name}, {slow.place}: far worse in {slow.count} of {slow.rounds} rounds, "
-        f"{100 * -slow.off:.0f} % after {slow.worst_s / 60:.0f} minutes"
     )
 
 

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 from distrain.bench.changes import Change, find_changes
 from distrain.bench.document import Bench
-from distrain.bench.drift import Drift, SlowRounds, find_drifts, find_slow_rounds
 from distrain.bench.limits import Limits, find_limits
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.thresholds import Miss, Thresholds, find_misses
@@ -18,8 +17,6 @@ class Verdict:
         limits: The first limit and the next; None without steps.
         accepting: Whether a machine type's thresholds were given.
         comparing: Whether an earlier bench was given.
-        drifts: Of a soak, figures that went one way.
-        slow_rounds: Of a soak, figures that were far off in some rounds.
     """
 
     limits: Limits | None
@@ -28,8 +25,6 @@ class Verdict:
     changes: tuple[Change, ...]
     accepting: bool = False
     comparing: bool = False
-    drifts: tuple[Drift, ...] = ()
-    slow_rounds: tuple[SlowRounds, ...] = ()
 
     @property
     def slow(self) -> tuple[Outlier, ...]:
@@ -42,19 +37,10 @@ class Verdict:
         return tuple(change for change in self.changes if change.judgement == "worse")
 
     @property
-    def lost(self) -> tuple[Drift, ...]:
-        """Figures that grew worse during a soak."""
-        return tuple(drift for drift in self.drifts if drift.share < 0)
-
-    @property
     def passed(self) -> bool:
-        """No threshold missed, nothing worse than earlier or ever worse in a soak.
-
-        Of an acceptance, nobody slow, and no slow round.
-        """
-        is_slow = self.accepting and bool(self.slow or self.slow_rounds)
-        worse = self.misses or self.worse or self.lost
-        return not (worse or is_slow or self.has_nothing_common)
+        """No threshold missed, nothing worse than earlier; of an acceptance, no slow outlier."""
+        is_slow = self.accepting and bool(self.slow)
+        return not (self.misses or self.worse or is_slow or self.has_nothing_common)
 
     @property
     def has_nothing_common(self) -> bool:
@@ -74,6 +60,4 @@ def judge(
         tuple(find_changes(earlier, bench)) if earlier else (),
         thresholds is not None,
         earlier is not None,
-        tuple(find_drifts(bench.series)),
-        tuple(find_slow_rounds(bench.series)),
     )

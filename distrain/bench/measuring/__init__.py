@@ -1,7 +1,6 @@
 """What a bench measures on a cluster's workers, through Dask."""
 
 from distrain.bench.measuring.collectives import measure_collectives
-from distrain.bench.measuring.hardware import read_hardware
 from distrain.bench.measuring.host_memory import measure_host_memory
 from distrain.bench.measuring.inventory import take_inventory
 from distrain.bench.measuring.loading import LOADER_THREADS, measure_loaders, write_rows
@@ -22,7 +21,6 @@ __all__ = [
     "measure_step_of_all",
     "measure_steps",
     "measure_storage",
-    "read_hardware",
     "take_inventory",
     "write_rows",
 ]

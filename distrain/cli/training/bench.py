@@ -18,13 +18,6 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @click.command()
 @click.option("--quick", is_flag=True, help="Smaller sizes and fewer repetitions.")
 @click.option(
-    "--soak",
-    "soak_minutes",
-    metavar="MINUTES",
-    type=click.FloatRange(min=0, min_open=True),
-    help="Measure round after round for so long; a figure that grows worse and worse fails.",
-)
-@click.option(
     "--accept",
     "profile",
     metavar="PROFILE",
@@ -55,7 +48,6 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 @json_option("Print the document, and the verdict's lines, as JSON.")
 def command(
     quick: bool,
-    soak_minutes: float | None,
     profile: Path | None,
     earlier: Path | None,
     out: Path,
@@ -77,7 +69,6 @@ def command(
     Examples:
       distrain bench --quick
       distrain bench --scheduler tcp://10.0.0.5:8786 --out /shared/bench
-      distrain bench --soak 60 --accept node.yaml
       distrain bench --accept node.yaml --compare bench/bench.json --out bench-now
     """
     import shutil
@@ -89,7 +80,6 @@ def command(
         parse_bench,
         parse_thresholds,
         run_bench,
-        run_soak,
         summary_lines,
         write_bench,
     )
@@ -111,10 +101,7 @@ def command(
         work = folder / "work"
         work.mkdir()
         sizes, mode = (QUICK, "quick") if quick else (FULL, "full")
-        if soak_minutes:
-            bench = run_soak(client, work, sizes, 60 * soak_minutes, device, print_remark)
-        else:
-            bench = run_bench(client, work, sizes, mode, device, print_remark)
+        bench = run_bench(client, work, sizes, mode, device, print_remark)
         shutil.rmtree(work)
         verdict = judge(bench, thresholds, before)
         write_bench(bench, verdict, folder)
