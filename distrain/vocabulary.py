@@ -36,10 +36,28 @@ FIRST_OOV_ID = 2
 ROW_GROUP_VALUES = 1 << 20
 """Values in a row group of `unique.COLUMN.parquet`."""
 
+_LONGEST_NAME_BYTES = (
+    200  # names of files take 255, endings and what marks unfinished ones included
+)
+
 _KINDS = ["pad", "null", "oov", "unique"]
 
 BoolArray = np.ndarray[Any, np.dtype[np.bool_]]
 Int32Array = np.ndarray[Any, np.dtype[np.int32]]
+
+
+def mistake_of_name(name: str) -> str | None:
+    """Why no vocabulary can be named so; `None` if one can.
+
+    >>> mistake_of_name("item/sku")
+    "a file is named after it, which cannot hold '/'"
+    """
+    if "/" in name or "\0" in name:
+        return f"a file is named after it, which cannot hold {'/' if '/' in name else chr(0)!r}"
+    size = len(name.encode())
+    if size > _LONGEST_NAME_BYTES:
+        return f"a file is named after it, so {_LONGEST_NAME_BYTES} bytes are the most, not {size}"
+    return None
 
 
 @dataclass(frozen=True, eq=False)

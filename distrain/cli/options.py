@@ -55,7 +55,31 @@ class Place(click.Path):
         return path_or_url(str(super().convert(value, param, ctx)))
 
 
+class Share(click.ParamType):  # type: ignore[type-arg]
+    """A share of a whole.
+
+    >>> SHARE.convert("1%", None, None), SHARE.convert("0.5", None, None)
+    (0.01, 0.5)
+    """
+
+    name = "share"
+
+    def convert(
+        self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """Parse `value`."""
+        text = str(value).strip()
+        try:
+            share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+        except ValueError:
+            share = -1.0
+        if not 0 <= share <= 1:
+            self.fail(f"{value!r} is not a share such as 0.01 or 1%", param, ctx)
+        return share
+
+
 COUNT = Count()
+SHARE = Share()
 PLACE = Place()
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)

@@ -42,7 +42,6 @@ from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PrepProgress, ProgressCallback
-from distrain.etl.raw_lines import BadLineTally
 from distrain.etl.reading import ReadInputs, read_inputs
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
@@ -192,6 +191,7 @@ class _Run:
         cardinalities = {name: report.cardinality for name, report in reports.items()}
         with self._timed("write"):
             train, valid = self._write(train_parts, valid_parts)
+        self._refuse_no_ones(train)
         drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
         if self._finish is not None:
@@ -214,6 +214,7 @@ class _Run:
             {c: report.kept_counts for c, report in reports.items() if report.kept_counts},
             sum({report.name: report.kept_bytes for report in reports.values()}.values()),
             again if self._request.update else (),
+            read.unlabelled,
         )
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
@@ -240,7 +241,8 @@ class _Run:
         else:
             read = read_inputs(files, request, self._workflow, runner, staging, report)
         if not read.parts:
-            raise _no_rows(files, read.bad_lines)
+            raise _no_rows(files, read)
+        read.bad_lines.check_share(read.num_rows, request.max_bad)
         self._workflow.check_category_types(read.category_types)
         return read
 
@@ -323,17 +325,24 @@ class _Run:
         # Staged rows of a table have them under these names.
         return kept if self._request.features is None else {name: name for name in kept}
 
+    def _refuse_no_ones(self, train: SplitReport) -> None:
+        if self._request.saved_workflow is None and not train.num_ones:
+            raise DataError(
+                f"all {train.num_rows:,} training rows have the label 0",
+                hint="A model learns nothing from these: look at the target and at the split.",
+            )
+
     def _compare(
         self, train: SplitReport, valid: SplitReport | None, files: Sequence[InputFile]
     ) -> tuple[Drifted, ...]:
-        """Compare with the rows that the saved workflow was fitted on, or keep what these are."""
-        shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
-        if self._request.saved_workflow is None:
+        """Compare with the rows that the workflow was fitted on; a new one keeps what these are."""
+        is_new = self._request.saved_workflow is None
+        if is_new:
+            shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
             self._workflow = shares.kept_in(self._workflow, [file.path for file in files])
             self._workflow.save_document(f"{self._folder}/workflow")
-            return ()
         drifted = []
-        for split, report in (("train", train), ("valid", valid)):
+        for split, report in (("train", None if is_new else train), ("valid", valid)):
             if report is not None:
                 found = Shares(report.num_rows, report.missing_share, report.unknown_share)
                 drifted += drifted_columns(
@@ -388,12 +397,21 @@ def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
     shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
     seen = Seen.of_all([part.seen for part in written])
     sources = tuple(part.source for part in written)
-    return SplitReport(rows, len(written), shares, seen.unknown_share(), mean_shifts(seen), sources)
+    ones = [part.num_ones for part in written if part.num_ones is not None]
+    return SplitReport(
+        rows,
+        len(written),
+        sum(ones) if ones else None,
+        shares,
+        seen.unknown_share(),
+        mean_shifts(seen),
+        sources,
+    )
 
 
-def _no_rows(files: Sequence[InputFile], bad_lines: BadLineTally) -> DataError:
+def _no_rows(files: Sequence[InputFile], read: ReadInputs) -> DataError:
     where: dict[str, object] = {"files": ", ".join(file.path for file in files[:3])}
-    if bad_lines.examples:
-        first = bad_lines.examples[0]
-        where |= {"bad lines": bad_lines.count, "first": f"line {first.line}: {first.problem}"}
+    where |= read.bad_lines.where
+    if read.unlabelled:
+        where["rows without a label"] = read.unlabelled
     return DataError("the inputs hold no usable rows", where=where, hint="Check the files.")

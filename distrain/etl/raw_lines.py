@@ -178,6 +178,8 @@ def _spelt(words: _Words) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
 
 
 MAX_EXAMPLES = 5
+NO_LABEL = "no label"
+"""The kind of bad lines that lack nothing but their label."""
 _SHOWN_CHARS = 72
 _NOT_CRITEO = (
     "Mend the line, or pass --bad-lines skip to leave such lines out. If the file is no log of "
@@ -242,6 +244,39 @@ class BadLineTally:
     def count(self) -> int:
         """How many in all."""
         return sum(self.by_kind.values())
+
+    @property
+    def causes(self) -> str:
+        """How many of each kind, the largest first."""
+        kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
+        return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
+
+    @property
+    def where(self) -> dict[str, object]:
+        """What an error says of them; nothing if there are none."""
+        if not self.count:
+            return {}
+        first = self.examples[0]
+        said = f"{first.file}, line {first.line}: {first.problem}"
+        return {"bad lines": self.causes, "first": said}
+
+    def check_share(self, num_rows: int, most: float) -> None:
+        """Raise a `DataError` if a greater share than `most` of good rows and bad lines is bad."""
+        num_lines = num_rows + self.count
+        if self.count <= most * num_lines:
+            return
+        hint = "Mend the lines or the document; if they may be left out, raise --max-bad."
+        if max(self.by_kind, key=lambda kind: self.by_kind[kind]) == NO_LABEL:
+            hint = (
+                "In a features document `target: {column: ..., missing: drop}` leaves rows "
+                "without a label out; else raise --max-bad."
+            )
+        raise DataError(
+            f"{self.count:,} of {num_lines:,} lines ({self.count / num_lines:.1%}) cannot be used, "
+            f"more than the {most:.1%} of --max-bad",
+            where=self.where,
+            hint=hint,
+        )
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
@@ -342,7 +377,7 @@ def _diagnose_field(name: str, value: bytes) -> tuple[str, str, str | None] | No
         hint = (
             "If the first line names the columns, pass --header." if value[:1].isalpha() else None
         )
-        return "bad label", f"{said}, not 0 or 1", hint
+        return "bad label" if bare else NO_LABEL, f"{said}, not 0 or 1", hint
     if value == b"":
         return None
     if name in CONTINUOUS:

@@ -43,12 +43,14 @@ class ReadInputs:
         bad_lines: The lines left out.
         category_types: `int64` or `string`, by categorical column.
         valid_parts: The rows for validation, where a column says which; the others are in `parts`.
+        unlabelled: How many rows were left out since their target is missing.
     """
 
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]
     valid_parts: tuple[Part, ...] | None = None
+    unlabelled: int = 0
 
     @property
     def num_rows(self) -> int:

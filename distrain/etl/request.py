@@ -49,6 +49,7 @@ class PrepRequest:
             say where each row comes from.
         layout: How text is laid out.
         skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
+        max_bad: The greatest share of lines that may be left out so; more are an error.
         row_group_rows: Rows per row group of the output.
         block_bytes: Text per task.
         embedding_dim: Written to the schema of each categorical column.
@@ -74,6 +75,7 @@ class PrepRequest:
     keep: tuple[str, ...] = ()
     layout: TextLayout = field(default_factory=TextLayout)
     skip_bad_lines: bool = False
+    max_bad: float = 0.01
     row_group_rows: int = ROW_GROUP_ROWS
     block_bytes: int = BLOCK_BYTES
     embedding_dim: int | None = None
@@ -126,6 +128,7 @@ class PrepRequest:
             or not delimiter.isascii()
             or delimiter.isalnum()
             or delimiter in " -\r\n",
+            f"max_bad {self.max_bad} is not between 0 and 1": not 0 <= self.max_bad <= 1,
             f"device {self.device!r} is neither cpu nor cuda": self.device not in ("cpu", "cuda"),
             f"row_group_rows {self.row_group_rows} is below 1": self.row_group_rows < 1,
             f"block_bytes {self.block_bytes} is below 1": self.block_bytes < 1,
@@ -153,6 +156,7 @@ class SplitReport:
         num_rows: Rows written.
         num_files: Files written.
         sources: The input file of the rows of each, in the order of their names.
+        num_ones: Rows with the label 1; `None` without labels.
         missing_share: By column, the share of the input's values that were missing.
         unknown_share: By categorical column, the share without an id of those not missing; of
             lists, of their items.
@@ -162,6 +166,7 @@ class SplitReport:
 
     num_rows: int
     num_files: int
+    num_ones: int | None
     missing_share: dict[str, float]
     unknown_share: dict[str, float]
     mean_shift: dict[str, float]
@@ -179,13 +184,15 @@ class PrepResult:
         inputs: The training files.
         valid_inputs: The validation files, if they were named.
         seconds: By phase: `read`, `fit`, `write`, `total`.
-        drifted: With a saved workflow, what is no longer as in the rows that it was fitted on.
+        drifted: What is not as in the rows that the workflow was fitted on: of validation rows, and
+            of all with a saved workflow.
         new_ids: With `update`, how many ids are new, by categorical column.
         kept_counts: Of how many values without an id the counts are kept, by categorical
             column.
         kept_bytes: The size of the files with these.
         learnt_before: With `update`, inputs of the same name that the workflow had learnt already,
             and whose counts it has twice now.
+        unlabelled: How many rows were left out since their target is missing.
     """
 
     out: Path | str
@@ -201,6 +208,7 @@ class PrepResult:
     kept_counts: dict[str, int] = field(default_factory=dict)
     kept_bytes: int = 0
     learnt_before: tuple[str, ...] = ()
+    unlabelled: int = 0
 
     @property
     def num_rows(self) -> int:
@@ -218,9 +226,11 @@ class PrepResult:
             "inputs": list(self.inputs),
             "valid_inputs": list(self.valid_inputs),
             "rows": {
-                "in": self.num_rows + self.bad_lines.count,
+                "in": self.num_rows + self.bad_lines.count + self.unlabelled,
                 **{name: split.num_rows for name, split in written.items()},
             },
+            "rows_with_label_1": {name: split.num_ones for name, split in written.items()},
+            "rows_without_label": self.unlabelled,
             "files": {name: split.num_files for name, split in written.items()},
             "bad_lines": {
                 "count": self.bad_lines.count,

@@ -33,6 +33,7 @@ class WrittenPart:
         missing: How many values were missing, by column, labels left out; of lists, whole lists.
         list_lengths: Least and greatest length of the lists as written, by column that holds lists.
         seen: What the workflow made of the rows.
+        num_ones: How many rows have the label 1; `None` without labels.
     """
 
     source: str
@@ -40,6 +41,7 @@ class WrittenPart:
     missing: dict[str, int]
     list_lengths: dict[str, tuple[int, int]]
     seen: Seen
+    num_ones: int | None
 
 
 def transform_part(
@@ -87,7 +89,9 @@ def transform_part(
         if holds_lists(features.schema.field(column).type)
     }
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
-    return WrittenPart(part.source, table.num_rows, missing, bounds, seen_in(workflow, features))
+    ones = int(pc.sum(features[LABEL]).as_py() or 0) if labeled else None
+    seen = seen_in(workflow, features)
+    return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
 
 
 def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:

@@ -28,6 +28,7 @@ from distrain.etl.operators import (
 )
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import open_folder, read_bytes, whole_file
+from distrain.vocabulary import mistake_of_name
 
 FILE = "workflow.json"
 CATEGORIES = "categories"
@@ -77,6 +78,9 @@ class Workflow:
                 f"several vocabularies would be named {', '.join(twice)}",
                 hint="A domain's columns stand in one group; name it as no column outside of it.",
             )
+        for name in vocabularies:
+            if mistake := mistake_of_name(name):
+                raise InputError(mistake, where={"column or domain": name})
         if LABEL in names:
             raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
 

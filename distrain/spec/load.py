@@ -96,17 +96,32 @@ _UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, RecursionError)
 
 # A number of YAML 1.2 that YAML 1.1, and so PyYAML, takes for a text: 1e-3, 2.5E4.
 _EXPONENT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)[eE][-+]?[0-9]+\Z")
-_FLOAT_TAG, _FIRST_CHARACTERS = "tag:yaml.org,2002:float", list("-+.0123456789")
+_TAG = "tag:yaml.org,2002:"
+_FLOAT_TAG, _FIRST_CHARACTERS = f"{_TAG}float", list("-+.0123456789")
+
+# What is no text where words keep their spelling: whoever writes yes, 007, 12:30 or 2024-05-01
+# means these characters.
+_FEWEST_WORDS = (
+    ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
+    ("null", r"~|null|Null|NULL|", ["~", "n", "N", ""]),
+    ("int", r"[-+]?(?:0|[1-9][0-9]*)", "-+0123456789"),
+    ("float", r"[-+]?(?:0|[1-9][0-9]*)\.[0-9]*|\.[0-9]+", "-+.0123456789"),
+    ("merge", r"<<", "<"),
+)
 
 
 def read_document(
-    path: Path, what: str = "job spec", writes_one: str = "`distrain init` writes one."
+    path: Path,
+    what: str = "job spec",
+    writes_one: str = "`distrain init` writes one.",
+    keep_words: bool = False,
 ) -> object:
     """Read a YAML file, or a JSON file if its name ends in `.json`.
 
     Args:
         path: The file.
         what: What it should be, and `writes_one` which command makes one, for the errors.
+        keep_words: As of `parse_yaml`.
 
     Raises:
         SpecError: It is missing, or neither YAML nor JSON.
@@ -126,7 +141,7 @@ def read_document(
             hint=f"A {what} is a file of YAML or JSON; {writes_one}",
         ) from None
     try:
-        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text)
+        return _parse_json(text) if path.suffix == ".json" else parse_yaml(text, keep_words)
     except ValueError as error:
         hint = f"Mend it there, or is that no {what}? {writes_one}"
         if r"'\t' that cannot start" in str(error):
@@ -134,13 +149,17 @@ def read_document(
         raise SpecError(str(error), where=where, hint=hint) from None
 
 
-def parse_yaml(text: str) -> Any:
+def parse_yaml(text: str, keep_words: bool = False) -> Any:
     """One YAML document as plain values.
 
-    >>> parse_yaml("{lr: 0.5, widths: [8, 4]}")
-    {'lr': 0.5, 'widths': [8, 4]}
-    >>> parse_yaml("{lr: 1e-3, name: '1e-3'}")
-    {'lr': 0.001, 'name': '1e-3'}
+    >>> parse_yaml("{lr: 1e-3, name: '1e-3', widths: [8, 4]}")
+    {'lr': 0.001, 'name': '1e-3', 'widths': [8, 4]}
+    >>> parse_yaml("{no: yes, 1.50: 007, is_new: true}", keep_words=True)
+    {'no': 'yes', '1.50': '007', 'is_new': True}
+
+    Args:
+        keep_words: Keys are texts as they are written, and so are all values but `true`, `false`,
+            `null` and decimal numbers; otherwise YAML 1.1 takes `yes` for true and 010 for 8.
 
     Raises:
         ValueError: It is not YAML, or a mapping names a key twice.
@@ -151,10 +170,17 @@ def parse_yaml(text: str) -> Any:
         def compose_mapping_node(self, anchor: Any) -> Any:
             # Here, since later PyYAML puts the keys of `<<` merges beside the mapping's own.
             node = super().compose_mapping_node(anchor)
-            named = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
-            _refuse_repeats(named, f" (line {node.start_mark.line + 1} on)")
+            keys = [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+            _refuse_repeats([k.value for k in keys], f" (line {node.start_mark.line + 1} on)")
+            for key in keys:
+                if keep_words and key.tag != f"{_TAG}merge":
+                    key.tag = f"{_TAG}str"
             return node
 
+    if keep_words:
+        Loader.yaml_implicit_resolvers = {}
+        for kind, pattern, first in _FEWEST_WORDS:
+            Loader.add_implicit_resolver(_TAG + kind, re.compile(rf"(?:{pattern})\Z"), list(first))
     Loader.add_implicit_resolver(_FLOAT_TAG, _EXPONENT, _FIRST_CHARACTERS)
     try:
         return yaml.load(text, Loader)

@@ -309,7 +309,7 @@ def test_bad_lines_are_skipped_and_told(
     lines = ["\t".join(RAW_COLUMNS).encode()] * header + lines
     path = tmp_path / "raw"
     path.write_bytes(gzip.compress(text_of(lines)) if packed else text_of(lines))
-    result = prep(path, skip_bad_lines=True, layout=TextLayout(header=header))
+    result = prep(path, skip_bad_lines=True, max_bad=0.02, layout=TextLayout(header=header))
     kept = [line for place, line in enumerate(good) if place not in SPOILT]
     assert_same_rows(written_rows(result.out / "train"), expected(kept))
     assert result.bad_lines.by_kind == {"bad hex": 2, "bad integer": 1, "bad label": 1}
@@ -366,7 +366,7 @@ def test_missing_empty_and_hopeless_inputs(
         prep(header_only, layout=TextLayout(header=True))
     with pytest.raises(DataError, match="no usable rows") as caught:
         prep(bad, skip_bad_lines=True)
-    assert caught.value.where["first"] == "line 1: 2 fields, not 40"
+    assert str(caught.value.where["first"]).endswith("line 1: 2 fields, not 40")
     with pytest.raises(DataError, match="no training rows are left of 500"):
         prep(raw, valid_rows=500)
     assert nothing_is_left(tmp_path)

@@ -9,28 +9,24 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.data.infer import infer
+from distrain.cli.data.prepared import print_prepared
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
     COUNT,
     PATH,
     PLACE,
     POSITIVE,
+    SHARE,
     json_option,
     keep_option,
     row_group_option,
     workers_options,
 )
-from distrain.cli.output import (
-    print_answer,
-    print_facts,
-    print_remark,
-    print_warning,
-    progress_console,
-)
+from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
-    from distrain.etl import Drifted, PrepProgress, PrepRequest, PrepResult
+    from distrain.etl import PrepProgress, PrepRequest, PrepResult
 
 _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
 _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
@@ -133,6 +129,13 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     default="stop",
     help="Stop at a bad line, or leave such lines out and count them.",
 )
+@click.option(
+    "--max-bad",
+    type=SHARE,
+    default="1%",
+    show_default=True,
+    help="With --bad-lines skip: the greatest share of lines that may be left out.",
+)
 @click.option("--embedding-dim", type=POSITIVE, help="Written to the schema of the categories.")
 @row_group_option
 @click.option(
@@ -226,8 +229,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         if_interrupted(f"{request.out} is written")
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
-    _print_result(result)
-    _warn(result)
+    print_prepared(result)
     print_remark(f"next: {_next_command(result, options)}")
 
 
@@ -322,6 +324,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         keep_counts=options["keep_counts"],
         layout=TextLayout(delimiter, options["header"]),
         skip_bad_lines=options["bad_lines"] == "skip",
+        max_bad=options["max_bad"],
         row_group_rows=options["row_group_rows"],
         block_bytes=options["block_mib"] << 20,
         embedding_dim=options["embedding_dim"],
@@ -346,59 +349,3 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
     else:
         words = ["distrain", "init", "criteo-mlp", "--data", out, "--out", "job.yaml"]
     return shlex.join(words)
-
-
-def _print_result(result: "PrepResult") -> None:
-    seconds = result.seconds["total"]
-    lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
-    if result.valid:
-        lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
-    if result.bad_lines.count:
-        kinds = ", ".join(f"{n:,} {kind}" for kind, n in result.bad_lines.by_kind.items())
-        lines["bad lines left out"] = f"{result.bad_lines.count:,} ({kinds})"
-        first = result.bad_lines.examples[0]
-        lines["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
-    lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
-    if result.new_ids is not None:
-        columns = sum(1 for count in result.new_ids.values() if count)
-        lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
-    if result.kept_counts:
-        rare = sum(result.kept_counts.values())
-        lines["counts kept"] = f"of {rare:,} values without an id, {result.kept_bytes:,} bytes"
-    lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
-    lines["written to"] = str(result.out)
-    print_facts(lines, 20)
-
-
-_REMEDIES = {
-    "mean": "with the same data and no --workflow, prep fits anew",
-    "missing_share": "look at what writes the column; `missing_share` in prep.json has all columns",
-    "unknown_share": "--update gives those that are frequent enough an id",
-}
-
-
-def _warn(result: "PrepResult") -> None:
-    if result.learnt_before:
-        print_warning(
-            f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "
-            "rows count twice now; without --update ids come out the same and nothing is counted"
-        )
-    for one in result.drifted:
-        remedy = _REMEDIES[one.what]
-        if one.what == "unknown_share" and result.new_ids is not None:
-            remedy = "they are too rare yet: --keep-counts adds their counts up over updates"
-        print_warning(f"warning: {one.split}: {_said(one)}; {remedy}")
-
-
-def _said(one: "Drifted") -> str:
-    if one.what == "mean":
-        return (
-            f"the mean of {one.column} is {one.found:.4g} after its operators before Normalize, "
-            f"{abs(one.by):.2f} standard deviations from the fitted {one.fitted:.4g} "
-            f"(warned beyond {one.bound:g})"
-        )
-    which = "values are missing" if one.what == "missing_share" else "values have no id"
-    return (
-        f"{one.found:.1%} of {one.column}'s {which}, {one.fitted:.1%} when it was fitted "
-        f"(warned beyond {one.bound:.1%} more)"
-    )

@@ -61,8 +61,9 @@ class FeatureConfig:
             SpecError: It is missing or not YAML, or has mistakes; all are listed.
         """
         if is_remote(path):
-            return cls.parse(parse_yaml(read_bytes(path).decode()), source=str(path))
-        document = read_document(Path(path), "features document", _WRITES_ONE)
+            document: object = parse_yaml(read_bytes(path).decode(), keep_words=True)
+            return cls.parse(document, source=str(path))
+        document = read_document(Path(path), "features document", _WRITES_ONE, keep_words=True)
         return cls.parse(document, source=str(path), folder=Path(path).parent)
 
     @classmethod

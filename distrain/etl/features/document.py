@@ -14,6 +14,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
 from distrain.schema import LABEL
 from distrain.spec import PositiveInt, Real, Section
+from distrain.vocabulary import mistake_of_name
 
 Scalar = bool | int | float | str
 
@@ -43,6 +44,9 @@ class TargetSpec(Section):
     equals: Value | None = Field(None, description="1 for this value, else 0.")
     one_of: tuple[Value, ...] | None = Field(
         None, min_length=1, description="1 for these values, else 0."
+    )
+    missing: Literal["error", "drop"] = Field(
+        "error", description="What becomes of rows without a value; drop leaves them out."
     )
     is_feature: bool = Field(
         False, description="Whether the column may be a feature too, which shows models the answer."
@@ -243,7 +247,8 @@ class FeatureDocument(Section):
     def _consistent(self) -> FeatureDocument:
         sources = {name: column.source or name for name, column in self.columns.items()}
         target = None if self.target.is_feature else self.target.column
-        mistakes = [*_bad_names(sources), *_leaks(sources, target)]
+        domains = {n: getattr(column, "domain", None) for n, column in self.columns.items()}
+        mistakes = [*_bad_names(sources, domains), *_leaks(sources, target)]
         mistakes += _unequal_domains(self.columns)
         mistakes += _crossed_joins(self.joins)
         if mistakes:
@@ -260,12 +265,15 @@ def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
         name: str(column.get("from") or name) if isinstance(column, Mapping) else name
         for name, column in columns.items()
     }
+    domains = {
+        n: column.get("domain") for n, column in columns.items() if isinstance(column, Mapping)
+    }
     if isinstance(target, Mapping):
         target = None if target.get("is_feature") is True else target.get("column")
-    return [*_bad_names(sources), *_leaks(sources, target)]
+    return [*_bad_names(sources, domains), *_leaks(sources, target)]
 
 
-def _bad_names(sources: Mapping[str, str]) -> list[str]:
+def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> list[str]:
     found = []
     for name, source in sources.items():
         if name == LABEL:
@@ -273,10 +281,12 @@ def _bad_names(sources: Mapping[str, str]) -> list[str]:
                 f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
                 f"name and `from: {source}`"
             )
-        elif "/" in name or "\0" in name:
-            found.append(
-                f"columns.{name!r}: a file is named after it; give another name and `from: {name}`"
-            )
+        elif mistake := mistake_of_name(name):
+            hint = f"give another name and `from: {name}`"
+            found.append(f"columns.{name!r}: {mistake}; {hint}")
+        domain = domains.get(name)
+        if isinstance(domain, str) and (mistake := mistake_of_name(domain)):
+            found.append(f"columns.{name}.domain {domain!r}: {mistake}")
     return found
 
 

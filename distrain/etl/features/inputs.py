@@ -10,6 +10,7 @@ from pathlib import Path
 from distrain.errors import DataError, InputError
 from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
 from distrain.etl.features.document import FractionSplit, RowsSplit
+from distrain.etl.features.inferring.sample import rows_of
 from distrain.etl.features.joins import SideTable, side_tables
 from distrain.etl.features.partitions import Values, partitions_of
 from distrain.etl.features.staging import StagedTable, TableTask, stage_table_rows
@@ -30,6 +31,7 @@ from distrain.etl.workflow import Workflow
 from distrain.storage import RETRY_S, InputFile, open_folder, with_retries
 
 _LOOKED_AT_FIRST = 4
+_SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 
 def with_features(request: PrepRequest) -> PrepRequest:
@@ -144,11 +146,16 @@ def read_tables(
     valid: list[Part] = []
     for _, of_file in groupby(zip(tasks, results, strict=True), key=lambda pair: pair[0].file.path):
         ranges = [staged for _, staged in of_file]
-        both = (((*r.parts, *r.valid_parts), r.bad_lines.count) for r in ranges)
+        both = (((*r.parts, *r.valid_parts), r.num_left_out) for r in ranges)
         for staged, found_parts in zip(ranges, parts_in_file(both), strict=True):
             parts += found_parts[: len(staged.parts)]
             valid += found_parts[len(staged.parts) :]
-    found_rows = ReadInputs(tuple(parts), _tally(tasks, results), types)
+    unlabelled = sum(result.unlabelled for result in results)
+    found_rows = ReadInputs(tuple(parts), _tally(tasks, results), types, unlabelled=unlabelled)
+    num_rows = sum(part.num_rows for part in (*parts, *valid))
+    num_ones = sum(result.num_ones for result in results)
+    if num_rows and not num_ones and request.saved_workflow is None:
+        raise _no_ones(features, found[0], num_rows)
     return _with_split(found_rows, tuple(valid), features)
 
 
@@ -192,6 +199,23 @@ def _tally(tasks: Sequence[TableTask], results: Sequence[StagedTable]) -> BadLin
             total = total.merged(staged.bad_lines.shifted(path, lines))
             lines += staged.num_lines
     return total
+
+
+def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataError:
+    """The error for a target that is 0 in all rows, with some of its values."""
+    target = features.document.target
+    where: dict[str, object] = {"column": target.column}
+    if target.column in file.types:
+        values = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
+        distinct = values[target.column].drop_null().unique().to_pylist()
+        where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
+    rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"
+    return DataError(
+        f"all {num_rows:,} labels are 0{rule}",
+        where=where,
+        hint="Name a value as the column has it, or another column, in target of the features "
+        "document.",
+    )
 
 
 def _with_split(read: ReadInputs, valid: tuple[Part, ...], features: FeatureConfig) -> ReadInputs:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.etl.features.bad_values import BadValues, places_of
+from distrain.etl.features.bad_values import BadValues, Places, places_of
 from distrain.etl.features.document import ColumnSplit, FormatSpec, HashSplit, TargetSpec, TimeSplit
 from distrain.etl.features.times import is_time, microseconds, microseconds_from, times_of
 from distrain.etl.features.values import flat, numbers_of, texts_of
@@ -25,7 +25,12 @@ _COMPARE = {
     "at_most": pc.less_equal,
     "below": pc.less,
 }
-_NOT_MISSING = "but each row needs a label"
+_COMPARE_IT = "Compare it: target: {column: ..., at_least: ...} or equals, one_of."
+_SPELT_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
+
+
+class Unlabelled(BadValues):
+    """Rows whose target is missing."""
 
 
 def labels_of(
@@ -36,24 +41,20 @@ def labels_of(
     Raises:
         BadValues: A value is missing, or is neither 0 nor 1 where nothing is compared.
     """
-    values = flat(values)
-    _refuse_gaps(values, _NOT_MISSING)
+    values = _labelled(flat(values))
     if target.comparison is None:
-        numbers = numbers_of(values, text)
-        _refuse_gaps(numbers, _NOT_MISSING)
+        numbers = _labelled(numbers_of(values, text, _COMPARE_IT))
         bad = places_of(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
         if len(bad):
-            hint = "Compare it: target: {column: ..., at_least: ...} or equals, one_of."
-            raise BadValues(bad, values, "neither 0 nor 1", hint)
+            raise BadValues(bad, values, "neither 0 nor 1", _COMPARE_IT)
         return numbers.cast(pa.int8())
     kind, wanted = target.comparison
     if kind in _COMPARE:
-        numbers = numbers_of(values, text)
-        _refuse_gaps(numbers, _NOT_MISSING)
+        numbers = _labelled(numbers_of(values, text))
         return _COMPARE[kind](numbers, float(wanted)).cast(pa.int8())
     found = np.zeros(len(values), bool)
     for value in wanted if kind == "one_of" else (wanted,):
-        found |= equal_to(values, value)
+        found |= equal_to(values, value, text)
     return pa.array(found.astype(np.int8))
 
 
@@ -75,9 +76,11 @@ def validation_mask(
             mask: Mask = chosen[places]
             return mask
         case ColumnSplit(equals=value):
-            return equal_to(values, value)
+            return equal_to(values, value, text)
         case TimeSplit(start=start):
-            _refuse_gaps(values, "but split.by time needs it")
+            if len(gaps := _gaps(values)):
+                nothing = pa.nulls(len(values), values.type)
+                raise BadValues(gaps, nothing, "but split.by time needs it")
             if isinstance(start, str):
                 found = microseconds(times_of(values, None, text.timestamp if text else None))
                 first: float = microseconds_from(start)
@@ -86,17 +89,37 @@ def validation_mask(
             return np.asarray(pc.greater_equal(found, first).fill_null(False))
 
 
-def equal_to(values: pa.Array, wanted: bool | int | float | str) -> Mask:
-    """Which values are `wanted`, as numbers or as texts; a gap is not."""
-    is_truth = isinstance(wanted, bool)
-    if is_text(values.type) or isinstance(wanted, str):
-        said = str(wanted).lower() if is_truth else str(wanted)
-        texts = texts_of(values)
-        found = pc.equal(pc.utf8_lower(texts) if is_truth else texts, said)
+def equal_to(
+    values: pa.Array, wanted: bool | int | float | str, text: FormatSpec | None = None
+) -> Mask:
+    """Which values are `wanted`; a gap is not.
+
+    A text is compared with texts, a number with numbers and with texts that spell one.
+    """
+    if is_text(values.type) and not isinstance(wanted, bool | str):
+        found = pc.equal(_spelt_numbers(values, text), float(wanted))
+    elif is_text(values.type) or isinstance(wanted, str):
+        said, texts = str(wanted), texts_of(values)
+        if isinstance(wanted, bool):
+            said, texts = said.lower(), pc.utf8_lower(texts)
+        elif pa.types.is_boolean(values.type):
+            said = _SPELT_TRUTH.get(said.lower(), said.lower())
+        found = pc.equal(texts, said)
     else:
         found = pc.equal(numbers_of(values), float(wanted))
     mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)
     return mask
+
+
+def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
+    """The numbers that texts spell; a gap for a text that spells none."""
+    try:
+        return numbers_of(values, text)
+    except BadValues as bad:
+        spelt = np.ones(len(values), bool)
+        spelt[bad.places] = False
+        nothing = pa.scalar(None, values.type)
+        return numbers_of(pc.if_else(pa.array(spelt), values, nothing), text)
 
 
 def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
@@ -119,9 +142,15 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
     return None
 
 
-def _refuse_gaps(values: pa.Array, problem: str) -> None:
-    gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
-    bad = places_of(gaps)
-    if len(bad):
+def _labelled(values: pa.Array) -> pa.Array:
+    """The values, of which none is missing."""
+    gaps = _gaps(values)
+    if len(gaps):
+        hint = "target: {column: ..., missing: drop} leaves rows without a label out."
         nothing = pa.nulls(len(values), values.type)
-        raise BadValues(bad, nothing, problem)
+        raise Unlabelled(gaps, nothing, "but each row needs a label", hint)
+    return values
+
+
+def _gaps(values: pa.Array) -> Places:
+    return places_of(values.is_null(nan_is_null=pa.types.is_floating(values.type)))

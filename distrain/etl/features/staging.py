@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.features.bad_values import BadValues, Places, converted
@@ -19,7 +20,7 @@ from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.joins import same_side_tables
 from distrain.etl.features.partitions import with_partitions
-from distrain.etl.features.rows import Mask, labels_of, validation_mask
+from distrain.etl.features.rows import Mask, Unlabelled, labels_of, validation_mask
 from distrain.etl.features.table_file import TableFile
 from distrain.etl.features.text_rows import (
     TextRows,
@@ -31,7 +32,7 @@ from distrain.etl.features.text_rows import (
 from distrain.etl.features.values import flat, staged_values
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import ROW_NUMBER, Part, located, read_part, stage_table
-from distrain.etl.raw_lines import BadLine, BadLineTally, num_lines, shown
+from distrain.etl.raw_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
 
@@ -80,12 +81,21 @@ class StagedTable:
         valid_parts: Rows for validation.
         num_lines: How many lines of text there were.
         bad_lines: The lines left out, numbered from the range's start.
+        unlabelled: How many rows were left out since their target is missing.
+        num_ones: How many rows have the label 1.
     """
 
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...]
     num_lines: int = 0
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
+    unlabelled: int = 0
+    num_ones: int = 0
+
+    @property
+    def num_left_out(self) -> int:
+        """Rows that are in no part."""
+        return self.bad_lines.count + self.unlabelled
 
 
 class _BadColumn(Exception):
@@ -101,16 +111,21 @@ def stage_table_rows(task: TableTask) -> StagedTable:
     Raises:
         DataError: A value, or a line, that cannot be used.
     """
-    if isinstance(task.rows, Part):
-        table = read_part(task.rows, task.read_columns)
-        with located(task.rows):
-            try:
-                staged, mask = _staged(table, task, None)
-            except _BadColumn as bad:
-                raise _of_typed(bad) from None
-        staged = _numbered(staged, np.arange(staged.num_rows), task)
-        return StagedTable(*_written(staged, mask, task, 0))
-    return _stage_text(task, task.rows)
+    if not isinstance(task.rows, Part):
+        return _stage_text(task, task.rows)
+    table = read_part(task.rows, task.read_columns)
+
+    def refuse(found: _BadColumn, rows: Places) -> NoReturn:
+        where = {"column": found.column, "row": int(rows[found.bad.places[0]])}
+        message = f"{found.column} is {found.bad.said(0)}"
+        raise DataError(message, where=where, hint=found.bad.hint) from None
+
+    with located(task.rows):
+        whole = TextRows(table, np.arange(table.num_rows))
+        made = _usable(whole, task, None, refuse)
+    staged = _numbered(made.rows, made.places, task)
+    parts, valid = _written(staged, made.mask, task, 0)
+    return StagedTable(parts, valid, unlabelled=made.unlabelled, num_ones=_ones(staged))
 
 
 def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
@@ -122,45 +137,58 @@ def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
         if has_header and before == 0:
             found, before = without_header(piece), 1
         try:
-            staged, numbers, mask, bad = _parsed(found, task, layout, before, text)
+            staged, numbers, bad = _parsed(found, task, layout, before, text)
         except DataError:
             check_stream(text)  # or a damaged file would be told as a mistake of its writer
             raise
         tally = BadLineTally.of(bad).shifted(text.path, before)
-        return _ParsedPiece(staged, numbers, mask, num_lines(piece), tally)
+        return _ParsedPiece(staged, numbers, num_lines(piece), tally)
 
     parts: list[Part] = []
     valid: list[Part] = []
-    tally, lines, num_rows = BadLineTally(), 0, 0
+    tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
         for number, block in groupby(pieces, key=itemgetter(0)):
             found = [piece for _, piece in block]
             tally = reduce(BadLineTally.merged, (piece.bad_lines for piece in found), tally)
             lines += sum(piece.num_lines for piece in found)
-            masks = [piece.mask for piece in found if piece.mask is not None]
+            unlabelled += sum(piece.staged.unlabelled for piece in found)
+            masks = [piece.staged.mask for piece in found if piece.staged.mask is not None]
             whole = np.concatenate(masks) if masks else None
             numbered = []
             for piece in found:
-                numbered.append(_numbered(piece.rows, piece.row_numbers + num_rows, task))
-                num_rows += piece.rows.num_rows + piece.bad_lines.count
+                numbered.append(_numbered(piece.staged.rows, piece.row_numbers + num_rows, task))
+                num_rows += piece.num_rows
             rows = pa.concat_tables(numbered)
+            num_ones += _ones(rows)
             of_block, valid_of_block = _written(rows, whole, task, number)
             parts += of_block
             valid += valid_of_block
-    return StagedTable(tuple(parts), tuple(valid), lines, tally)
+    return StagedTable(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
+
+
+class _Usable(NamedTuple):
+    rows: pa.Table
+    places: Places  # among the rows that were given
+    mask: Mask | None
+    unlabelled: int
 
 
 class _ParsedPiece(NamedTuple):
-    rows: pa.Table
+    staged: _Usable
     row_numbers: Places
-    mask: Mask | None
     num_lines: int
     bad_lines: BadLineTally
+
+    @property
+    def num_rows(self) -> int:
+        """All rows, those left out counted."""
+        return self.staged.rows.num_rows + self.staged.unlabelled + self.bad_lines.count
 
 
 def _parsed(
     block: bytes, task: TableTask, layout: FormatSpec, lines_before: int, text: TextRange
-) -> tuple[pa.Table, Places, Mask | None, list[BadLine]]:
+) -> tuple[_Usable, Places, list[BadLine]]:
     """The rows, their places among all rows of the block, bad ones counted, and what is bad."""
 
     def stop(line: BadLine) -> DataError:
@@ -173,24 +201,44 @@ def _parsed(
     bad = list(rows.bad)
     if bad and not task.skip_bad_lines:
         raise stop(bad[0])
+
+    def leave_out(found: _BadColumn, lines: Places) -> None:
+        more = _bad_lines(block, lines, found)
+        if not task.skip_bad_lines:
+            raise stop(next(more)) from None
+        bad.extend(more)
+
+    no_rows = [line.line - 1 for line in rows.bad]
+    staged = _usable(rows, task, layout, leave_out)
+    numbers = staged.places + np.searchsorted(no_rows, rows.lines[staged.places])
+    return staged, numbers, sorted(bad, key=lambda line: line.line)
+
+
+def _usable(
+    rows: TextRows,
+    task: TableTask,
+    layout: FormatSpec | None,
+    leave_out: Callable[[_BadColumn, Places], None],
+) -> _Usable:
+    """The rows that can be used; `leave_out` hears of the others, and may raise an error."""
+    may_lack_labels, unlabelled = task.features.document.target.missing == "drop", 0
+    table, places = rows.table, np.arange(rows.table.num_rows)
     while True:
         try:
-            staged, mask = _staged(rows.table, task, layout)
-            bad.sort(key=lambda line: line.line)
-            before = np.searchsorted([line.line - 1 for line in bad], rows.lines)
-            return staged, np.arange(len(rows.lines)) + before, mask, bad
+            staged, mask = _staged(table, task, layout)
+            return _Usable(staged, places, mask, unlabelled)
         except _BadColumn as found:
-            lines = _bad_lines(block, rows.lines, found)
-            if not task.skip_bad_lines:
-                raise stop(next(lines)) from None
-            bad += lines
-            kept = np.ones(rows.table.num_rows, bool)
-            kept[found.bad.places] = False
-            rows = TextRows(rows.table.filter(pa.array(kept)), rows.lines[kept])
+            if may_lack_labels and isinstance(found.bad, Unlabelled):
+                unlabelled += len(found.bad.places)
+            else:
+                leave_out(found, rows.lines[places])
+            places = np.delete(places, found.bad.places)
+            table = rows.table.take(places)
 
 
 def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
     told: set[int] = set()
+    kind = NO_LABEL if isinstance(found.bad, Unlabelled) else f"bad {found.column}"
     for number, row in enumerate(found.bad.places):
         line = int(lines[row])
         if line in told:
@@ -199,15 +247,11 @@ def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLi
         problem = f"{found.column} is {found.bad.said(number)}"
         # Only the first few are shown, and to find a line's text takes a while.
         text = shown(line_of(block, line)) if len(told) < 10 else ""
-        yield BadLine(line + 1, f"bad {found.column}", problem, text, found.bad.hint)
+        yield BadLine(line + 1, kind, problem, text, found.bad.hint)
 
 
-def _of_typed(found: _BadColumn) -> DataError:
-    return DataError(
-        f"{found.column} is {found.bad.said(0)}",
-        where={"column": found.column, "row": int(found.bad.places[0])},
-        hint=found.bad.hint,
-    )
+def _ones(staged: pa.Table) -> int:
+    return int(pc.sum(staged[LABEL]).as_py() or 0) if LABEL in staged.column_names else 0
 
 
 def _staged(

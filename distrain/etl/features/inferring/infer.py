@@ -22,11 +22,13 @@ from distrain.etl.features.inferring.suggest import (
 from distrain.schema import LABEL
 from distrain.spec import parse_yaml
 from distrain.storage import InputFile
+from distrain.vocabulary import mistake_of_name
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What YAML 1.1 takes for something other than a text.
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _WIDTH = 100
+_SHORT_NAME_BYTES = 60
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
         )
     text = _document(sample, columns, target, suggestions)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
-    features = FeatureConfig.parse(parse_yaml(text))
+    features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     return Inferred(text, features, sample.told, left_out, target.reason)
 
 
@@ -131,6 +133,8 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
 def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
     """A name that can be written, once; `from` says the input's column where that is another."""
     written = re.sub(r"[/\0]", "_", name)
+    if mistake_of_name(written):
+        written = written.encode()[:_SHORT_NAME_BYTES].decode(errors="ignore")
     while written == LABEL or written in taken:
         written += "_"
     taken.add(written)

@@ -65,7 +65,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
                 where={"file": file.path, "earlier file": first.path},
                 hint="Infer from files of one table.",
             )
-        rows = _rows(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        rows = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
         tables.append(with_partitions(rows, values).select(list(first.columns)))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:
@@ -95,7 +95,8 @@ def _pieces(file: TableFile) -> list[bytes]:
     return pieces
 
 
-def _rows(file: TableFile, text: FormatSpec, columns: list[str], most: int) -> pa.Table:
+def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) -> pa.Table:
+    """A file's first rows, at most so many."""
     if file.is_typed:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []

@@ -1,0 +1,78 @@
+"""What `distrain prep` says of the rows that it has made."""
+
+from typing import TYPE_CHECKING
+
+from distrain.cli.output import print_facts, print_warning
+
+if TYPE_CHECKING:
+    from distrain.etl import Drifted, PrepResult
+
+
+def print_prepared(result: "PrepResult") -> None:
+    """Print what was made, and warn of what is not as it should be."""
+    seconds = result.seconds["total"]
+    lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
+    if result.valid:
+        lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
+    if result.bad_lines.count:
+        lines["bad lines left out"] = f"{result.bad_lines.count:,} ({result.bad_lines.causes})"
+        first = result.bad_lines.examples[0]
+        lines["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
+    if result.unlabelled:
+        lines["left out, no label"] = f"{result.unlabelled:,} rows"
+    lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
+    if result.new_ids is not None:
+        columns = sum(1 for count in result.new_ids.values() if count)
+        lines["new ids"] = f"{sum(result.new_ids.values()):,} in {columns} columns"
+    if result.kept_counts:
+        rare = sum(result.kept_counts.values())
+        lines["counts kept"] = f"of {rare:,} values without an id, {result.kept_bytes:,} bytes"
+    lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
+    lines["written to"] = str(result.out)
+    print_facts(lines, 20)
+    _warn(result)
+
+
+_ONE_LABEL = {
+    "training": "only in-batch retrieval (two_tower) can learn from rows of one label",
+    "validation": "they have no AUC, so look at the split",
+}
+_REMEDIES = {
+    "mean": "with the same data and no --workflow, prep fits anew",
+    "missing_share": "look at what writes the column; `missing_share` in prep.json has all columns",
+    "unknown_share": "--update gives those that are frequent enough an id",
+}
+
+
+def _warn(result: "PrepResult") -> None:
+    if result.learnt_before:
+        print_warning(
+            f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "
+            "rows count twice now; without --update ids come out the same and nothing is counted"
+        )
+    for split, report in (("training", result.train), ("validation", result.valid)):
+        if report is not None and report.num_ones in (0, report.num_rows):
+            label = int(report.num_ones > 0)
+            print_warning(
+                f"warning: all {report.num_rows:,} {split} rows have the label {label}; "
+                f"{_ONE_LABEL[split]}"
+            )
+    for one in result.drifted:
+        remedy = _REMEDIES[one.what]
+        if one.what == "unknown_share" and result.new_ids is not None:
+            remedy = "they are too rare yet: --keep-counts adds their counts up over updates"
+        print_warning(f"warning: {one.split}: {_said(one)}; {remedy}")
+
+
+def _said(one: "Drifted") -> str:
+    if one.what == "mean":
+        return (
+            f"the mean of {one.column} is {one.found:.4g} after its operators before Normalize, "
+            f"{abs(one.by):.2f} standard deviations from the fitted {one.fitted:.4g} "
+            f"(warned beyond {one.bound:g})"
+        )
+    which = "values are missing" if one.what == "missing_share" else "values have no id"
+    return (
+        f"{one.found:.1%} of {one.column}'s {which}, {one.fitted:.1%} when it was fitted "
+        f"(warned beyond {one.bound:.1%} more)"
+    )
