@@ -10,7 +10,7 @@ from pathlib import Path
 from distrain.errors import DataError, InputError
 from distrain.etl.features.config import FEATURES_FILE, FeatureConfig
 from distrain.etl.features.document import FractionSplit, RowsSplit
-from distrain.etl.features.inferring.sample import rows_of
+from distrain.etl.features.inferring import rows_of
 from distrain.etl.features.joins import SideTable, side_tables
 from distrain.etl.features.partitions import Values, partitions_of
 from distrain.etl.features.staging import StagedTable, TableTask, stage_table_rows
