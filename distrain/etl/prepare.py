@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -42,7 +41,7 @@ from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PrepProgress, ProgressCallback
-from distrain.etl.reading import ReadInputs, read_inputs
+from distrain.etl.reading import ReadInputs, read_inputs, refuse_files
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
@@ -54,10 +53,8 @@ from distrain.storage import (
     InputFile,
     check_apart,
     check_writable,
-    is_remote,
     list_inputs,
     open_folder,
-    path_or_url,
     refuse_unfinished,
     scratch_folder,
     whole_file,
@@ -95,8 +92,7 @@ def prepare(
         )
     files = list_inputs(request.inputs, retry_s=RETRY_S)
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
-    _refuse_shared_files(files, valid_files)
-    _refuse_prepared_rows([*files, *valid_files])
+    refuse_files(files, valid_files, PREP_JSON)
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
@@ -358,35 +354,6 @@ class _Run:
             schema = schema.remove_by_tag(Tags.TARGET)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")
-
-
-def _refuse_shared_files(files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> None:
-    shared = {file.path for file in files} & {file.path for file in valid_files}
-    if shared:
-        raise InputError(
-            "files are named both for training and for validation",
-            where={"files": ", ".join(sorted(shared)[:5])},
-            hint="Metrics on rows seen in training mean nothing; name other files.",
-        )
-
-
-def _refuse_prepared_rows(files: Sequence[InputFile]) -> None:
-    """Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed."""
-    for folder in {os.path.dirname(file.path) for file in files}:
-        parent, name = os.path.split(folder)
-        if name in ("train", "valid") and _is_file(os.path.join(parent, PREP_JSON)):
-            raise InputError(
-                "the rows are prepared already",
-                where={"folder": path_or_url(folder)},
-                hint="Name the raw files, or go on with `distrain train`.",
-            )
-
-
-def _is_file(place: str) -> bool:
-    if not is_remote(place):
-        return Path(place).is_file()
-    folder, _, name = place.rpartition("/")
-    return name in with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
 
 
 def _split_report(written: Sequence[WrittenPart]) -> SplitReport:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
+from pathlib import Path
 
 import pyarrow as pa
 
@@ -20,7 +22,15 @@ from distrain.etl.texts import TextRange, plan_all
 from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
-from distrain.storage import RETRY_S, InputFile, open_input
+from distrain.storage import (
+    RETRY_S,
+    InputFile,
+    is_remote,
+    open_folder,
+    open_input,
+    path_or_url,
+    with_retries,
+)
 
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FOREIGN = {
@@ -78,6 +88,35 @@ def detect_format(path: str) -> str | None:
             hint="Its first bytes are not PAR1; write it again.",
         )
     return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
+
+
+def refuse_files(
+    files: Sequence[InputFile], valid_files: Sequence[InputFile], prepared_mark: str
+) -> None:
+    """Refuse files that stand on both sides, and rows of folders with a file `prepared_mark`."""
+    shared = {file.path for file in files} & {file.path for file in valid_files}
+    if shared:
+        raise InputError(
+            "files are named both for training and for validation",
+            where={"files": ", ".join(sorted(shared)[:5])},
+            hint="Metrics on rows seen in training mean nothing; name other files.",
+        )
+    # Prepared rows have Criteo's column names too; a second logarithm would pass unnoticed.
+    for folder in {os.path.dirname(file.path) for file in (*files, *valid_files)}:
+        parent, name = os.path.split(folder)
+        if name in ("train", "valid") and _is_file(os.path.join(parent, prepared_mark)):
+            raise InputError(
+                "the rows are prepared already",
+                where={"folder": path_or_url(folder)},
+                hint="Name the raw files, or go on with `distrain train`.",
+            )
+
+
+def _is_file(place: str) -> bool:
+    if not is_remote(place):
+        return Path(place).is_file()
+    folder, _, name = place.rpartition("/")
+    return name in with_retries(open_folder(folder).files, {"folder": folder}, RETRY_S)
 
 
 def read_inputs(

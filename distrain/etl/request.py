@@ -229,7 +229,11 @@ class PrepResult:
                 "in": self.num_rows + self.bad_lines.count + self.unlabelled,
                 **{name: split.num_rows for name, split in written.items()},
             },
-            "rows_with_label_1": {name: split.num_ones for name, split in written.items()},
+            "rows_with_label_1": {
+                name: split.num_ones
+                for name, split in written.items()
+                if split.num_ones is not None
+            },
             "rows_without_label": self.unlabelled,
             "files": {name: split.num_files for name, split in written.items()},
             "bad_lines": {

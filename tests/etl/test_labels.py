@@ -152,6 +152,9 @@ def test_rows_without_a_label_are_left_out_where_the_document_says_so(
         document = json.loads((Path(result.out) / "prep.json").read_text())
         assert document["rows_without_label"] == 20
         assert document["rows"]["in"] == 60
+        traced = prep(rows, dropping, keep=("y",))
+        numbers = pq.read_table(Path(traced.out) / "train")["row_number"].to_pylist()
+        assert numbers == [number for number in range(60) if number % 3 != 2]
         with pytest.raises(DataError, match="y is missing, but each row needs a label") as caught:
             prep(rows, f"target: y\n{C}\n")
         assert caught.value.hint is not None

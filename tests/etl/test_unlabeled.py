@@ -103,7 +103,7 @@ def test_every_row_is_prepared_with_its_place_or_named_as_bad(
     saved = {"saved_workflow": f"{fitted.out}/workflow", "unlabeled": True, "keep": ("order",)}
     with pytest.raises(DataError):
         prep(tmp_path / "new.csv", **saved)
-    result = prep(tmp_path / "new.csv", **saved, skip_bad_lines=True)
+    result = prep(tmp_path / "new.csv", **saved, skip_bad_lines=True, max_bad=0.2)
     found = written(result.out)
     places = found["row_number"].to_pylist()
     assert sorted({*places} | bad) == list(range(len(ROWS)))
@@ -148,7 +148,7 @@ def test_criteo_lines_with_and_without_label_give_the_same_rows(
     with pytest.raises(DataError) as caught:
         prep(tmp_path / "bad.txt", **saved, layout=layout)
     assert caught.value.where["line"] == 9
-    result = prep(tmp_path / "bad.txt", **saved, layout=layout, skip_bad_lines=True)
+    result = prep(tmp_path / "bad.txt", **saved, layout=layout, skip_bad_lines=True, max_bad=0.2)
     kept = [row for row in range(60) if row not in (7, 41)]
     assert written(result.out)["row_number"].to_pylist() == kept
     assert [line.line for line in result.bad_lines.examples] == [9, 43]

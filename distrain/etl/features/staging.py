@@ -183,7 +183,7 @@ class _ParsedPiece(NamedTuple):
     @property
     def num_rows(self) -> int:
         """All rows, those left out counted."""
-        return self.staged.rows.num_rows + self.staged.unlabelled + self.bad_lines.count
+        return len(self.row_numbers) + self.staged.unlabelled + self.bad_lines.count
 
 
 def _parsed(
