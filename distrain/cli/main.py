@@ -166,6 +166,13 @@ def cli() -> None:
     """
 
 
+_SURROUNDINGS = {
+    "A dask config file at": "Mend or remove that file; DASK_CONFIG names another folder.",
+    "Could not determine home dir": "This user has no entry in /etc/passwd: set HOME to a folder.",
+}
+"""How to mend what libraries say of the user's environment, by how that begins."""
+
+
 def main(args: list[str] | None = None) -> Any:
     """Run the command line, and exit with an error's exit code."""
     if isinstance(sys.stdout, TextIOWrapper) and sys.stdout.errors == "strict":
@@ -184,6 +191,13 @@ def main(args: list[str] | None = None) -> Any:
     except click.Abort:  # Ctrl-C before the command had begun
         print_warning("interrupted")
         _exit(args is None, INTERRUPTED)
+    except (ValueError, RuntimeError) as error:  # of whatever looks first
+        said = " ".join(str(error).split())
+        hint = next((hint for begin, hint in _SURROUNDINGS.items() if said.startswith(begin)), None)
+        if hint is None:
+            raise
+        print_warning(f"error: {said}\n  hint: {hint}")
+        _exit(args is None, 1)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             raise

@@ -2,7 +2,12 @@
 
 from distrain.cluster.connect import connect
 from distrain.cluster.dashboard_token import TOKEN_VARIABLE, token_of_environment
-from distrain.cluster.local import count_gpus, device_of_workers, local_cluster
+from distrain.cluster.local import (
+    check_shared_memory,
+    count_gpus,
+    device_of_workers,
+    local_cluster,
+)
 from distrain.cluster.slurm_node import NOTICE_S
 from distrain.cluster.sources import ClusterRequest, WorkerSource, check_cluster, open_cluster
 from distrain.cluster.started import (
@@ -23,6 +28,7 @@ __all__ = [
     "TOKEN_VARIABLE",
     "WorkerSource",
     "check_cluster",
+    "check_shared_memory",
     "connect",
     "count_gpus",
     "device_of_workers",

@@ -6,11 +6,13 @@ Or threads of this process alone, for work whose time is spent outside of Python
 import ctypes
 import importlib.util
 import logging
+import socket
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from distrain.errors import ClusterError
+from distrain.errors import ClusterError, DistrainError
 
 # Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads what a process uses twice a
@@ -42,6 +44,9 @@ def local_cluster(
 
     With `private`, Dask's comm asks for a certificate that only these processes have, made for
     this cluster and kept in memory: other users of the machine do not get in.
+
+    Raises:
+        ClusterError: It does not start, or the machine has too few GPUs.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -58,18 +63,20 @@ def local_cluster(
         "silence_logs": logging.CRITICAL,
         "security": True if private else None,
     }
-    gpus = check_gpus(num_workers, device)
+    gpus = check_this_machine(num_workers, device)
     given = dask.config.get(_PRELOAD_KEY, None) or []
     preloads = [given] if isinstance(given, str) else list(given)
     if _PRELOAD not in preloads:
         preloads.append(_PRELOAD)
-    with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
-        if gpus >= num_workers:
-            cluster = _cuda_cluster(options)
-        else:
-            cluster = LocalCluster(processes=True, **options)
-    with cluster, Client(cluster) as client:
-        client.register_plugin(IgnoreInterrupts())
+    with ExitStack() as until_end:
+        with _told(), dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: preloads}):
+            if gpus >= num_workers:
+                cluster = _cuda_cluster(options)
+            else:
+                cluster = LocalCluster(processes=True, **options)
+            until_end.enter_context(cluster)
+            client = until_end.enter_context(Client(cluster))
+            client.register_plugin(IgnoreInterrupts())
         yield client
 
 
@@ -91,24 +98,89 @@ def local_threads(num_threads: int) -> Iterator[Any]:
     no_routes: dict[str, list[str]] = {
         f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")
     }
-    with (
-        dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}),
-        SpecCluster(
-            workers={0: {"cls": Worker, "options": threads}},
-            scheduler={"cls": Scheduler, "options": shared},
-            silence_logs=logging.CRITICAL,
-        ) as cluster,
-        Client(cluster) as client,
-    ):
+    with dask.config.set({**_QUIET_LOOPS, _PRELOAD_KEY: [], **no_routes}), ExitStack() as until_end:
+        with _told():
+            cluster = SpecCluster(
+                workers={0: {"cls": Worker, "options": threads}},
+                scheduler={"cls": Scheduler, "options": shared},
+                silence_logs=logging.CRITICAL,
+            )
+            client = until_end.enter_context(Client(until_end.enter_context(cluster)))
         yield client
 
 
-def check_gpus(num_workers: int, device: str) -> int:
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell whatever keeps Dask from starting in one line."""
+    try:
+        yield
+    except DistrainError:
+        raise
+    except Exception as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        settings = "Dask's settings in ~/.config/dask and in DASK_... variables"
+        hint = f"Look at {settings}; `distrain doctor` checks this machine."
+        if isinstance(cause, ImportError):
+            hint = f"Make the preload importable, or take it out of {settings}."
+        elif "home directory" in str(cause):
+            hint = "This user has no entry in /etc/passwd: set HOME to a folder, such as HOME=/tmp."
+        said = str(cause).strip().partition("\n")[0][:200] or type(cause).__name__
+        raise ClusterError(
+            f"no cluster could be started on this machine: {said}", hint=hint
+        ) from error
+
+
+_ONE_PROCESS = (
+    "one process needs none: `--set resources.backend=inline --set resources.num_ranks=1`"
+)
+
+
+def _check_loopback() -> None:
+    """See whether processes of this machine reach each other; Dask would try for 30 s.
+
+    Raises:
+        ClusterError: They do not.
+    """
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            socket.create_connection(server.getsockname(), 5).close()
+    except OSError as error:
+        raise ClusterError(
+            f"processes of this machine do not reach each other at 127.0.0.1: {error.strerror}",
+            hint=f"`ip link set lo up`; {_ONE_PROCESS}.",
+        ) from error
+
+
+SHARED_MEMORY = "/dev/shm"
+
+
+def check_shared_memory() -> None:
+    """See whether this process can write shared memory; Dask would hang without a word.
+
+    Raises:
+        ClusterError: It cannot.
+    """
+    try:
+        with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
+            file.write(bytes(65536))
+    except OSError as error:
+        raise ClusterError(
+            f"{SHARED_MEMORY} cannot be written: {error.strerror}",
+            hint=f"`mount -t tmpfs -o mode=1777 shm {SHARED_MEMORY}`; in Kubernetes an emptyDir of "
+            f"memory there; {_ONE_PROCESS}.",
+        ) from error
+
+
+def check_this_machine(num_workers: int, device: str) -> int:
     """GPUs of this machine that a local cluster may use: none for the device `cpu`.
 
     Raises:
-        ClusterError: There are fewer than workers that must have one.
+        ClusterError: There are fewer than workers that must have one, or no cluster would start.
     """
+    _check_loopback()
+    check_shared_memory()
     gpus = count_gpus() if device != "cpu" else 0
     if device == "cuda" and gpus < num_workers:
         raise ClusterError(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from distrain.cluster.connect import connect
-from distrain.cluster.local import check_gpus, local_cluster, local_threads
+from distrain.cluster.local import check_this_machine, local_cluster, local_threads
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class _ThisMachine:
         return "starting the cluster"
 
     def check(self, request: ClusterRequest) -> None:
-        check_gpus(request.num_workers, request.device)
+        check_this_machine(request.num_workers, request.device)
 
     def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
         return local_cluster(

@@ -58,6 +58,7 @@ class Facts:
         interfaces: The IP addresses of all interfaces.
         name_addresses: What the machine's own name resolves to.
         shm_bytes: The size of /dev/shm; 0 where there is none.
+        shm_trouble: Why it cannot be written.
         open_files: How many files the process may open; -1: any number.
         locked_bytes: How much memory it may lock; -1: all.
         port_range: The ports that the kernel gives to who asks for any.
@@ -81,6 +82,7 @@ class Facts:
     interfaces: dict[str, list[str]] = field(default_factory=dict)
     name_addresses: list[str] = field(default_factory=list)
     shm_bytes: int = 0
+    shm_trouble: str = ""
     memory_bytes: int = 0
     available_bytes: int = 0
     open_files: int = -1

@@ -190,10 +190,13 @@ def _memory() -> Check:
 
 
 def _shared_memory() -> Check:
-    path = Path("/dev/shm")
-    if not path.is_dir():
-        return Check("/dev/shm", Verdict.NOTE, "there is none", "NCCL wants it on GPU nodes.")
-    stats = os.statvfs(path)
+    from distrain.cluster import check_shared_memory
+
+    try:
+        check_shared_memory()
+    except DistrainError as error:
+        return Check("/dev/shm", Verdict.FAIL, error.message, error.hint or "")
+    stats = os.statvfs("/dev/shm")
     free = stats.f_bavail * stats.f_frsize
     detail = f"{byte_size(free)} free"
     if free >= 256 * 2**20:

@@ -14,7 +14,10 @@ LEAST_OPEN_FILES = 4096
 def judge_memory(seen: Seen) -> Iterator[Finding]:
     """Shared memory and free memory."""
     for place, facts in sorted(seen.of(Role.WORKER).items()):
-        if facts.shm_bytes < LEAST_SHARED_BYTES:
+        if facts.shm_trouble:
+            mend = f"Mount it with mode=1777, or let {facts.user} write there."
+            yield mistake("/dev/shm", (place,), facts.shm_trouble, mend)
+        elif facts.shm_bytes < LEAST_SHARED_BYTES:
             fact = f"/dev/shm has {byte_size(facts.shm_bytes)}, NCCL and loaders want 1 GiB"
             mend = (
                 "`docker run --shm-size=1g`; in Kubernetes an emptyDir with medium: Memory at "

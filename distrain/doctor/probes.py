@@ -79,6 +79,7 @@ def facts_of_here(host: str) -> Facts:
         **_interface(host),
         name_addresses=_own_name(),
         shm_bytes=_shared_memory(),
+        shm_trouble=_shared_memory_trouble(),
         memory_bytes=memory.total,
         available_bytes=memory.available,
         open_files=_limit(resource.RLIMIT_NOFILE),
@@ -158,6 +159,17 @@ def _shared_memory() -> int:
         stats = os.statvfs(SHARED_MEMORY)
         return stats.f_blocks * stats.f_frsize
     return 0
+
+
+def _shared_memory_trouble() -> str:
+    from distrain.cluster import check_shared_memory
+    from distrain.errors import DistrainError
+
+    try:
+        check_shared_memory()
+    except DistrainError as error:
+        return error.message
+    return ""
 
 
 def _limit(what: int) -> int:

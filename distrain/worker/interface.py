@@ -12,6 +12,9 @@ from distrain.errors import ClusterError
 INTERFACE = "DISTRAIN_INTERFACE"
 """The workers' environment variable that names the interface of their ranks."""
 
+_OF_GLOO = "GLOO_SOCKET_IFNAME"
+"""gloo's own, which has the last word: it waits for peers where the name is wrong."""
+
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
     """The interface that ranks of this worker use: the environment's, or that of its address.
@@ -26,22 +29,27 @@ def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> s
         Its name; `None` if no interface has that address, which leaves the choice to gloo and NCCL.
 
     Raises:
-        ClusterError: `DISTRAIN_INTERFACE` names none that is here and has an address.
+        ClusterError: It, or `GLOO_SOCKET_IFNAME`, names none that is here and has an address.
     """
+    for name in environ.get(_OF_GLOO, "").split(","):
+        _check(_OF_GLOO, name.strip())
     asked = environ.get(INTERFACE, "").strip()
-    if not asked:
-        return interface_of(address)
+    _check(INTERFACE, asked)
+    return asked or interface_of(address)
+
+
+def _check(variable: str, asked: str) -> None:
     interfaces = ip_addresses()
-    if interfaces.get(asked):
-        return asked
+    if not asked or interfaces.get(asked):
+        return
     what = "has no IP address" if asked in interfaces else "is no interface of this host"
     listed = ", ".join(
         f"{name} ({', '.join(found) or 'no address'})" for name, found in interfaces.items()
     )
     raise ClusterError(
-        f"{INTERFACE} is {asked!r}, which {what}",
+        f"{variable} is {asked!r}, which {what}",
         where={"host": socket.gethostname(), "interfaces": listed},
-        hint=f"Start the Dask worker there with {INTERFACE} set to one of them, or without it: "
+        hint=f"Start the Dask worker there with {variable} set to one of them, or without it: "
         "ranks then take the interface of the worker's address (`dask worker --host`).",
     )
 

@@ -1,6 +1,7 @@
 """A mistyped path or override is told before torch is loaded, which takes seconds."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -78,3 +79,42 @@ def test_mistyped_paths_and_overrides_are_told_before_torch_is_loaded(folder: Pa
     assert told == {name: [1, False] for name in COMMANDS}, done.stderr
     assert done.stderr.count("error: ") == len(COMMANDS)
     assert "Traceback" not in done.stderr
+
+
+def surrounded(folder: Path, words: str, **environment: str) -> str:
+    """What a command says that ends with code 1 for what surrounds it."""
+    done = subprocess.run(
+        [sys.executable, "-m", "distrain", *words.split()],
+        cwd=folder,
+        env={key: value for key, value in os.environ.items() if key != "HOME"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("words", ["doctor", "bench", "prep nope --out out"])
+def test_a_broken_file_of_dask_s_settings_is_named(folder: Path, words: str) -> None:
+    file = folder / "settings" / "dask.yaml"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("distributed: [1")
+    told = surrounded(folder, words, HOME=str(folder), DASK_CONFIG=str(file.parent))
+    assert told.startswith(f"error: A dask config file at '{file}' is malformed")
+    assert "hint: Mend or remove that file" in told
+
+
+@pytest.mark.parametrize("words", ["jobs", "submit job.yaml", "serve check"])
+def test_a_user_without_a_home_is_told_to_set_one(
+    folder: Path, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Python asks the system for the home of a user whose HOME is not set; this one has none.
+    (folder / "sitecustomize.py").write_text("import pwd; pwd.getpwuid = {}.__getitem__")
+    for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    told = surrounded(folder, words, PYTHONPATH=str(folder))
+    assert told.startswith("error: Could not determine home directory.\n  hint: ")
+    assert "set HOME" in told

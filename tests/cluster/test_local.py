@@ -12,7 +12,7 @@ from distrain.cluster import local_cluster
 def test_scheduler_and_workers_are_told_to_do_little_by_the_clock(monkeypatch):
     found = {}
 
-    class Started(Exception):
+    class Started(BaseException):
         """Far enough."""
 
     def starts(**_):

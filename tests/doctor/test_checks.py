@@ -107,6 +107,15 @@ def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch, look):
     assert odd.detail == "cannot look: RuntimeError: no luck"
 
 
+def test_shared_memory_that_cannot_be_written_is_told_whatever_is_free(monkeypatch, tmp_path):
+    monkeypatch.setattr(checks, "NEEDED", ())
+    monkeypatch.setattr("distrain.cluster.local.SHARED_MEMORY", str(tmp_path / "missing"))
+    found = by_name(check_machine())["/dev/shm"]
+    assert found.verdict is Verdict.FAIL
+    assert found.detail == f"{tmp_path / 'missing'} cannot be written: No such file or directory"
+    assert "mount -t tmpfs" in found.mend
+
+
 def test_a_driver_that_torch_cannot_use_is_told(monkeypatch):
     monkeypatch.setattr("distrain.cluster.count_gpus", lambda: 2)
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)

@@ -314,6 +314,8 @@ def test_gpus_that_are_missing_taken_or_too_new() -> None:
     taken = on_gpus(gpus=[Gpu("GPU-of-w1", "H100", 80 * GIB, 3 * GIB)])
     assert only(taken)[0] == "warning gpu memory"
     assert only(replace(well(), device="cuda"))[:2] == ("mistake gpu", WORKERS)
+    unwritable = with_facts(W1, shm_bytes=8 * GIB, shm_trouble="/dev/shm cannot be written: x")
+    assert only(unwritable)[:3] == ("mistake /dev/shm", (W1,), "/dev/shm cannot be written: x")
     small = on_gpus(shm_bytes=64 * 2**20)
     assert only(small)[0] == "mistake /dev/shm"
 

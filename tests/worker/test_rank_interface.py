@@ -38,6 +38,7 @@ def test_ranks_take_the_interface_of_the_worker_s_address(two_interfaces: None) 
 def test_the_environment_names_another(two_interfaces: None) -> None:
     assert choose_interface("127.0.0.1", {"DISTRAIN_INTERFACE": "eth1"}) == "eth1"
     assert choose_interface("10.0.0.6", {"DISTRAIN_INTERFACE": ""}) == "eth1"
+    assert choose_interface("10.0.0.6", {"GLOO_SOCKET_IFNAME": "eth1, eth2"}) == "eth1"
     assert ip_addresses()["eth1"] == ["10.0.0.6", "fd00::6"]
 
 
@@ -49,17 +50,20 @@ def test_ipv6_is_asked_for_only_where_the_interface_has_it(two_interfaces: None)
     assert not speaks_ipv6("eth2", "fd00::6")  # named by the environment
 
 
+@pytest.mark.parametrize("variable", ["DISTRAIN_INTERFACE", "GLOO_SOCKET_IFNAME"])
 @pytest.mark.parametrize(
     ("name", "why"), [("eth9", "is no interface of this host"), ("ib0", "has no IP address")]
 )
-def test_one_that_cannot_serve_is_refused(two_interfaces: None, name: str, why: str) -> None:
+def test_one_that_cannot_serve_is_refused_before_ranks_wait_for_each_other(
+    two_interfaces: None, variable: str, name: str, why: str
+) -> None:
     with pytest.raises(ClusterError) as caught:
-        choose_interface("10.0.0.6", {"DISTRAIN_INTERFACE": name})
-    assert caught.value.message == f"DISTRAIN_INTERFACE is '{name}', which {why}"
+        choose_interface("10.0.0.6", {variable: name})
+    assert caught.value.message == f"{variable} is '{name}', which {why}"
     listed = "lo (127.0.0.1, ::1), eth1 (10.0.0.6, fd00::6), eth2 (10.1.0.6), ib0 (no address)"
     assert caught.value.where["interfaces"] == listed
     assert caught.value.where["host"]
-    assert "DISTRAIN_INTERFACE" in (caught.value.hint or "")
+    assert variable in (caught.value.hint or "")
 
 
 def test_it_reaches_gloo_and_nccl_unless_the_user_named_theirs(

@@ -1,5 +1,6 @@
 """The options that name a service's configuration, and what they amount to."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -86,6 +87,8 @@ def note_change(store: "Store", action: str, target: str, **details: Any) -> Non
     """Write an audit row of what somebody changed without the API."""
     import getpass
 
-    store.audit(
-        user=f"os:{getpass.getuser()}", action=action, target=target, outcome="ok", details=details
-    )
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):  # a container's user without a name
+        user = str(os.getuid())
+    store.audit(user=f"os:{user}", action=action, target=target, outcome="ok", details=details)
