@@ -42,12 +42,14 @@ check: $(VENV)/.dev ## Format, lint, types, import contracts, docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python docs/_ext/architecture_map.py
+	$(BIN)/python docs/_ext/references.py
 	$(BIN)/python -m sphinx --fail-on-warning --quiet -b html docs docs/_build/html
 
-format: $(VENV)/.dev ## Format and mend what a tool can mend
+format: $(VENV)/.dev ## Format and mend what a tool can mend, and write what is made in pages
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 	$(BIN)/python docs/_ext/architecture_map.py --write
+	$(BIN)/python docs/_ext/references.py --write
 
 docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE / "_ext"), str(HERE.parent)]
@@ -14,7 +15,7 @@ project_copyright = "The distrain authors, Apache-2.0"
 version = release = distrain.__version__
 language = "en-GB"
 
-extensions = ["myst_parser", "distrain_reference"]
+extensions = ["myst_parser"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_ext"]
@@ -24,3 +25,21 @@ html_theme = "furo"
 html_title = f"distrain {release}"
 html_show_sourcelink = False
 html_copy_source = False
+
+# Pages that lie beside the README and are included here, under the names they have here.
+_INCLUDED = {
+    "ARCHITECTURE.md": "architecture.md",
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "development.md",
+}
+
+
+def _link_here(app: Any, path: Path, docname: str, content: list[str]) -> None:
+    """Turn links between the included pages, which are right in the repository, into ours."""
+    for there, here in _INCLUDED.items():
+        content[0] = content[0].replace(f"]({there}", f"]({here}")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("include-read", _link_here)

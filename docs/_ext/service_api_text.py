@@ -1,19 +1,12 @@
-"""The reference of the job service's API, out of its OpenAPI document.
-
-`python docs/_ext/service_api_text.py --write` writes that document beside the page.
-"""
+"""The reference of the job service's API, out of its OpenAPI document."""
 
 import json
-import sys
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 from markdown_pieces import code, first_sentence_capital, table
 
 from distrain.service.api import CODES, openapi_document
-
-DOCUMENT = Path(__file__).parents[1] / "service-openapi.json"
 
 
 def calls() -> str:
@@ -65,7 +58,3 @@ def _schema(schema: Mapping[str, Any]) -> str:
         return code(schema["$ref"].rpartition("/")[2])
     several = [_schema(one) for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     return " or ".join(text for text in several if text) or code(schema.get("type", ""))
-
-
-if __name__ == "__main__" and "--write" in sys.argv[1:]:
-    DOCUMENT.write_text(document_text(), encoding="utf-8")

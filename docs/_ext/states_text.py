@@ -35,7 +35,7 @@ def table() -> str:
 
 
 def svg() -> str:
-    """The states as boxes and the moves as arrows; colours follow the page's."""
+    """The states as boxes and the moves as arrows; colours follow the reader's."""
     missing = [state.name for state in JobState if state not in _PLACES]
     if missing:
         raise LookupError(f"no place in the picture for {', '.join(missing)}")
@@ -45,14 +45,16 @@ def svg() -> str:
     return "\n".join(
         [
             f'<svg viewBox="0 0 {width} {height}" width="{width}" role="img" '
-            'style="max-width: 100%; height: auto" xmlns="http://www.w3.org/2000/svg">',
+            'font-family="sans-serif" xmlns="http://www.w3.org/2000/svg">',
             "<title>States of a job and the moves between them</title>",
+            "<style>svg { color: #222 } "
+            "@media (prefers-color-scheme: dark) { svg { color: #ddd } }</style>",
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" '
             'markerHeight="8" orient="auto"><path d="M0,0 L8,4 L0,8 z" fill="currentColor"/>'
             "</marker></defs>",
             *arrows,
             *(_box(state) for state in JobState),
-            "</svg>",
+            "</svg>\n",
         ]
     )
 

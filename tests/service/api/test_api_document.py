@@ -22,7 +22,7 @@ def test_the_committed_document_is_the_servers(world: World):
     import json
 
     served = world.client.get("/v1/openapi.json").json()
-    hint = "run `python docs/_ext/service_api_text.py --write`"
+    hint = "run `python docs/_ext/references.py --write`"
     assert json.loads(COMMITTED.read_text(encoding="utf-8")) == served, hint
 
 
