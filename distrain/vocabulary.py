@@ -52,8 +52,9 @@ def mistake_of_name(name: str) -> str | None:
     >>> mistake_of_name("item/sku")
     "a file is named after it, which cannot hold '/'"
     """
-    if "/" in name or "\0" in name:
-        return f"a file is named after it, which cannot hold {'/' if '/' in name else chr(0)!r}"
+    for character in "/\0":
+        if character in name:
+            return f"a file is named after it, which cannot hold {character!r}"
     size = len(name.encode())
     if size > _LONGEST_NAME_BYTES:
         return f"a file is named after it, so {_LONGEST_NAME_BYTES} bytes are the most, not {size}"

@@ -21,6 +21,7 @@ from distrain.etl.operators import (
     Vocabulary,
     concrete,
 )
+from distrain.vocabulary import is_text
 
 RunOperators = Callable[[Sequence[Operator], str, pa.Array], pa.Array]
 """Gives a column's values after some operators."""
@@ -31,6 +32,27 @@ def run_operators(operators: Sequence[Operator], column: str, values: pa.Array) 
     for operator in operators:
         values = operator.transform(column, values)
     return values
+
+
+def kind_of(dtype: pa.DataType) -> str:
+    """What values of a type are, whatever their width.
+
+    >>> kind_of(pa.list_(pa.int32())), kind_of(pa.large_string()), kind_of(pa.date32())
+    ('lists of integers', 'texts', 'date32[day]')
+    """
+    if holds_lists(dtype):
+        return f"lists of {kind_of(dtype.value_type)}"
+    if pa.types.is_dictionary(dtype):
+        return kind_of(dtype.value_type)
+    if pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
+        return NUMBERS
+    if pa.types.is_integer(dtype):
+        return INTEGERS
+    return TEXTS if is_text(dtype) else str(dtype)
+
+
+INTEGERS, NUMBERS, TEXTS, LISTS_OF = "integers", "numbers", "texts", "lists of "
+_ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 
 
 @dataclass(frozen=True)
@@ -111,6 +133,28 @@ class ColumnGroup:
         """What was learnt, by column, whether it is by column or by domain."""
         shared = None if self.domain is None else learnt.get(self.domain)
         return {column: learnt.get(column, shared) for column in columns}
+
+    def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
+        """Raise a `DataError` if values of a type are not what the operators were fitted on.
+
+        `fitted` is as `kind_of` says it; `None` if unknown.
+        """
+        found = kind_of(dtype)
+        items, fitted_items = (k.removeprefix(LISTS_OF) for k in (found, fitted or found))
+        same_shape = fitted is None or found.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
+        if found == "null" or (same_shape and items == "null"):
+            return
+        if not self.is_categorical:
+            fits, wanted = items in _ARE_NUMBERS, fitted or NUMBERS
+        else:
+            fits, wanted = items == fitted_items or fitted_items == "null", fitted or found
+        if not (same_shape and fits):
+            raise DataError(
+                f"the column holds {found}, not {wanted}",
+                where={"column": column},
+                hint="A fitted workflow takes values of the kind that it was fitted on; "
+                "`distrain prep --workflow` makes them of raw files.",
+            )
 
     def training_values(
         self, column: str, values: pa.Array, run: RunOperators = run_operators

@@ -25,6 +25,7 @@ from pathlib import Path
 from distributed import Client
 
 from distrain.errors import DataError, InputError
+from distrain.etl.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.etl.counting import MemoryPlan, plan_memory
 from distrain.etl.days import (
     Drifted,
@@ -46,7 +47,7 @@ from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
-from distrain.etl.workflow import CATEGORIES, Workflow, criteo_workflow, output_schema
+from distrain.etl.workflow import CATEGORIES, HOLDS, Workflow, criteo_workflow, output_schema
 from distrain.schema import Tags
 from distrain.storage import (
     RETRY_S,
@@ -175,6 +176,7 @@ class _Run:
         self._finish = finish
         self._seconds: dict[str, float] = {}
         self._list_lengths: dict[str, tuple[int, int]] = {}
+        self._category_types: dict[str, str] = {}
 
     def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
         started = time.perf_counter()
@@ -240,6 +242,7 @@ class _Run:
             raise _no_rows(files, read)
         read.bad_lines.check_share(read.num_rows, request.max_bad)
         self._workflow.check_category_types(read.category_types)
+        self._category_types = read.category_types
         return read
 
     def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
@@ -335,7 +338,8 @@ class _Run:
         is_new = self._request.saved_workflow is None
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
-            self._workflow = shares.kept_in(self._workflow, [file.path for file in files])
+            fitted = shares.kept_in(self._workflow, [file.path for file in files])
+            self._workflow = fitted.with_record(**{HOLDS: self._holds()})
             self._workflow.save_document(f"{self._folder}/workflow")
         drifted = []
         for split, report in (("train", None if is_new else train), ("valid", valid)):
@@ -346,10 +350,17 @@ class _Run:
                 )
         return tuple(drifted)
 
+    def _holds(self) -> dict[str, str]:
+        """What each column held, as `kind_of` says it."""
+        items = dict.fromkeys(self._workflow.columns, NUMBERS)
+        items |= {c: INTEGERS if t == "int64" else TEXTS for c, t in self._category_types.items()}
+        return {c: (LISTS_OF if c in self._list_lengths else "") + k for c, k in items.items()}
+
     def _save_schema(self, cardinalities: dict[str, int]) -> None:
-        schema = output_schema(
-            self._workflow, cardinalities, self._request.embedding_dim, self._list_lengths
-        )
+        features = self._request.features
+        tags = {c: spec.tags for c, spec in features.document.columns.items()} if features else {}
+        width = self._request.embedding_dim
+        schema = output_schema(self._workflow, cardinalities, width, self._list_lengths, tags)
         if self._request.unlabeled:
             schema = schema.remove_by_tag(Tags.TARGET)
         for name in ("schema.pbtxt", "schema.json"):

@@ -6,7 +6,7 @@ Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import Any, cast
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
-from distrain.etl.column_group import ColumnGroup, RunOperators, run_operators
+from distrain.etl.column_group import ColumnGroup, RunOperators, kind_of, run_operators
 from distrain.etl.operators import (
     Categorify,
     Clip,
@@ -33,6 +33,8 @@ from distrain.vocabulary import mistake_of_name
 FILE = "workflow.json"
 CATEGORIES = "categories"
 VERSION = 1
+HOLDS = "holds"
+"""The field of the record that says what each column held when the workflow was fitted."""
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,8 @@ class Workflow:
                     for name in states[0]
                 }
                 workflow = workflow.with_fitted(stage, group.by_column(learnt, group.columns))
-        return workflow
+        kinds = {c: kind_of(tables[0].schema.field(c).type) for c in self.columns if tables}
+        return workflow.with_record(**{HOLDS: kinds})
 
     def transform(self, table: pa.Table, run: RunOperators = run_operators) -> pa.Table:
         """The table's columns after all operators: int32 ids and float32, without gaps.
@@ -197,14 +200,24 @@ class Workflow:
         runs the operators, where that is not done by Arrow.
 
         Raises:
-            DataError: A value cannot be used, or an operator is not fitted.
+            DataError: A column is missing, or of another type than those that were fitted, a value
+                cannot be used, or an operator is not fitted.
         """
+        missing = [column for column in self.columns if column not in table.column_names]
+        if missing:
+            raise DataError(
+                f"{len(missing)} of {len(self.columns)} columns are missing",
+                where={"columns": ", ".join(missing[:20])},
+                hint="Name the table's columns as those that the workflow was fitted on.",
+            )
+        fitted = self.record.get(HOLDS, {})
         arrays, fields = [], []
         if LABEL in table.column_names:
             arrays.append(table[LABEL])
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
             for column in group.columns:
+                group.check_type(column, table.schema.field(column).type, fitted.get(column))
                 values = group.training_values(column, table[column], run)
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
@@ -277,6 +290,7 @@ def output_schema(
     cardinalities: dict[str, int],
     embedding_dim: int | None = None,
     list_lengths: Mapping[str, tuple[int, int]] | None = None,
+    tags: Mapping[str, Sequence[str]] | None = None,
 ) -> Schema:
     """The schema of what `workflow` writes: label, then its columns in order.
 
@@ -284,14 +298,15 @@ def output_schema(
         cardinalities: Cardinality of each categorical column.
         embedding_dim: Width of their embeddings; `None` leaves it open.
         list_lengths: Least and greatest length, by column that holds lists.
+        tags: What columns are besides categorical or continuous: `user_id`, `item`, ...
     """
     columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
     domains = workflow.domains
     for name in workflow.columns:
         column = ColumnSchema(name, "float32", (Tags.CONTINUOUS,))
         if name in workflow.categorical:
-            tags, cardinality = (Tags.CATEGORICAL,), cardinalities[name]
-            column = ColumnSchema(name, "int32", tags, cardinality, embedding_dim)
+            cardinality = cardinalities[name]
+            column = ColumnSchema(name, "int32", (Tags.CATEGORICAL,), cardinality, embedding_dim)
         if domains.get(name, name) != name:
             column = replace(column, properties={"domain": domains[name]})
         if list_lengths and name in list_lengths:
@@ -302,7 +317,7 @@ def output_schema(
                 is_ragged=least != greatest or not greatest,
                 value_count=(least, greatest or None),
             )
-        columns.append(column)
+        columns.append(replace(column, tags=(*column.tags, *(tags or {}).get(name, ()))))
     return Schema(tuple(columns))
 
 

@@ -23,12 +23,22 @@ from hypothesis import strategies as st
 import distrain.cluster
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, InputError, SpecError
-from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.etl import (
+    Categorify,
+    ColumnGroup,
+    FeatureConfig,
+    PrepRequest,
+    PrepResult,
+    Workflow,
+    prepare,
+)
 from distrain.etl.features import table_file
 from distrain.etl.features.staging import TableTask, stage_table_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
+from distrain.models.zoo.two_tower import ncf, two_tower
 from distrain.schema import Schema
+from distrain.spec import NcfSpec, TwoTowerSpec
 
 NUM_ROWS = 90
 BLOCK_BYTES = 900  # some 16 lines
@@ -697,3 +707,44 @@ def test_a_value_over_several_lines_is_told_before_rows_are_read(tmp_path: Path)
     assert look_at(str(path), path.stat().st_size, unquoted).types
     path.write_text('a,b\n1,5" pipe\n2,x"y\n')  # quotes inside of a value are text
     assert look_at(str(path), path.stat().st_size, config().document.format).types
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [("item/sku", "cannot hold '/'"), ("a\0b", r"cannot hold '\x00'"), ("x" * 201, "201"),
+     ("商" * 90, "270")],
+)  # fmt: skip
+def test_names_that_no_file_can_have_are_refused_before_a_row_is_read(
+    name: str, problem: str
+) -> None:
+    one = {"kind": "categorical", "domain": name}
+    for columns, where in (({"p": one, "q": one}, "columns.p.domain"), ({name: one}, repr(name))):
+        with pytest.raises(SpecError) as caught:
+            config(columns=columns)
+        assert problem in str(caught.value)
+        assert where in str(caught.value)
+    with pytest.raises(InputError) as refused:
+        Workflow((ColumnGroup((name,), (Categorify(),)),))
+    assert problem in str(refused.value)
+
+
+def test_tags_of_a_document_reach_the_schema_and_models_of_two_sides(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    columns = {
+        "shop": {"kind": "categorical", "tags": ["user_id"]},
+        "is_new": {"kind": "continuous", "tags": ["item"]},
+        "words": {"kind": "categorical"},
+        "hour": {"kind": "categorical", "from": "at", "as": "hour", "tags": ["item_id"]},
+    }
+    path = write_parquet(tmp_path / "rows.parquet")
+    out = prep(path, config(columns=columns)).out
+    again = prep(path, None, saved_workflow=out / "workflow", out=tmp_path / "again").out
+    for folder in (out, again):
+        schema = Schema.load(folder / "schema.pbtxt")
+        assert schema["shop"].tags == ("categorical", "user_id")
+        assert two_tower(schema, TwoTowerSpec(kind="two_tower"), {}).inputs is not None
+        assert ncf(schema, NcfSpec(kind="ncf"), {}).inputs is not None
+    for tag in ("target", "categorical", "User Id"):
+        with pytest.raises(SpecError, match="is no tag of a feature"):
+            config(columns={"shop": {"kind": "categorical", "tags": [tag]}})

@@ -1,6 +1,8 @@
 """Operators in a row, saved and loaded."""
 
 import json
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -135,3 +137,52 @@ def test_the_criteo_preset_gives_the_criteo_schema() -> None:
     cardinalities = dict.fromkeys(workflow.categorical, 9)
     schema = output_schema(workflow, cardinalities, 16)
     assert schema == criteo_schema(cardinalities, embedding_dim=16)
+
+
+FITTED_ON = {"words": [["a", "b"], ["a"]], "shop": ["x", "y"], "price": [1.5, 2.0]}
+
+
+def fitted_workflow() -> Workflow:
+    groups = (
+        ColumnGroup(("words", "shop"), (Categorify(),)),
+        ColumnGroup(("price",), (FillMissing(0), Normalize())),
+    )
+    return Workflow(groups).fit([pa.table(FITTED_ON)])
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "problem"),
+    [
+        ("words", ["a|b", "a"], "holds texts, not lists of texts"),
+        ("words", [[1], [2]], "holds lists of integers, not lists of texts"),
+        ("shop", [["x"], ["y"]], "holds lists of texts, not texts"),
+        ("shop", [1, 2], "holds integers, not texts"),
+        ("shop", [1.0, 2.0], "holds numbers, not texts"),
+        ("shop", [True, False], "holds bool, not texts"),
+        ("price", ["1.5", "2.0"], "holds texts, not numbers"),
+        ("price", [[1.5], [2.0]], "holds lists of numbers, not numbers"),
+    ],
+)
+def test_a_fitted_workflow_refuses_values_of_another_kind_than_it_was_fitted_on(
+    tmp_path: Path, column: str, values: list[Any], problem: str
+) -> None:
+    workflow = fitted_workflow()
+    workflow.save(tmp_path)
+    for one in (workflow, Workflow.load(tmp_path)):
+        with pytest.raises(DataError, match=problem) as caught:
+            one.transform(pa.table({**FITTED_ON, column: values}))
+        assert caught.value.where["column"] == column
+
+
+def test_a_fitted_workflow_takes_other_widths_and_columns_without_values() -> None:
+    workflow = fitted_workflow()
+    plain = workflow.transform(pa.table(FITTED_ON))
+    words = pa.array(FITTED_ON["words"], pa.large_list(pa.large_string()))
+    shop = pa.array(FITTED_ON["shop"]).dictionary_encode()
+    other = pa.table({"words": words, "shop": shop, "price": pa.array([1.5, 2.0], pa.float32())})
+    assert workflow.transform(other).to_pydict() == plain.to_pydict()
+    nothing = {**FITTED_ON, "shop": pa.nulls(2), "price": pa.nulls(2, pa.float64())}
+    assert workflow.transform(pa.table(nothing))["shop"].to_pylist() == [1, 1]
+    with pytest.raises(DataError, match="1 of 3 columns are missing") as caught:
+        workflow.transform(pa.table({"words": FITTED_ON["words"], "price": [1.0, 2.0]}))
+    assert caught.value.where == {"columns": "shop"}

@@ -5,10 +5,12 @@ Field descriptions are what the published JSON Schema shows.
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from distrain.schema import Tags
 from distrain.spec import Real, Section, Whole
 
 As = Literal[
@@ -23,6 +25,12 @@ As = Literal[
     "month",
     "year",
 ]
+_TAG = re.compile(r"[a-z][a-z0-9_]*")
+# By kind and target, or by what the prepared values are.
+_SAID_ELSEWHERE = (
+    *(Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.LIST, Tags.TARGET, Tags.WEIGHT, Tags.EMBEDDING),
+    *(Tags.BINARY, Tags.BINARY_CLASSIFICATION, Tags.MULTI_CLASS_CLASSIFICATION, Tags.REGRESSION),
+)
 CALENDAR = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
 ColumnName = Annotated[str, Field(min_length=1)]
 
@@ -80,6 +88,20 @@ class _ColumnSpec(Section):
         description="Keep some places of each list: 10 the first ten, -10 the last ten.",
         json_schema_extra=_or_number,
     )
+
+    tags: tuple[str, ...] = Field(
+        (),
+        description="What the column is to models that ask for it, such as user_id, item_id, user, "
+        "item, session_id: written to the schema.",
+    )
+
+    @field_validator("tags")
+    @classmethod
+    def _other_tags(cls, tags: tuple[str, ...]) -> tuple[str, ...]:
+        for tag in tags:
+            if tag in _SAID_ELSEWHERE or not _TAG.fullmatch(tag):
+                raise ValueError(f"{tag!r} is no tag of a feature; user_id, item_id, user ... are")
+        return tags
 
     @model_validator(mode="after")
     def _epoch_needs_a_calendar(self) -> _ColumnSpec:

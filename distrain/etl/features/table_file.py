@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cached_property, partial
@@ -20,22 +18,12 @@ from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
+from distrain.etl.features.text_head import first_lines, header_of
 from distrain.etl.features.values import mistake_of_type, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.reading import PARQUET, detect_format
-from distrain.storage import RETRY_S, open_input
 
-_HEAD_BYTES = 1 << 20
-_PROBED_LINES = 1000
-_PROBED_BYTES = 4096
-_OTHER_MARKS = {
-    b"\xff\xfe\0\0": "UTF-32",
-    b"\0\0\xfe\xff": "UTF-32",
-    b"\xff\xfe": "UTF-16",
-    b"\xfe\xff": "UTF-16",
-}
-_DELIMITERS = ",\t;|"
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -169,90 +157,14 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
         _refuse_repeats(path, schema.names)
         types = {column.name: column.type for column in schema}
         return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
-    lines = _first_lines(path, codec, text.encoding)
+    lines = first_lines(path, codec, text.encoding)
     kind = _kind(path, lines, text)
     if kind == "jsonl":
         return TableFile(path, kind, codec, _json_types(path, lines), "", (), size_bytes)
-    delimiter = text.delimiter or _guessed_delimiter(lines[0])
-    names = list(text.names)
-    if text.header:
-        names = _header(path, lines[0], delimiter, text)
-    elif may_lack in names and len(_fields(lines[0], delimiter, text)) == len(names) - 1:
-        names.remove(may_lack)
-    _refuse_lines_inside_values(path, lines, delimiter, text)
+    delimiter, names = header_of(path, lines, text, may_lack)
+    _refuse_repeats(path, names)
     types = dict.fromkeys(names, pa.string())
     return TableFile(path, kind, codec, types, delimiter, (), size_bytes)
-
-
-def _first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    with open_input(path, retry_s=RETRY_S) as handle:
-        try:
-            source = handle
-            if codec is not None:
-                source = pa.CompressedInputStream(pa.PythonFile(handle, mode="r"), codec)
-            head = source.read(_HEAD_BYTES)
-        except OSError as error:
-            raise DataError(
-                f"the {codec} file cannot be decompressed: {error}",
-                where={"file": path},
-                hint="It was cut short or damaged; get it again.",
-            ) from None
-    _refuse_other_encodings(path, head)
-    lines = head.decode(encoding, "replace").removeprefix("\ufeff").split("\n")
-    if len(head) == _HEAD_BYTES and len(lines) > 1:
-        lines.pop()  # it may be cut
-    lines = [line.removesuffix("\r") for line in lines[:_PROBED_LINES]]
-    if not any(line.strip() for line in lines):
-        raise DataError("the file holds no lines", where={"file": path})
-    if "\0" in lines[0]:
-        raise DataError(
-            "neither parquet nor text",
-            where={"file": path},
-            hint="Text is UTF-8, or what format.encoding says.",
-        )
-    return lines
-
-
-def _refuse_other_encodings(path: str, head: bytes) -> None:
-    """UTF-16 and UTF-32: a line end is no byte of its own there, so no task could find one."""
-    name = next((name for mark, name in _OTHER_MARKS.items() if head.startswith(mark)), None)
-    if name is None:
-        pairs = head[:_PROBED_BYTES]
-        zeros = max(pairs[0::2].count(0), pairs[1::2].count(0))
-        if len(pairs) < 8 or zeros * 4 < len(pairs):
-            return
-        name = "UTF-16" if pairs.count(0) * 4 < 3 * len(pairs) - 4 else "UTF-32"
-    raise DataError(
-        f"the text is {name}",
-        where={"file": path},
-        hint=f"`iconv -f {name} -t UTF-8 FILE` writes it as UTF-8. Without that UTF-8, latin-1 and "
-        "cp1252 (format.encoding) are read.",
-    )
-
-
-def _refuse_lines_inside_values(
-    path: str, lines: list[str], delimiter: str, text: FormatSpec
-) -> None:
-    """Tell of a value with a line end before any row is read, if the first lines have one."""
-    if text.quote is None:
-        return
-    reader = csv.reader(
-        (line + "\n" for line in lines),
-        delimiter=delimiter,
-        quotechar=text.quote,
-        escapechar=text.escape,
-    )
-    before = 0
-    with suppress(csv.Error):  # what cannot be read is told when it is read
-        for row in reader:
-            if reader.line_num > before + 1 and any("\n" in value for value in row):
-                raise DataError(
-                    f"a quoted value goes on over {reader.line_num - before} lines",
-                    where={"file": path, "line": before + 1, "content": lines[before][:72]},
-                    hint="A file is cut at line ends, so a value may hold none: write it again, "
-                    "as parquet or without them. If quotes are text, set format.quote to null.",
-                )
-            before = reader.line_num
 
 
 def _kind(path: str, lines: list[str], text: FormatSpec) -> str:
@@ -261,23 +173,6 @@ def _kind(path: str, lines: list[str], text: FormatSpec) -> str:
     bare = path.lower().removesuffix(".gz").removesuffix(".zst").removesuffix(".zstd")
     first = next(line for line in lines if line.strip())
     return "jsonl" if bare.endswith(_JSON_ENDINGS) or first.lstrip()[:1] == "{" else "csv"
-
-
-def _guessed_delimiter(line: str) -> str:
-    return max(_DELIMITERS, key=line.count) if any(d in line for d in _DELIMITERS) else ","
-
-
-def _header(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]:
-    names = _fields(line, delimiter, text)
-    _refuse_repeats(path, names)
-    return names
-
-
-def _fields(line: str, delimiter: str, text: FormatSpec) -> list[str]:
-    if text.quote is None:
-        return line.split(delimiter)
-    options: dict[str, Any] = {"delimiter": delimiter, "escapechar": text.escape}
-    return next(csv.reader([line], quotechar=text.quote, **options))
 
 
 def _refuse_repeats(path: str, names: Sequence[str]) -> None:
