@@ -4,6 +4,7 @@ Sizes of memory and files have IEC units (1 KiB is 1,024 bytes), times are in se
 """
 
 UNKNOWN = "-"
+NO_AUC = "not defined: all of these rows have one label"
 
 
 def count(value: float | None) -> str:

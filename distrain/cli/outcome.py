@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
-from distrain.wording import UNKNOWN, count, number, percent
+from distrain.wording import NO_AUC, UNKNOWN, count, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +63,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         *_early(summary),
         ("scored on", f"{count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
-        ("AUC", _bounded(summary.auc, summary.auc_bound)),
+        ("AUC", _auc(summary)),
         ("log loss", number(summary.log_loss)),
         ("normalised entropy", number(summary.normalised_entropy)),
         *_checkpoints(summary),
@@ -127,8 +127,9 @@ def _waiting(summary: "Summary") -> list[str]:
     return lines
 
 
-def _bounded(value: float | None, bound: float | None) -> str:
+def _auc(summary: "Summary") -> str:
+    value, bound = summary.auc, summary.auc_bound
     if value is None:
-        return UNKNOWN
+        return NO_AUC if summary.scored_rows else UNKNOWN
     how = f"binned; the exact value is within {bound:.1e}" if bound else "exact"
     return f"{number(value)} ({how})"

@@ -21,7 +21,7 @@ from distrain.events import (
     WeightsTaken,
 )
 from distrain.jobs import AttemptStarted, Checkpoints, Entry, Notice, Record
-from distrain.metrics import add_up_exchanges, reliability
+from distrain.metrics import BinaryReport, add_up_exchanges, reliability
 from distrain.progress.entries import EntryLog
 from distrain.progress.merging import (
     add_up_loaders,
@@ -78,7 +78,7 @@ class Collector:
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
         self._trains = False
-        self._noted_ordered_scores = False
+        self._noted_ordered_scores = self._noted_one_class = False
         self._windows: dict[int, list[StepsDone]] = defaultdict(list)
         self._ends: dict[int, set[int]] = defaultdict(set)
         self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
@@ -249,6 +249,8 @@ class Collector:
         merged = merge([report.metrics for report in reports])
         result = merged.compute()
         auc, auc_bound = result.auc, result.auc_bound
+        if result.rows and result.positives in (0, result.rows):
+            self._note_one_class(result)
         if reports[0].auc is not None:
             self._note_ordered_scores(reports[0].step, auc_bound)
             auc, auc_bound = reports[0].auc, reports[0].auc_bound
@@ -267,6 +269,18 @@ class Collector:
                 auc_bound=auc_bound,
                 reliability=reliability(merged.negatives, merged.positives),
                 attempt=self.attempt,
+            )
+        )
+
+    def _note_one_class(self, result: BinaryReport) -> None:
+        if self._noted_one_class:
+            return
+        self._noted_one_class = True
+        label = int(result.positives > 0)
+        self.entries.append(
+            Notice(
+                f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
+                "entropy are not defined, and no validation is the best by them"
             )
         )
 

@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from distrain.jobs import Record
 from distrain.progress import stall_pct
 from distrain.report.figures import draw_curves, image_of, run_figures
 from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
@@ -13,7 +14,7 @@ from distrain.runs import BROKEN_OFF, RUNNING, RunData, read_run_data
 from distrain.spec import dump_yaml
 from distrain.storage import whole_file
 from distrain.version import __version__
-from distrain.wording import UNKNOWN, bounded, byte_size, count, duration, number, percent
+from distrain.wording import NO_AUC, UNKNOWN, bounded, byte_size, count, duration, number, percent
 
 _FIGURE_TITLES = {
     "loss": "Log loss",
@@ -80,7 +81,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("rows/s", count(_speed(data))),
         ("waiting for data", _stall(data)),
         ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
-        ("AUC", bounded(scored.auc, scored.auc_bound) if scored else "-"),
+        ("AUC", _auc(scored) if scored else "-"),
         ("log loss", number(scored.loss) if scored else "-"),
         ("normalised entropy", number(scored.normalised_entropy) if scored else "-"),
         ("parameters", count(summary.get("parameters"))),
@@ -88,6 +89,10 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("restarts", count(len(data.restarts))),
         ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
+
+
+def _auc(scored: Record) -> str:
+    return NO_AUC if scored.rows and scored.auc is None else bounded(scored.auc, scored.auc_bound)
 
 
 def _checkpoints(saved: Mapping[str, Any]) -> str:

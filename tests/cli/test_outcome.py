@@ -1,6 +1,7 @@
 """The table that ends a run."""
 
 import io
+from dataclasses import replace
 
 from rich.console import Console
 
@@ -40,6 +41,15 @@ def test_ranks_that_tell_nothing_of_their_loaders_have_a_shorter_line(tmp_path):
 def test_a_run_that_never_trained_has_a_dash(tmp_path):
     (line,) = [line for line in printed(tmp_path).splitlines() if "waiting for data" in line]
     assert "-" in line
+
+
+def test_an_auc_that_is_not_defined_says_why(tmp_path):
+    view = JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2)
+    one_class = replace(summarise(view, []), scored_on="valid", scored_rows=90)
+    text = io.StringIO()
+    print_summary(Console(file=text, width=160), one_class, RunPaths(tmp_path))
+    assert "not defined: all of these rows have one label" in text.getvalue()
+    assert "not defined" not in printed(tmp_path)
 
 
 def test_checkpoints_that_could_not_be_written_are_counted(tmp_path):

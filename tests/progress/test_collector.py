@@ -169,6 +169,21 @@ def test_a_validation_has_the_reliability_of_all_ranks_rows():
     assert json.loads(json.dumps(told)) == told
 
 
+@pytest.mark.parametrize("label", [0, 1])
+def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
+    """Nothing is judged by its AUC, which nobody would see from a curve that is not there."""
+    collector = Collector()
+    collector.begin_attempt(1, 2)
+    logits = np.arange(5, dtype=np.float32)
+    for step in (10, 20):
+        for rank in range(2):
+            metrics = state((logits, np.full(5, label)))
+            collector.add(EvaluationDone(rank, 0, step, 1.0, metrics))
+    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
+    assert f"the 10 validation rows all have label {label}: AUC" in told
+    assert [record.auc for record in collector.records] == [None, None]
+
+
 def test_records_say_what_a_naive_computation_over_all_rows_says():
     collector = whole_story()
     splits = [(r.split, r.epoch, r.step) for r in collector.records]

@@ -12,10 +12,10 @@ from small_jobs import make_spec, small_document
 
 from distrain.cli.main import cli
 from distrain.errors import DistrainError, SpecError
-from distrain.models import Blueprint, InputBlock
-from distrain.models.blocks import MLPBlock
+from distrain.models import Blueprint, Embeddings, InputBlock
+from distrain.models.blocks import MLPBlock, ParallelBlock
 from distrain.models.custom import handed_over, name_of
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask
 from distrain.running.checks import preflight
 from distrain.schema import Schema
 from distrain.train.planning import fits
@@ -64,6 +64,14 @@ BAD_SPECS = {
         ["model={kind: custom, function: 'click_models:failing'}"],
         ["the model's function failed", "click_models:failing"],
     ),
+    "a metric that the model's task does not have": (
+        [
+            "model={kind: custom, function: 'click_models:retrieving'}",
+            "train.early_stopping={metric: auc}",
+            "evaluate.every_steps=5",
+        ],
+        ["train.early_stopping judges validations by auc", "ItemRetrievalTask does not have"],
+    ),
     "no whole batch": (
         ["train.global_batch_size=20000", "data.drop_last=true"],
         ["10500 rows do not fill one global batch of 20000", "drop_last"],
@@ -82,11 +90,17 @@ def failing(*_: object, **__: object) -> None:
     raise KeyError("no such column")
 
 
+def retrieving(schema: Schema) -> Blueprint:
+    towers = ParallelBlock({"user": MLPBlock([4]), "item": MLPBlock([4])}, aggregation=None)
+    return Blueprint(InputBlock(schema, Embeddings(4)), towers, ItemRetrievalTask())
+
+
 @pytest.fixture(autouse=True)
 def importable(monkeypatch: pytest.MonkeyPatch) -> None:
     import click_models
 
     monkeypatch.setattr(click_models, "failing", failing, raising=False)
+    monkeypatch.setattr(click_models, "retrieving", retrieving, raising=False)
     monkeypatch.setitem(sys.modules, "click_models", click_models)
     monkeypatch.setenv("DISTRAIN_MODEL_PACKAGES", "click_models")
 

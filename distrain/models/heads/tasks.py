@@ -11,6 +11,7 @@ from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.blocks import Block, linear_over
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
+from distrain.spec import ValidationMetric
 
 
 class Task(Block):
@@ -18,7 +19,12 @@ class Task(Block):
 
     A subclass defines `build` and `forward`, as every block, and the two methods here. It gives a
     `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
+
+    Attributes:
+        metrics: By which of a spec's metrics its validations may be judged.
     """
+
+    metrics: tuple[ValidationMetric, ...] = ("auc", "log_loss", "normalised_entropy")
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
@@ -197,6 +203,8 @@ class RegressionTask(Task):
     '[rows, 1]'
     """
 
+    metrics = ("auc",)  # its score is no logit
+
     def __init__(
         self,
         target: str | None = None,
@@ -257,6 +265,7 @@ class MultiTask(Task):
         if not tasks:
             raise ModelError("a MultiTask needs tasks")
         self.names = tuple(tasks)
+        self.metrics = next(iter(tasks.values())).metrics
         # A list, for torch's own dictionary of modules refuses names such as "items".
         self.tasks = nn.ModuleList(tasks.values())
         given = dict(weights or {})

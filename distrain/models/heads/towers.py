@@ -139,6 +139,8 @@ class ItemRetrievalTask(Task):
 
     log_q: Tensor | None
 
+    metrics = ()  # labels 0 and 1 are not what it tells apart
+
     def __init__(
         self,
         user: str = "user",

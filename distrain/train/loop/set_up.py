@@ -18,6 +18,7 @@ from distrain.train.control import Control
 from distrain.train.data import Inputs, Span, list_combiners
 from distrain.train.loop.epoch_prefetch import EpochPrefetch
 from distrain.train.loop.tables import place_tables, table_factory
+from distrain.train.planning import check_metric
 from distrain.train.saving import Checkpoints, Start, checkpoint_dir, likely_start
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import PEERS, READER, waiting
@@ -119,6 +120,7 @@ def _build(job: Job) -> TrainStep | GraphedStep:
         make_tables=table_factory(spec, placed, world),
         combiners=list_combiners(schema, spec.embeddings),
     )
+    check_metric(spec, model.dense.task)
     model.to(job.device).train()
     with waiting(PEERS):  # for rank 0's dense parameters
         if not spec.train.cuda_graph:

@@ -1,6 +1,6 @@
 """What a job will need before it starts: memory, placements of tables, steps."""
 
-from distrain.train.planning.fits import check_fits
+from distrain.train.planning.fits import check_fits, check_metric
 from distrain.train.planning.machine_file import (
     MachineFile,
     given_machines,
@@ -21,6 +21,7 @@ __all__ = [
     "Store",
     "Work",
     "check_fits",
+    "check_metric",
     "dense_flops",
     "given_machines",
     "load_machine",

@@ -15,6 +15,7 @@ import torch
 from distrain.embeddings.sharding import ShardingPlan
 from distrain.errors import SpecError
 from distrain.models import blueprint_of
+from distrain.models.heads import Task
 from distrain.schema import Schema
 from distrain.spec import JobSpec
 from distrain.train.planning.memory import dense_bytes
@@ -43,7 +44,8 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
     Raises:
         SchemaError, ModelError: The model cannot be built of the columns.
-        SpecError: Something does not fit, or `embeddings.tables` names no column.
+        SpecError: Something does not fit, `embeddings.tables` names no column, or the best
+            validation is judged by a metric that the model's task does not have.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type
@@ -53,7 +55,9 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     budget = _tables_budget(spec, device)
     with _limit_named(budget):
         tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
-    values = blueprint_of(schema, spec.model).check()
+    blueprint = blueprint_of(schema, spec.model)
+    check_metric(spec, blueprint.task)
+    values = blueprint.check()
     dense = dense_bytes(values, spec.train.optimizer.kind)
     for limit in _host_limits(spec, device):
         # On a GPU's host the tables are made before they are moved.
@@ -62,6 +66,19 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     if device is not None and device.type == "cuda":
         has = torch.cuda.get_device_properties(device).total_memory
         _check_sum(tables, dense, _Limit(has, "the GPU's memory"), on_host=False)
+
+
+def check_metric(spec: JobSpec, task: Task) -> None:
+    """Refuse to judge validations by a metric that the model's task does not have."""
+    metric = spec.best_metric
+    if metric is None or metric in task.metrics:
+        return
+    asks = "checkpoint.keep_best" if spec.train.early_stopping is None else "train.early_stopping"
+    raise SpecError(
+        f"{asks} judges validations by {metric}, which a {type(task).__name__} does not have",
+        where={"it has": ", ".join(task.metrics) or "none"},
+        hint=f"Name a metric that it has, or leave {asks} out.",
+    )
 
 
 def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
