@@ -70,6 +70,37 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
         signal.signal(signal.SIGTERM, before)
 
 
+@contextmanager
+def lost_interrupts() -> Iterator[Callable[[], None]]:
+    """Yield what raises a Ctrl-C or SIGTERM once more that the block did not end for.
+
+    Python ignores whatever is raised in a finaliser, so an interrupt that meets one would be lost.
+    Signals that others handle in their way are left alone, as are threads but the main one.
+    """
+    received: list[tuple[Callable[[int, Any], object], int]] = []
+
+    def note(number: int, frame: object) -> None:
+        received.append((replaced[number], number))
+        replaced[number](number, frame)
+
+    def raise_lost() -> None:
+        if received and threading.current_thread() is threading.main_thread():
+            handler, number = received.pop()
+            handler(number, None)
+
+    replaced: dict[int, Callable[[int, Any], object]] = {}
+    if threading.current_thread() is threading.main_thread():
+        raising = {signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _raise_terminated}
+        replaced |= {n: raises for n, raises in raising.items() if signal.getsignal(n) is raises}
+    try:
+        for number in replaced:
+            signal.signal(number, note)
+        yield raise_lost
+    finally:
+        for number, before in replaced.items():
+            signal.signal(number, before)
+
+
 class DistrainError(Exception):
     """What failed, where it failed and what to do next.
 

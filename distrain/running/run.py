@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from distrain.errors import ClusterError, OutputError, Terminated, on_sigterm
+from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
 from distrain.reasons import Reason
 from distrain.report import draw_curves
 from distrain.running.checks import Checked, preflight
@@ -178,8 +178,9 @@ def _run_to_end(
         job = JobHandle(client, run.job_id)
         seen = 0
 
-        def show(view: "JobView") -> None:
+        def show(view: "JobView", raise_lost: "Callable[[], None]" = lambda: None) -> None:
             nonlocal seen
+            raise_lost()
             on_view(view)
             seen = view.next_record
 
@@ -188,7 +189,8 @@ def _run_to_end(
             is_new = job.submit(run.spec, root, run.first_attempt)
             try:
                 after_submission(run, is_new, recorder, client, progress)
-                return job.watch(show)
+                with lost_interrupts() as raise_lost:
+                    return job.watch(lambda view: show(view, raise_lost))
             except OutputError as error:  # the run directory takes no more records
                 job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
                 raise

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from threading import RLock
 
+from distrain.errors import lost_interrupts
 from distrain.events import Event, RankFailed
 from distrain.jobs import Assignment, JobState, JobView
 from distrain.progress import Collector
@@ -23,7 +24,7 @@ def run_inline(
     `on_view` gets a view after each of the rank's events. The final view has the failure of a
     rank, which is not raised.
     """
-    from distrain.train.control import process_as_it_was
+    from distrain.train.control import Control, process_as_it_was
     from distrain.train.rank import run_rank
 
     collector = Collector()
@@ -56,8 +57,8 @@ def run_inline(
     document = spec.model_dump(mode="json")
     root = str(run_dir.absolute())
     run = Assignment(job_id, attempt, World(), document, root, first_attempt=attempt)
-    with process_as_it_was():
-        failure = run_rank(run, report)
+    with process_as_it_was(), lost_interrupts() as raise_lost:
+        failure = run_rank(run, report, Control.alone(raise_lost))
     final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
     on_view(final)
     return final

@@ -96,6 +96,26 @@ def test_inline_training_leaves_the_process_of_its_caller_as_it_was(prepared, tm
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
+class Finalised:
+    def __del__(self):
+        signal.raise_signal(signal.SIGINT)
+
+
+class InterruptedInFinaliser(LoggedProgress):
+    def show(self, view):
+        if view.progress:
+            Finalised()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupt_that_a_finaliser_swallows_ends_training_all_the_same(prepared, tmp_path):
+    document = small_document(prepared) | INLINE
+    with pytest.raises(KeyboardInterrupt):
+        distrain.fit(document, run_dir=tmp_path / "run", progress=InterruptedInFinaliser())
+    assert not (tmp_path / "run" / "model").exists()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
 class Broken:
     def open(self, facts):
         raise ConnectionError("nobody there")

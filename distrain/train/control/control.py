@@ -20,18 +20,20 @@ class Control:
 
     Attributes:
         stop_deadline: `None` for a rank without a supervisor, which nobody else asks to save.
+        look: Called before each step, and each batch of a validation; may raise.
     """
 
     store: RankStore
     gate: StepGate
     activity: RankActivity
     stop_deadline: StopDeadline | None = None
+    look: Callable[[], None] = lambda: None
 
     @classmethod
-    def alone(cls) -> Control:
+    def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
         """For one rank that nobody supervises."""
         store = LocalRankStore()
-        return cls(store, StepGate(store, 0, 1), RankActivity())
+        return cls(store, StepGate(store, 0, 1), RankActivity(), look=look)
 
     @classmethod
     def supervised(

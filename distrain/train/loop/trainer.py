@@ -140,6 +140,7 @@ class Trainer:
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
         """Ask to go on, and do what the ranks have agreed on; `StopAsked` ends the training."""
+        self.control.look()
         gate = self.control.gate
         while True:
             held = between_steps and gate.asked
