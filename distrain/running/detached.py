@@ -13,7 +13,7 @@ from distrain.run_paths import RunPaths
 from distrain.running.recording import RetryingRecorder
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
-from distrain.running.run import Run, after_submission
+from distrain.running.run import RunRequest, after_submission
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -26,7 +26,7 @@ TAKE_OVER_S = 5.0
 
 
 def submit(
-    run: Run,
+    run: RunRequest,
     progress: Progress,
     on_queued: Callable[[], None] = lambda: None,
     *,

@@ -1,65 +1,132 @@
-"""Training from Python: what `distrain train` does, as a function."""
+"""Training from Python: `fit`, and the `Run` that it returns."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.running.reporting import LoggedProgress, Progress
-from distrain.running.run import Run, train
+from distrain.errors import DistrainError
+from distrain.run_paths import RunPaths, new_job_id
+from distrain.running.in_python import speaking_python
+from distrain.running.notebook import progress_here
+from distrain.running.reporting import Progress
+from distrain.running.resuming import find_run
+from distrain.running.run import RunRequest, train
 from distrain.spec import CustomSpec, JobSpec, load_spec, parse_spec
+from distrain.wording import count, number
 
 if TYPE_CHECKING:
+    import pandas
+    from distributed import Client
+    from distributed.deploy import Cluster
+
+    from distrain.jobs import Record
+    from distrain.metrics import BinaryReport
     from distrain.models import Blueprint, SavedModel
     from distrain.runs import Summary
     from distrain.sinks import Sink
 
+MakeModel = Callable[..., "Blueprint"]
+Spec = JobSpec | Mapping[str, Any] | str | Path
 
-@dataclass(frozen=True)
-class FinishedRun:
-    """A run that succeeded.
 
-    Attributes:
-        summary: The contents of its `summary.json`.
+class Run:
+    """A run that has ended, by its directory.
+
+    Args:
         run_dir: The run directory.
-        model_fn: The function that made the model; `None` for a named model.
+        model_fn: The function that made the model, where this process cannot import it by the name
+            that the run's spec has; it must make the same model. `None` for a named model.
+
+    Raises:
+        InputError: The directory holds no run that has ended.
     """
 
-    summary: "Summary"
-    run_dir: Path
-    model_fn: "Callable[..., Blueprint] | None" = None
+    def __init__(self, run_dir: str | Path, model_fn: MakeModel | None = None):
+        self.run_dir = Path(run_dir).expanduser()
+        self.model_fn = model_fn
+        self.summary: Summary = _read_summary(self.run_dir)
+
+    def __repr__(self) -> str:
+        done = self.summary
+        scores = f", AUC {number(done.auc, 4)} on {done.scored_on}" if done.scored_on else ""
+        return f"<Run {self.run_dir}: {done.state}, {count(done.steps)} steps{scores}>"
+
+    @property
+    def records(self) -> "list[Record]":
+        """What `metrics.jsonl` holds: a record for each report of training and each validation."""
+        from distrain.runs import read_records
+
+        return read_records(RunPaths(self.run_dir))
+
+    @property
+    def history(self) -> "pandas.DataFrame":
+        """The records as a table: a row for each, with those of its figures that are one number."""
+        import pandas
+
+        rows = [record.figures() for record in self.records]
+        return pandas.DataFrame(rows).dropna(axis="columns", how="all")
 
     def load_model(self) -> "SavedModel":
         """The trained model, on the CPU; see `distrain.models.load_model`."""
         from distrain.models import handed_over, load_model
-        from distrain.run_paths import RunPaths
 
-        with handed_over(self.model_fn):
+        with handed_over(self.model_fn), speaking_python():
             return load_model(RunPaths(self.run_dir).model)
+
+    @cached_property
+    def _model(self) -> "SavedModel":
+        return self.load_model()
+
+    def evaluate(self, table: str | Path | Sequence[str | Path]) -> "BinaryReport":
+        """The metrics of the trained model on prepared, labelled rows, scored in this process.
+
+        Args:
+            table: Parquet files, folders or globs, as `distrain prep` writes them.
+        """
+        from distrain.loader import Dataset
+        from distrain.scoring import ScorerInProcess, evaluate_saved
+
+        with speaking_python():
+            return evaluate_saved(ScorerInProcess(self._model, Dataset(table, self._model.schema)))
 
 
 def fit(
-    spec: JobSpec | Mapping[str, Any] | str | Path,
+    spec: Spec | None = None,
     *,
-    model_fn: "Callable[..., Blueprint] | None" = None,
+    overrides: Mapping[str, Any] | None = None,
+    model_fn: MakeModel | None = None,
     options: Mapping[str, Any] | None = None,
     run_dir: str | Path | None = None,
-    scheduler: str | None = None,
+    overwrite: bool = False,
+    resume: "Run | str | Path | None" = None,
+    scheduler: "str | Client | Cluster | None" = None,
     progress: Progress | None = None,
+    callbacks: "Sequence[Callable[[Record], object]]" = (),
     sinks: "Sequence[str | Sink]" = (),
-) -> FinishedRun:
+) -> Run:
     """Train a job and wait for it.
 
     Args:
         spec: The job: a spec, a document as in its YAML file, or the path of that file. With
-            `model_fn` a document needs no `model` section.
+            `model_fn` a document needs no `model` section. `None` with `resume`.
+        overrides: Fields of the spec to be set, by their paths: `{"train.optimizer.lr": 0.01}`.
         model_fn: Makes the model, as `model_fn(schema, **options)`. With the inline backend it may
             be any function. Elsewhere the workers import it by its module's name, which their
             operator must have allowed (`DISTRAIN_MODEL_PACKAGES`).
         options: Keyword arguments for `model_fn`, JSON values.
         run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
-        scheduler: The address of a Dask cluster; `None` for a local one.
-        progress: Reports how the run goes; `None` reports to the log `distrain`.
+        overwrite: Whether a run in `run_dir` may be replaced; it is removed when the new job has
+            passed its checks.
+        resume: A run, or its directory, to go on with from its newest checkpoint, with its spec.
+        scheduler: A Dask cluster: a client, a cluster, or its scheduler's address; `None` for a new
+            one on this machine. It stays when the job ends.
+        progress: Reports how the run goes; `None` for a bar and a chart in a notebook, lines on a
+            terminal, and the log `distrain` elsewhere.
+        callbacks: Called in this process with each record of training and validation as it comes.
+            An exception ends the job and comes out of `fit`.
         sinks: Where the run's records go as well: `"tensorboard"`, `"mlflow:URI"`, or sinks of your
             own (`distrain.sinks.Sink`).
 
@@ -67,29 +134,52 @@ def fit(
         SpecError: The spec cannot be used.
         DistrainError: The inputs cannot be used, or the job ended badly.
     """
-    from distrain.models import handed_over, name_of
-    from distrain.run_paths import new_job_id
+    from distrain.models import handed_over
 
-    if model_fn is None:
-        job = _parsed(spec)
+    with speaking_python(), handed_over(model_fn):
+        words = tuple(f"{path}={json.dumps(value)}" for path, value in (overrides or {}).items())
+        if resume is not None:
+            if spec is not None or run_dir is not None or overwrite:
+                raise DistrainError(
+                    "fit(resume=) goes on with the run's own spec and directory",
+                    hint="Leave out spec, run_dir and overwrite; change fields with overrides.",
+                )
+            root = Path(resume.run_dir if isinstance(resume, Run) else resume).expanduser()
+            job_id, job, resumed = find_run(root, words)
+        else:
+            job, resumed = _job(spec, words, model_fn, options or {}), None
+            job_id = new_job_id(job.name)
+            root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
+        shown = progress or progress_here()
+        if resumed is not None:
+            for text in resumed.damaged:
+                shown.say(f"warning: {text}")
+        _warn_of_own_model(job, model_fn, shown)
+        request = RunRequest(
+            job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
+        )
+        train(request, shown)
+        return Run(root, model_fn)
+
+
+def _job(
+    spec: Spec | None,
+    overrides: Sequence[str],
+    model_fn: MakeModel | None,
+    options: Mapping[str, Any],
+) -> JobSpec:
+    """The job to train, with `model_fn` as its model."""
+    from distrain.models import name_of
+
+    if spec is None:
+        raise DistrainError("fit needs a spec, or a run to resume")
+    if isinstance(spec, str | Path):
+        document = load_spec(Path(spec)).model_dump(mode="json", exclude_unset=True)
+    elif isinstance(spec, JobSpec):
+        document = spec.model_dump(mode="json", exclude_unset=True)
     else:
-        section = CustomSpec(function=name_of(model_fn), options=dict(options or {}))
-        job = _with_model(spec, section)
-    job_id = new_job_id(job.name)
-    root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
-    run = Run(job, root, job_id, scheduler, ":0", sinks=tuple(sinks))
-    with handed_over(model_fn):
-        summary = train(run, progress or LoggedProgress())
-    return FinishedRun(summary, root, model_fn)
-
-
-def _parsed(spec: JobSpec | Mapping[str, Any] | str | Path) -> JobSpec:
-    if isinstance(spec, JobSpec):
-        return spec
-    return load_spec(Path(spec)) if isinstance(spec, str | Path) else parse_spec(dict(spec))
-
-
-def _with_model(spec: JobSpec | Mapping[str, Any] | str | Path, section: CustomSpec) -> JobSpec:
-    if isinstance(spec, Mapping):
-        return parse_spec({**spec, "model": section.model_dump(mode="json")})
-    return _parsed(spec).model_copy(update={"model": section})
+        document = dict(spec)
+    if model_fn is not None:
+        section = CustomSpec(function=name_of(model_fn), options=dict(options))
+        document["model"] = section.model_dump(mode="json")
+    return parse_spec(document, overrides)

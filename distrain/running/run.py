@@ -30,7 +30,7 @@ _COMMAND = "the command that submitted it"
 
 
 @dataclass(frozen=True)
-class Run:
+class RunRequest:
     """A run to be made.
 
     Attributes:
@@ -74,7 +74,7 @@ class Run:
 
 
 def train(
-    run: Run, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
+    run: RunRequest, progress: Progress, on_summary: "Callable[[Summary], None]" = lambda _: None
 ) -> "Summary":
     """Check a job, train it, and keep its run directory up to date.
 
@@ -130,7 +130,7 @@ def train(
     return summary
 
 
-def _release_place(run: Run) -> None:
+def _release_place(run: RunRequest) -> None:
     """Release the place of checkpoints of a run that ended without any."""
     from distrain.checkpoint import release_dir
     from distrain.run_paths import RunPaths
@@ -142,7 +142,7 @@ def _release_place(run: Run) -> None:
         release_dir(place)
 
 
-def _feeds(run: Run, progress: Progress) -> "Feeds":
+def _feeds(run: RunRequest, progress: Progress) -> "Feeds":
     from distrain.sinks import Feeds, RunFacts, flat, open_sinks
 
     parameters = flat(run.spec.model_dump(mode="json"))
@@ -151,7 +151,7 @@ def _feeds(run: Run, progress: Progress) -> "Feeds":
 
 
 def _run_to_end(
-    run: Run,
+    run: RunRequest,
     recorder: "RunRecorder",
     progress: Progress,
     on_view: "Callable[[JobView], None]",
@@ -202,7 +202,7 @@ def _run_to_end(
 
 
 def after_submission(
-    run: Run, is_new: bool, recorder: "RunRecorder", client: "Client", progress: Progress
+    run: RunRequest, is_new: bool, recorder: "RunRecorder", client: "Client", progress: Progress
 ) -> None:
     """Prepare the run directory for what the scheduler holds of the job, and show its jobs."""
     if not is_new:
@@ -223,7 +223,7 @@ def show_jobs(client: "Client", progress: Progress) -> None:
         progress.say(f"warning: {error}")
 
 
-def _how_to_go_on(run: Run, view: "JobView") -> str | None:
+def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
     """A hint with the command that resumes a job, if there is something to resume it from."""
     saved = view.checkpoints.step
     if saved is None and run.resumed is not None:

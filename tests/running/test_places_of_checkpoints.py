@@ -14,7 +14,7 @@ from small_jobs import make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointDir, checkpoint_write
 from distrain.errors import InputError, JobError, SpecError
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.resuming import find_run
 from distrain.spec import load_spec
 
@@ -39,12 +39,12 @@ class Told(LoggedProgress):
 
 def run_job(prepared, root, *overrides, job_id=None, progress=None):
     spec = make_spec(prepared, *INLINE, *overrides)
-    return train(Run(spec, root, job_id or root.name), progress or LoggedProgress())
+    return train(RunRequest(spec, root, job_id or root.name), progress or LoggedProgress())
 
 
 def resume(root, *overrides, **options):
     job_id, spec, resumed = find_run(root, overrides, **options)
-    summary = train(Run(spec, root, job_id, resumed=resumed), LoggedProgress())
+    summary = train(RunRequest(spec, root, job_id, resumed=resumed), LoggedProgress())
     return summary, resumed
 
 
@@ -237,6 +237,6 @@ def test_a_new_run_does_not_take_over_what_an_old_one_left(old, tmp_path):
         [*data_of(old), "checkpoint.dir=null", "train.max_steps=8"],
     )
     place = spec.checkpoint.model_copy(update={"dir": str(old / "states")})
-    run = Run(spec, tmp_path / "new", "new")
+    run = RunRequest(spec, tmp_path / "new", "new")
     with pytest.raises(SpecError, match="written by an older version"):
         train(replace(run, spec=spec.model_copy(update={"checkpoint": place})), LoggedProgress())

@@ -15,7 +15,7 @@ from distrain.errors import OutputError
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.running import LoggedProgress
-from distrain.running.run import Run, _run_to_end
+from distrain.running.run import RunRequest, _run_to_end
 from distrain.runs import open_run
 from distrain.spec import parse_spec
 
@@ -56,7 +56,7 @@ def run_cut_short(
     monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
     with open_run(root, SPEC, "clicks-1") as recorder:
         try:
-            run = Run(SPEC, root, "clicks-1", scheduler="tcp://there:1")
+            run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")
             return _run_to_end(run, recorder, LoggedProgress(), lambda _: None), job.why
         except OutputError:
             return None, job.why

@@ -13,7 +13,7 @@ from small_jobs import make_spec
 from distrain.errors import ClusterError, OutputError
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.detached import submit
 from distrain.runs import RunInUse, open_run, recorder, run_file
 from distrain.train.data.handed_tables import read_tables
@@ -38,8 +38,8 @@ class _Submitted(_Job):
 
 
 @pytest.fixture
-def run(prepared: Path, tmp_path: Path) -> Run:
-    return Run(make_spec(prepared), tmp_path / "runs" / "run", "test-1", scheduler="tcp://there:1")
+def run(prepared: Path, tmp_path: Path) -> RunRequest:
+    return RunRequest(make_spec(prepared), tmp_path / "runs" / "run", "test-1", scheduler="tcp://there:1")
 
 
 def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
@@ -52,13 +52,13 @@ def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
     monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
 
 
-def names(run: Run) -> set[str]:
+def names(run: RunRequest) -> set[str]:
     return {path.name for path in run.run_dir.iterdir()}
 
 
 @pytest.mark.parametrize("error", [ClusterError("no scheduler there"), KeyboardInterrupt()])
 def test_a_job_that_no_scheduler_got_does_not_block_its_directory(
-    run: Run, error: BaseException, monkeypatch: pytest.MonkeyPatch
+    run: RunRequest, error: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def open_cluster(*_: object) -> None:
         raise error
@@ -74,7 +74,7 @@ def test_a_job_that_no_scheduler_got_does_not_block_its_directory(
 
 
 def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: RunRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(*_: object) -> None:
         raise OutputError("no space left")
@@ -92,7 +92,7 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
 
 @pytest.mark.parametrize("begin", [submit, train])
 def test_a_job_that_the_scheduler_may_have_keeps_its_directory(
-    run: Run, begin: Callable[[Run, LoggedProgress], object], monkeypatch: pytest.MonkeyPatch
+    run: RunRequest, begin: Callable[[RunRequest, LoggedProgress], object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster_with(monkeypatch, _Job())
     with pytest.raises(ClusterError, match="did not answer"):
@@ -101,7 +101,7 @@ def test_a_job_that_the_scheduler_may_have_keeps_its_directory(
 
 
 def test_the_ranks_of_a_job_that_is_left_alone_get_its_tables(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: RunRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster_with(monkeypatch, _Submitted())
     submit(run, LoggedProgress())
@@ -112,7 +112,7 @@ def test_the_ranks_of_a_job_that_is_left_alone_get_its_tables(
 
 
 def test_two_commands_that_begin_at_once_do_not_share_a_directory(
-    run: Run, monkeypatch: pytest.MonkeyPatch
+    run: RunRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_spec = run_file.write_spec
 

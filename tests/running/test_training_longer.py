@@ -8,7 +8,7 @@ from small_jobs import small_document
 
 import distrain
 from distrain.errors import ClusterError, InputError, JobError, OutputError, SpecError
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.resuming import find_run
 from distrain.spec import parse_spec
 
@@ -22,7 +22,7 @@ def fit(prepared, root, *overrides):
 
 def resume(root, *overrides):
     job_id, spec, resumed = find_run(root, overrides)
-    return train(Run(spec, root, job_id, resumed=resumed), LoggedProgress())
+    return train(RunRequest(spec, root, job_id, resumed=resumed), LoggedProgress())
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from distrain.errors import InputError
 
 if TYPE_CHECKING:
     from distrain.jobs import Listing
-    from distrain.running import Run
+    from distrain.running import RunRequest
     from distrain.spec import JobSpec
 
 
@@ -28,22 +28,22 @@ def submit_detached(
         checks: Have a worker look at the data first.
     """
     from distrain.run_paths import new_job_id
-    from distrain.running import Run
+    from distrain.running import RunRequest
 
     job_id = new_job_id(spec.name)
     root = run_dir or Path("runs") / job_id
-    leave(Run(spec, root, job_id, scheduler, ":0"), waits=waits, checks=checks)
+    leave(RunRequest(spec, root, job_id, scheduler, ":0"), waits=waits, checks=checks)
 
 
 def resume_detached(
     job: "Listing", scheduler: str, overrides: tuple[str, ...], *, waits: bool
 ) -> None:
     """Let the run of a job go on from its newest checkpoint."""
-    from distrain.running import Run, find_run
+    from distrain.running import RunRequest, find_run
 
     root = run_dir_of(job)
     job_id, spec, resumed = find_run(root, overrides)
-    leave(Run(spec, root, job_id, scheduler, ":0", resumed), waits=waits)
+    leave(RunRequest(spec, root, job_id, scheduler, ":0", resumed), waits=waits)
 
 
 def clone_detached(
@@ -51,13 +51,13 @@ def clone_detached(
 ) -> None:
     """Submit a new job with a job's spec; its run directory lies beside the other."""
     from distrain.run_paths import RunPaths, new_job_id
-    from distrain.running import Run
+    from distrain.running import RunRequest
     from distrain.spec import load_spec, with_absolute_paths
 
     root = run_dir_of(job)
     spec = with_absolute_paths(load_spec(RunPaths(root).spec, overrides))
     job_id = new_job_id(spec.name)
-    leave(Run(spec, root.parent / job_id, job_id, scheduler, ":0"), waits=waits)
+    leave(RunRequest(spec, root.parent / job_id, job_id, scheduler, ":0"), waits=waits)
 
 
 def run_dir_of(job: "Listing") -> Path:
@@ -76,7 +76,7 @@ def run_dir_of(job: "Listing") -> Path:
     return root
 
 
-def leave(run: "Run", *, waits: bool, checks: bool = False) -> None:
+def leave(run: "RunRequest", *, waits: bool, checks: bool = False) -> None:
     """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
     from distrain.cli.output import progress_console
     from distrain.cli.progress_bars import JobProgress

@@ -25,7 +25,7 @@ from distrain.cli.output import (
 )
 
 if TYPE_CHECKING:
-    from distrain.running import Progress, Run
+    from distrain.running import Progress, RunRequest
     from distrain.spec import JobSpec
 
 
@@ -107,7 +107,7 @@ def command(
     """
     from distrain.cli.progress_bars import JobProgress
     from distrain.run_paths import new_job_id
-    from distrain.running import Run, find_run, train
+    from distrain.running import RunRequest, find_run, train
     from distrain.spec import load_spec, with_absolute_paths
 
     if (spec_file is None) == (resumed_run is None):
@@ -130,7 +130,7 @@ def command(
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
-    run = Run(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
+    run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
     if detach:
         _check_detachable(run)
     if dry_run:
@@ -149,7 +149,7 @@ def _left_behind(spec: "JobSpec", root: Path) -> str:
     return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
 
 
-def _check_detachable(run: "Run") -> None:
+def _check_detachable(run: "RunRequest") -> None:
     if run.spec.resources.backend == "inline":
         raise click.UsageError("--detach: a job with `backend: inline` runs in this process.")
     if run.scheduler is None:
@@ -161,7 +161,7 @@ def _check_detachable(run: "Run") -> None:
         raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
 
 
-def _detach(run: "Run", progress: "Progress") -> None:
+def _detach(run: "RunRequest", progress: "Progress") -> None:
     from distrain.running import submit
 
     assert run.scheduler is not None
@@ -174,7 +174,7 @@ def _detach(run: "Run", progress: "Progress") -> None:
     print_remark(follow)
 
 
-def _print_checked(run: "Run") -> None:
+def _print_checked(run: "RunRequest") -> None:
     from distrain.spec import dump_yaml
 
     checked = run.check()

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import parse_spec
 
@@ -58,7 +58,7 @@ def main() -> None:
     write_data(Path("data"))
     for name, overrides in (("in-default", []), ("in-relative", ["checkpoint.dir=states"])):
         spec = parse_spec(document(), overrides)
-        train(Run(spec, Path(name), f"old-{name}"), LoggedProgress())
+        train(RunRequest(spec, Path(name), f"old-{name}"), LoggedProgress())
         for file in ("curves.png", "summary.json"):
             if name == "in-default" or file == "curves.png":
                 Path(name, file).unlink()

@@ -25,7 +25,7 @@ from distrain.etl import (
 )
 from distrain.loader import Dataset, Loader
 from distrain.models import load_model
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.spec import parse_spec
 
 NUM_ROWS, BATCH_ROWS = 96, 12
@@ -73,7 +73,7 @@ def document() -> dict[str, object]:
 def main() -> None:
     """Prepare, train, and pack."""
     write_data(Path("data"))
-    train(Run(parse_spec(document()), Path("run"), "old-run"), LoggedProgress())
+    train(RunRequest(parse_spec(document()), Path("run"), "old-run"), LoggedProgress())
     Path("run/curves.png").unlink(missing_ok=True)
     model = load_model("run/model").model.eval()
     rows = Dataset("data/part-0.parquet", "data/schema.pbtxt")

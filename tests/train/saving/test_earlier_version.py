@@ -12,7 +12,7 @@ from distrain.etl import Workflow
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, load_model
 from distrain.run_paths import RunPaths
-from distrain.running import LoggedProgress, Run, find_run, train
+from distrain.running import LoggedProgress, RunRequest, find_run, train
 from distrain.runs import find_logs, read_records, read_run_and_spec, read_run_data, read_summary
 from distrain.schema import Schema
 from distrain.train.saving import open_model
@@ -69,7 +69,7 @@ def test_the_run_directory_is_read(old: Path) -> None:
 
 def test_the_run_goes_on_with_another_number_of_ranks(old: Path) -> None:
     job_id, spec, resumed = find_run(old / "run", ("train.max_steps=8", ONE_RANK, *data_of(old)))
-    summary = train(Run(spec, old / "run", job_id, resumed=resumed), LoggedProgress())
+    summary = train(RunRequest(spec, old / "run", job_id, resumed=resumed), LoggedProgress())
     assert resumed is not None
     assert (resumed.step, summary.steps, summary.rows) == (6, 8, 96)
 
@@ -79,4 +79,4 @@ def test_a_new_run_begins_with_its_weights(old: Path, source: str) -> None:
     _, spec = read_run_and_spec(
         old / "run", (f"train.init_from={old / source}", ONE_RANK, *data_of(old))
     )
-    assert train(Run(spec, old / "new", "new"), LoggedProgress()).steps == 6
+    assert train(RunRequest(spec, old / "new", "new"), LoggedProgress()).steps == 6

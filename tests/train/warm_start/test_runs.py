@@ -11,7 +11,7 @@ from small_jobs import CARDINALITIES, make_spec, small_document, write_prepared
 import distrain
 from distrain.errors import DistrainError, JobError, SpecError
 from distrain.models import load_model
-from distrain.running import LoggedProgress, Run, train
+from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.checks import preflight
 from distrain.running.resuming import find_run
 from distrain.schema import CATEGORICAL
@@ -128,11 +128,11 @@ def test_a_resumed_run_keeps_its_own_weights(today, model_run, tmp_path):
         update={"train": spec.train.model_copy(update={"init_from": str(tmp_path / "gone")})}
     )
     with pytest.raises(SpecError, match="optimizer"):  # the spec that it was trained with
-        train(Run(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
+        train(RunRequest(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
     job_id, spec, resumed = find_run(
         tmp_path / "run", ["train.max_steps=4", f"train.init_from={tmp_path / 'gone'}"]
     )
-    summary = train(Run(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
+    summary = train(RunRequest(spec, tmp_path / "run", job_id, resumed=resumed), LoggedProgress())
     assert (summary.steps, summary.attempts) == (4, 2)
     assert summary.warm_start["path"] == str(model_run / "model"), "of the first attempt"
     after, _ = tables_of(tmp_path / "run")
