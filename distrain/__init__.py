@@ -11,7 +11,7 @@ from distrain.version import __version__
 if TYPE_CHECKING:
     from distrain.errors import DistrainError
     from distrain.loader import Dataset, Loader
-    from distrain.running import fit
+    from distrain.running import Run, fit
     from distrain.schema import ColumnSchema, Schema, Tags
     from distrain.spec import JobSpec
 
@@ -21,6 +21,7 @@ _HOMES = {
     "DistrainError": "distrain.errors",
     "JobSpec": "distrain.spec",
     "Loader": "distrain.loader",
+    "Run": "distrain.running",
     "Schema": "distrain.schema",
     "Tags": "distrain.schema",
     "fit": "distrain.running",
@@ -32,6 +33,7 @@ __all__ = [
     "DistrainError",
     "JobSpec",
     "Loader",
+    "Run",
     "Schema",
     "Tags",
     "__version__",

@@ -1,140 +1,16 @@
-"""Progress of a job, or of a command's own work: bars on a terminal, plain lines elsewhere."""
+"""Progress of a command's own work: bars on a terminal, plain lines elsewhere."""
 
-import re
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.interrupts import if_interrupted
-from distrain.cli.output import warning_console
-from distrain.wording import byte_size, count, duration, number, percent
+from distrain.wording import byte_size, count, duration
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from distrain.jobs import JobView, Record
-
-JOB_LINE_EVERY_S = 5.0
-"""Seconds between two lines about a job's steps where there is no terminal."""
-
 WORK_LINE_EVERY_S = 10.0
 """Seconds between two lines of one phase of work where there is no terminal."""
-
-
-class JobProgress:
-    """Shows views of one job as they come.
-
-    Args:
-        console: Where to write; whether it is a terminal decides the form.
-        left: What an interrupted command leaves behind after the first view, in words.
-        ended: The same after the last view.
-    """
-
-    def __init__(self, console: "Console", left: str = "", ended: str = ""):
-        self._left = left
-        self._ended = ended or left
-        self.console = console
-        self._bar: Any = None
-        self._task: Any = None
-        self._shown_state = ""
-        self._shown_restarts = 0
-        self._last_line_s = 0.0
-
-    def __enter__(self) -> "JobProgress":
-        if self.console.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn
-
-            self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(24), console=self.console
-            )
-            self._bar.start()
-            self._task = self._bar.add_task("ranks are starting", total=None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
-
-    def say(self, text: str) -> None:
-        """Print a line above the progress."""
-        # As it is: not wrapped, and a path's brackets are no markup. Whoever reads may have had
-        # enough (`| head`): rich then falls silent and wants to exit, but the job goes on.
-        console = self.console
-        if console.quiet and text.startswith("warning: "):
-            console = warning_console()
-        with suppress(SystemExit):
-            console.print(text, highlight=False, markup=False, soft_wrap=True)
-
-    def show(self, view: "JobView") -> None:
-        """Show a view of the job."""
-        from distrain.jobs import AttemptStarted, Notice, Record
-
-        left = self._ended if view.state.is_final else self._left
-        if left:
-            if_interrupted(left)
-        for restart in view.restarts[self._shown_restarts :]:
-            first_line = restart.message.splitlines()[0]
-            self.say(
-                f"attempt {restart.attempt} ended after step {restart.step}: "
-                f"{restart.reason}: {first_line}"
-            )
-        self._shown_restarts = len(view.restarts)
-        if not view.state.is_final:
-            self._show_state(view)
-        for entry in view.progress:
-            match entry:
-                case AttemptStarted(step=0, attempt=1):
-                    pass
-                case AttemptStarted():
-                    ranks = f"{entry.num_ranks} rank{'s' if entry.num_ranks > 1 else ''}"
-                    self.say(f"attempt {entry.attempt} trains on {ranks} from step {entry.step} on")
-                case Notice():
-                    self.say(f"warning: {entry.text}")
-                case Record(split="valid"):
-                    self.say(f"validated at step {entry.step}: {_scores(entry)}")
-        train = [record for record in view.records if record.split == "train"]
-        if train:
-            self._show_step(view, train[-1])
-        if view.state.is_final:  # after what led there
-            self._show_state(view)
-
-    def _show_state(self, view: "JobView") -> None:
-        state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
-        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # seconds left, say
-        if without_numbers != self._shown_state:
-            self._shown_state = without_numbers
-            self.say(f"job {view.job_id}: {state}")
-
-    def _show_step(self, view: "JobView", record: "Record") -> None:
-        line = _step_line(record, view.num_steps, view.total_rows)
-        if self._bar is not None:
-            self._bar.update(
-                self._task, description=line, total=view.num_steps, completed=record.step
-            )
-        now_s = time.monotonic()
-        last = record.step == view.num_steps
-        if self._bar is None and (last or now_s - self._last_line_s >= JOB_LINE_EVERY_S):
-            self._last_line_s = now_s
-            self.say(line)
-
-
-def _step_line(record: "Record", num_steps: int | None, total_rows: int | None) -> str:
-    """One line: step, rows/s, loss, AUC, stall, time left."""
-    parts = [
-        f"step {record.step}/{num_steps or '?'}",
-        f"{count(record.rows_per_s or 0.0)} rows/s",
-        _scores(record),
-        f"stall max {percent(record.stall_max_pct or 0.0, 0)}",
-    ]
-    if total_rows and record.elapsed_s > 0 and record.rows_total:
-        remaining = total_rows - record.rows_total
-        parts.append(f"ETA {duration(remaining * record.elapsed_s / record.rows_total, 0)}")
-    return "  ".join(parts)
-
-
-def _scores(record: "Record") -> str:
-    return f"loss {number(record.loss, 4)}  AUC {number(record.auc, 4)}"
 
 
 class WorkProgress:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 from distrain.errors import ClusterError
@@ -12,14 +12,28 @@ CONNECT_TIMEOUT_S = 15.0
 
 
 @contextmanager
-def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
-    """Yield a client of the scheduler at `address`; the cluster stays when it closes.
+def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
+    """Yield a client of a scheduler; the cluster stays when it closes, and a given client is open.
+
+    Args:
+        scheduler: Its address, a `distributed.Client` of it, or a cluster.
 
     Raises:
-        ClusterError: The scheduler does not answer.
+        ClusterError: The scheduler does not answer, or it is none of these.
     """
     from distributed import Client
 
+    if not isinstance(scheduler, str):
+        if getattr(scheduler, "asynchronous", False) or address_of(scheduler) is None:
+            raise ClusterError(
+                f"no Dask cluster: {scheduler!r}",
+                hint="Give a scheduler's address, or a Client or cluster that is open and not "
+                "asynchronous.",
+            )
+        with nullcontext(scheduler) if isinstance(scheduler, Client) else Client(scheduler) as own:
+            yield own
+        return
+    address = scheduler
     _check_certificates(address)
     try:
         # A Client that fails to connect closes itself noisily, much later: knock first. In a
@@ -37,6 +51,16 @@ def connect(address: str, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[A
         ) from error
     with client:
         yield client
+
+
+def address_of(scheduler: Any) -> str | None:
+    """The address of a scheduler that is given as an address, a client or a cluster."""
+    if isinstance(scheduler, str):
+        return scheduler
+    # A client that is closed has none.
+    address = getattr(getattr(scheduler, "scheduler", None), "address", None)
+    found = getattr(scheduler, "scheduler_address", address)
+    return found if isinstance(found, str) else None
 
 
 def _check_certificates(address: str) -> None:

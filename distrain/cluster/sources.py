@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from distrain.cluster.connect import connect
+from distrain.cluster.connect import address_of, connect
 from distrain.cluster.local import check_this_machine, local_cluster, local_threads
 
 
@@ -14,7 +14,8 @@ class ClusterRequest:
     """The workers that a command wants.
 
     Attributes:
-        scheduler: The address of an existing cluster's scheduler; `None` asks for a new cluster.
+        scheduler: The address of an existing cluster's scheduler, its `distributed.Client`, or the
+            cluster itself; `None` asks for a new cluster.
         num_workers: Worker processes of a new cluster.
         threads_per_worker: Dask's threads in each.
         device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
@@ -22,7 +23,7 @@ class ClusterRequest:
         in_process: Whether threads of this process, one per worker, will do for a new cluster.
     """
 
-    scheduler: str | None = None
+    scheduler: Any = None
     num_workers: int = 2
     threads_per_worker: int = 1
     device: str = "cpu"
@@ -59,13 +60,12 @@ class _SchedulerAtAddress:
         return request.scheduler is not None
 
     def opening(self, request: ClusterRequest) -> str:
-        return f"connecting to {request.scheduler}"
+        return f"connecting to {address_of(request.scheduler)}"
 
     def check(self, request: ClusterRequest) -> None:
         pass  # only the scheduler knows its workers, for which jobs wait there
 
     def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
-        assert request.scheduler is not None
         return connect(request.scheduler)
 
 

@@ -111,6 +111,10 @@ class Record:
     reports: int = 1
     stall_summary: Mapping[str, Any] | None = None
 
+    def figures(self) -> dict[str, Any]:
+        """The fields that are one text or number, and those that are not known."""
+        return {k: v for k, v in vars(self).items() if not isinstance(v, Mapping | tuple)}
+
     @property
     def stall_mean_pct(self) -> float | None:
         """The mean rank's share of waiting; `None` if unknown."""

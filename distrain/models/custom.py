@@ -6,6 +6,7 @@ it is where the same process handed it over.
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -78,6 +79,17 @@ def name_of(function: MakeBlueprint) -> str:
     )
 
 
+def is_importable(function: MakeBlueprint) -> bool:
+    """Whether another process may find a function by its name, as `name_of` gives it.
+
+    >>> is_importable(custom), is_importable(lambda schema: None)
+    (True, False)
+    """
+    module_name, _, name = name_of(function).partition(":")
+    module = sys.modules.get(module_name)
+    return module_name != "__main__" and getattr(module, name, None) is function
+
+
 @contextmanager
 def handed_over(function: MakeBlueprint | None) -> Iterator[None]:
     """Within it, this process uses the function itself, wherever it is defined."""
@@ -104,6 +116,14 @@ def allowed_packages() -> tuple[str, ...]:
 def _imported(name: str) -> MakeBlueprint:
     module_name, _, attribute = name.partition(":")
     package = module_name.partition(".")[0]
+    if package == "__main__":
+        raise SpecError(
+            "the model's function is defined in a notebook or script, from which no other process "
+            "can import it",
+            where={"model.function": name},
+            hint="Move it to a module of a package, and name that package in "
+            f"{PACKAGES_VARIABLE}; or train with resources.backend inline, in its own process.",
+        )
     if package not in allowed_packages():
         raise SpecError(
             f"models may not be imported from the package {package!r} here",

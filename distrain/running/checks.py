@@ -51,24 +51,33 @@ def preflight(
     *,
     job_id: str = "job",
     run_dir: Path | None = None,
-    scheduler: str | None = None,
+    scheduler: object = None,
     resumed: "Resumption | None" = None,
     sinks: "Sequence[str | Sink]" = (),
+    overwrite: bool = False,
 ) -> Checked:
     """Check a job against its data, its places and the machines that are known.
 
     Args:
         job_id: The job's id, which may be part of a path.
         run_dir: The run directory; `None` if the job will have none.
-        scheduler: The cluster's address, if its ranks are not to run on this machine.
+        scheduler: The cluster, if its ranks are not to run on this machine.
         resumed: The run that the job goes on with; `None` for a new one.
+        overwrite: Whether a run in the directory may be replaced.
 
     Raises:
         DistrainError: A check failed; of several mistakes one error that names all.
     """
     elsewhere = scheduler is not None and spec.resources.backend != "inline"
     job = _Job(
-        spec, job_id, run_dir, elsewhere, resumed, sinks, notes=_not_checked(spec, elsewhere)
+        spec,
+        job_id,
+        run_dir,
+        elsewhere,
+        resumed,
+        sinks,
+        overwrite,
+        notes=_not_checked(spec, elsewhere),
     )
     mistakes = Mistakes()
 
@@ -110,6 +119,7 @@ class _Job:
     elsewhere: bool  # its workers are on other machines
     resumed: "Resumption | None"
     sinks: "Sequence[str | Sink]"
+    overwrite: bool
     notes: list[str]
     device: "torch.device | None" = None  # once chosen; stays `None` elsewhere
     inputs: "Inputs" = field(init=False)  # once read
@@ -150,7 +160,7 @@ def _check_run_dir(job: _Job) -> None:
     if job.run_dir is not None:
         check_place(job.run_dir)
         if job.resumed is None:
-            check_new_run(RunPaths(job.run_dir))
+            check_new_run(RunPaths(job.run_dir), overwrite=job.overwrite)
 
 
 def _check_checkpoint_dir(job: _Job) -> None:

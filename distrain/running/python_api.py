@@ -1,24 +1,23 @@
 """Training from Python: `fit`, and the `Run` that it returns."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.errors import DistrainError
+from distrain.errors import DistrainError, InputError
 from distrain.run_paths import RunPaths, new_job_id
 from distrain.running.in_python import speaking_python
 from distrain.running.notebook import progress_here
 from distrain.running.reporting import Progress
 from distrain.running.resuming import find_run
-from distrain.running.run import RunRequest, train
+from distrain.running.run import CallbackFailed, RunRequest, train
 from distrain.spec import CustomSpec, JobSpec, load_spec, parse_spec
 from distrain.wording import count, number
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
     from distributed import Client
     from distributed.deploy import Cluster
 
@@ -27,6 +26,11 @@ if TYPE_CHECKING:
     from distrain.models import Blueprint, SavedModel
     from distrain.runs import Summary
     from distrain.sinks import Sink
+
+_ONLY_HERE = """\
+warning: model_fn is defined in this process alone: its run can be evaluated from here, or with
+distrain.Run(run_dir, model_fn=...). The commands evaluate, predict and export cannot make its
+model: for these, move model_fn to a module of a package that DISTRAIN_MODEL_PACKAGES names"""
 
 MakeModel = Callable[..., "Blueprint"]
 Spec = JobSpec | Mapping[str, Any] | str | Path
@@ -134,7 +138,7 @@ def fit(
         SpecError: The spec cannot be used.
         DistrainError: The inputs cannot be used, or the job ended badly.
     """
-    from distrain.models import handed_over
+    from distrain.models import handed_over, is_importable
 
     with speaking_python(), handed_over(model_fn):
         words = tuple(f"{path}={json.dumps(value)}" for path, value in (overrides or {}).items())
@@ -154,11 +158,15 @@ def fit(
         if resumed is not None:
             for text in resumed.damaged:
                 shown.say(f"warning: {text}")
-        _warn_of_own_model(job, model_fn, shown)
+        if model_fn is not None and not is_importable(model_fn):
+            shown.say(_ONLY_HERE)
         request = RunRequest(
             job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
         )
-        train(request, shown)
+        try:
+            train(request, shown)
+        except CallbackFailed as failed:
+            raise failed.error from None
         return Run(root, model_fn)
 
 
@@ -183,3 +191,16 @@ def _job(
         section = CustomSpec(function=name_of(model_fn), options=dict(options))
         document["model"] = section.model_dump(mode="json")
     return parse_spec(document, overrides)
+
+
+def _read_summary(run_dir: Path) -> "Summary":
+    from distrain.runs import Summary, read_summary
+
+    found = read_summary(RunPaths(run_dir))
+    if found is None:
+        raise InputError(
+            "no run that has ended",
+            where={"path": str(run_dir)},
+            hint="Name the directory of a run; it holds summary.json when the run has ended.",
+        )
+    return Summary(**{name: found[name] for name in Summary.__dataclass_fields__ if name in found})

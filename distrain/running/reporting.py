@@ -1,11 +1,17 @@
 """How a run reports to people, on a screen or in a log."""
 
 import logging
+import re
+import time
+from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from distrain.jobs import JobView
+from distrain.jobs import AttemptStarted, JobView, Notice, Record
+from distrain.wording import count, duration, number, percent
+
+LINE_EVERY_S = 5.0
+"""Seconds between two lines about a job's steps where nothing else shows them."""
 
 log = logging.getLogger("distrain")
 
@@ -26,12 +32,22 @@ class Progress(Protocol):
     def say(self, text: str) -> None:
         """Report a line of text."""
 
-    def show(self, view: "JobView") -> None:
+    def show(self, view: JobView) -> None:
         """Show a view of the job."""
 
 
 class LoggedProgress:
-    """Reports lines to the log `distrain`, and does not show the job."""
+    """Reports lines of text.
+
+    Args:
+        write: Takes a line; `None` for the log `distrain`.
+    """
+
+    def __init__(self, write: Callable[[str], None] | None = None):
+        self._write = write or (lambda text: log.info("%s", text))
+        self._shown_state = ""
+        self._shown_restarts = 0
+        self._last_line_s = 0.0
 
     def __enter__(self) -> "LoggedProgress":
         return self
@@ -41,7 +57,64 @@ class LoggedProgress:
 
     def say(self, text: str) -> None:
         """See `Progress`."""
-        log.info("%s", text)
+        self._write(text)
 
-    def show(self, view: "JobView") -> None:
+    def show(self, view: JobView) -> None:
         """See `Progress`."""
+        for restart in view.restarts[self._shown_restarts :]:
+            first_line = restart.message.splitlines()[0]
+            self.say(
+                f"attempt {restart.attempt} ended after step {restart.step}: "
+                f"{restart.reason}: {first_line}"
+            )
+        self._shown_restarts = len(view.restarts)
+        if not view.state.is_final:
+            self._show_state(view)
+        for entry in view.progress:
+            match entry:
+                case AttemptStarted(step=0, attempt=1):
+                    pass
+                case AttemptStarted():
+                    ranks = f"{entry.num_ranks} rank{'s' if entry.num_ranks > 1 else ''}"
+                    self.say(f"attempt {entry.attempt} trains on {ranks} from step {entry.step} on")
+                case Notice():
+                    self.say(f"warning: {entry.text}")
+                case Record(split="valid"):
+                    self.say(f"validated at step {entry.step}: {_scores(entry)}")
+        train = [record for record in view.records if record.split == "train"]
+        if train:
+            self.show_step(view, train[-1])
+        if view.state.is_final:  # after what led there
+            self._show_state(view)
+
+    def show_step(self, view: JobView, record: Record) -> None:
+        """Show the last record of training, in a line now and then."""
+        now_s = time.monotonic()
+        if record.step == view.num_steps or now_s - self._last_line_s >= LINE_EVERY_S:
+            self._last_line_s = now_s
+            self.say(step_line(view, record))
+
+    def _show_state(self, view: JobView) -> None:
+        state = f"{view.state.value}: {view.why_pending}" if view.why_pending else view.state.value
+        without_numbers = re.sub(r"\d[\d.]*", "#", state)  # seconds left, say
+        if without_numbers != self._shown_state:
+            self._shown_state = without_numbers
+            self.say(f"job {view.job_id}: {state}")
+
+
+def step_line(view: JobView, record: Record) -> str:
+    """One line: step, rows/s, loss, AUC, stall, time left."""
+    parts = [
+        f"step {record.step}/{view.num_steps or '?'}",
+        f"{count(record.rows_per_s or 0.0)} rows/s",
+        _scores(record),
+        f"stall max {percent(record.stall_max_pct or 0.0, 0)}",
+    ]
+    if view.total_rows and record.elapsed_s > 0 and record.rows_total:
+        remaining = view.total_rows - record.rows_total
+        parts.append(f"ETA {duration(remaining * record.elapsed_s / record.rows_total, 0)}")
+    return "  ".join(parts)
+
+
+def _scores(record: Record) -> str:
+    return f"loss {number(record.loss, 4)}  AUC {number(record.auc, 4)}"

@@ -4,9 +4,10 @@ import socket
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
+from distrain.jobs import Record
 from distrain.reasons import Reason
 from distrain.report import draw_curves
 from distrain.running.checks import Checked, preflight
@@ -29,24 +30,45 @@ if TYPE_CHECKING:
 _COMMAND = "the command that submitted it"
 
 
+class CallbackFailed(BaseException):
+    """A callback raised `error`; nothing on the way takes this for a failure of the job."""
+
+    def __init__(self, error: Exception):
+        super().__init__(repr(error))
+        self.error = error
+
+
 @dataclass(frozen=True)
 class RunRequest:
     """A run to be made.
 
     Attributes:
-        scheduler: The cluster's address; `None` for a local cluster or the inline backend.
+        scheduler: The cluster's address, its client, or the cluster itself; `None` for a local
+            cluster or the inline backend.
         dashboard_address: Where a local cluster's dashboard listens.
         resumed: Where an earlier run was left; `None` for a new run.
         sinks: Where its records go as well: words that `distrain.sinks.open_sink` takes, or sinks.
+        callbacks: Called with each record; what they raise ends the job.
+        overwrite: Whether a run in the directory may be replaced.
     """
 
     spec: JobSpec
     run_dir: Path
     job_id: str
-    scheduler: str | None = None
+    scheduler: Any = None
     dashboard_address: str = ":8787"
     resumed: "Resumption | None" = None
     sinks: "tuple[str | Sink, ...]" = ()
+    callbacks: "tuple[Callable[[Record], object], ...]" = ()
+    overwrite: bool = False
+
+    def call_back(self, record: Record) -> None:
+        """Call the callbacks; an error comes as a `CallbackFailed`."""
+        for callback in self.callbacks:
+            try:
+                callback(record)
+            except Exception as error:
+                raise CallbackFailed(error) from error
 
     @property
     def first_attempt(self) -> int:
@@ -62,6 +84,7 @@ class RunRequest:
             scheduler=self.scheduler,
             resumed=self.resumed,
             sinks=self.sinks,
+            overwrite=self.overwrite,
         )
 
     def open_recorder(self) -> "RunRecorder":
@@ -69,7 +92,7 @@ class RunRequest:
         from distrain.runs import open_run, reopen_run
 
         if self.resumed is None:
-            return open_run(self.run_dir, self.spec, self.job_id)
+            return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
 
 
@@ -103,6 +126,9 @@ def train(
         fresh = recording.add(view)
         progress.show(view)
         feeds.put(fresh)
+        for record in fresh:
+            if isinstance(record, Record):
+                run.call_back(record)
 
     # Sinks are waited for last, when the run's own files are whole.
     with feeds, recorder, ExitStack() as unless_submitted:
@@ -194,6 +220,9 @@ def _run_to_end(
             except OutputError as error:  # the run directory takes no more records
                 job.cancel(f"{_COMMAND} cannot write its run directory: {error.message}")
                 raise
+            except CallbackFailed as failed:
+                job.cancel(f"a callback raised {failed}")
+                raise
             except KeyboardInterrupt as interrupt:
                 progress.say("stopping the job (Ctrl-C again leaves it to itself)")
                 why = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
@@ -230,4 +259,5 @@ def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
         saved = run.resumed.step
     if saved is None and view.reason != Reason.COORDINATOR_LOST:
         return None
-    return how_to_resume(run.run_dir, run.scheduler, saved)
+    scheduler = run.scheduler if isinstance(run.scheduler, str) else None
+    return how_to_resume(run.run_dir, scheduler, saved)

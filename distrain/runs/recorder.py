@@ -19,7 +19,7 @@ from distrain.runs.run_file import (
     read_run_and_spec,
     read_run_file,
     read_summary,
-    remove_untrained,
+    remove_run,
     untrained,
     write_spec,
 )
@@ -32,10 +32,10 @@ from distrain.storage import check_writable, translated_errors, whole_file
 DrawCurves = Callable[[Sequence[Record], str, Path], None]
 
 
-def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
+def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> "RunRecorder":
     """Make a run directory and write to it whose run it is, and the resolved spec.
 
-    What a job left there that ended before it trained a step is removed.
+    What a job left there that ended before it trained a step is removed, with `overwrite` any run.
 
     Raises:
         OutputError: It holds a run already, or cannot be written; then it is as it was.
@@ -44,10 +44,10 @@ def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     paths = RunPaths(root)
     check_writable(root)
     with alone_in(root), ExitStack() as unless_opened:
-        check_new_run(paths)
+        check_new_run(paths, overwrite=overwrite)
         if paths.run.exists():
             with locked(paths.run):
-                remove_untrained(paths)
+                remove_run(paths)
         unless_opened.callback(_forget, paths)
         RunFile.new(job_id).write(paths)
         write_spec(spec, paths)
@@ -56,8 +56,13 @@ def open_run(root: Path, spec: JobSpec, job_id: str) -> "RunRecorder":
     return recorder
 
 
-def check_new_run(paths: RunPaths) -> None:
-    """Raise an `OutputError` if a run directory holds a run that trained, or may have."""
+def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
+    """Raise an `OutputError` if a run directory holds a run that trained, or may have.
+
+    With `overwrite` only if a service keeps it, or it is not clear that it is a run.
+    """
+    if overwrite and paths.run.exists() and read_run_file(paths).service is None:
+        return
     if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
         raise OutputError(
             "the run directory holds a run already",

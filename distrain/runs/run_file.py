@@ -158,11 +158,14 @@ def untrained(paths: RunPaths) -> str | None:
     return str(summary.get("reason"))
 
 
-def remove_untrained(paths: RunPaths) -> None:
-    """Remove what a job left that trained nothing: what it was, its outcome and its logs."""
+def remove_run(paths: RunPaths) -> None:
+    """Remove a run from its directory: what it was, its outcome, its logs, checkpoints and model.
+
+    What lies elsewhere, or is not a run's, stays.
+    """
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
-        for folder in (paths.logs, paths.audits, paths.checkpoints):
+        for folder in (paths.logs, paths.audits, paths.checkpoints, paths.model):
             if folder.is_dir():
                 shutil.rmtree(folder)
         # The summary last, since it says that the others do not count.

@@ -208,9 +208,9 @@ def test_no_command_prints_what_a_run_has_for_the_terminal_to_obey(
 def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.list import jobs_table
     from distrain.cli.jobs.status import status_lines
-    from distrain.cli.progress_bars import JobProgress
     from distrain.jobs.listing import Listing
     from distrain.jobs.states import JobState
     from distrain.jobs.view import JobView, Notice, Restart

@@ -5,7 +5,8 @@ import io
 import pytest
 from rich.console import Console
 
-from distrain.cli.progress_bars import JobProgress, WorkProgress
+from distrain.cli.job_progress import JobProgress
+from distrain.cli.progress_bars import WorkProgress
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView, Notice, Record, Restart
 

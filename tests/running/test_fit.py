@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import random
+import re
 import signal
 import threading
 
@@ -13,7 +14,7 @@ import torch
 from small_jobs import make_spec, small_document
 
 import distrain
-from distrain.errors import JobError, SpecError
+from distrain.errors import ClusterError, JobError, SpecError
 from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
@@ -28,13 +29,104 @@ def tiny(schema, width=4):
     return Blueprint(inputs, MLPBlock([width], "tanh"), BinaryClassificationTask())
 
 
-def test_a_spec_is_trained_inline(prepared, tmp_path):
-    document = small_document(prepared) | INLINE
-    run = distrain.fit(document, run_dir=tmp_path / "run")
+@pytest.fixture(scope="module")
+def run(prepared, tmp_path_factory):
+    """A run that only tests look at which leave it as it is."""
+    return distrain.fit(
+        small_document(prepared) | INLINE,
+        run_dir=tmp_path_factory.mktemp("runs") / "run",
+        overrides={"train.max_steps": 10, "checkpoint.keep": 1},
+    )
+
+
+def test_a_spec_is_trained_inline(run):
     assert run.summary.state == "succeeded"
-    assert run.summary.steps == 20
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["steps"] == 20
+    assert run.summary.steps == 10
+    assert json.loads((run.run_dir / "summary.json").read_text())["steps"] == 10
     assert run.load_model().spec.kind == "mlp"
+    assert re.fullmatch(r"<Run .*/run: succeeded, 10 steps, AUC 0\.\d{4} on valid>", repr(run))
+
+
+def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
+    history = run.history
+    assert history["split"].tolist() == ["train", "train", "valid"]
+    assert history["step"].tolist() == [5, 10, 10]
+    assert history.loc[2, "auc"] == run.summary.auc
+    assert history.loc[0, "lr"] == 0.02
+    found = run.evaluate(prepared / "valid")
+    assert found.rows == 3_500
+    assert found.auc == pytest.approx(run.summary.auc, abs=2 * run.summary.auc_bound)
+    again = distrain.Run(run.run_dir)
+    assert (repr(again), again.summary) == (repr(run), run.summary)
+
+
+def test_a_folder_without_a_run_that_has_ended_is_no_run(tmp_path):
+    with pytest.raises(distrain.DistrainError, match="no run that has ended"):
+        distrain.Run(tmp_path)
+
+
+def test_a_callback_sees_each_record_and_its_error_ends_the_job(prepared, tmp_path):
+    seen = []
+
+    class Pruned(Exception):
+        pass
+
+    def prune(record):
+        seen.append((record.split, record.step))
+        if record.step == 10:
+            raise Pruned
+
+    document = small_document(prepared) | INLINE
+    with pytest.raises(Pruned):
+        distrain.fit(document, run_dir=tmp_path / "run", callbacks=[prune])
+    assert seen == [("train", 5), ("train", 10)]
+    assert not (tmp_path / "run" / "model").exists()
+
+
+def test_a_run_is_resumed_or_replaced_and_errors_name_arguments(prepared, tmp_path):
+    document, root = small_document(prepared) | INLINE, tmp_path / "run"
+    short = {"train.max_steps": 4}
+    first = distrain.fit(document, overrides=short, run_dir=root)
+    with pytest.raises(distrain.DistrainError) as taken:
+        distrain.fit(document, run_dir=root)
+    assert "replace that one (overwrite=True)" in taken.value.hint
+    assert f'distrain.fit(resume="{root}")' in taken.value.hint
+    with pytest.raises(distrain.DistrainError) as ended:
+        distrain.fit(resume=first)
+    assert 'overrides={"train.epochs": N}' in ended.value.hint
+    longer = distrain.fit(resume=first, overrides={"train.max_steps": 6})
+    assert (longer.summary.steps, longer.summary.attempts) == (6, 2)
+    bad = {"data.train": str(tmp_path / "nowhere")}
+    with pytest.raises(distrain.DistrainError, match="nowhere"):
+        distrain.fit(document, overrides=bad, run_dir=root, overwrite=True)
+    assert distrain.Run(root).summary == longer.summary, "a job that cannot start replaces nothing"
+    new = distrain.fit(document, overrides=short, run_dir=root, overwrite=True)
+    assert (new.summary.steps, new.summary.attempts) == (4, 1)
+    assert new.summary.job_id != first.summary.job_id
+    assert [record.attempt for record in new.records] == [1, 1]
+
+
+@pytest.mark.parametrize("scheduler", [7, "tcp://127.0.0.1:1"])
+def test_what_is_no_cluster_is_refused_in_words(prepared, tmp_path, scheduler):
+    with pytest.raises(ClusterError) as refused:
+        distrain.fit(small_document(prepared), run_dir=tmp_path / "run", scheduler=scheduler)
+    assert str(scheduler) in str(refused.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_model_that_only_this_process_has_is_told_of_before_it_trains(prepared, tmp_path, caplog):
+    document = {k: v for k, v in small_document(prepared).items() if k != "model"}
+    code = "def own(schema):\n    raise RuntimeError('called')\n"
+    namespace = {"__name__": "__main__"}
+    exec(code, namespace)
+    own = namespace["own"]
+    with pytest.raises(SpecError, match="defined in a notebook or script"):
+        distrain.fit(document, model_fn=own, run_dir=tmp_path / "run")
+    with caplog.at_level("INFO", "distrain"), pytest.raises(SpecError, match="called"):
+        distrain.fit(document | INLINE, model_fn=own, run_dir=tmp_path / "run")
+    assert "commands evaluate, predict and export cannot make its model" in " ".join(
+        caplog.text.split()
+    )
 
 
 def process_state():

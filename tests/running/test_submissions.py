@@ -39,7 +39,9 @@ class _Submitted(_Job):
 
 @pytest.fixture
 def run(prepared: Path, tmp_path: Path) -> RunRequest:
-    return RunRequest(make_spec(prepared), tmp_path / "runs" / "run", "test-1", scheduler="tcp://there:1")
+    return RunRequest(
+        make_spec(prepared), tmp_path / "runs" / "run", "test-1", scheduler="tcp://there:1"
+    )
 
 
 def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
@@ -92,7 +94,9 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
 
 @pytest.mark.parametrize("begin", [submit, train])
 def test_a_job_that_the_scheduler_may_have_keeps_its_directory(
-    run: RunRequest, begin: Callable[[RunRequest, LoggedProgress], object], monkeypatch: pytest.MonkeyPatch
+    run: RunRequest,
+    begin: Callable[[RunRequest, LoggedProgress], object],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cluster_with(monkeypatch, _Job())
     with pytest.raises(ClusterError, match="did not answer"):

@@ -78,8 +78,8 @@ def run_dir_of(job: "Listing") -> Path:
 
 def leave(run: "RunRequest", *, waits: bool, checks: bool = False) -> None:
     """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
+    from distrain.cli.job_progress import JobProgress
     from distrain.cli.output import progress_console
-    from distrain.cli.progress_bars import JobProgress
     from distrain.running import submit
 
     assert run.scheduler is not None
@@ -108,9 +108,9 @@ def leave(run: "RunRequest", *, waits: bool, checks: bool = False) -> None:
 
 def attach_to(word: str, scheduler: str, run_dir: Path | None) -> None:
     """Follow a job to its end, and print its summary."""
+    from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.lookup import connected, job_named
     from distrain.cli.output import progress_console
-    from distrain.cli.progress_bars import JobProgress
     from distrain.running import attach
 
     with connected(scheduler) as client:

@@ -105,7 +105,7 @@ def command(
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
-    from distrain.cli.progress_bars import JobProgress
+    from distrain.cli.job_progress import JobProgress
     from distrain.run_paths import new_job_id
     from distrain.running import RunRequest, find_run, train
     from distrain.spec import load_spec, with_absolute_paths

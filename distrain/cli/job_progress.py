@@ -1,0 +1,75 @@
+"""Progress of a job: a bar on a terminal, plain lines elsewhere."""
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.output import warning_console
+from distrain.running import LoggedProgress, step_line
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from distrain.jobs import JobView, Record
+
+
+class JobProgress(LoggedProgress):
+    """Shows views of one job as they come.
+
+    Args:
+        console: Where to write; whether it is a terminal decides the form.
+        left: What an interrupted command leaves behind after the first view, in words.
+        ended: The same after the last view.
+    """
+
+    def __init__(self, console: "Console", left: str = "", ended: str = ""):
+        super().__init__()
+        self._left = left
+        self._ended = ended or left
+        self.console = console
+        self._bar: Any = None
+        self._task: Any = None
+
+    def __enter__(self) -> "JobProgress":
+        if self.console.is_terminal:
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            self._bar = Progress(
+                TextColumn("{task.description}"), BarColumn(24), console=self.console
+            )
+            self._bar.start()
+            self._task = self._bar.add_task("ranks are starting", total=None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """Print a line above the progress."""
+        # As it is: not wrapped, and a path's brackets are no markup. Whoever reads may have had
+        # enough (`| head`): rich then falls silent and wants to exit, but the job goes on.
+        console = self.console
+        if console.quiet and text.startswith("warning: "):
+            console = warning_console()
+        with suppress(SystemExit):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
+
+    def show(self, view: "JobView") -> None:
+        """Show a view of the job."""
+        left = self._ended if view.state.is_final else self._left
+        if left:
+            if_interrupted(left)
+        super().show(view)
+
+    def show_step(self, view: "JobView", record: "Record") -> None:
+        """Show the last record of training, in the bar or a line."""
+        if self._bar is None:
+            super().show_step(view, record)
+        else:
+            self._bar.update(
+                self._task,
+                description=step_line(view, record),
+                total=view.num_steps,
+                completed=record.step,
+            )
