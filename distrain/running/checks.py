@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
 from distrain.run_paths import RunPaths
+from distrain.running.prep_notes import prep_notes
 from distrain.spec import CustomSpec, JobSpec
 from distrain.wording import byte_size
 
@@ -105,7 +106,7 @@ def preflight(
             passes(_check_model, _check_warm_start)
         passes(_check_resumable)
     mistakes.raise_found()
-    job.notes += [*_surprises(spec, job.inputs), *_replaced(job)]
+    job.notes += [*_surprises(spec, job.inputs), *prep_notes(spec.data), *_replaced(job)]
     return Checked(job.inputs, job.device, tuple(job.notes))
 
 

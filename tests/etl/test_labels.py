@@ -13,7 +13,8 @@ import pytest
 from distrain.cli.data.prepared import print_prepared
 from distrain.errors import DataError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
-from distrain.spec import parse_yaml
+from distrain.running.prep_notes import prep_notes
+from distrain.spec import DataSpec, parse_yaml
 
 NUM_ROWS = 60
 C = "columns: {c: {kind: categorical}}"
@@ -191,3 +192,51 @@ def test_more_bad_lines_than_max_bad_are_an_error_that_names_the_largest_causes(
     dropping = document.replace("target: y", "target: {column: y, missing: drop}")
     with pytest.raises(DataError, match="3 of 93 lines"):
         prep(tmp_path / "t.csv", dropping, skip_bad_lines=True)
+
+
+def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_prep_and_plan(
+    prep: Prep, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = {
+        "at": [f"2024-0{1 + number // 15}-03" for number in range(60)],
+        "c": ["a", "b"] * 30,
+        "rare": [f"r{number}" for number in range(60)],
+        "y": [1, 0] * 30,
+    }
+    split = "split: {by: time, column: at, from: 2024-04-01}"
+    columns = "  month: {from: at, kind: categorical, as: month}\n  c: {kind: categorical}\n"
+    columns += "  rare: {kind: categorical, freq_threshold: 2}\n"
+    result = prep(table, f"target: y\n{split}\ncolumns:\n{columns}")
+    assert [(one.split, one.column, one.what) for one in result.drifted] == [
+        ("valid", "month", "unknown_share")
+    ]
+    print_prepared(result)
+    told = capsys.readouterr().err
+    assert "warning: valid: 100.0% of month's values have no id, 0.0% when it was fitted" in told
+    assert "warning: most training values have no id in rare (100%)" in told
+    out = Path(result.out)
+    data = DataSpec.model_validate({"train": [f"{out}/train/*.parquet"], "valid": [f"{out}/valid"]})
+    assert prep_notes(data) == [
+        "many values of training rows have no id, and tell a model nothing: rare (100%)",
+        "many values of validation rows have no id, and tell a model nothing: month (100%)",
+    ]
+    document = json.loads((out / "prep.json").read_text())
+    document["rows_with_label_1"]["valid"] = 0
+    (out / "prep.json").write_text(json.dumps(document))
+    assert "all 15 validation rows have the label 0" in prep_notes(data)
+    (out / "prep.json").write_text("{}")  # of an earlier version
+    assert prep_notes(data) == []
+
+
+def test_texts_that_count_seconds_are_told_to_be_numbers(prep: Prep, tmp_path: Path) -> None:
+    table = {"at": [1451606400 + number for number in range(20)], "y": [0, 1] * 10}
+    pa_csv.write_csv(pa.table(table), tmp_path / "t.csv")
+    document = "target: y\nsplit: {by: time, column: at, from: 2016-01-01}\n"
+    document += "columns: {h: {from: at, kind: categorical, as: hour, epoch: s}}\n"
+    for bad in (document, document.replace(", epoch: s", "").replace("2016-01-01", "1451606410")):
+        with pytest.raises(DataError, match=r"'14516064\d\d', not a time") as caught:
+            prep(tmp_path / "t.csv", bad)
+        assert "epoch: s" in str(caught.value.hint)
+        assert "from: 1451606400" in str(caught.value.hint)
+    result = prep(tmp_path / "t.csv", document.replace("2016-01-01", "1451606410"))
+    assert (result.train.num_rows, labels(result)) == (10, [0.0, 1.0] * 5)

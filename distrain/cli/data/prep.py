@@ -85,15 +85,15 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     "--drift-mean",
     type=click.FloatRange(min=0),
     default=0.5,
-    help="With --workflow: warn of continuous columns whose mean is further than so many fitted "
-    "standard deviations from the fitted mean.",
+    help="Warn of continuous columns whose mean, in validation rows or with --workflow in all, is "
+    "further than so many fitted standard deviations from the fitted mean.",
 )
 @click.option(
     "--drift-share",
     type=click.FloatRange(min=0),
     default=0.1,
-    help="With --workflow: warn of columns whose share of missing values, or of values without an "
-    "id, has grown by more than this.",
+    help="Warn of columns whose share of missing values, or of values without an id, is greater by "
+    "more than this in validation rows, or with --workflow in all, than in the rows fitted on.",
 )
 @click.option(
     "--freq-threshold",
@@ -229,7 +229,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         if_interrupted(f"{request.out} is written")
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())
-    print_prepared(result)
+    print_prepared(result, is_fitted_anew=options["saved_workflow"] is None)
     print_remark(f"next: {_next_command(result, options)}")
 
 

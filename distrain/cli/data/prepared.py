@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from distrain.etl import Drifted, PrepResult
 
 
-def print_prepared(result: "PrepResult") -> None:
+def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     """Print what was made, and warn of what is not as it should be."""
     seconds = result.seconds["total"]
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
@@ -30,12 +30,19 @@ def print_prepared(result: "PrepResult") -> None:
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
-    _warn(result)
+    _warn(result, is_fitted_anew)
 
 
+_MOST_UNKNOWN = 0.5
 _ONE_LABEL = {
     "training": "only in-batch retrieval (two_tower) can learn from rows of one label",
     "validation": "they have no AUC, so look at the split",
+}
+_SPLIT_DIFFERS = "validation rows are others than training rows, so look at the split"
+_OF_THE_SPLIT = {
+    "mean": _SPLIT_DIFFERS,
+    "missing_share": _SPLIT_DIFFERS,
+    "unknown_share": "a model learns nothing of them; dates fare so where time splits the rows",
 }
 _REMEDIES = {
     "mean": "with the same data and no --workflow, prep fits anew",
@@ -44,7 +51,7 @@ _REMEDIES = {
 }
 
 
-def _warn(result: "PrepResult") -> None:
+def _warn(result: "PrepResult", is_fitted_anew: bool) -> None:
     if result.learnt_before:
         print_warning(
             f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "
@@ -57,8 +64,16 @@ def _warn(result: "PrepResult") -> None:
                 f"warning: all {report.num_rows:,} {split} rows have the label {label}; "
                 f"{_ONE_LABEL[split]}"
             )
+    shares = result.train.unknown_share.items() if is_fitted_anew else ()
+    rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
+    if rare:
+        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
+        print_warning(
+            f"warning: most training values have no id in {', '.join(rare[:5])}{more}; a lower "
+            "freq_threshold, a larger max_size or num_buckets gives them some"
+        )
     for one in result.drifted:
-        remedy = _REMEDIES[one.what]
+        remedy = (_OF_THE_SPLIT if is_fitted_anew else _REMEDIES)[one.what]
         if one.what == "unknown_share" and result.new_ids is not None:
             remedy = "they are too rare yet: --keep-counts adds their counts up over updates"
         print_warning(f"warning: {one.split}: {_said(one)}; {remedy}")

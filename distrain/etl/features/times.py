@@ -72,8 +72,17 @@ def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:
             values,
             lambda v: v.cast(pa.timestamp("us")),
             "not a time as in ISO 8601",
-            "Say in format.timestamp how times are written.",
+            _hint(values),
         )
+
+
+def _hint(values: pa.Array) -> str:
+    if pc.all(pc.match_substring_regex(values, r"^\s*-?\d{9,}\s*$")).as_py():
+        return (
+            "They count since 1970: of a column say epoch: s (or ms, us, ns), of a split by time "
+            "from: 1451606400, a number."
+        )
+    return "Say in format.timestamp how times are written."
 
 
 def calendar(times: pa.Array, part: str) -> pa.Array:
