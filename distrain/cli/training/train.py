@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.lookup import connected
 from distrain.cli.options import (
     PATH,
     SCHEDULER_VARIABLE,
@@ -176,11 +175,12 @@ def _detach(run: "RunRequest", progress: "Progress") -> None:
 
 
 def _print_checked(run: "RunRequest") -> None:
+    from distrain.cluster import connect
     from distrain.spec import dump_yaml
 
     if run.scheduler is not None and run.spec.resources.backend != "inline":
-        with connected(run.scheduler):
-            pass  # it answers; only there are its workers known
+        with connect(run.scheduler):
+            pass  # it answers
     checked = run.check()
     inputs = checked.inputs
     if run.resumed is not None:
