@@ -101,8 +101,8 @@ def main() -> None:
     if options.plot:
         draw(records, options.plot)
     failed = list(dict.fromkeys(failed))
-    told = summary(results, device, time.perf_counter() - began)
-    print(json.dumps(told | {"failed": failed, "met": told["met"] and not failed}))
+    last = summary(results, device, time.perf_counter() - began)
+    print(json.dumps(last | {"failed": failed, "met": last["met"] and not failed}))
     sys.exit(1 if failed else 0)
 
 

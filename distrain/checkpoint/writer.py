@@ -25,7 +25,8 @@ from distrain.checkpoint.manifest import Manifest
 from distrain.checkpoint.rank_store import RankStore
 from distrain.checkpoint.shard import ShardContent, content_of, copied
 from distrain.checkpoint.training_state import TrainingState, facts_of
-from distrain.embeddings import CanonicalTensor, Peers, empty
+from distrain.embeddings import CanonicalTensor, Peers
+from distrain.host_memory import empty
 from distrain.storage import PAGE_BYTES
 
 PATIENCE_S = 600.0

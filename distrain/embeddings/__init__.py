@@ -16,7 +16,6 @@ from distrain.embeddings.canonical import CanonicalTensor, canonical_state, cano
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.host_memory import empty
 from distrain.embeddings.padded import PaddedRoutes
 from distrain.embeddings.peers import Arriving, Peers, process_groups
 from distrain.embeddings.route import Route, Traffic
@@ -41,7 +40,6 @@ __all__ = [
     "all_to_all",
     "canonical_state",
     "canonical_weights",
-    "empty",
     "first_of_tables",
     "process_groups",
 ]

@@ -308,10 +308,8 @@ def _environment(spec: JobSpec, interface: str | None, ipv6: bool) -> dict[str, 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads
     env["PYTHONUNBUFFERED"] = "1"
-    # Ranks on CPUs read neither. Communicators' kernels start in the order of the host's calls, and
-    # none waits for the loading of a module, which would wait for all that run.
+    # Ranks on CPUs do not read it. Communicators' kernels start in the order of the host's calls.
     env.setdefault("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
-    env.setdefault("CUDA_MODULE_LOADING", "EAGER")
     if interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix

@@ -1,8 +1,11 @@
-"""Memory on the host for large tensors: aligned, in huge pages, and used again.
+"""Memory on the host for tensors: aligned, in huge pages, used again, page-locked for a GPU.
 
 A fresh page costs a fault, and a table or a batch of embeddings spread over pages of 4 KiB costs a
 walk through the page table with almost every row. NumPy asks the kernel for huge pages where an
 array is large enough, torch does not, so large tensors live in NumPy's memory here.
+
+A GPU copies from and to page-locked memory at the rate of its bus, while the host goes on; what is
+pageable the driver copies once more, in small pieces, and the host waits.
 """
 
 import math
@@ -74,6 +77,45 @@ class HostMemory:
                     del self._idle[place]
                     return True
         return False
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """A small tensor of the host on a device; the host does not wait for the copy."""
+    if device.type == "cuda":
+        return values.pin_memory().to(device, non_blocking=True)
+    return values.to(device)
+
+
+class Slab:
+    """Memory of the host through which a device's values pass, piece by piece; used again.
+
+    It is page-locked for a GPU. A piece must be done with before the next one is asked for.
+    """
+
+    def __init__(self, least_bytes: int = 0) -> None:
+        self._least_bytes = least_bytes
+        self._memory = empty((0,), torch.uint8)
+        self._is_locked = False
+
+    def lend(self, num_bytes: int, device: torch.device) -> Tensor:
+        """Bytes whose values are arbitrary, and which the device reads or writes."""
+        locked = device.type == "cuda"
+        if len(self._memory) < num_bytes or self._is_locked < locked:
+            size = (max(num_bytes, self._least_bytes),)
+            self._memory = empty((0,), torch.uint8)  # gone before the new one is there
+            self._is_locked = locked
+            if locked:
+                self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            else:
+                self._memory = empty(size, torch.uint8)
+        return self._memory[:num_bytes]
+
+    def on_host(self, values: Tensor) -> Tensor:
+        """The values where the host can read them: in this slab, unless they lie there already."""
+        if values.device.type == "cpu":
+            return values
+        lent = self.lend(values.numel() * values.element_size(), values.device)
+        return lent.view(values.dtype).view(values.shape).copy_(values)
 
 
 def _num_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
