@@ -8,10 +8,12 @@ A GPU copies from and to page-locked memory at the rate of its bus, while the ho
 pageable the driver copies once more, in small pieces, and the host waits.
 """
 
+import itertools
 import math
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -81,9 +83,8 @@ class HostMemory:
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
     """A small tensor of the host on a device; the host does not wait for the copy."""
-    if device.type == "cuda":
-        return values.pin_memory().to(device, non_blocking=True)
-    return values.to(device)
+    locked = values.pin_memory() if device.type == "cuda" else values
+    return locked.to(device, non_blocking=True)
 
 
 class Slab:
@@ -110,12 +111,47 @@ class Slab:
                 self._memory = empty(size, torch.uint8)
         return self._memory[:num_bytes]
 
-    def on_host(self, values: Tensor) -> Tensor:
-        """The values where the host can read them: in this slab, unless they lie there already."""
-        if values.device.type == "cpu":
+    def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
+        """The same for so many rows of the type and width of some values."""
+        shape = (rows, *values.shape[1:])
+        return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
+
+    def on_host(self, values: Tensor, *, non_blocking: bool = False) -> Tensor:
+        """The values where the host can read them: in this slab, unless they lie there already.
+
+        With `non_blocking` they are there once the device has come so far.
+        """
+        if values.is_cpu:
             return values
-        lent = self.lend(values.numel() * values.element_size(), values.device)
-        return lent.view(values.dtype).view(values.shape).copy_(values)
+        rows = len(values) if values.dim() else 1
+        lent = self.lend_as(values, rows, values.device).view(values.shape)
+        return lent.copy_(values, non_blocking=non_blocking)
+
+
+def in_turn(batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Each on the host, in its own memory; a GPU works on the next one while it is waited for."""
+    slabs, begun = itertools.cycle((Slab(), Slab())), list[tuple[Tensor, Any]]()
+    for values in batches:
+        if values.is_cpu:
+            yield values
+            continue
+        arriving = next(slabs).on_host(values, non_blocking=True)
+        begun.append((arriving, event_after(values.device)))
+        if len(begun) > 1:
+            yield _arrived(*begun.pop(0))
+    for arriving, event in begun:
+        yield _arrived(arriving, event)
+
+
+def event_after(device: torch.device) -> torch.cuda.Event | None:
+    """What is done once a GPU has done what it was asked for so far; `None` of other devices."""
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+
+def _arrived(values: Tensor, event: torch.cuda.Event | None) -> Tensor:
+    if event is not None:
+        event.synchronize()
+    return values.clone()
 
 
 def _num_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:

@@ -245,9 +245,8 @@ class Store:
         end: Callable[[], tuple[Tensor, Tensor]], cache: RowCache
     ) -> tuple[Tensor, Tensor]:
         touched, grads = end()
-        touched = cache.places(touched)
-        cache.changed(touched)
-        return touched, grads
+        cache.changed()  # all that `fetch` has brought
+        return cache.places(touched), grads
 
     @cached_property
     def _turns(self) -> list[list[int]]:

@@ -62,22 +62,3 @@ def test_every_slab_of_a_copy_a_file_and_a_reading_passes_through_one(tmp_path, 
         assert {kind for _, kind in lent} == {device}
         assert len({id(slab) for slab, _ in lent}) == 1
         assert device == "meta" or torch.equal(target, values)
-
-
-def test_a_slab_is_page_locked_for_a_gpu_and_used_again(monkeypatch):
-    asked, empty = [], torch.empty
-
-    def fake(*size, pin_memory=False, **options):
-        asked.append(pin_memory)
-        return empty(*size, **options)
-
-    monkeypatch.setattr(torch, "empty", fake)
-    gpu, host = torch.device("cuda", 1), torch.device("cpu")
-    slab = Slab(least_bytes=100)
-    first = slab.lend(10, gpu)
-    assert slab.lend(90, gpu).data_ptr() == first.data_ptr() == slab.lend(100, host).data_ptr()
-    assert asked == [True]
-    slab.lend(101, gpu)
-    assert asked == [True, True]
-    assert Slab().lend(7, host).shape == (7,)
-    assert asked == [True, True]
