@@ -297,8 +297,8 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
     by = rows or (key if key.name != target.column else max(others, key=_num_distinct))
     which = "each row" if by is rows else f"all rows of one {by.name}"
-    split: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
-    return split, f"{told}; about a tenth by chance, {which} on one side"
+    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
+    return by_hash, f"{told}; about a tenth by chance, {which} on one side"
 
 
 def _num_distinct(facts: Facts) -> int:
