@@ -329,5 +329,7 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     assert "rows are sorted by userId, so the last ones are unlike the others" in inferred.text
     by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
     assert inferred_of(tmp_path, by_label).features.document.split.column == "shop"
+    alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
+    assert inferred_of(tmp_path, alone).features.document.split.by == "fraction"
     by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
     assert inferred_of(tmp_path, by_year).features.document.split.by == "fraction"

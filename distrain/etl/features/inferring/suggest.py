@@ -295,7 +295,11 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
-    by = rows or (key if key.name != target.column else max(others, key=_num_distinct))
+    by = rows or (
+        key if key.name != target.column else max(others, key=_num_distinct, default=None)
+    )
+    if by is None:
+        return last, told
     which = "each row" if by is rows else f"all rows of one {by.name}"
     by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
     return by_hash, f"{told}; about a tenth by chance, {which} on one side"
