@@ -21,6 +21,7 @@ from distrain.embeddings.peers import Arriving, Peers, process_groups
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import PLACEMENTS, Store
+from distrain.host_memory import empty
 
 __all__ = [
     "Arriving",
@@ -40,6 +41,7 @@ __all__ = [
     "all_to_all",
     "canonical_state",
     "canonical_weights",
+    "empty",
     "first_of_tables",
     "process_groups",
 ]
