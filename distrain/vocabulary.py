@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import RETRY_S, is_remote, open_input, whole_file
+from distrain.storage import RETRY_S, is_remote, open_input, reading_hint, whole_file
 
 PAD_ID = 0
 NULL_ID = 1
@@ -352,7 +352,7 @@ def _readable(file: str) -> Iterator[None]:
         raise DataError(
             "the saved categories cannot be read",
             where={"file": file, "cause": str(error).splitlines()[0]},
-            hint="Save the workflow again with `distrain prep`.",
+            hint=reading_hint(error, "Save the workflow again with `distrain prep`."),
         ) from None
 
 

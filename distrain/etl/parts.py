@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError
 from distrain.schema import LABEL
-from distrain.storage import RETRY_S, is_remote, open_input, whole_file
+from distrain.storage import RETRY_S, is_remote, open_input, reading_hint, whole_file
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,9 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
         raise DataError(
             f"staged rows cannot be read: {str(error).splitlines()[0]}",
             where={"file": path},
-            hint="All workers must see the output's folder; prepare the files again.",
+            hint=reading_hint(
+                error, "All workers must see the output's folder; prepare the files again."
+            ),
         ) from None
 
 
@@ -155,25 +157,32 @@ def _fetch_staged(path: str, columns: Sequence[str]) -> pa.Table:
     return table.select(list(columns))
 
 
+# The times of Spark and Impala, INT96, are nanoseconds by default, which end in the year 2262.
+_SETTINGS: dict[str, Any] = {
+    "page_checksum_verification": True,
+    "coerce_int96_timestamp_unit": "us",
+}
+
+
 @contextmanager
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
     """An open `pyarrow.parquet.ParquetFile`; one that cannot be read is a `DataError`."""
     place = {"file": path, **(where or {})}
     try:
         if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            with pq.ParquetFile(path, **_SETTINGS) as file:
                 yield file
         else:
             with (
                 open_input(path, retry_s=RETRY_S) as handle,
-                pq.ParquetFile(handle, page_checksum_verification=True) as file,
+                pq.ParquetFile(handle, **_SETTINGS) as file,
             ):
                 yield file
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             "the parquet file cannot be read",
             where={**place, "cause": str(error).splitlines()[0]},
-            hint="It was cut short or damaged; write it again.",
+            hint=reading_hint(error, "It was cut short or damaged; write it again."),
         ) from None
 
 

@@ -235,7 +235,8 @@ class _Run:
         report, staging = self._on_progress, self._staging
         request, runner = self._request, self._runner
         if request.features is not None:
-            read = read_tables(files, request, request.features, runner, staging, report)
+            spelling = self._workflow.spelling
+            read = read_tables(files, request, request.features, runner, staging, report, spelling)
         else:
             read = read_inputs(files, request, self._workflow, runner, staging, report)
         if not read.parts:
@@ -353,6 +354,7 @@ class _Run:
     def _holds(self) -> dict[str, str]:
         """What each column held, as `kind_of` says it."""
         items = dict.fromkeys(self._workflow.columns, NUMBERS)
+        items |= dict.fromkeys(self._workflow.categorical, "null")
         items |= {c: INTEGERS if t == "int64" else TEXTS for c, t in self._category_types.items()}
         return {c: (LISTS_OF if c in self._list_lengths else "") + k for c, k in items.items()}
 

@@ -51,7 +51,7 @@ class ReadInputs:
     Attributes:
         parts: All rows, in input order.
         bad_lines: The lines left out.
-        category_types: `int64` or `string`, by categorical column.
+        category_types: `int64` or `string`, by categorical column that has values.
         valid_parts: The rows for validation, where a column says which; the others are in `parts`.
         unlabelled: How many rows were left out since their target is missing.
     """
@@ -274,8 +274,10 @@ def inspect_parquet(
         mistake = _mistake(schema, column, column in categorical)
         if mistake and (column in (LABEL, *columns) or column not in schema.names):
             mistakes[column] = mistake
-        elif column in categorical:
-            types[column] = category_type(_of_item(schema.field(column).type))
+        elif column in categorical and not pa.types.is_null(
+            of := _of_item(schema.field(column).type)
+        ):
+            types[column] = category_type(of)
     if mistakes:
         raise _unusable(path, schema.names, mistakes, len(columns) + len(more))
     shapes = {c: _LISTS if holds_lists(schema.field(c).type) else _FLAT for c in columns}
@@ -332,6 +334,8 @@ def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
     is_integer = pa.types.is_integer(dtype)
+    if column != LABEL and pa.types.is_null(dtype):
+        return None
     if is_categorical:
         text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
         return None if is_integer or text else f"{dtype}, not integer or string"

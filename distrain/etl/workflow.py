@@ -17,6 +17,7 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.etl.column_group import ColumnGroup, RunOperators, kind_of, run_operators
 from distrain.etl.operators import (
+    PLAIN,
     Categorify,
     Clip,
     FillMissing,
@@ -112,6 +113,12 @@ class Workflow:
         }
 
     @property
+    def spelling(self) -> int:
+        """How texts are made of other values; see `Categorify`."""
+        last = [group.operators[-1] for group in self.groups if group.is_categorical]
+        return next((cast(Categorify, operator).spelling for operator in last), PLAIN)
+
+    @property
     def vocabulary_names(self) -> tuple[str, ...]:
         """What the files of vocabularies are called after: columns and domains."""
         domains = self.domains
@@ -127,10 +134,13 @@ class Workflow:
     def check_category_types(self, types: Mapping[str, str]) -> None:
         """Raise a `DataError` unless columns hold what their saved vocabularies hold.
 
-        `types` are `int64` or `string`, by categorical column; of a domain's columns the same.
+        `types` are `int64` or `string`, by categorical column that has values; of a domain's
+        columns the same.
         """
         first: dict[str, str] = {}
         for column, domain in self.domains.items():
+            if column not in types:
+                continue  # all its values are missing
             other = first.setdefault(domain, column)
             if types[column] != types[other]:
                 raise DataError(
@@ -141,7 +151,8 @@ class Workflow:
                 )
         for column, vocabulary in self._vocabularies().items():
             known = category_type(vocabulary.values.type)
-            if types[column] != known:
+            fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
+            if not fits and types.get(column, known) != known:
                 raise DataError(
                     f"the column holds {types[column]}, but the saved categories are {known}",
                     where={"column": column},

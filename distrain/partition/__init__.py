@@ -29,6 +29,7 @@ from distrain.partition.plan import EpochPlan
 from distrain.partition.slices import LARGE_ROWS, Slices
 from distrain.partition.table import RowGroup, Slice, Table
 from distrain.partition.wanted_columns import (
+    FILL_HINT,
     WantedColumn,
     column_of_leaf,
     type_problem,
@@ -40,6 +41,7 @@ __all__ = [
     "Chunk",
     "Chunks",
     "EpochPlan",
+    "FILL_HINT",
     "LARGE_ROWS",
     "LazySequence",
     "ORDER_IS_BUILT",

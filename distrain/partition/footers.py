@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import date
 from difflib import get_close_matches
@@ -29,6 +31,7 @@ from distrain.storage import (
     is_transient,
     list_inputs,
     open_input,
+    reading_hint,
     size_as_version,
     stop_retrying_when,
     version_in,
@@ -166,12 +169,12 @@ def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) ->
             raise Unavailable(
                 f"could not read the footer: {first_line(error)}", where={"file": file.path}
             ) from error
-        if not isinstance(error, OSError | pa.ArrowException):
+        if not isinstance(error, OSError | pa.ArrowException | UnicodeDecodeError | IndexError):
             raise
         problem = DataError(
             f"not a whole parquet file: {str(error).splitlines()[0]}",
             where={"file": file.path, "size_bytes": file.size_bytes},
-            hint=_not_parquet_hint(file.path),
+            hint=reading_hint(error, _not_parquet_hint(file.path)),
         )
         return _Footer(file, (), (), (problem,))
 
@@ -191,6 +194,8 @@ def _checked_footer(
     metadata, schema = parquet.metadata, parquet.schema_arrow
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
     problems += ambiguous_columns(file.path, keys, schema.names)
+    own = [column.name for column in wanted if column.name not in keys]
+    _refuse_bad_chunks(metadata, file.size_bytes, [name for name in own if name in schema.names])
     problems += column_problems(
         file.path, metadata, schema, [column for column in wanted if column.name not in keys]
     )
@@ -201,6 +206,47 @@ def _checked_footer(
         tuple(problems),
         constants,
     )
+
+
+class _NotRead(Exception):
+    pass
+
+
+class _NothingToRead(io.RawIOBase):
+    """A file of some size, none of whose bytes can be read."""
+
+    def __init__(self, size_bytes: int):
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = (0, self._at, self._size_bytes)[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        raise _NotRead
+
+
+def _refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
+    """Raise what Arrow says of column chunks that are encrypted, or whose metadata is damaged.
+
+    Where Python asks for one of these, pyarrow ends the process. Where Arrow itself looks at them,
+    it raises; it does so for all chunks before it reads the first, and here none can be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not names or not metadata.num_row_groups:
+        return
+    source = pa.PythonFile(_NothingToRead(size_bytes), mode="r")
+    with suppress(_NotRead), pq.ParquetFile(source, metadata=metadata, pre_buffer=True) as parquet:
+        parquet.read_row_groups(range(metadata.num_row_groups), list(names), use_threads=False)
 
 
 def _fingerprint(footers: Iterable[_Footer]) -> str:
@@ -296,6 +342,8 @@ def _statistics_problem(
 ) -> DataError | None:
     for group in range(metadata.num_row_groups):
         chunk: ColumnChunkMetaData = metadata.row_group(group).column(leaf)
+        if chunk.physical_type != metadata.schema.column(leaf).physical_type:
+            raise OSError(f"a column chunk of {column.name!r} is of another type than its column")
         if not chunk.is_stats_set:
             continue
         found = _null_problem(chunk, column) or _range_problem(chunk, column)

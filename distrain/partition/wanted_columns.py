@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Kind = Literal["id", "value", "label", "weight"]
 
 _INT32_IDS = 2**31
+FILL_HINT = (
+    "Fill the missing values when the table is prepared, or let the loader do it: fill_null_id for "
+    "ids, fill_null_value for numbers."
+)
 _FLOAT32_MAX = 3.4028234663852886e38
 
 
@@ -133,6 +137,9 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
         return f"{holds}, but the schema says that each row holds a list"
     elif types.is_nested(kind):
         return f"{holds}: one value per row is needed, not lists, structs or maps"
+    if types.is_null(kind):
+        filled = column.fill_null is not None or column.is_list
+        return None if filled else f"{holds}: all its values are missing"
     whole = types.is_integer(kind) or types.is_boolean(kind)
     # Labels and weights have no origin from which days could be counted.
     date = types.is_date(kind) and column.kind in ("id", "value")
@@ -159,8 +166,11 @@ def type_hint(column: WantedColumn, kind: DataType) -> str:
         return "Write the field that is needed to a column of its own."
     if types.is_dictionary(kind) or _is_text(kind):
         return "Run `distrain prep` on the table first: it turns words into ids 0, 1, 2, ..."
+    if types.is_null(kind):
+        return FILL_HINT
     if types.is_decimal(kind):
-        return "Cast it to float32 or float64 where the table is written."
+        number = "int64" if column.kind == "id" else "float32 or float64"
+        return f"Cast it to {number} where the table is written."
     if types.is_temporal(kind):
         return (
             "Cast it where the table is written: to a date, or to a float32 count of hours or "

@@ -28,7 +28,9 @@ def side_columns(
     rows = 0
     for file in files:
         with open_input(file) as handle:
-            parquet = pq.ParquetFile(handle, page_checksum_verification=True)
+            parquet = pq.ParquetFile(
+                handle, page_checksum_verification=True, coerce_int96_timestamp_unit="us"
+            )
             groups = None if row_groups is None else list(row_groups)
             for piece in parquet.iter_batches(batch_rows, groups, list(columns)):
                 piece = piece if schema is None else _as(schema, piece, file)
@@ -83,7 +85,8 @@ def common_type(files: Sequence[str], column: str) -> pa.DataType:
     common = pa.schema([(column, pa.null())])
     for file in files:
         with open_input(file) as handle:
-            dtype = pq.ParquetFile(handle).schema_arrow.field(column).type
+            parquet = pq.ParquetFile(handle, coerce_int96_timestamp_unit="us")
+            dtype = parquet.schema_arrow.field(column).type
         if pa.types.is_dictionary(dtype):
             dtype = dtype.value_type
         if pa.types.is_nested(dtype):

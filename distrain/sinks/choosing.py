@@ -7,7 +7,6 @@ from pathlib import Path
 from distrain.errors import InputError
 from distrain.sinks import mlflow_tracking, tensorboard_files
 from distrain.sinks.base import Sink
-from distrain.version import how_to_install
 
 
 def open_sink(word: str) -> Sink:
@@ -53,5 +52,5 @@ def _check_installed(kind: str, package: str) -> None:
     if find_spec(package) is None:
         raise InputError(
             f"the sink '{kind}' needs the package {package}, which is not installed",
-            hint=how_to_install(kind),
+            hint=f"pip install 'distrain[{kind}]'",
         )

@@ -22,6 +22,7 @@ from distrain.storage.objects import (
     StoredObject,
     has_conditional_writes,
 )
+from distrain.storage.os_errors import reading_hint
 from distrain.storage.outputs import (
     check_apart,
     check_free,
@@ -81,6 +82,7 @@ __all__ = [
     "partial_name",
     "path_or_url",
     "read_bytes",
+    "reading_hint",
     "refuse_unfinished",
     "scratch_folder",
     "signed_ranges",

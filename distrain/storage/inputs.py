@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from distrain.errors import DataError, DistrainError, Unavailable
+from distrain.storage.os_errors import reading_hint
 from distrain.storage.prefixes import refuse_unfinished
 from distrain.storage.ranges import RangeReader
 from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
@@ -203,7 +204,7 @@ def _translation(error: Exception, path: str) -> DistrainError:
         case ImportError():  # fsspec names the package that is missing
             hint = "Install that package here and on all workers, or use a local path."
             return DataError(f"cannot open the file: {error}", where=where, hint=hint)
-    return DataError(f"cannot open the file: {error}", where=where, hint=_LOOK)
+    return DataError(f"cannot open the file: {error}", where=where, hint=reading_hint(error, _LOOK))
 
 
 def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:

@@ -24,3 +24,23 @@ def only_os_errors(number: int | None = None) -> Iterator[None]:
     except Exception as error:  # each filesystem has exceptions of its own; or a package is missing
         text = f"{type(error).__name__}: {error}"
         raise (OSError(text) if number is None else OSError(number, text)) from error
+
+
+TOO_MANY_OPEN = (
+    "The process has as many files open as `ulimit -n` allows: raise that, such as "
+    "`ulimit -n 65536`, or use fewer threads or workers in a process."
+)
+
+
+def reading_hint(error: BaseException, otherwise: str) -> str:
+    """What to do about a file that could not be read: `otherwise`, unless the error tells more.
+
+    >>> reading_hint(OSError(24, "Too many open files"), "Write it again.")[:33]
+    'The process has as many files open'
+    """
+    text = str(error).lower()
+    if "too many open files" in text:
+        return TOO_MANY_OPEN
+    if "encrypt" in text or "decrypt" in text:
+        return "It is encrypted, and no keys are known here: write it again without encryption."
+    return otherwise

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
+from distrain.storage.os_errors import TOO_MANY_OPEN
 from distrain.storage.prefixes import check_prefix, whole_prefix
 from distrain.storage.unfinished import (
     make_locked,
@@ -38,6 +39,8 @@ _HINTS = {
     errno.EISDIR: "There is a folder of that name: remove it or choose another name.",
     errno.ENOTDIR: "A part of the path is a file, not a folder.",
     errno.EEXIST: "It exists already: remove it or choose another name.",
+    errno.EMFILE: TOO_MANY_OPEN,
+    errno.ENFILE: TOO_MANY_OPEN,
     errno.ENOTEMPTY: "It exists already: remove it or choose another name.",
 }
 

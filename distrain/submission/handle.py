@@ -110,8 +110,7 @@ class JobHandle:
 
         Returns:
             The last view. If the scheduler went away, or came back without the job, it is one that
-            has failed with reason `CoordinatorLost`; with `Preempted` if the job waited after a
-            notice to leave.
+            has failed with reason `CoordinatorLost`.
         """
         last: JobView | None = None
         heard_s = time.monotonic()
@@ -183,14 +182,11 @@ def _call(client: "Client", operation: str, **arguments: Any) -> Any:
 
 
 def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
-    reason, message = Reason.COORDINATOR_LOST, f"the job's coordinator is lost: {error.message}"
-    ended = last.restarts[-1] if last.restarts and last.state.waits else None
-    if ended is not None and ended.reason == Reason.PREEMPTED:  # a cluster that had to leave
-        reason, message = Reason.PREEMPTED, f"{ended.message}; then its cluster ended"
+    message = f"the job's coordinator is lost: {error.message}"
     return replace(
         last,
         state=JobState.FAILED,
-        reason=reason.value,
+        reason=Reason.COORDINATOR_LOST.value,
         message=message,
         why_pending="",
         progress=(),

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from devices import no_waiting
 from triton_cases import (
     KINDS,
     check_interaction,
@@ -88,8 +87,12 @@ def test_the_host_never_waits(kind, uses_triton, monkeypatch):
     _, step = new_step(kind, torch.bfloat16)
     first, second = batches(2)
     step(first)  # compiles
-    with no_waiting("cuda"):
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
         step(second)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("kind", KINDS)

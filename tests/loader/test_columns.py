@@ -180,6 +180,38 @@ def test_null_dates_are_filled_and_null_columns(tmp_path: Path) -> None:
     assert in_file_order(dataset, "gone") == [9, 9]
 
 
+@pytest.mark.parametrize("group", [1, 25])
+def test_columns_of_nothing_but_nulls_are_filled_whatever_their_type(
+    tmp_path: Path, group: int
+) -> None:
+    nulls = {
+        "user": pa.nulls(3),
+        "price": pa.nulls(3),
+        "ids": pa.array([[], None, [None]], pa.list_(pa.null())),
+    }
+    full = {"user": pa.array([4, 5, 6]), "price": [1.0, 2.0, 3.0], "ids": [[7], [], [8, 7]]}
+    schema = Schema(
+        (
+            ColumnSchema("user", tags=(Tags.CATEGORICAL,), cardinality=10),
+            ColumnSchema("price", tags=(Tags.CONTINUOUS,)),
+            ColumnSchema("ids", tags=(Tags.CATEGORICAL,), cardinality=10, is_list=True),
+        )
+    )
+    write(tmp_path / "a.parquet", nulls, group)
+    write(tmp_path / "b.parquet", full, group)
+    fills = {"fill_null_id": 9, "fill_null_value": 0.5}
+    dataset = Dataset(tmp_path, schema, need_label=False, **fills)
+    assert in_file_order(dataset, "user") == [9, 9, 9, 4, 5, 6]
+    assert in_file_order(dataset, "price") == [0.5, 0.5, 0.5, 1, 2, 3]
+    lists = [batch.lists["ids"] for batch in batches_of(dataset, shuffle="none", lanes=1)]
+    assert torch.cat([part.values for part in lists]).tolist() == [9, 7, 8, 7]
+    with pytest.raises(DataError, match="column 'user' holds null: all its values are missing"):
+        Dataset(tmp_path, schema, need_label=False)
+    empty = write(tmp_path / "c.parquet", {**full, "ids": pa.array([[]] * 3, pa.list_(pa.null()))})
+    (found,) = batches_of(Dataset(empty, schema, need_label=False), shuffle="none", lanes=1)
+    assert found.lists["ids"].values.tolist() == []
+
+
 def test_filling_leaves_bad_values_bad(tmp_path: Path) -> None:
     ids = pa.array([1, None, 2**32 + 1])
     path = write(tmp_path / "a.parquet", {"user": ids}, write_statistics=False)

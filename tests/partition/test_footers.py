@@ -1,5 +1,8 @@
+import base64
 import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.parquet import encryption
 
 from distrain.errors import DataError, SchemaError
 from distrain.partition import Table, read_footers
@@ -127,6 +131,93 @@ def test_a_file_that_is_no_whole_parquet_file_is_named(
     assert "not a whole parquet file" in text
     assert str(path) in text
     assert "its writer died, or it's still being copied" in text.lower()
+
+
+_KEY = "k"
+
+
+class _Keys(encryption.KmsClient):
+    """Keys that are wrapped in nothing."""
+
+    def __init__(self, config: Any):
+        super().__init__()
+
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return base64.b64encode(key)
+
+    def unwrap_key(self, wrapped: bytes, name: str) -> bytes:
+        return base64.b64decode(wrapped)
+
+
+def write_encrypted(path: Path, secret: str, plaintext_footer: bool) -> str:
+    configuration = encryption.EncryptionConfiguration(
+        footer_key=_KEY,
+        column_keys={_KEY: [secret]},
+        plaintext_footer=plaintext_footer,
+        data_key_length_bits=128,
+    )
+    keys = encryption.CryptoFactory(_Keys).file_encryption_properties(
+        encryption.KmsConnectionConfig(), configuration
+    )
+    table = pa.table(columns())
+    with pq.ParquetWriter(path, table.schema, encryption_properties=keys) as writer:
+        writer.write_table(table)
+    return str(path)
+
+
+@pytest.mark.parametrize("plaintext_footer", [True, False])
+def test_encrypted_columns_are_told_and_the_process_goes_on(
+    tmp_path: Path, plaintext_footer: bool
+) -> None:
+    file = write_encrypted(tmp_path / "a.parquet", "item", plaintext_footer)
+    if plaintext_footer:  # other columns can be read
+        others = Schema((SCHEMA["clicked"], SCHEMA["price"]))
+        assert read_footers(file, others).num_rows == 12
+    # In a process of its own, which pyarrow might end.
+    code = (
+        "import sys; from distrain.errors import DataError\n"
+        "from distrain.loader import Dataset\n"
+        "from distrain.schema import Schema\n"
+        "try: Dataset(sys.argv[1], Schema.load(sys.argv[2]))\n"
+        "except DataError as error: sys.exit(str(error))"
+    )
+    SCHEMA.save(tmp_path / "schema.json")
+    arguments = [sys.executable, "-c", code, file, str(tmp_path / "schema.json")]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "a.parquet" in done.stderr
+    assert "It is encrypted" in done.stderr
+
+
+DAMAGE = """
+import io, os, random, sys
+import pyarrow as pa, pyarrow.parquet as pq
+from distrain.errors import DataError
+from distrain.partition import read_footers
+from distrain.schema import Schema
+content, schema = open(sys.argv[1], "rb").read(), Schema.load(sys.argv[2])
+length = int.from_bytes(content[-8:-4], "little")
+draw, refused = random.Random(5), 0
+for _ in range(400):
+    damaged = bytearray(content)
+    damaged[-8 - length + draw.randrange(length)] = draw.randrange(256)
+    open(sys.argv[1], "wb").write(damaged)
+    try:
+        read_footers(sys.argv[1], schema)
+    except DataError:
+        refused += 1
+print(refused)
+"""
+
+
+def test_no_damaged_column_chunk_of_a_footer_ends_the_process(tmp_path: Path) -> None:
+    file = tmp_path / "a.parquet"
+    pq.write_table(pa.table(columns()), file, row_group_size=5, write_statistics=False)
+    SCHEMA.save(tmp_path / "schema.json")
+    arguments = [sys.executable, "-c", DAMAGE, str(file), str(tmp_path / "schema.json")]
+    done = subprocess.run(arguments, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 100
 
 
 def test_text_is_to_be_prepared_first(tmp_path: Path) -> None:

@@ -162,7 +162,7 @@ def test_items_of_lists_obey_the_same_rules(make_list: Any) -> None:
         (pa.dictionary(pa.int32(), pa.string()), "`distrain prep`"),
         (pa.dictionary(pa.int8(), pa.int64()), "`distrain prep`"),
         (pa.binary(), "Prepare the raw table"),
-        (pa.decimal128(9, 2), "float32 or float64"),
+        (pa.decimal128(9, 2), "where the table is written"),
         (pa.timestamp("us", "UTC"), "a float32 count of hours"),
         (pa.timestamp("ns"), "a float32 count of hours"),
         (pa.time32("s"), "a float32 count of hours"),
@@ -175,6 +175,11 @@ def test_other_types_are_refused_with_a_way_out(kind: pa.DataType, hint: str) ->
     for wanted in (ID, VALUE, LABEL, WEIGHT):
         assert str(kind) in str(type_problem(wanted, kind))
         assert hint in type_hint(wanted, kind)
+
+
+def test_decimal_ids_are_cast_to_whole_numbers() -> None:
+    assert "int64" in type_hint(ID, pa.decimal128(38, 0))
+    assert "float32 or float64" in type_hint(VALUE, pa.decimal128(38, 0))
 
 
 SMALL = Schema(

@@ -8,6 +8,7 @@ ids, and one task reads these files side by side and writes the vocabulary (`ord
 """
 
 from distrain.etl.counting.adding import add_up, pieces_of, write_vocabularies
+from distrain.etl.counting.mapped_file import MappedFile
 from distrain.etl.counting.memory import MemoryPlan, plan_memory
 from distrain.etl.counting.ordering import Run, RunsInOrder, write_run_in_order
 from distrain.etl.counting.spilling import (
@@ -20,6 +21,7 @@ from distrain.etl.counting.spilling import (
 
 __all__ = [
     "Counted",
+    "MappedFile",
     "MemoryPlan",
     "Run",
     "RunsInOrder",

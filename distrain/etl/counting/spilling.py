@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -13,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.etl.counting.mapped_file import MappedFile
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, in_buckets, joined
 from distrain.etl.parts import Part
-from distrain.storage import fetched, is_remote, whole_file
+from distrain.storage import fetched, is_remote, reading_hint, whole_file
 
 _BEGINS = b"buckets begin"
 
@@ -144,7 +144,7 @@ class MappedTable:
     """
 
     rows: pa.Table
-    _map: mmap.mmap
+    _file: MappedFile
 
     @classmethod
     def open(cls, path: str) -> MappedTable:
@@ -156,19 +156,20 @@ class MappedTable:
         try:
             with ExitStack() as opened:
                 here = opened.enter_context(fetched(path)) if is_remote(path) else path
-                file = opened.enter_context(open(here, "rb"))
-                held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-            return cls(pa.ipc.open_file(pa.py_buffer(held)).read_all(), held)
-        except (OSError, ValueError) as error:  # the second are those of Arrow, and of empty files
+                file = MappedFile.open(here)
+            return cls(pa.ipc.open_file(file.content).read_all(), file)
+        except (OSError, ValueError) as error:  # the second are those of Arrow
             raise DataError(
                 f"counts of the fit cannot be read: {error}",
                 where={"file": path},
-                hint="All workers must see the output's folder; prepare the files again.",
+                hint=reading_hint(
+                    error, "All workers must see the output's folder; prepare the files again."
+                ),
             ) from None
 
     def forget(self) -> None:
         """Count what was looked at no longer as this process's memory; it is there when needed."""
-        self._map.madvise(mmap.MADV_DONTNEED)
+        self._file.forget()
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

@@ -5,7 +5,7 @@ A fit that keeps counts is the same for a vocabulary that is empty. No Dask and 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,8 @@ def learn(
     """
     observed = _total(day)
     found = added_up(day if kept is None else joined([day, kept]))
+    if known is not None and not len(found.values):
+        found = replace(found, values=known.values[:0])
     if known is None:
         places, is_old = pa.array([], pa.int64()), pa.array(np.zeros(len(found.values), bool))
     else:

@@ -146,7 +146,7 @@ def _spread(old: str | None, name: str, stem: str, range_bytes: int) -> _Spread:
         for values, counts in _kept_batches(old, name, most):
             kept.append(f"{stem}-kept-{len(kept):04d}.arrow")
             size_bytes += _write(Counts(values, counts), kept[-1])
-    return _Spread(before, tuple(known), tuple(kept), size_bytes)
+    return _Spread(before, tuple(known) if before.num_values else (), tuple(kept), size_bytes)
 
 
 def _write(counts: Counts, path: str) -> int:

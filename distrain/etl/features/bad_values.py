@@ -40,7 +40,11 @@ class BadValues(Exception):
 
     def said(self, number: int) -> str:
         """What is wrong with one of them."""
-        value = self.values[int(self.items[number])].as_py()
+        found = self.values[int(self.items[number])]
+        try:
+            value = found.as_py()
+        except (ValueError, OverflowError):  # a time too far away for Python
+            value = found.cast(pa.string()).as_py().strip("<>")
         if value is None:
             return f"missing, {self.problem}"
         text = value if isinstance(value, str) else str(value)

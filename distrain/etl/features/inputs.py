@@ -102,8 +102,9 @@ def read_tables(
     runner: TaskRunner,
     staging: str,
     on_progress: ProgressCallback,
+    spelling: int,
 ) -> ReadInputs:
-    """Stage all rows, in input order; the arguments are those of `read_inputs`."""
+    """Stage all rows, in input order; arguments as of `read_inputs`, and how texts are made."""
     sides = side_tables(features.document.joins)
     digests, joined = tuple(side.digest for side in sides), _brought(sides)
     folders = partitions_of([file.path for file in files], features.document.partitions)
@@ -127,6 +128,7 @@ def read_tables(
             request.block_bytes,
             f"{staging}/{number:05d}-{place:05d}",
             digests,
+            spelling,
         )
         for number, (file, pieces) in enumerate(
             zip(found, _rows_of_tasks(found, request, runner), strict=True)

@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import JoinSpec
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.features.text_rows import TornLines, parse_block, without_header
@@ -136,8 +137,8 @@ def _loaded(join: JoinSpec) -> SideTable:
         )
     names = list(dict.fromkeys((*join.key.values(), *join.columns.values())))
     table = _bounded(_pieces(file, join, names), join)
-    keys = _key_texts([_utf8(table[name], join) for name in join.key.values()])
-    values = pa.table({name: _utf8(table[own], join) for name, own in join.columns.items()})
+    keys = _key_texts([_flat(table[name], join) for name in join.key.values()])
+    values = pa.table({name: _flat(table[own], join) for name, own in join.columns.items()})
     keys, values = keys.filter(keys.is_valid()), values.filter(keys.is_valid())
     _refuse_duplicates(keys, join)
     return SideTable(join, keys.cast(pa.large_string()), values, not file.is_typed)
@@ -188,15 +189,12 @@ def _bounded(pieces: Iterator[pa.Table], join: JoinSpec) -> pa.Table:
         ) from None
 
 
-def _utf8(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
-    values = flat(values)
-    if not pa.types.is_binary(values.type):
-        return values
+def _flat(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
     try:
-        return values.cast(pa.string())
-    except pa.ArrowInvalid:
+        return flat(values)
+    except BadValues as bad:
         raise DataError(
-            "the side table holds bytes that are not UTF-8",
+            f"the side table holds {bad.said(0)}",
             where={"file": join.file},
             hint="Say in the join's format.encoding what it is written in.",
         ) from None

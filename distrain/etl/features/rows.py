@@ -94,17 +94,24 @@ def equal_to(
 ) -> Mask:
     """Which values are `wanted`; a gap is not.
 
-    A text is compared with texts, a number with numbers and with texts that spell one.
+    A text is compared with texts, and with the value that it spells in the column's type; a number
+    with numbers and with texts that spell one.
     """
     if is_text(values.type) and not isinstance(wanted, bool | str):
         found = pc.equal(_spelt_numbers(values, text), float(wanted))
-    elif is_text(values.type) or isinstance(wanted, str):
-        said, texts = str(wanted), texts_of(values)
+    elif is_text(values.type):
+        said, texts = str(wanted), values
         if isinstance(wanted, bool):
             said, texts = said.lower(), pc.utf8_lower(texts)
-        elif pa.types.is_boolean(values.type):
-            said = _SPELT_TRUTH.get(said.lower(), said.lower())
         found = pc.equal(texts, said)
+    elif isinstance(wanted, str):
+        said = (
+            _SPELT_TRUTH.get(wanted.lower(), wanted) if pa.types.is_boolean(values.type) else wanted
+        )
+        try:
+            found = pc.equal(values, pa.scalar(said).cast(values.type))
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError):  # it spells no such value
+            found = pa.array(np.zeros(len(values), bool))
     else:
         found = pc.equal(numbers_of(values), float(wanted))
     mask: Mask = found.fill_null(False).to_numpy(zero_copy_only=False)

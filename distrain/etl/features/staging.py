@@ -31,6 +31,7 @@ from distrain.etl.features.text_rows import (
 )
 from distrain.etl.features.values import flat, staged_values
 from distrain.etl.lists import holds_lists
+from distrain.etl.operators import PLAIN, concrete
 from distrain.etl.parts import ROW_NUMBER, Part, located, read_part, stage_table
 from distrain.etl.raw_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
@@ -50,6 +51,7 @@ class TableTask:
         block_bytes: Text that is parsed at once.
         stem: How the names of the staging files begin.
         side_digests: Of the side tables that rows are joined with.
+        spelling: How the workflow makes texts of other values.
     """
 
     file: TableFile
@@ -60,6 +62,7 @@ class TableTask:
     block_bytes: int
     stem: str
     side_digests: tuple[str, ...] = ()
+    spelling: int = PLAIN
 
     @property
     def is_traced(self) -> bool:
@@ -260,9 +263,9 @@ def _staged(
     document = task.features.document
     table = with_partitions(table, task.file.folders)
 
-    def of(column: str, make: Callable[..., Any]) -> Any:
+    def of(column: str, make: Callable[..., Any], plain: Callable[..., pa.Array] = flat) -> Any:
         try:
-            return make(_without_bytes(table[column]), text=task.file.text_of(column, layout))
+            return make(plain(table[column]), text=task.file.text_of(column, layout))
         except BadValues as bad:
             raise _BadColumn(column, bad) from None
 
@@ -271,7 +274,11 @@ def _staged(
         for name in found.column_names:
             table = table.append_column(name, found[name])
     made = {
-        name: of(column, partial(_kept, dtype=task.file.type_to_keep(column)))
+        name: of(
+            column,
+            partial(_kept, dtype=task.file.type_to_keep(column)),
+            concrete if task.file.has_types_in(column) else flat,
+        )
         for name, column in task.features.kept.items()
     }
     if not task.features.unlabeled:
@@ -282,7 +289,9 @@ def _staged(
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in document.columns.items():
-        values = of(column.source or name, partial(staged_values, column=column))
+        values = of(
+            column.source or name, partial(staged_values, column=column, spelling=task.spelling)
+        )
         if name in task.lists and not holds_lists(values.type):  # all are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
@@ -300,14 +309,6 @@ def _numbered(rows: pa.Table, numbers: Places, task: TableTask) -> pa.Table:
     if not task.is_traced:
         return rows
     return rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
-
-
-def _without_bytes(values: pa.ChunkedArray) -> pa.Array:
-    values = flat(values)
-    if not pa.types.is_binary(values.type):
-        return values
-    hint = "Say format.encoding: latin-1, if that is what the text is written in."
-    return converted(values, lambda some: some.cast(pa.string()), "not UTF-8", hint)
 
 
 def _written(

@@ -19,7 +19,7 @@ from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.text_head import first_lines, header_of
-from distrain.etl.features.values import mistake_of_type, staged_type
+from distrain.etl.features.values import holds_text, mistake_of_type, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.reading import PARQUET, detect_format
@@ -122,12 +122,14 @@ class TableFile:
         )
 
     def category_types(self, features: FeatureConfig) -> dict[str, str]:
-        """`int64` or `string`, by categorical column."""
-        return {
-            name: staged_type(_of_item(self.columns[source]), column, self.has_types_in(source))
-            for name, column in features.document.columns.items()
-            if isinstance(column, CategoricalSpec) and (source := column.source or name)
-        }
+        """`int64` or `string`, by categorical column; without those of which nothing is known."""
+        found = {}
+        for name, column in features.document.columns.items():
+            source = column.source or name
+            dtype, is_typed = _of_item(self.columns[source]), self.has_types_in(source)
+            if isinstance(column, CategoricalSpec) and not (is_typed and pa.types.is_null(dtype)):
+                found[name] = staged_type(dtype, column, is_typed)
+        return found
 
     def shapes(self, features: FeatureConfig) -> dict[str, str]:
         """`lists` or `single values`, by column; without those of which nothing is known."""
@@ -268,11 +270,7 @@ def _of_key(dtype: pa.DataType) -> str | None:
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     if column.separator is not None:
-        return (
-            None
-            if pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
-            else (f"{dtype}, not texts, which separator takes apart")
-        )
+        return None if holds_text(dtype) else (f"{dtype}, not texts, which separator takes apart")
     if column.list_slice is not None and not holds_lists(dtype):
         return f"{dtype}, not lists, which list_slice cuts"
     return mistake_of_type(_plain(_of_item(dtype)), column)

@@ -16,6 +16,7 @@ from distrain.etl.features.bad_values import Places
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.table_file import TableFile, json_type
 from distrain.etl.lists import holds_lists
+from distrain.etl.operators import texts_of
 from distrain.etl.raw_lines import BadLine, shown
 
 _PARSED_AT_ONCE_BYTES = 4 << 20
@@ -209,5 +210,5 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float):
-        return str(pa.scalar(value).cast(pa.string()).as_py())  # as Arrow spells whole columns
+        return str(texts_of(pa.array([value]))[0])  # as whole columns are spelled
     return json.dumps(value)

@@ -20,7 +20,9 @@ _PARTS = {
     "year": pc.year,
 }
 _UTC = datetime.UTC
-_SOME_TIME = "not a time"
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+_FAR = "not a time of the years 1 to 9999"
 
 
 def is_time(dtype: pa.DataType) -> bool:
@@ -30,6 +32,8 @@ def is_time(dtype: pa.DataType) -> bool:
 
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """The values as timestamps of microseconds, with their time zone if they have one.
+
+    Those of the years 1 to 9999 can be used.
 
     Args:
         values: Times, dates, texts, or integers that count since 1970.
@@ -43,15 +47,31 @@ def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Arr
         counted = converted(
             values, lambda v: v.cast(pa.int64()), "not a whole number", "epoch counts units."
         )
-        values = counted.view(pa.timestamp(epoch))
-    elif is_text(values.type):
+        return _near(counted.view(pa.timestamp(epoch)), counted, "Does epoch say what is counted?")
+    if is_text(values.type):
         return _parsed(values, pattern)
-    elif pa.types.is_null(values.type):
+    if pa.types.is_null(values.type):
         return values.cast(pa.timestamp("us"))
-    zone = values.type.tz if pa.types.is_timestamp(values.type) else None
-    target = pa.timestamp("us", zone)
-    # Nanoseconds are cut; a year too far away for microseconds is a bad value.
-    return converted(values, lambda v: pc.cast(v, target, safe=False), _SOME_TIME)
+    return _near(values, values)
+
+
+def _near(times: pa.Array, told: pa.Array, hint: str | None = None) -> pa.Array:
+    """The times in microseconds; `told` are the values that errors show."""
+    zone = times.type.tz if pa.types.is_timestamp(times.type) else None
+    nanoseconds = times.type == pa.timestamp("ns", zone)  # they are cut, and none is far away
+
+    def in_microseconds(some: pa.Array) -> pa.Array:
+        return pc.cast(some, pa.timestamp("us", zone), safe=not nanoseconds)
+
+    try:
+        found = converted(times, in_microseconds, _FAR)
+        counted = found.view(pa.int64())
+        far = places_of(pc.or_(pc.less(counted, _FIRST), pc.greater_equal(counted, _END)))
+    except BadValues as bad:
+        far = bad.places
+    if len(far):
+        raise BadValues(far, told, _FAR, hint)
+    return found
 
 
 def _parsed(values: pa.Array, pattern: str | None) -> pa.Array:

@@ -15,14 +15,20 @@ from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec,
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.times import calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
-from distrain.etl.operators import ListSlice, concrete
+from distrain.etl.operators import PLAIN, ListSlice, concrete
+from distrain.etl.operators import texts_of as spelled
 from distrain.vocabulary import is_text
 
 _TO_THE_END = 2**31 - 1
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+_BOUND_IT = "Set its clip, or log."
 
 
 def staged_values(
-    values: pa.Array | pa.ChunkedArray, column: ColumnSpec, text: FormatSpec | None
+    values: pa.Array | pa.ChunkedArray,
+    column: ColumnSpec,
+    text: FormatSpec | None,
+    spelling: int = PLAIN,
 ) -> pa.Array:
     """One column's values, ready for its operators.
 
@@ -30,15 +36,16 @@ def staged_values(
         values: Of the input, one for each row.
         column: What they are.
         text: How the file is laid out; `None` for parquet, whose values have types.
+        spelling: How texts are made of other values.
 
     Raises:
         BadValues: Rows whose values cannot be used.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
-        values = pc.split_pattern(texts_of(values), column.separator)
+        values = pc.split_pattern(texts_of(values, spelling), column.separator)
     if not holds_lists(values.type):
-        return _items(values, column, text)
+        return _items(values, column, text, spelling)
     missing = values.is_null()
     if column.list_slice is not None:
         start, end = column.list_slice.start, column.list_slice.end
@@ -46,7 +53,7 @@ def staged_values(
         values = ListSlice(start, _TO_THE_END if open_end else end).transform("", values)
     lists = Lists.of(values)
     try:
-        items = _items(flat(lists.items), column, text)
+        items = _items(flat(lists.items), column, text, spelling)
     except BadValues as bad:
         rows = np.searchsorted(lists.offsets, bad.items, side="right") - 1
         raise bad.of_rows(rows) from None
@@ -55,11 +62,31 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array without dictionaries; texts as `string` or `large_string`, no halves."""
+    """One array without dictionaries; texts, and bytes, as `string` or `large_string`, no halves.
+
+    Raises:
+        BadValues: Bytes are no UTF-8.
+    """
     values = concrete(values)
-    if pa.types.is_string_view(values.type):
-        return values.cast(pa.large_string())
-    return values.cast(pa.float32()) if pa.types.is_float16(values.type) else values
+    dtype = values.type
+    if holds_text(dtype) and not is_text(dtype):
+        to = pa.string() if _has_short_offsets(dtype) else pa.large_string()
+        hint = "Say format.encoding: latin-1, if that is what a text file is written in."
+        return converted(values, lambda some: some.cast(to), "not UTF-8", hint)
+    if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
+        return values.cast(pa.decimal128(dtype.precision, dtype.scale))
+    return values.cast(pa.float32()) if pa.types.is_float16(dtype) else values
+
+
+def _has_short_offsets(dtype: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(dtype) or pa.types.is_fixed_size_binary(dtype))
+
+
+def holds_text(dtype: pa.DataType) -> bool:
+    """Whether values of this type are texts, or bytes, as some tools write texts."""
+    types = pa.types
+    views = types.is_string_view(dtype) or types.is_binary_view(dtype)
+    return is_text(dtype) or views or types.is_large_binary(dtype) or _has_short_offsets(dtype)
 
 
 _NO_NUMBER = (
@@ -69,7 +96,9 @@ _NO_NUMBER = (
 )
 
 
-def _items(values: pa.Array, column: ColumnSpec, text: FormatSpec | None) -> pa.Array:
+def _items(
+    values: pa.Array, column: ColumnSpec, text: FormatSpec | None, spelling: int
+) -> pa.Array:
     if column.as_ is not None and column.as_ in CALENDAR:
         times = times_of(values, column.epoch, text.timestamp if text else None)
         parts = calendar(times, column.as_)
@@ -84,15 +113,11 @@ def _items(values: pa.Array, column: ColumnSpec, text: FormatSpec | None) -> pa.
         return checked_numbers(numbers.cast(pa.float64(), safe=False), column)
     if column.as_ == "integer":
         return integers_of(values)
-    if column.as_ == "text" or text is not None:
-        return texts_of(values)
-    return _categories(values)
-
-
-def _categories(values: pa.Array) -> pa.Array:
     dtype = values.type
-    if is_text(dtype) or pa.types.is_decimal(dtype) or pa.types.is_null(dtype):
-        return texts_of(values)
+    if column.as_ == "text" or text is not None or is_text(dtype) or pa.types.is_decimal(dtype):
+        return texts_of(values, spelling)
+    if pa.types.is_null(dtype):
+        return values
     return integers_of(values, "Say as: text, or kind: continuous.")
 
 
@@ -114,7 +139,7 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
     number = number or types.is_decimal(dtype) or types.is_null(dtype)
     as_ = column.as_
-    if not (number or is_text(dtype) or types.is_string_view(dtype) or is_time(dtype)):
+    if not (number or holds_text(dtype) or is_time(dtype)):
         return f"{dtype}, which holds neither numbers, texts nor times"
     if column.epoch is not None and not types.is_integer(dtype):
         return f"{dtype}, not whole numbers that count since 1970"
@@ -161,13 +186,9 @@ def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
     return converted(values, lambda v: v.cast(pa.int64()), "not a whole number of 64 bits", hint)
 
 
-def texts_of(values: pa.Array) -> pa.Array:
-    """The texts of values; those of truth values are `true` and `false`."""
-    if is_text(values.type):
-        return values
-    if pa.types.is_floating(values.type):
-        values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-    return values.cast(pa.string())
+def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
+    """The texts of values, each spelled in one way; see `distrain.etl.operators.texts_of`."""
+    return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
 
 
 def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
@@ -186,9 +207,13 @@ def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
     high = column.clip is None or column.clip.max is None
     with np.errstate(invalid="ignore"):
         endless = (low & (numbers == -np.inf)) | (high & (numbers == np.inf))
+        high &= not column.log
+        far = (low & (numbers < -_FLOAT32_MAX)) | (high & (numbers > _FLOAT32_MAX))
         negative = numbers <= -1
     if endless.any():
         raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
+    if far.any():
+        raise BadValues(places_of(far), values, "beyond float32, which ends at 3.4e38", _BOUND_IT)
     if column.log and not column.is_clipped_for_log and negative.any():
         problem = "of which log(1 + x) does not exist"
         raise BadValues(places_of(negative), values, problem, "Set its clip.min to 0.")

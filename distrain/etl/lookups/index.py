@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
+from distrain.etl.counting import MappedFile
 from distrain.etl.lookups.mapped import (
     COUNTS,
     KEYS,
@@ -25,7 +26,6 @@ from distrain.etl.lookups.mapped import (
     TEXT,
     VALUES,
     Keys,
-    MappedNumbers,
     MappedVocabulary,
     PathOf,
 )
@@ -164,18 +164,16 @@ def _merge_runs(
     holds_text: bool,
 ) -> None:
     """Bring all batches' keys in one order."""
-    keys = MappedNumbers.open(runs[0], np.uint64 if holds_text else np.int64)
-    places = MappedNumbers.open(runs[1], np.int32)
+    mapped = [MappedFile.open(run) for run in runs]
+    keys = np.frombuffer(mapped[0].content, np.uint64 if holds_text else np.int64)
+    places = np.frombuffer(mapped[1].content, np.int32)
 
     def forget() -> None:
-        keys.forget()
-        places.forget()
+        for file in mapped:
+            file.forget()
 
     ends = np.cumsum(sizes)
-    of_batches = [
-        (keys.numbers[e - n : e], places.numbers[e - n : e])
-        for e, n in zip(ends, sizes, strict=True)
-    ]
+    of_batches = [(keys[e - n : e], places[e - n : e]) for e, n in zip(ends, sizes, strict=True)]
     with to[0].open("wb") as keys_to, to[1].open("wb") as places_to:
         for keys_of_range, places_of_range in in_ranges(of_batches, most, forget):
             keys_to.write(_bytes(keys_of_range))

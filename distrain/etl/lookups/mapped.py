@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.counting import MappedFile
 from distrain.etl.operators import Vocabulary, text_hashes
+from distrain.storage import reading_hint
 from distrain.vocabulary import BoolArray, Int32Array, is_text, read_footer, read_meta
 
 Keys = np.ndarray[Any, np.dtype[Any]]
@@ -35,32 +35,6 @@ COUNTS, KEYS, PLACES = "counts", "keys", "places"
 """
 
 
-@dataclass(frozen=True)
-class MappedNumbers:
-    """A file of numbers that is mapped into memory.
-
-    Attributes:
-        numbers: All that it holds.
-    """
-
-    numbers: Keys
-    _map: mmap.mmap | None
-
-    @classmethod
-    def open(cls, path: Path, dtype: Any) -> MappedNumbers:
-        """Map a file."""
-        with path.open("rb") as file:
-            if os.fstat(file.fileno()).st_size == 0:  # an empty file cannot be mapped
-                return cls(np.zeros(0, dtype), None)
-            held = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        return cls(np.frombuffer(held, dtype), held)
-
-    def forget(self) -> None:
-        """Count what was looked at no longer as this process's memory; it is there when needed."""
-        if self._map is not None:
-            self._map.madvise(mmap.MADV_DONTNEED)
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class MappedVocabulary(Vocabulary):
     """A vocabulary in files that are mapped into memory.
@@ -76,7 +50,7 @@ class MappedVocabulary(Vocabulary):
 
     keys: Keys
     places: Int32Array
-    files: tuple[MappedNumbers, ...]
+    files: tuple[MappedFile, ...]
 
     @classmethod
     def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
@@ -89,11 +63,11 @@ class MappedVocabulary(Vocabulary):
             DataError: Files are missing or do not belong together.
         """
         meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
-        files: list[MappedNumbers] = []
+        files: list[MappedFile] = []
 
         def of(file: str, dtype: Any) -> Keys:
-            files.append(MappedNumbers.open(path_of(file), dtype))
-            return files[-1].numbers
+            files.append(MappedFile.open(path_of(file)))
+            return np.frombuffer(files[-1].content, dtype)
 
         holds_text = is_text(schema.field(name).type)
         try:
@@ -108,7 +82,9 @@ class MappedVocabulary(Vocabulary):
             raise DataError(
                 "the index of a vocabulary cannot be read",
                 where={"file": str(path_of(KEYS)), "cause": str(error).splitlines()[0]},
-                hint="All workers must see the staging folder; prepare the files again.",
+                hint=reading_hint(
+                    error, "All workers must see the staging folder; prepare the files again."
+                ),
             ) from None
         return cls(
             values,

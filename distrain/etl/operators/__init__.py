@@ -21,6 +21,7 @@ from distrain.etl.operators.counts import (
 from distrain.etl.operators.list_slice import ListSlice
 from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
 from distrain.etl.operators.operator import FittedOperator, Operator, concrete
+from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
 from distrain.vocabulary import Vocabulary
 
 OPERATORS: dict[str, Any] = {
@@ -30,6 +31,7 @@ OPERATORS: dict[str, Any] = {
 """The operators that a saved workflow can name, by kind."""
 
 __all__ = [
+    "AS_TYPED",
     "NUM_BUCKETS",
     "added_up",
     "buckets_of",
@@ -47,10 +49,12 @@ __all__ = [
     "Normalize",
     "OPERATORS",
     "Operator",
+    "PLAIN",
     "Vocabulary",
     "category_type",
     "concrete",
     "fitting_int32",
     "narrow_enough",
     "text_hashes",
+    "texts_of",
 ]

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
+from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
 from distrain.vocabulary import Vocabulary, check_cardinality
 
 
@@ -27,6 +28,8 @@ class Categorify:
         domain: The name of one vocabulary that all its columns share, counted over all of them; the
             schema says so, and a model can share a table. `None` gives each column its own.
         vocabularies: What was learnt, by column.
+        spelling: How texts are made of other values, `PLAIN` or, for vocabularies that an earlier
+            version saved, `AS_TYPED`.
     """
 
     kind: ClassVar[str] = "Categorify"
@@ -35,6 +38,7 @@ class Categorify:
     num_buckets: int = 0
     domain: str | None = None
     vocabularies: Mapping[str, Vocabulary] = field(default_factory=dict, compare=False)
+    spelling: int = PLAIN
 
     def __post_init__(self) -> None:
         for name in ("freq_threshold", "max_size", "num_buckets"):
@@ -44,16 +48,16 @@ class Categorify:
     def fit(self, values: pa.Array) -> Counts:
         """The counts of some rows."""
         if not pa.types.is_integer(values.type):
-            values = as_category_type(values)
+            values = self._categories(values)
         found = counted(values)
         # Narrow integers are counted as they are, and only the distinct ones made wide.
-        return replace(found, values=as_category_type(found.values))
+        return replace(found, values=self._categories(found.values))
 
     def merge(self, *states: Counts) -> Counts:
         """The counts of all rows."""
         if len(states) == 1:
             return states[0]
-        types = sorted({category_type(s.values.type) for s in states})
+        types = sorted({category_type(s.values.type) for s in states if len(s.values)})
         if len(types) > 1:
             raise DataError(
                 f"columns of the domain {self.domain!r} hold {' and '.join(types)}",
@@ -118,17 +122,19 @@ class Categorify:
             DataError: The values are strings and the vocabulary's integers, or the reverse.
         """
         vocabulary = self.vocabularies[column]
+        if values.null_count == len(values):
+            values = pa.nulls(len(values), vocabulary.values.type)
         found, known = category_type(values.type), category_type(vocabulary.values.type)
-        if found != known:
+        if len(vocabulary.values) and found != known:
             raise DataError(
                 f"the column holds {found}, but its saved categories are {known}",
                 where={"column": column},
                 hint="Use the workflow that was fitted on files of this kind.",
             )
         if not pa.types.is_integer(values.type):
-            values = as_category_type(values)
+            values = self._categories(values)
         encoded = values.dictionary_encode()
-        distinct = as_category_type(encoded.dictionary)
+        distinct = self._categories(encoded.dictionary)
         return pa.array(
             vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
         )
@@ -141,7 +147,25 @@ class Categorify:
             "max_size": self.max_size,
             "num_buckets": self.num_buckets,
             **shared,
+            "spelling": self.spelling,
         }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> Categorify:
+        """The inverse of `to_json`, with vocabularies."""
+        return cls(**{"spelling": AS_TYPED, **document})
+
+    def _categories(self, values: pa.Array) -> pa.Array:
+        """Integers of any width as int64, as nothing but gaps is; other values as texts."""
+        whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
+        target = pa.int64() if whole else pa.string()
+        try:
+            return (values if whole else texts_of(values, self.spelling)).cast(target)
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"a category does not fit into {target}: {error}",
+                hint="Write such values as strings: ids are names, of any length.",
+            ) from None
 
 
 def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
@@ -150,23 +174,11 @@ def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
     return vocabulary
 
 
-def as_category_type(values: pa.Array) -> pa.Array:
-    """Integers of any width as int64, strings of any kind as string."""
-    target = pa.int64() if pa.types.is_integer(values.type) else pa.string()
-    try:
-        return values.cast(target)
-    except pa.ArrowInvalid as error:
-        raise DataError(
-            f"a category does not fit into {target}: {error}",
-            hint="Write such numbers as strings: ids are names, and strings may be of any length.",
-        ) from None
-
-
 def category_type(dtype: pa.DataType) -> str:
     """What values of this type are as categories: `int64` or `string`."""
     if pa.types.is_dictionary(dtype):
         dtype = dtype.value_type
-    return "int64" if pa.types.is_integer(dtype) else "string"
+    return "int64" if pa.types.is_integer(dtype) or pa.types.is_null(dtype) else "string"
 
 
 def by_frequency(counted: pa.Table) -> pa.Array:

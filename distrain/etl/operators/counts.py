@@ -146,7 +146,9 @@ def narrow_enough(values: pa.Array) -> pa.Array:
 
 
 def _wide_enough(arrays: Sequence[pa.Array]) -> Sequence[pa.Array]:
-    """The arrays in a type that holds them joined."""
+    """The arrays in a type that holds them joined: texts, if some are, beside empty integers."""
+    if any(is_text(array.type) for array in arrays):
+        arrays = [array if len(array) else array.cast(pa.string()) for array in arrays]
     types = {array.type for array in arrays}
     if not is_text(arrays[0].type) or (
         len(types) == 1 and sum(array.nbytes for array in arrays) <= _STRING_BYTES

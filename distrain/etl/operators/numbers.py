@@ -49,7 +49,8 @@ class Clip(SettingsOnly):
 
 
 def _bound(value: float) -> pa.Scalar:
-    return pa.scalar(int(value)) if value == int(value) else pa.scalar(float(value))
+    is_int64 = abs(value) < 2.0**63 and value == int(value)
+    return pa.scalar(int(value)) if is_int64 else pa.scalar(float(value))
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class FillMissing(SettingsOnly):
         """The values without gaps, same type (float64 if `value` needs it)."""
         if pa.types.is_floating(values.type):
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
-        elif self.value != int(self.value):
+        elif pa.types.is_null(values.type) or not abs(self.value) < 2.0**63 or self.value % 1:
             values = as_doubles(values)
         return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
 
@@ -124,8 +125,9 @@ class Moments:
             return cls(len(values), math.nan if np.isnan(values).any() else math.inf, math.nan)
         if (values == values[0]).all():
             return cls(len(values), float(values[0]))  # the mean of the sum may be a bit beside it
-        mean = float(values.mean())
-        return cls(len(values), mean, float(np.square(values - mean).sum()))
+        with np.errstate(over="ignore"):  # `finish` tells
+            mean = float(values.mean())
+            return cls(len(values), mean, float(np.square(values - mean).sum()))
 
     def merged(self, other: Moments) -> Moments:
         """The moments of both together."""

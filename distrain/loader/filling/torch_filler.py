@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from distrain.host_memory import to_device
 from distrain.loader.filling.schedule import Deal
 from distrain.partition import WantedColumn
 
@@ -31,7 +30,7 @@ class TorchFiller:
         self._num_ids, self._num_labels = kinds.count("id"), kinds.count("label")
         self._has_weight = "weight" in kinds
         last_ids = [column.id_limit - 1 for column in columns[: self._num_ids]]
-        self._last_ids = to_device(torch.tensor(last_ids, dtype=torch.int32)[:, None], device)
+        self._last_ids = torch.tensor(last_ids, dtype=torch.int32, device=device)[:, None]
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
@@ -39,7 +38,7 @@ class TorchFiller:
 
         Returns a mask of the columns, on the device: whether `check_values` refuses a dealt value.
         """
-        rows = to_device(torch.from_numpy(deal.rows), self._device)
+        rows = torch.from_numpy(deal.rows).to(self._device, non_blocking=True)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
             gather_column(column, source, rows, target)
@@ -49,7 +48,7 @@ class TorchFiller:
     def _write(self, dealt: Tensor, deal: Deal, blocks: Sequence[Tensor]) -> None:
         places = None
         if len(deal.places):
-            places = to_device(torch.from_numpy(deal.places), self._device).long()
+            places = torch.from_numpy(deal.places).to(self._device, torch.int64)
         first = 0
         for block, start, count in zip(
             blocks, deal.starts.tolist(), deal.counts.tolist(), strict=True

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
 from distrain.loader.reading.fetcher import Fetcher, FetchOptions
-from distrain.loader.reading.file_columns import LatestColumns
+from distrain.loader.reading.file_columns import LatestColumns, column_numbers
 from distrain.loader.reading.open_files import Handle, Known, OpenFiles
 from distrain.loader.reading.ranges import Span
 from distrain.loader.reading.reader import (
@@ -28,7 +28,7 @@ from distrain.loader.reading.reader import (
     unreadable,
 )
 from distrain.loader.reading.slice_streams import Columns, SliceStreams
-from distrain.partition import RowGroup, WantedColumn, column_of_leaf
+from distrain.partition import FILL_HINT, RowGroup, WantedColumn
 from distrain.storage import first_line, is_remote, is_transient
 
 _OPEN_FILES_PER_THREAD = 32
@@ -263,15 +263,13 @@ class ArrowReader(Reader):
         if version is not None and first != version:
             raise another_version(group.where)
 
-    def _spans(self, group: RowGroup, metadata: pq.RowGroupMetaData) -> list[Span]:
+    def _spans(
+        self, group: RowGroup, paths: Sequence[str], metadata: pq.RowGroupMetaData
+    ) -> list[Span]:
         """Where the wanted columns lie in a row group's file."""
-        columns = self._columns_in(group)
-        flat = {column.name for column in columns if not column.is_list}
-        lists = {column.name for column in columns if column.is_list}
-        chunks = (metadata.column(number) for number in range(metadata.num_columns))
-        return [
-            _span(chunk) for chunk in chunks if column_of_leaf(chunk.path_in_schema, flat, lists)
-        ]
+        # Of other columns the metadata may be encrypted, which ends the process that asks for it.
+        numbers = column_numbers(paths, self._columns_in(group))
+        return [_span(metadata.column(number)) for number in numbers]
 
 
 def _key(group: RowGroup) -> tuple[str, int]:
@@ -300,6 +298,8 @@ def _cells(
 ) -> NDArray[Any]:
     if isinstance(values, np.ndarray):
         return values
+    if pa.types.is_null(values.type):
+        values = values.cast(_type_with_room(column, values.type))
     if values.null_count:
         values = _without_nulls(column, values, group)
     array = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
@@ -331,7 +331,8 @@ def _without_nulls(
 def _type_with_room(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
     """A type for the column's values and for what nulls become: 0.5 is no int32, 300 no int8."""
     if column.kind == "id":
-        return kind if kind.bit_width >= 32 else pa.int32()
+        has_room = not pa.types.is_null(kind) and kind.bit_width >= 32
+        return kind if has_room else pa.int32()
     return kind if kind == pa.float64() else pa.float32()
 
 
@@ -340,8 +341,7 @@ def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
     return DataError(
         f"column {column.name!r} holds a null",
         where=group.where | {"row in the group": group.first_row + row, "column": column.name},
-        hint="Fill the missing values when the table is prepared, or let the loader do it: "
-        "fill_null_id for ids, fill_null_value for numbers.",
+        hint=FILL_HINT,
     )
 
 
@@ -359,6 +359,8 @@ def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa
     rows = values.chunk(0) if values.num_chunks == 1 else pa.concat_arrays(values.chunks)
     if not pa.types.is_list(rows.type):  # large, or of fixed size
         rows = rows.cast(pa.list_(rows.type.value_type))
+    if pa.types.is_null(rows.type.value_type):
+        rows = rows.cast(pa.list_(_type_with_room(column, rows.type.value_type)))
     if not rows.null_count and not rows.values.null_count and not _is_date(rows.type.value_type):
         return rows
     lengths = pc.fill_null(rows.value_lengths(), 0).to_numpy(zero_copy_only=False)

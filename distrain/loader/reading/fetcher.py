@@ -7,7 +7,7 @@ import itertools
 import threading
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,7 +29,7 @@ _MOST_LOOKED_AT = 1024  # beyond those that were loaded
 _FILES_WITH_HANDLES = 32
 _DEMANDED, _AHEAD = 0, 1  # how urgent a request is
 
-SpansOf = Callable[[RowGroup, pq.RowGroupMetaData], list[Span]]
+SpansOf = Callable[[RowGroup, Sequence[str], pq.RowGroupMetaData], list[Span]]
 IsHeld = Callable[[RowGroup], bool]
 
 
@@ -240,7 +240,7 @@ class Fetcher:
             # Of a damaged footer some may lie beyond the file.
             spans = [
                 Span(max(0, span.begin), min(span.end, file.num_bytes))
-                for span in self._spans_of(group, metadata)
+                for span in self._spans_of(group, file.paths, metadata)
             ]
             ranges = plan_ranges(spans, gap_bytes=options.gap_bytes, most_bytes=options.range_bytes)
             image = _image(file, group, ranges, Span(begin, begin + len(part)))

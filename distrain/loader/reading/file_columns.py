@@ -50,7 +50,7 @@ class LatestColumns:
         limits = {column.name: column.id_limit for column in columns if column.kind == "id"}
         found = FileColumns(
             _problem(parquet.schema_arrow, columns),
-            _column_numbers(parquet.metadata, columns),
+            column_numbers(paths_of(parquet.metadata), columns),
             page_columns(parquet, fills, fills, limits),
         )
         self._latest = schema, arrow, names, found
@@ -68,11 +68,13 @@ def _problem(schema: pa.Schema, columns: Sequence[WantedColumn]) -> str | None:
     return None
 
 
-def _column_numbers(metadata: pq.FileMetaData, columns: Sequence[WantedColumn]) -> list[int]:
+def paths_of(metadata: pq.FileMetaData) -> tuple[str, ...]:
+    """The path of each leaf column."""
+    return tuple(metadata.schema.column(n).path for n in range(metadata.num_columns))
+
+
+def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> list[int]:
+    """Which leaf columns some columns have in a file, by the leaves' paths."""
     flat = {column.name for column in columns if not column.is_list}
     lists = {column.name for column in columns if column.is_list}
-    return [
-        number
-        for number in range(metadata.num_columns)
-        if column_of_leaf(metadata.schema.column(number).path, flat, lists)
-    ]
+    return [n for n, path in enumerate(paths) if column_of_leaf(path, flat, lists)]

@@ -13,7 +13,13 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, Unavailable
 from distrain.partition import RowGroup
-from distrain.storage import is_remote, is_transient, size_as_version, with_retries
+from distrain.storage import (
+    is_remote,
+    is_transient,
+    reading_hint,
+    size_as_version,
+    with_retries,
+)
 
 
 @dataclass(frozen=True)
@@ -208,7 +214,7 @@ def unreadable(
     message = f"could not read a row group: {reason}"
     if is_transient(error):
         return Unavailable(message, where=group.where)
-    return DataError(message, where=group.where | more, hint=hint)
+    return DataError(message, where=group.where | more, hint=reading_hint(error, hint))
 
 
 def another_version(where: Mapping[str, object]) -> DataError:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.loader.reading.file_columns import paths_of
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.reader import another_version
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
@@ -35,6 +36,9 @@ class RemoteFile:
     Args:
         url: Its URL.
         connections: For objects of S3.
+
+    Attributes:
+        paths: Those of the leaf columns, when the footer is known.
     """
 
     def __init__(self, url: str, connections: Connections):
@@ -49,6 +53,7 @@ class RemoteFile:
         self._tail = b""
         self._footer: pq.FileMetaData | SlicedFooter | None = None
         self._footer_lock = threading.Lock()
+        self.paths: tuple[str, ...] = ()
 
     @property
     def version(self) -> str | None:
@@ -130,6 +135,7 @@ class RemoteFile:
             tail = self.read(size - length, size - len(tail)) + tail
         tail = tail[-length:]
         footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail))
+        self.paths = paths_of(footer)
         if footer.serialized_size >= LONG_BYTES:
             image = Image(size)
             image.write(size - length, tail)

@@ -96,8 +96,7 @@ def _make(
 ) -> tuple[TrainStep | GraphedStep, OpenWindow, Checkpoints]:
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
-    graphed = step if isinstance(step, GraphedStep) else None
-    window = OpenWindow(job.world.rank, job.device, most_steps, graphed)
+    window = OpenWindow(job.world.rank, job.device, most_steps)
     checkpoints = Checkpoints(
         job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
     )
@@ -118,7 +117,7 @@ def _build(job: Job) -> TrainStep | GraphedStep:
         schema,
         spec.model,
         seed=spec.train.seed,
-        make_tables=table_factory(spec, placed, world, job.device),
+        make_tables=table_factory(spec, placed, world),
         combiners=list_combiners(schema, spec.embeddings),
     )
     check_metric(spec, model.dense.task)

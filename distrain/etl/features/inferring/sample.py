@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import partitions_of, with_partitions
 from distrain.etl.features.table_file import TableFile, look_at
 from distrain.etl.features.text_rows import TornLines, parse_block, without_header
 from distrain.etl.features.values import flat
+from distrain.etl.operators import concrete
 from distrain.etl.parts import readable_parquet
 from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import InputFile
@@ -105,7 +106,7 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
                 rows += file.row_groups[len(groups)]
                 groups.append(len(groups))
             table = parquet.read_row_groups(groups, columns).slice(0, most)
-        return pa.table({name: flat(table[name]) for name in columns})
+        return pa.table({name: _flat(table[name]) for name in columns})
     tables, rows = [], 0
     known = [name for name in columns if name in file.types]
     has_header = file.kind == "csv" and text.header
@@ -119,9 +120,11 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
         if rows >= most:
             break
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
-    return pa.table({name: _as_text(table[name]) for name in known})
+    return pa.table({name: _flat(table[name]) for name in known})
 
 
-def _as_text(values: pa.ChunkedArray) -> pa.Array:
-    values = flat(values)
-    return pc.cast(values, pa.string()) if pa.types.is_binary(values.type) else values
+def _flat(values: pa.ChunkedArray) -> pa.Array:
+    try:
+        return flat(values)
+    except BadValues:  # bytes that are no text
+        return concrete(values)
