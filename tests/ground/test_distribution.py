@@ -97,6 +97,9 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
             "distrain/partition/_order.abi3.so",
         ]
         assert "distrain/py.typed" in names
+        shared = "distrain-" + compiled.name.split("-")[1] + ".data/data/share/distrain"
+        for file in ("constraints.txt", "deploy/images/constraints-gpu.txt"):
+            assert wheel.read(f"{shared}/{Path(file).name}") == (ROOT / file).read_bytes()
         assert not [name for name in names if name.startswith(("tests", "examples", "docs"))]
     shutil.rmtree(unpacked / "build")
     plain = built("build_wheel", unpacked, tmp_path / "plain", CC="false")
