@@ -1,6 +1,7 @@
 """What pyproject.toml cannot say: the version, and the tag of a wheel without C extensions."""
 
 import runpy
+import shutil
 from pathlib import Path
 
 from setuptools import setup
@@ -16,6 +17,8 @@ class BdistWheel(bdist_wheel):
 
     def run(self) -> None:
         """Build, look at what came of it, and make the wheel."""
+        # An earlier build of this checkout may have left modules here that are deleted since.
+        shutil.rmtree(self.get_finalized_command("build").build_lib, ignore_errors=True)
         self.run_command("build")
         extensions = self.get_finalized_command("build_ext")
         if not any(map(_exists, extensions.get_outputs())):

@@ -41,7 +41,8 @@ bytes or products (whichever takes longer), at the copy and product rates measur
 rounds, over the measured time (`step_bench/roofline.py` has the rules); "ops" are torch operations
 that one step dispatches, views included; kernels launched and host syncs, of the training thread,
 exist on a GPU only. "CPU ms" is CPU time of a step, to see what others on the machine took. Figures
-are medians over the rounds; ratios are taken round by round, and then their median.
+are medians over the rounds; ratios are taken round by round, and then their median. A contender
+that fails is left out, and named under "failed"; the exit code is then 1.
 """
 
 import argparse
@@ -50,6 +51,7 @@ import re
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -83,18 +85,25 @@ def main() -> None:
     device, ranks = device_and_ranks(options.ranks)
     results: list[Measured] = []
     records: list[Record] = []
+    failed: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
         data = Data(Path(folder), options.quick)
         for comparison in chosen(device, ranks, options):
             for measured, told in run(comparison, data, options):
                 results += measured
                 records += told
-            if options.json_lines:  # by comparison: a run that is stopped keeps what it has
-                lines = "".join(json.dumps(record) + "\n" for record in records)
-                options.json_lines.write_text(lines)
+                if options.json_lines:  # by batch size: a run that is stopped keeps what it has
+                    lines = "".join(json.dumps(record) + "\n" for record in records)
+                    options.json_lines.write_text(lines)
+                ran = [each.entry.name for each in measured]
+                lost = [entry.name for entry in comparison.entries if entry.name not in ran]
+                failed += [f"{comparison.name}: {name}" for name in lost]
     if options.plot:
         draw(records, options.plot)
-    print(json.dumps(summary(results, device, time.perf_counter() - began)))
+    failed = list(dict.fromkeys(failed))
+    last = summary(results, device, time.perf_counter() - began)
+    print(json.dumps(last | {"failed": failed, "met": last["met"] and not failed}))
+    sys.exit(1 if failed else 0)
 
 
 def parsed() -> argparse.Namespace:
@@ -142,7 +151,7 @@ def chosen(device: str, ranks: int, options: argparse.Namespace) -> list[Compari
 
 def run(
     comparison: Comparison, data: Data, options: argparse.Namespace
-) -> "list[tuple[list[Measured], list[Record]]]":
+) -> "Iterator[tuple[list[Measured], list[Record]]]":
     """All batch sizes of a comparison; prints its part of the table."""
     scale = chosen_scale(comparison, options.quick)
     folders = data.folders(comparison, scale)
@@ -150,7 +159,6 @@ def run(
     print(f"{comparison.name}: tables of {tables:,} rows")
     print_heads()
     pythons = {FBGEMM: options.torchrec, TORCHREC: options.torchrec}
-    made = []
     with linked(comparison) as links:
         for mbit in comparison.mbits or (0,):
             links.cap(mbit)
@@ -158,8 +166,7 @@ def run(
                 print(f"  links of {mbit} Mbit/s" if mbit else "  links without a limit")
             # Anew for each rate: `auto` measures the links when it starts.
             with running(comparison.entries, pythons, folders, links) as contenders:
-                made += by_batch(comparison, mbit, contenders, data, folders)
-    return made
+                yield from by_batch(comparison, mbit, contenders, data, folders)
 
 
 def by_batch(
@@ -168,10 +175,12 @@ def by_batch(
     contenders: list[Ranks],
     data: Data,
     folders: dict[str, Path],
-) -> "list[tuple[list[Measured], list[Record]]]":
+) -> "Iterator[tuple[list[Measured], list[Record]]]":
     """All batch sizes of a comparison on links of one rate."""
-    made, longest_s = [], 0.0
+    longest_s = 0.0
     for batch_rows in comparison.batches:
+        if len(contenders) < 2:  # what measures the machine is one
+            return
         why_not = data.too_large(comparison, batch_rows, longest_s)
         if why_not:
             print(f"  Left out: {batch_rows:,} rows ({why_not}).")
@@ -183,9 +192,8 @@ def by_batch(
         }
         records = [record | {"mbit": mbit} for record in records_of(measured, facts)]
         print_records(records)
-        made.append((measured, records))
+        yield measured, records
         longest_s = max(max(each.step_s) for each in measured) / batch_rows
-    return made
 
 
 def summary(results: list[Measured], device: str, total_s: float) -> dict[str, object]:

@@ -25,6 +25,9 @@ STEP_BOUNDS_S = (
 )  # fmt: skip
 """Steps are counted by their wall time, in seconds: up to each of these, and longer."""
 
+KEEP_S = 30.0
+"""How long a checkpoint waits until the reports before it are kept; then it is given up."""
+
 
 @dataclass(frozen=True)
 class _OfRank:
@@ -63,6 +66,8 @@ class TrainingStarted(_OfRank):
         open_rows: Of these rows, this rank's in the report window that the checkpoint left open:
             the next report's metrics hold them again.
         checkpoint: The checkpoint that the training goes on from.
+        open_steps: Steps of that window; all before them have been reported.
+        scored: Whether a validation after `first_step` has been reported.
     """
 
     kind: ClassVar[str] = "training_started"
@@ -76,6 +81,8 @@ class TrainingStarted(_OfRank):
     elapsed_before_s: float = 0.0
     open_rows: int = 0
     checkpoint: str | None = None
+    open_steps: int = 0
+    scored: bool = False
 
 
 @dataclass(frozen=True)
@@ -145,6 +152,18 @@ class KeepingTrouble(_OfRank):
 
     kind: ClassVar[str] = "keeping_trouble"
     message: str
+
+
+@dataclass(frozen=True)
+class ReportsAwaited(_OfRank):
+    """The rank completes a checkpoint once its supervisor, for whom this is, has kept all before.
+
+    Attributes:
+        number: Which one of the rank's it is, from 1; the answer names it.
+    """
+
+    kind: ClassVar[str] = "reports_awaited"
+    number: int
 
 
 @dataclass(frozen=True)
@@ -380,6 +399,7 @@ Event = (
     | StoppedEarly
     | WeightsTaken
     | KeepingTrouble
+    | ReportsAwaited
     | ModelSaved
     | StopNoticed
     | RankStopped

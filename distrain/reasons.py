@@ -59,8 +59,8 @@ class Reason(StrEnum):
     )
     PREEMPTED = (
         "Preempted",
-        "a notice to leave, or a job of higher priority, and no restart was left",
-        "raise `restart.max_preemptions`",
+        "a notice to leave, or a job of higher priority, and no restart was left, or no cluster",
+        "`distrain train --resume`; raise `restart.max_preemptions`",
     )
     RESIZED = ("Resized", "stopped to go on with more ranks; never the end of a job")
     COORDINATOR_LOST = (
@@ -119,6 +119,10 @@ class Reason(StrEnum):
         "the message says who or what, where that is known: such as a command that got Ctrl-C or "
         "SIGTERM, and on which host",
     )
+
+
+LEFT_OFF = frozenset({Reason.PREEMPTED, Reason.COORDINATOR_LOST})
+"""After these a job may go on in another cluster, also one that has no checkpoint yet."""
 
 
 # Libraries have no common type for the loss of a peer, or of memory: only texts show them. A rank

@@ -7,6 +7,13 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 
+def how_to_install(extra: str) -> str:
+    """The command that installs an extra of this package, which no index of packages has."""
+    gpu = "deploy/images/constraints-gpu.txt"
+    constraints = gpu if extra == "gpu" else "constraints.txt"
+    return f"`pip install -c {constraints} '.[{extra}]'` in a checkout of distrain"
+
+
 @cache
 def build() -> str:
     """The version with a digest of the package's code, such as `0.1.0+b4f0c2e91a7d3`.

@@ -39,9 +39,10 @@ class SyncCounter:
         self._thread = threading.get_ident()
         self._catcher = warnings.catch_warnings()
         self._catcher.__enter__()
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode("warn")  # of which torch warns, in words of a wait
         warnings.simplefilter("always")
         warnings.showwarning = self._note
-        torch.cuda.set_sync_debug_mode("warn")
         self.running = True
 
     def end(self) -> None:

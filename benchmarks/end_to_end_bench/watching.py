@@ -135,7 +135,7 @@ class Profile:
         activities = [ProfilerActivity.CPU]
         if torch.cuda.is_available():
             activities.append(ProfilerActivity.CUDA)
-        self._profiler = profile(activities=activities)
+        self._profiler = profile(activities=activities, acc_events=True)
         self._profiler.start()
         self.running = True
 

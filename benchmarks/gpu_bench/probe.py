@@ -26,8 +26,8 @@ REPEATS, WARM_UPS = 9, 3
 TIMING_S = 0.03
 MIB = 2**20
 SIZES = {
-    False: {"copy_bytes": 2048 * MIB, "host_bytes": 256 * MIB, "rows": 8192},
-    True: {"copy_bytes": 32 * MIB, "host_bytes": 16 * MIB, "rows": 512},
+    False: {"copy_bytes": 2048 * MIB, "host_bytes": 256 * MIB, "rows": 8192, "places": 1_703_936},
+    True: {"copy_bytes": 32 * MIB, "host_bytes": 16 * MIB, "rows": 512, "places": 26 * 1024},
 }
 SHARE_OF_FREE = 0.2
 
@@ -83,7 +83,42 @@ def rates(small: bool) -> dict[str, Any]:
     if device == "cuda":
         told |= host_rates(sizes["host_bytes"])
     told["flops_per_s"] = matrix_rates(device, sizes["rows"])
+    told["write_places_s"] = writing_places(device, sizes["places"])
+    if device == "cuda":
+        told["recording"] = recording()
     return told
+
+
+def writing_places(device: str, places: int) -> dict[str, float]:
+    """Seconds to write so many numbers to places of their own, as each route does, by switch.
+
+    torch's deterministic switch is the process's: while the dense part of a step has it on, so has
+    the thread that makes the next route, and the reader that fills the next batch on the GPU.
+    """
+    order = torch.randperm(places, device=device)
+    target, numbers = torch.empty_like(order), torch.arange(places, device=device)
+    took_s = {}
+    for name, on in (("as usual", False), ("deterministic", True)):
+        torch.use_deterministic_algorithms(on, warn_only=True)
+        took_s[name] = seconds(lambda: target.__setitem__(order, numbers), device)
+    torch.use_deterministic_algorithms(False)
+    return took_s
+
+
+def recording() -> dict[str, float]:
+    """What it costs to begin and end the recording of a graph that holds one operation.
+
+    `torch.cuda.graph` waits for the GPU first, and some versions give cached memory back, which
+    loaders beside must then allocate anew.
+    """
+    values = torch.ones(1, device="cuda")
+    torch.empty(256 * MIB, dtype=torch.uint8, device="cuda")  # is cached from here on
+    torch.cuda.synchronize()
+    held, began = torch.cuda.memory_reserved(), time.perf_counter()
+    with torch.cuda.graph(torch.cuda.CUDAGraph(), capture_error_mode="thread_local"):
+        values.add_(1)
+    took_s = time.perf_counter() - began
+    return {"took_s": took_s, "given_back_bytes": float(held - torch.cuda.memory_reserved())}
 
 
 def copy_rate(device: str, size: int) -> float:

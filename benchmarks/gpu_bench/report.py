@@ -123,7 +123,13 @@ def rates(document: Document) -> str:
     for name, rate in told["flops_per_s"].items():
         size = f"{n} x {n} x {n}, random numbers"
         rows.append((f"matrices, {name}", f"{rate / 1e12:,.2f} TFLOP/s", size))
-    text = f"Medians of {told['repeats']} timings."
+    for name, took_s in told.get("write_places_s", {}).items():
+        size = f"{told['places']:,} numbers to places of their own"
+        rows.append((f"index_put, {name}", f"{told['places'] / took_s / 1e9:,.2f} G/s", size))
+    if recording := told.get("recording"):
+        given = f"gives {recording['given_back_bytes'] / 2**20:.0f} MiB of cached memory back"
+        rows.append(("recording a graph of one operation", f"{recording['took_s']:.4f} s", given))
+    text = f"Medians of {told['repeats']} timings, of the recording one."
     return f"## What the machine can do\n\n{table(('', 'rate', ''), rows)}\n\n{text}"
 
 

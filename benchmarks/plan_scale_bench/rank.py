@@ -82,7 +82,7 @@ def load(train: str, batch_rows: int, epochs: int) -> dict[str, Any]:
     """Rows and seconds of a loader that one thread decodes for."""
     from distrain.bench.measuring.loading import load as run
 
-    return {"epochs": run(train, 0, 1, batch_rows, 1, epochs)}
+    return {"epochs": run(train, 0, 1, batch_rows, 1, epochs, "cpu")}
 
 
 def spin(start_s: float, seconds: float) -> dict[str, Any]:

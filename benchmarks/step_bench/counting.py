@@ -59,14 +59,15 @@ def host_syncs(step: Callable[[], None]) -> dict[str, int]:
             own = threading.get_ident() == caller
             counts["host_syncs" if own else "host_syncs_beside"] += 1
 
-    torch.cuda.set_sync_debug_mode("warn")
-    try:
-        with warnings.catch_warnings():
+    with warnings.catch_warnings():
+        try:
+            warnings.simplefilter("ignore")
+            torch.cuda.set_sync_debug_mode("warn")  # of which torch warns, in words of a wait
             warnings.simplefilter("always")
             warnings.showwarning = note
             step()
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
     return counts
 
 
@@ -75,7 +76,8 @@ def launches(step: Callable[[], None]) -> dict[str, int]:
     import torch
     from torch.profiler import ProfilerActivity, profile
 
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities, acc_events=True) as profiler:
         step()
         torch.cuda.synchronize()
     events = profiler.events() or []

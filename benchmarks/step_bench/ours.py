@@ -66,9 +66,8 @@ class Whole:
         self.spec, schema = job_spec(setup), schema_of(rows)
         world = World(rank, setup.ranks, setup.ranks)
         plan = place_tables(self.spec, schema, world, self.device)
-        self.model = build_model(
-            schema, self.spec.model, seed=0, make_tables=table_factory(self.spec, plan, world)
-        )
+        make_tables = table_factory(self.spec, plan, world, self.device)
+        self.model = build_model(schema, self.spec.model, seed=0, make_tables=make_tables)
         self.model.to(self.device).train()
         self.train: Any = None
         self.routed: Any = None
@@ -125,6 +124,8 @@ def switch_as_a_rank(setup: Setup, rank: int) -> None:
 
 def tables_of(setup: Setup, rows: Rows) -> Any:
     """All tables on this rank."""
+    import torch
+
     from distrain.embeddings import EmbeddingCollection, TableColumn
     from distrain.schema import CATEGORICAL
 
@@ -132,7 +133,7 @@ def tables_of(setup: Setup, rows: Rows) -> Any:
         TableColumn(name, count, setup.dim)
         for name, count in zip(CATEGORICAL, rows.cardinalities, strict=True)
     ]
-    return EmbeddingCollection(columns).to(setup.device)
+    return EmbeddingCollection(columns, device=torch.device(setup.device))
 
 
 def schema_of(rows: Rows) -> Any:

@@ -21,7 +21,7 @@ COPIES_OF_EMBEDDINGS = 6  # what a step holds at its peak, in batches' embedding
 def chosen_scale(comparison: Comparison, quick: bool) -> float:
     """The greatest scale at which all contenders' tables fit into the memory that is free.
 
-    In the quick form a quarter at most, where it is not the tables' size that is looked at.
+    In the quick form on a CPU a quarter at most, unless it is the tables' size that is looked at.
     """
     setup = comparison.entries[0].setup
     free = free_bytes(setup.device)
@@ -29,7 +29,7 @@ def chosen_scale(comparison: Comparison, quick: bool) -> float:
         free -= PROCESS_BYTES * sum(entry.setup.ranks for entry in comparison.entries)
     taken = sum(entry.bytes_per_table_row for entry in comparison.entries)
     fitting = [s for s in SCALES if rows_of_tables(s) * taken <= SHARE_OF_MEMORY * free]
-    if quick and comparison.name != GROWTH:
+    if quick and not setup.cuda and comparison.name != GROWTH:
         fitting = [scale for scale in fitting if scale <= QUICK_SCALE]
     return max(fitting, default=SCALES[-1])
 

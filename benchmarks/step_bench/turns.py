@@ -7,12 +7,12 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from benchmarks.step_bench.cases import Entry
+from benchmarks.step_bench.cases import MACHINE, Entry
 from benchmarks.step_bench.links import Links
 
 TURN_S = 0.6
@@ -54,6 +54,10 @@ class Measured:
         return {name: statistics.median(each[name] for each in self.phases_s) for name in names}
 
 
+class Failed(Exception):
+    """A contender's process ended instead of answering."""
+
+
 class Ranks:
     """The processes of one contender."""
 
@@ -80,14 +84,14 @@ class Ranks:
         """Wait for a line of every rank.
 
         Raises:
-            SystemExit: A rank ended instead.
+            Failed: A rank ended instead.
         """
         answers = []
         for process in self.processes:
             assert process.stdout is not None
             line = process.stdout.readline()
             if not line:
-                raise SystemExit(f"{self.entry.name} failed:\n{self._what_ranks_said()}")
+                raise Failed(f"{self.entry.name} failed:\n{self._what_ranks_said()}")
             answers.append(json.loads(line))
         return answers
 
@@ -145,7 +149,7 @@ def running(
     data: dict[str, Path],
     links: Links,
 ) -> Iterator[list[Ranks]]:
-    """All contenders, started together and ready."""
+    """All contenders, started together and ready, but for those that failed to start."""
     started: list[Ranks] = []
     with tempfile.TemporaryDirectory() as folder:
         try:
@@ -153,34 +157,54 @@ def running(
                 python = pythons.get(entry.who, sys.executable)
                 own = Path(folder) / str(number)
                 started.append(Ranks(entry, python, data[entry.data], own, links))
-            for ranks in started:
-                ranks.answers()
-            yield started
+            ready = list(started)
+            of_each(ready, Ranks.answers)
+            yield ready
         finally:
             for ranks in started:
                 ranks.close()
 
 
+def of_each(
+    contenders: list[Ranks], ask: Callable[[Ranks], Any], first: int = 0
+) -> dict[Ranks, Any]:
+    """What each answers, beginning with the `first`; who fails leaves the list, and is told of.
+
+    Raises:
+        SystemExit: The one that measures the machine failed, and without it there are no records.
+    """
+    told = {}
+    for ranks in (*contenders[first:], *contenders[:first]):
+        try:
+            told[ranks] = ask(ranks)
+        except Failed as failed:
+            if ranks.entry.who == MACHINE:
+                raise SystemExit(str(failed)) from None
+            print(f"Left out: {failed}", file=sys.stderr, flush=True)
+            contenders.remove(ranks)
+    return told
+
+
 def measure(
-    comparison: str, batch_rows: int, contenders: Sequence[Ranks], rounds: int
+    comparison: str, batch_rows: int, contenders: list[Ranks], rounds: int
 ) -> list[Measured]:
-    """Turns for everybody at a batch size; each round begins with another contender."""
-    steps, measured = {}, {}
-    for ranks in contenders:
-        seconds = turn(ranks, batch_rows, 1)["step_s"]
-        steps[ranks] = max(1, min(MOST_STEPS, round(TURN_S / seconds)))
-        measured[ranks] = Measured(comparison, ranks.entry, batch_rows)
+    """Turns for everybody at a batch size; each round begins with another contender.
+
+    Who fails leaves the list, and the others go on.
+    """
+    once = of_each(contenders, lambda ranks: turn(ranks, batch_rows, 1)["step_s"])
+    steps = {ranks: max(1, min(MOST_STEPS, round(TURN_S / s))) for ranks, s in once.items()}
+    measured = {ranks: Measured(comparison, ranks.entry, batch_rows) for ranks in once}
     for number in range(rounds):
         first = number % len(contenders)
-        for ranks in (*contenders[first:], *contenders[:first]):
-            told = turn(ranks, batch_rows, steps[ranks])
+        turns = of_each(contenders, lambda ranks: turn(ranks, batch_rows, steps[ranks]), first)
+        for ranks, told in turns.items():
             measured[ranks].step_s.append(told["step_s"])
             measured[ranks].cpu_s.append(told["cpu_s"])
             measured[ranks].phases_s.append(told["phases_s"])
-    for ranks in contenders:
-        ranks.ask(do="count", batch_rows=batch_rows)
-        measured[ranks].counts = ranks.answers()[0]
-    return list(measured.values())
+    for ranks, counts in of_each(contenders, lambda ranks: count(ranks, batch_rows)).items():
+        measured[ranks].counts = counts
+    return [measured[ranks] for ranks in contenders]
 
 
 def turn(ranks: Ranks, batch_rows: int, steps: int) -> dict[str, Any]:
@@ -188,3 +212,9 @@ def turn(ranks: Ranks, batch_rows: int, steps: int) -> dict[str, Any]:
     ranks.ask(do="turn", batch_rows=batch_rows, steps=steps)
     answers = ranks.answers()
     return answers[0] | {"step_s": max(answer["step_s"] for answer in answers)}
+
+
+def count(ranks: Ranks, batch_rows: int) -> dict[str, Any]:
+    """What one step of rank 0 asks of torch and the GPU."""
+    ranks.ask(do="count", batch_rows=batch_rows)
+    return ranks.answers()[0]

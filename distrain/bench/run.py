@@ -52,7 +52,8 @@ def run_bench(
     most_rows = 8 * sizes.rank_rows * sum(host["workers"] for host in inventory)
     data = write_rows(client, folder, max(sizes.data_rows, most_rows), sizes.data_scale)
     say("loaders")
-    measures += measure_loaders(client, data / "train", sizes.rank_rows, min(3, sizes.repeats))
+    epochs = min(3, sizes.repeats)
+    measures += measure_loaders(client, data / "train", sizes.rank_rows, epochs, device)
     steps = measure_steps(client, data, folder, sizes, device, say)
     return Bench(
         mode=mode,

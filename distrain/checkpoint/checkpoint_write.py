@@ -40,6 +40,7 @@ class WriterSettings:
     keep: int
     report: Report
     progress: Callable[[], None]
+    before_told: Callable[[], None]
     patience_s: float
     given_up: threading.Event
 
@@ -117,6 +118,7 @@ class CheckpointWrite:
             file = shard_file(peers.rank, peers.num_ranks)
             shard = write_shard(folder, file, content, self.settings.progress)
             folder.sync()
+            self.settings.before_told()
         except Exception as error:  # training goes on, whatever it is
             return in_words(error)
         return shard

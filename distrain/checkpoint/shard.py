@@ -15,6 +15,7 @@ import xxhash
 from torch import Tensor
 
 from distrain.checkpoint.local_rows import LocalRows, Rows, whole
+from distrain.host_memory import Slab
 from distrain.models import bytes_of, dtype_name, dtype_of, header_of
 from distrain.storage import PAGE_BYTES, Folder
 
@@ -120,11 +121,11 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
             takes it without another copy if it is aligned to `PAGE_BYTES`.
     """
     copies: list[LocalRows] = []
-    done = 0
+    done, slab = 0, Slab()
     for held in content.held:
         own = buffer[done : done + held.num_bytes].view(held.values.dtype).view(held.values.shape)
         for rows in _row_slabs(held):
-            own[rows].copy_(held.values[rows])
+            own[rows].copy_(slab.on_host(held.values[rows]))
             after_slab()
         copies.append(held._replace(values=own))
         done += held.num_bytes
@@ -139,6 +140,7 @@ def write_shard(
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
     pieces: list[Piece] = []
+    staging = Slab()
     with folder.writer(file) as out:
         out.write(memoryview(header))
         for slab in _memory_slabs(content.memory):
@@ -147,7 +149,7 @@ def write_shard(
         for held in content.held:
             hashed = xxhash.xxh3_64()
             for rows in _row_slabs(held):
-                slab = bytes_of(held.values[rows].cpu().contiguous())
+                slab = bytes_of(staging.on_host(held.values[rows]).contiguous())
                 hashed.update(slab)
                 if content.memory is None:
                     out.write(slab)

@@ -19,9 +19,12 @@ from distrain.checkpoint.shard import (
     new_rank_tensors,
     row_bytes_of,
 )
-from distrain.embeddings import CanonicalTensor, empty
+from distrain.embeddings import CanonicalTensor
+from distrain.host_memory import Slab
 from distrain.models import bytes_of, dtype_of
 from distrain.storage import FileReader, Folder
+
+_HOST = torch.device("cpu")
 
 
 class Need(NamedTuple):
@@ -86,7 +89,7 @@ class ShardReading:
             if (needs := _needs(shards[number], number in owned, held))
         ]
         self._owned = {number: shards[number] for number in owned}
-        self._buffer = empty((0,), torch.uint8)
+        self._slab = Slab(SLAB_BYTES)
 
     def check(self) -> None:
         """Look at the files that are needed, before anything is changed.
@@ -133,7 +136,9 @@ class ShardReading:
     def _read_file(self, file: FileReader, shard: Shard, needs: Sequence[Need]) -> None:
         hashed = xxhash.xxh3_64()
         for parts in slabs_of(needs, SLAB_BYTES):
-            slab = self._slab(sum(part.num_bytes for part in parts))
+            takers = [one for part in parts for one in part.need.takers]
+            beside = next((one.values.device for one in takers if not one.values.is_cpu), _HOST)
+            slab = self._slab.lend(sum(part.num_bytes for part in parts), beside)
             if file.read_into(parts[0].offset, bytes_of(slab)) != len(slab):
                 raise self._damaged(shard, "it ends too early")
             for part in parts:
@@ -148,11 +153,6 @@ class ShardReading:
                     hashed.reset()
             self._after_slab()
 
-    def _slab(self, num_bytes: int) -> Tensor:
-        if len(self._buffer) < num_bytes:
-            self._buffer = empty((max(num_bytes, SLAB_BYTES),), torch.uint8)
-        return self._buffer[:num_bytes]
-
     @torch.no_grad()
     def _hand_out(self, part: Part, content: Tensor) -> None:
         self.begun = True
@@ -162,7 +162,8 @@ class ShardReading:
             if meeting:
                 source, target = meeting
                 values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
-                held.values[target] = values[source].to(held.values.device)
+                # All of it travels, for those of its rows that lie apart would be copied before.
+                held.values[target] = values.to(held.values.device)[source]
 
     @contextlib.contextmanager
     def _missing_is_damage(self, shard: Shard) -> Iterator[None]:
@@ -233,18 +234,17 @@ def row_slabs(
             which shows at the end of a piece.
     """
     dtype_name, shape = manifest.tensors[name]
-    row = empty((1, *shape[1:]), dtype_of(dtype_name))
+    row = torch.empty((1, *shape[1:]), dtype=dtype_of(dtype_name))
     step = max(1, SLAB_BYTES // max(1, row.numel() * row.element_size()))
-    slab = empty((0,), torch.uint8)
+    slab = Slab()
     for shard in manifest.shards:
         for piece in shard.pieces:
             if piece.name != name or not wanted(piece.rows):
                 continue
             rows = min(step, piece.rows.count)
             num_bytes = rows * row.numel() * row.element_size()
-            if len(slab) < num_bytes:
-                slab = empty((num_bytes,), torch.uint8)
-            for part, content in _read(folder, shard, piece, slab[:num_bytes], rows):
+            lent = slab.lend(num_bytes, _HOST)
+            for part, content in _read(folder, shard, piece, lent, rows):
                 yield part, content.view(row.dtype).view(part.count, *shape[1:])
 
 

@@ -25,7 +25,8 @@ from distrain.checkpoint.manifest import Manifest
 from distrain.checkpoint.rank_store import RankStore
 from distrain.checkpoint.shard import ShardContent, content_of, copied
 from distrain.checkpoint.training_state import TrainingState, facts_of
-from distrain.embeddings import CanonicalTensor, Peers, empty
+from distrain.embeddings import CanonicalTensor, Peers
+from distrain.host_memory import empty
 from distrain.storage import PAGE_BYTES
 
 PATIENCE_S = 600.0
@@ -57,6 +58,8 @@ class CheckpointWriter:
         peers: This rank among the others; no collective operation is done.
         store: Where they post what they wrote; no two writers share one.
         asynchronous: Whether a thread writes, from a copy, while training goes on.
+        before_told: Called when this rank's file is written, before the others hear of it; what it
+            raises is why the checkpoint is not completed.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class CheckpointWriter:
         asynchronous: bool = True,
         report: Report | None = None,
         progress: Callable[[], None] | None = None,
+        before_told: Callable[[], None] | None = None,
         patience_s: float = PATIENCE_S,
     ):
         self._state = state
@@ -79,7 +83,15 @@ class CheckpointWriter:
         self._closing = threading.Event()
         report, closing = report or _nothing, self._closing
         self._settings = WriterSettings(
-            directory, peers, store, keep, report, self._progress, patience_s, closing
+            directory,
+            peers,
+            store,
+            keep,
+            report,
+            self._progress,
+            before_told or _nothing,
+            patience_s,
+            closing,
         )
         self._number = 0
         self._last: CheckpointWrite | None = None

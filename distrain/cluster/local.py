@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
+from distrain.version import how_to_install
 
 # Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
 # By default it checks each event loop's health 50 times a second, reads what a process uses twice a
@@ -217,6 +218,6 @@ def _cuda_cluster(options: dict[str, Any]) -> Any:
     except ImportError as error:
         raise ClusterError(
             f"this machine has GPUs, but dask-cuda cannot be imported: {error}",
-            hint="Install it with `pip install 'distrain[gpu]'`, or set resources.device to cpu.",
+            hint=f"Install it with {how_to_install('gpu')}, or set resources.device to cpu.",
         ) from error
     return LocalCUDACluster(**options)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from distrain.errors import DistrainError
 from distrain.storage import check_writable
-from distrain.version import build
+from distrain.version import build, how_to_install
 from distrain.wording import byte_size
 
 NEEDED = ("torch", "dask", "distributed", "pyarrow", "numpy", "pydantic", "safetensors", "bokeh")
@@ -227,4 +227,4 @@ def _gpus() -> Iterator[Check]:
         try:
             yield Check(package, Verdict.OK, version(package))
         except PackageNotFoundError:
-            yield Check(package, Verdict.NOTE, "not installed", "pip install 'distrain[gpu]'")
+            yield Check(package, Verdict.NOTE, "not installed", how_to_install("gpu"))

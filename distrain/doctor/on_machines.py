@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 from distrain.doctor.facts import Facts, Place, Role, Seen
 from distrain.doctor.findings import Finding, by_value, mistake, warning
+from distrain.version import how_to_install
 from distrain.wording import byte_size
 
 LEAST_SHARED_BYTES = 2**30
@@ -87,7 +88,7 @@ def _missing(facts: Facts) -> tuple[str, str]:
 def _of_one(seen: Seen, place: Place, facts: Facts) -> Iterator[Finding]:
     if not facts.torch_cuda:
         fact = f"torch {facts.versions.get('torch', '')} was built without CUDA"
-        yield _tell(seen)("gpu", (place,), fact, "pip install 'distrain[gpu]' there.")
+        yield _tell(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
     elif facts.cuda_driver and _major(facts.torch_cuda) > _major(facts.cuda_driver):
         fact = (
             f"torch wants CUDA {facts.torch_cuda}; its driver {facts.driver} serves CUDA "

@@ -16,12 +16,12 @@ from distrain.embeddings.canonical import CanonicalTensor, canonical_state, cano
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
 from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
 from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.host_memory import empty
 from distrain.embeddings.padded import PaddedRoutes
 from distrain.embeddings.peers import Arriving, Peers, process_groups
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import PLACEMENTS, Store
+from distrain.host_memory import empty
 
 __all__ = [
     "Arriving",

@@ -45,7 +45,8 @@ def begin_all_to_all(
         receive: How many rows each rank has for this one.
         send: How many rows this one has for each rank.
     """
-    if not _is_gloo(group):
+    if not _is_gloo(group) or rows.device.type != "cpu":
+        # Gloo's own moves a GPU's tensors through the host; its sends take the host's alone.
         work: Arrival = dist.all_to_all_single(
             received, rows, list(receive), list(send), group=group, async_op=True
         )
@@ -61,9 +62,9 @@ def begin_gather_of_two(out: Tensor, values: Tensor, group: dist.ProcessGroup | 
     return _begin(list(out.chunk(2)), [values, values], group)
 
 
-def are_two_on_gloo(group: dist.ProcessGroup | None) -> bool:
-    """Whether a group is two ranks that meet through gloo."""
-    return _is_gloo(group) and dist.get_world_size(group) == 2
+def are_two_on_gloo(group: dist.ProcessGroup | None, values: Tensor) -> bool:
+    """Whether a group is two ranks that meet through gloo, and values lie where it sends from."""
+    return values.device.type == "cpu" and _is_gloo(group) and dist.get_world_size(group) == 2
 
 
 def _begin(

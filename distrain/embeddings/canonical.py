@@ -16,10 +16,10 @@ from torch import Tensor
 
 from distrain.embeddings.collection import EmbeddingCollection
 from distrain.embeddings.columns import first_of_tables
-from distrain.embeddings.host_memory import empty
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import Store
+from distrain.host_memory import empty
 
 
 class _Run(NamedTuple):

@@ -11,15 +11,16 @@ from torch import Tensor, nn
 from distrain.batch import Ragged
 from distrain.embeddings import kernels
 from distrain.embeddings.columns import TableColumn, first_of_tables
-from distrain.embeddings.host_memory import HostMemory, empty
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import Route, Traffic
 from distrain.embeddings.row_cache import RowCache
 from distrain.embeddings.store import Store, StoreWeights, column_placements, make_stores
 from distrain.errors import InputError
+from distrain.host_memory import HostMemory, empty
 
 DEFAULT_CACHE_BYTES = 1 << 30
 _DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
+_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch, and takes 8 bytes a value meanwhile
 
 
 class TouchedRows(NamedTuple):
@@ -72,6 +73,8 @@ class EmbeddingCollection(nn.Module):
         dtype: Of the weights: float32, bfloat16 or float64.
         cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
             by their sizes. An optimizer's state comes on top, in proportion.
+        device: Where tables are made, and their values drawn; `None` for the host, on which
+            host-cached ones always are.
 
     Attributes:
         tables: Of each table the first column that is looked up in it, in the columns' order.
@@ -98,6 +101,7 @@ class EmbeddingCollection(nn.Module):
         generator: torch.Generator | None = None,
         dtype: torch.dtype = torch.float32,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
+        device: torch.device | None = None,
     ):
         super().__init__()
         self.columns = tuple(columns)
@@ -111,7 +115,7 @@ class EmbeddingCollection(nn.Module):
         )
         self.stores = tuple(make_stores(self.columns, self.groups, placed, self.peers))
         self.weights = StoreWeights(
-            nn.Parameter(empty((store.num_local_rows, store.dim), dtype), requires_grad=False)
+            nn.Parameter(_new_weight(store, dtype, device), requires_grad=False)
             for store in self.stores
         )
         self._draw(generator)
@@ -346,7 +350,8 @@ class EmbeddingCollection(nn.Module):
             number, keys = self.keys_of_table(column.name)
             store, weight = self.stores[number], self.weights[number]
             sharing = store.sharers.num_ranks
-            step = sharing * max(1, _DRAWN_VALUES // column.dim)
+            at_once = _DRAWN_VALUES if weight.is_cpu else _DRAWN_ON_DEVICE
+            step = sharing * max(1, at_once // column.dim)
             for start in range(keys.start, keys.stop, step):
                 mine, kept = store.local_part(slice(start, min(start + step, keys.stop)))
                 first = start - keys.start + kept.start
@@ -377,6 +382,13 @@ class EmbeddingCollection(nn.Module):
         if device.type == "cpu":
             return self._memory.lend(shape, dtype)
         return torch.empty(shape, dtype=dtype, device=device)
+
+
+def _new_weight(store: Store, dtype: torch.dtype, device: torch.device | None) -> Tensor:
+    shape = (store.num_local_rows, store.dim)
+    if device is None or device.type == "cpu" or store.placement == "host_cached":
+        return empty(shape, dtype)
+    return torch.empty(shape, dtype=dtype, device=device)
 
 
 def values_dtype(weight: Tensor) -> torch.dtype:

@@ -15,12 +15,12 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
+from distrain.embeddings.kernels import places_in_rooms
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import table_segments
 from distrain.embeddings.row_wise import Asked, ask_owners, num_local_rows
@@ -135,25 +135,10 @@ class PaddedRouter:
         rooms, rank = self.rooms.now, self._store.sharers.rank
         device = inverse.device
         slot_of = torch.empty_like(own.by_owner)
-        slot_of[own.by_owner] = _places(own.asked, rooms, device)
+        slot_of[own.by_owner] = places_in_rooms(own.asked, rooms, device)
         received = own.wanted.sum(1).tolist()
         room, end = rooms[rank], self._store.num_local_rows
         requested = torch.full((len(received) * room,), end, dtype=torch.int64, device=device)
-        requested[_places(received, [room] * len(received), device)] = own.requested.long()
+        requested[places_in_rooms(received, [room] * len(received), device)] = own.requested.long()
         slots = slot_of[inverse.long()].int().view(len(self._store.flat), -1)
         return PaddedRows(slots, requested, rooms)
-
-
-def _places(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
-    """Where the rows of parts are, one after another, in which each has its room.
-
-    >>> _places([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
-    [0, 1, 4]
-    """
-    starts, firsts = (accumulate([0, *sizes[:-1]]) for sizes in (rooms, lengths))
-    shifts = [start - first for start, first in zip(starts, firsts, strict=True)]
-    moved, counts = torch.tensor([shifts, list(lengths)], device=device)
-    total = sum(lengths)
-    places = torch.arange(total, device=device)
-    places += moved.repeat_interleave(counts, output_size=total)
-    return places

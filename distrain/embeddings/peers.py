@@ -267,7 +267,7 @@ def all_gather_flat(
 
     NCCL writes into it directly, where a list of tensors would take a copy.
     """
-    if are_two_on_gloo(group) and values.device.type == "cpu":
+    if are_two_on_gloo(group, values):
         arrival = begin_gather_of_two(out, values, group)
         if not async_op:
             arrival.wait()

@@ -5,10 +5,9 @@ gradients, add them in rank order, and make the same update. A rank with u disti
 sends `(W-1) * u * (R + 4)` bytes, its ids included; all send as many rows as the rank with most.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
@@ -58,7 +57,7 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
     most, others = max(lengths), peers.num_ranks - 1
     ids, inverse_places = peers.gather_padded(grouping.ids, most), None
     if most > min(lengths):
-        inverse_places = padded_places(lengths, most).to(ids.device)
+        inverse_places = kernels.places_in_rooms(lengths, [most] * len(lengths), ids.device)
         ids = ids[inverse_places]
     union = kernels.unique(ids, *part_segments(counts))
     touched, inverse = keys_of(union, starts), union.inverse
@@ -67,17 +66,6 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
         inverse[inverse_places] = union.inverse
     sent = others * (8 * counts.shape[1] + 4 * most)
     return ReplicatedRoute(keys, touched, inverse, most, others, sent)
-
-
-def padded_places(lengths: Sequence[int], most: int) -> Tensor:
-    """Where the rows of parts are in which each is filled up to `most`: `[sum(lengths)]`, int64.
-
-    >>> padded_places([2, 0, 1], 2).tolist()
-    [0, 1, 4]
-    """
-    place = torch.arange(most)
-    parts = torch.tensor(lengths).unsqueeze(1)
-    return (place < parts).flatten().nonzero().squeeze(1)
 
 
 def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:

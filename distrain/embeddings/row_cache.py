@@ -4,16 +4,23 @@ Rows come to the device when a batch needs them. They go back, with their optimi
 others need their place. A clock's hand decides which go: it sweeps over the places, passes by those
 that were used since it last came, and takes the others ("second chance"). A step costs what its
 batch touches here too, never the table or the cache.
+
+The hand turns on the host, which waits for a GPU once a batch: for the numbers of the batch's rows
+and their places. Values travel through page-locked memory while the host goes on. Those that go
+back arrive while the batch trains, and are put into the table before the next batch loads any.
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from distrain.errors import SpecError
+from distrain.host_memory import Slab, event_after, to_device
 
 _SMALLEST_SWEEP = 4096
+_SETTLED_AT_ONCE = 1 << 16  # places, and so what page-locked memory a settling takes
 
 
 @dataclass
@@ -27,6 +34,14 @@ class CacheTraffic:
     asked: int = 0
     loaded: int = 0
     written_back: int = 0
+
+
+class _Returning(NamedTuple):
+    """Values on their way to the rows of the host's tensors; there once the event is done."""
+
+    rows: Tensor
+    values: list[Tensor]
+    event: torch.cuda.Event | None
 
 
 class RowCache:
@@ -49,6 +64,8 @@ class RowCache:
         self._num_rows = num_rows
         self._hosts: list[Tensor] = []
         self._values: list[Tensor] = []
+        self._asked, self._loads, self._backs = Slab(), list[Slab](), list[Slab]()
+        self._returning: _Returning | None = None
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
@@ -58,6 +75,8 @@ class RowCache:
         """
         self.settle()
         self._hosts.append(host)
+        self._loads.append(Slab())
+        self._backs.append(Slab())
         return len(self._hosts) - 1
 
     def values(self, number: int) -> Tensor:
@@ -65,7 +84,7 @@ class RowCache:
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
-        """Bring distinct rows `[v]`, int64, to the device; waits for a GPU.
+        """Bring distinct rows `[v]`, int64, to the device; waits for a GPU, once.
 
         Returns their places, `[v]`, int64, which are good until the next call.
 
@@ -78,11 +97,13 @@ class RowCache:
                 where={"rows": len(rows), "places": self.capacity},
                 hint="Raise embeddings.cache_gib, or lower train.global_batch_size.",
             )
-        if rows.device != self._row_at.device or len(self._values) != len(self._hosts):
+        if rows.device != self._place_of.device or len(self._values) != len(self._hosts):
             self.settle()
             self._reset(rows.device)
-        at = self._place_of[rows]
-        missing, here = rows[at < 0], at[at >= 0].long()
+        asked = self._asked.on_host(torch.stack([rows, self._place_of[rows].long()]))
+        numbers, found = asked.clone()
+        is_missing = found < 0
+        missing, here = numbers[is_missing], found[~is_missing]
         # Marked before others are looked for places for, so that these stay.
         self._used[here] = True
         self._pinned[here] = True
@@ -90,12 +111,13 @@ class RowCache:
             places = self._free_places(len(missing))
             self._write_back(places)
             self._load(missing, places)
-        found = self._place_of[rows].long()
+            found[is_missing] = places
         self._pinned[found] = False
         self._used[found] = True
+        self._admitted = found
         self.traffic.asked += len(rows)
         self.traffic.loaded += len(missing)
-        return found
+        return self.places(rows)
 
     def places(self, rows: Tensor) -> Tensor:
         """Where rows that were admitted lie, int64."""
@@ -103,17 +125,20 @@ class RowCache:
 
     def rows_at(self, places: Tensor) -> Tensor:
         """Which rows lie at places, int64."""
-        return self._row_at[places]
+        return self._row_there[places]
 
-    def changed(self, places: Tensor) -> None:
-        """Note that rows were changed at these places, so that they must go back some day."""
-        self._dirty[places] = True
+    def changed(self) -> None:
+        """Note that the rows of the last `admit` were changed, so must go back some day."""
+        self._dirty[self._admitted] = True
 
     def settle(self) -> None:
         """Bring every changed row back to the host, and forget all that lies on the device."""
         if self._values:
-            self._write_back(torch.arange(self.capacity, device=self._row_at.device), count=False)
-        self._reset(self._row_at.device, empty=True)
+            for start in range(0, self.capacity, _SETTLED_AT_ONCE):
+                stop = min(start + _SETTLED_AT_ONCE, self.capacity)
+                self._write_back(torch.arange(start, stop), count=False)
+            self._finish_return()
+        self._reset(self._place_of.device, empty=True)
 
     def _reset(self, device: torch.device, *, empty: bool = False) -> None:
         self._values = [
@@ -121,10 +146,12 @@ class RowCache:
             for host in ([] if empty else self._hosts)
         ]
         self._place_of = torch.full((self._num_rows,), -1, dtype=torch.int32, device=device)
-        self._row_at = torch.full((self.capacity,), -1, dtype=torch.int64, device=device)
-        self._used = torch.zeros(self.capacity, dtype=torch.bool, device=device)
+        self._row_there = torch.full((self.capacity,), -1, dtype=torch.int64, device=device)
+        self._row_at = torch.full((self.capacity,), -1, dtype=torch.int64)
+        self._used = torch.zeros(self.capacity, dtype=torch.bool)
         self._pinned = torch.zeros_like(self._used)
         self._dirty = torch.zeros_like(self._used)
+        self._admitted = torch.empty(0, dtype=torch.int64)
         self._hand = 0
 
     def _free_places(self, count: int) -> Tensor:
@@ -132,7 +159,7 @@ class RowCache:
         found: list[Tensor] = []
         while count > 0:
             width = min(self.capacity, max(_SMALLEST_SWEEP, 2 * count))
-            window = torch.arange(self._hand, self._hand + width, device=self._row_at.device)
+            window = torch.arange(self._hand, self._hand + width)
             window %= self.capacity
             free = window[~self._used[window] & ~self._pinned[window]][:count]
             if len(free) == count:
@@ -147,21 +174,44 @@ class RowCache:
         return torch.cat(found)
 
     def _write_back(self, places: Tensor, *, count: bool = True) -> None:
+        """Empty some places, and begin to bring back what changed there."""
         rows = self._row_at[places]
         full = rows >= 0
-        self._place_of[rows[full]] = -1
+        self._place_of[self._there(rows[full])] = -1
         places = places[full & self._dirty[places]]
-        rows_on_host = self._row_at[places].cpu()
-        for host, values in zip(self._hosts, self._values, strict=True):
-            host[rows_on_host] = values[places].cpu()
+        self._finish_return()  # whose memory is used again
+        if len(places):
+            taken = self._there(places)
+            values = [
+                slab.on_host(values.index_select(0, taken), non_blocking=True)
+                for slab, values in zip(self._backs, self._values, strict=True)
+            ]
+            self._returning = _Returning(self._row_at[places], values, event_after(taken.device))
         self._dirty[places] = False
         if count:
             self.traffic.written_back += len(places)
 
+    def _finish_return(self) -> None:
+        """Put what comes back into the host's tensors."""
+        if self._returning is not None:
+            rows, arrived, event = self._returning
+            if event is not None:
+                event.synchronize()
+            for host, values in zip(self._hosts, arrived, strict=True):
+                host.index_copy_(0, rows, values)
+            self._returning = None
+
     def _load(self, rows: Tensor, places: Tensor) -> None:
-        rows_on_host = rows.cpu()
-        for host, values in zip(self._hosts, self._values, strict=True):
-            values[places] = host[rows_on_host].to(values.device)
+        rows_there, places_there = self._there(rows), self._there(places)
+        for host, values, slab in zip(self._hosts, self._values, self._loads, strict=True):
+            # What was lent before has been read: the host has waited since.
+            lent = slab.lend_as(host, len(rows), values.device)
+            torch.index_select(host, 0, rows, out=lent)
+            values.index_copy_(0, places_there, lent.to(values.device, non_blocking=True))
         self._row_at[places] = rows
-        self._place_of[rows] = places.int()
+        self._row_there[places_there] = rows_there
+        self._place_of[rows_there] = places_there.int()
         self._dirty[places] = False
+
+    def _there(self, numbers: Tensor) -> Tensor:
+        return to_device(numbers, self._place_of.device)

@@ -119,7 +119,7 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> Asked:
     keys = keys_of(grouping, starts)
     owners = keys % num_ranks
     by_owner = torch.argsort(owners, stable=True)
-    columns = torch.arange(num_columns).repeat_interleave(grouping.counts).to(keys.device)
+    columns = kernels.repeated(torch.arange(num_columns), grouping.counts, keys)
     asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
     asked = asked.view(num_ranks, num_columns)  # [owner, column]
     wanted = peers.exchange_counts(asked)  # [asker, column]

@@ -21,9 +21,9 @@ from torch import Tensor
 
 from distrain.embeddings import kernels
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
-from distrain.embeddings.host_memory import empty
 from distrain.embeddings.kernels import Rule
 from distrain.errors import InputError
+from distrain.host_memory import empty
 from distrain.optimizers import optimizer_facts
 
 

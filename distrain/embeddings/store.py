@@ -130,10 +130,11 @@ class Store:
         keys = rows
         if self.spread:
             keys = rows * self.sharers.num_ranks + self.sharers.rank
-        starts = self.starts.to(rows.device)
-        tables = torch.searchsorted(starts, keys, right=True) - 1
-        moves = torch.tensor(self.canonical_starts, device=rows.device) - starts
-        return keys + moves[tables]
+        starts = self._bounds[:-1]
+        moves = [there - here for there, here in zip(self.canonical_starts, starts, strict=True)]
+        on = partial(kernels.made_once, rows.device)
+        tables = torch.searchsorted(on(tuple(starts)), keys, right=True) - 1
+        return keys + on(tuple(moves))[tables]
 
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Find out which rows are needed; a collective operation where ranks share the tables.
@@ -244,9 +245,8 @@ class Store:
         end: Callable[[], tuple[Tensor, Tensor]], cache: RowCache
     ) -> tuple[Tensor, Tensor]:
         touched, grads = end()
-        touched = cache.places(touched)
-        cache.changed(touched)
-        return touched, grads
+        cache.changed()  # all that `fetch` has brought
+        return cache.places(touched), grads
 
     @cached_property
     def _turns(self) -> list[list[int]]:

@@ -90,6 +90,7 @@ class Job:
     failures_in_a_row: int = 0
     furthest_failed_step: int = -1
     not_before_s: float = 0.0
+    why_so_long: str = ""  # of the pause until then
     fewer_from_s: float = 0.0  # from here on it may start with fewer ranks than wanted
     reserved: frozenset[tuple[str, str]] = frozenset()
     history: list[Move] = field(default_factory=list)

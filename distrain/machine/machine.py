@@ -172,7 +172,7 @@ class Machine:
         grace_s = request.grace_s
         if grace_s is None:
             grace_s = min(CANCEL_GRACE_S, job.request.stop_grace_s)
-        if not self._ends_anyway(job):
+        if not self._ends_anyway(job, now_s):
             self._stop(job, cause, now_s, grace_s)
         elif request.grace_s is not None and now_s + grace_s + GIVE_UP_S < (job.give_up_at_s or 0):
             assert job.culprit is not None
@@ -183,10 +183,10 @@ class Machine:
         if job is not None and job.state.waits:
             job.request = replace(job.request, priority=wanted.priority)
 
-    def _ends_anyway(self, job: Job) -> bool:
+    def _ends_anyway(self, job: Job, now_s: float) -> bool:
         """Whether a job that is being stopped will not be started again."""
         cause = job.culprit
-        return cause is not None and judge(job, cause, queue_again=False).state.is_final
+        return cause is not None and judge(job, cause, now_s, queue_again=False).state.is_final
 
     def _workers_changed(self, slots: frozenset[Slot], now_s: float) -> None:
         self.slots = slots
@@ -371,7 +371,7 @@ class Machine:
         cause = job.culprit
         assert cause is not None
         self._let_go(job)
-        verdict = judge(job, cause, queue_again=job.queue_again)
+        verdict = judge(job, cause, now_s, queue_again=job.queue_again)
         if verdict.state.is_final:
             self._end(job, replace(cause, message=verdict.message), verdict.state, now_s)
             return
@@ -387,6 +387,7 @@ class Machine:
         keys = frozenset(slot_key(p.slot) for p in job.placements)
         self._rest(job)
         job.not_before_s = now_s + verdict.backoff_s
+        job.why_so_long = verdict.why_so_long
         job.fewer_from_s = now_s + queue.FEWER_AFTER_S
         if verdict.state is JobState.RESTARTING:
             job.reserved = keys - {key for other in self._live() for key in other.reserved}

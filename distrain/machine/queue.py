@@ -200,7 +200,8 @@ def _in_order(jobs: Iterable[Job], state: JobState) -> list[Job]:
 def _restart(cluster: Cluster, job: Job) -> Start | Wait:
     if cluster.now_s < job.not_before_s:
         left_s = job.not_before_s - cluster.now_s
-        return Wait(job, f"waits {left_s:.1f} s before its next attempt")
+        why = f", after {job.why_so_long}" if job.why_so_long else ""
+        return Wait(job, f"waits {left_s:.1f} s before its next attempt{why}")
     return _start_or_wait(cluster, job)
 
 

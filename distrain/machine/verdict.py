@@ -22,6 +22,9 @@ HOPELESS = frozenset(
 
 LONGEST_BACKOFF_S = 60.0
 
+LOSSES_S = 600.0
+"""Each loss of a worker in so many seconds doubles the pause, however far the job came between."""
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -31,6 +34,7 @@ class Verdict:
         state: `RESTARTING`, `PENDING`, or a bad end.
         budget: Which budget pays for another attempt; "" if it costs nothing.
         backoff_s: How long to wait before it.
+        why_so_long: What has made that longer than `restart.backoff_s`, if something has.
         message: The reason's message, with what the budgets have to do with it.
     """
 
@@ -38,9 +42,10 @@ class Verdict:
     budget: str = ""
     backoff_s: float = 0.0
     message: str = ""
+    why_so_long: str = ""
 
 
-def judge(job: Job, cause: Failure, *, queue_again: bool) -> Verdict:
+def judge(job: Job, cause: Failure, now_s: float, *, queue_again: bool) -> Verdict:
     """What follows the attempt that `cause` ended; `queue_again`: others want its workers."""
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
@@ -53,8 +58,11 @@ def judge(job: Job, cause: Failure, *, queue_again: bool) -> Verdict:
     if most is not None and job.spent[budget] >= most:
         left = f"\nno restart is left: {budget.replace('_', ' ')} may be {most}" if most else ""
         return Verdict(JobState.FAILED, message=cause.message + left)
-    backoff_s = 0.0 if budget == "preemptions" else _backoff_s(job)
-    return Verdict(again, budget, backoff_s, cause.message)
+    if budget == "preemptions":
+        return Verdict(again, budget, message=cause.message)
+    doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
+    backoff_s = float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
+    return Verdict(again, budget, backoff_s, cause.message, why if doublings else "")
 
 
 def _budget(job: Job, cause: Failure) -> tuple[str, int | None]:
@@ -66,7 +74,15 @@ def _budget(job: Job, cause: Failure) -> tuple[str, int | None]:
     return "rank_failures", budgets.rank_failures
 
 
-def _backoff_s(job: Job) -> float:
-    """Doubled for each failure in a row that got no further than the one before it."""
-    doublings = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
-    return float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
+def _in_a_row(job: Job) -> tuple[int, str]:
+    """How many failures before this one count, since it got no further; and that in words."""
+    before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
+    return before, f"{before + 1} failures in a row got no further than step {job.step}"
+
+
+def _losses(job: Job, cause: Failure, now_s: float) -> tuple[int, str]:
+    """How many losses of workers came shortly before this one; and that in words."""
+    since_s = now_s - job.submitted_s - LOSSES_S
+    lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]
+    before = sum(one.after_s > since_s for one in lost) if cause.reason == Reason.WORKER_LOST else 0
+    return before, f"{before + 1} losses of workers in {LOSSES_S / 60:.0f} minutes"

@@ -30,6 +30,7 @@ from distrain.models.click import ClickModel
 from distrain.models.saved import SavedModel
 from distrain.schema import ColumnSchema
 from distrain.storage import whole_dir
+from distrain.version import how_to_install
 
 Form = Literal["torch", "onnx"]
 FORMS: tuple[Form, ...] = get_args(Form)
@@ -259,7 +260,7 @@ def _check_onnx() -> None:
     if missing:
         raise InputError(
             f"the libraries that write ONNX are missing: {', '.join(missing)}",
-            hint="pip install 'distrain[onnx]'",
+            hint=how_to_install("onnx"),
         )
 
 

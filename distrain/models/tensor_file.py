@@ -18,8 +18,8 @@ import torch
 import xxhash
 from torch import Tensor
 
-from distrain.embeddings import empty
 from distrain.errors import DataError
+from distrain.host_memory import empty
 from distrain.models.one_writer import OneWriter
 
 SLAB_BYTES = 8 << 20

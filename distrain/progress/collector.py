@@ -60,6 +60,8 @@ class Collector:
         self.parameters: int | None = None
         self.reader: str | None = None
         self.warm_start: Mapping[str, Any] | None = None
+        # The steps up to which there are records that count, and whether those were validated.
+        self._recorded: tuple[int, bool] | None = None
         self.begin_attempt(0, 0)
 
     def begin_attempt(
@@ -170,6 +172,10 @@ class Collector:
     def _begin_training(self, event: TrainingStarted) -> None:
         if not self._trains:  # the first rank that reports it
             self._trains = True
+            reported = (event.first_step - event.open_steps, event.scored)
+            if self._recorded is not None and self._recorded < reported:
+                self.entries.skip()  # the ranks' supervisors have kept what never came here
+            self._recorded = reported
             began = AttemptStarted(self.attempt, event.first_step, self.num_ranks, *self._why)
             self.entries.append(began)
             self.rows_total = event.rows_before
@@ -220,6 +226,7 @@ class Collector:
         window_s = max(training_s(report.seconds) for report in reports)
         trained_rows = result.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
+        self._recorded = (last.step, False)
         self.rows_total += trained_rows
         self.entries.append(
             Record(
@@ -246,6 +253,7 @@ class Collector:
         )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
+        self._recorded = (reports[0].step, True)
         merged = merge([report.metrics for report in reports])
         result = merged.compute()
         auc, auc_bound = result.auc, result.auc_bound

@@ -31,6 +31,7 @@ class EntryLog:
         self.first = 0
         self.last: dict[str, Record] = {}
         self._entries: list[Entry] = []
+        self._skips: list[int] = []
         self._held_bytes = 0
 
     def __len__(self) -> int:
@@ -44,6 +45,14 @@ class EntryLog:
             self.last[entry.split] = entry
         self._held_bytes += _size_bytes(entry)
         self._forget()
+
+    def skip(self) -> None:
+        """Note that entries before the next one never came."""
+        self._skips.append(len(self))
+
+    def missed(self, number: int) -> int:
+        """How many at least from a number on are not known: forgotten, or never come."""
+        return max(0, self.first - number) + sum(skip >= number for skip in self._skips)
 
     def limit(self, limit_bytes: int) -> None:
         """Keep no more than this from now on."""

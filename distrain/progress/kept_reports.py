@@ -2,8 +2,9 @@
 
 A record is made in the scheduler and written by the command that polls it. Between the two, a
 scheduler that is killed takes it along; but the checkpoint of that very step may be whole, and the
-run would go on from it without the record. So each supervisor keeps its rank's reports, and from
-them the records can be made again (`replay_reports`). When the job has succeeded they are removed.
+run would go on from it without the record. So each supervisor keeps its rank's reports, a rank has
+no checkpoint completed before that, and from them the records can be made again (`replay_reports`).
+When the job has succeeded they are removed.
 
 A rank's file has a limit. When it is reached, neighbouring old reports become one that carries
 their sums, until they take half of it (`joinable`); of two neighbouring validations, the later one
@@ -11,6 +12,7 @@ stays. The newest stay as they are. So records made from them may be coarser, bu
 """
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -88,6 +90,14 @@ class ReportWriter:
                 self._thin()
         except (OSError, DistrainError) as error:  # training matters more
             self.num_lost += 1
+            self.error = str(error)
+
+    def sync(self) -> None:
+        """Have what is kept outlive the machine's end."""
+        try:
+            if self._file is not None:
+                os.fsync(self._file.fileno())
+        except OSError as error:
             self.error = str(error)
 
     def close(self) -> None:
@@ -215,6 +225,11 @@ class ReportQueue:
             f"{what} not kept in {self._reports.path}: {why}. Should the "
             "scheduler be lost before a command has recorded them, their records are lost, too"
         )
+
+    async def kept(self, within_s: float) -> bool:
+        """Wait until all that came before is kept, and say whether it was in time."""
+        self._thread.do(self._reports.sync)
+        return await self._thread.done(within_s)
 
     def close(self) -> None:
         """Have the file let go of when all is written."""

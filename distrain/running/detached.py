@@ -102,7 +102,7 @@ def attach(
         InputError: The directory holds another run.
         JobError: The job ended badly.
     """
-    from distrain.jobs import Reason
+    from distrain.reasons import LEFT_OFF
     from distrain.submission import JobHandle, raise_for_state
 
     paths = RunPaths(run_dir)
@@ -115,7 +115,7 @@ def attach(
         with progress:
             view = JobHandle(client, job.job_id).watch(on_view)
         on_summary(summary := follower.finish(view))
-    saved, lost = view.checkpoints.step, view.reason == Reason.COORDINATOR_LOST
+    saved, lost = view.checkpoints.step, view.reason in LEFT_OFF
     resumes = saved is not None or lost
     hint = how_to_resume(run_dir, client.scheduler.address, saved) if resumes else None
     raise_for_state(view, paths.logs if paths.logs.is_dir() else None, hint)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
 from distrain.jobs import Record
-from distrain.reasons import Reason
+from distrain.reasons import LEFT_OFF
 from distrain.report import draw_curves
 from distrain.running.checks import Checked, preflight
 from distrain.running.recording import FULL_DISK_S, RetryingRecorder
@@ -136,8 +136,8 @@ def train(
         hand_on(checked.inputs, run.spec, recorder.paths.tables)
         with progress:
             view = _run_to_end(run, recorder, progress, on_view, unless_submitted.pop_all)
-        is_lost = view.reason == Reason.COORDINATOR_LOST
-        if view.state.is_final and not view.checkpoints.count and not is_lost:
+        is_left_off = view.reason in LEFT_OFF
+        if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
         try:
@@ -257,7 +257,7 @@ def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
     saved = view.checkpoints.step
     if saved is None and run.resumed is not None:
         saved = run.resumed.step
-    if saved is None and view.reason != Reason.COORDINATOR_LOST:
+    if saved is None and view.reason not in LEFT_OFF:
         return None
     scheduler = run.scheduler if isinstance(run.scheduler, str) else None
     return how_to_resume(run.run_dir, scheduler, saved)

@@ -16,7 +16,8 @@ import psutil
 
 from distrain.errors import InputError
 from distrain.hardware import cpu_model
-from distrain.jobs import Reason, Record
+from distrain.jobs import Record
+from distrain.reasons import LEFT_OFF
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import json_of, read_outcome, record_of, why, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
@@ -147,8 +148,8 @@ def untrained(paths: RunPaths) -> str | None:
     """
     summary = read_summary(paths) or {}
     ended_badly = summary.get("state") in ("failed", "cancelled")
-    # Of a lost scheduler nobody knows what its job did.
-    if not ended_badly or summary.get("reason") == Reason.COORDINATOR_LOST or summary.get("steps"):
+    # Of a scheduler that went away nobody knows what its job did.
+    if not ended_badly or summary.get("reason") in LEFT_OFF or summary.get("steps"):
         return None
     saved = summary.get("checkpoints")
     counts = isinstance(saved, dict) and saved.get("count")

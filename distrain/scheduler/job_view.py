@@ -21,7 +21,7 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
         why_pending=job.why_pending if waits else _what_it_waits_for(job),
         pids=tuple(status.pid for status in job.ranks.values()),
         progress=tuple(collector.entries.since(since)) if since is not None else (),
-        missed=max(0, collector.entries.first - since) if since is not None else 0,
+        missed=_missed(job, collector, since) if since is not None else 0,
         restarts=tuple(job.restarts),
         **collector.shown(),
     )
@@ -54,6 +54,11 @@ def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: 
         run_dir=run_dir,
         tags=dict(spec.tags),
     )
+
+
+def _missed(job: Job, collector: Collector, since: int) -> int:
+    # What a worker did not tell before it was lost has no attempt after it that would show it.
+    return collector.entries.missed(since) + (job.state is JobState.FAILED)
 
 
 def _what_it_waits_for(job: Job) -> str:

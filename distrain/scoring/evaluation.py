@@ -17,7 +17,7 @@ from distrain.metrics import (
     GroupedReport,
     grouped_auc,
 )
-from distrain.scoring.logits import RowsOfPiece, Scored, Scorer
+from distrain.scoring.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
 from distrain.train.loop import finite_metrics
 from distrain.train.step import DeviceBinaryMetrics
@@ -125,8 +125,8 @@ def _bin(_: RowsOfPiece, scored: Scored) -> BinaryMetrics:
 
 def _order(_: RowsOfPiece, scored: Scored) -> DistinctScores:
     counted = DistinctScores()
-    for logits, labels in scored:
-        counted.update(logits.cpu().numpy(), labels.cpu().numpy())
+    for logits, labels in on_host(scored):
+        counted.update(logits.numpy(), labels.numpy())
     return counted
 
 
@@ -171,7 +171,7 @@ def _with_values(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     values = [batch.column(0).dictionary_encode() for batch in read]
-    pairs = [(logits.cpu().numpy(), labels.cpu().numpy() != 0) for logits, labels in scored]
+    pairs = [(logits.numpy(), labels.numpy() != 0) for logits, labels in on_host(scored)]
     logits, labels = zip(*pairs, strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     return encoded, np.concatenate(logits), np.concatenate(labels)

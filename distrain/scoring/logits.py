@@ -17,10 +17,11 @@ import pyarrow as pa
 import torch
 from torch import Tensor
 
-from distrain.loader import Dataset, Loader
+from distrain.host_memory import in_turn
+from distrain.loader import Dataset
 from distrain.models import SavedModel
 from distrain.partition import Table
-from distrain.scoring.files import model_for_worker
+from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.pieces import Piece, cut_into_pieces
 from distrain.scoring.tasks import results
 from distrain.storage import whole_file
@@ -144,18 +145,20 @@ def _scored(
 ) -> Scored:
     batches = None if rows.kept is None else _kept(rows.kept)
     if batches is None:
-        loader = Loader(
-            rows.dataset,
-            batch_size=rows.batch_rows or ROWS_AT_ONCE[on.type],
-            lanes=1,
-            shuffle="none",
-        )
+        batch_rows = rows.batch_rows or ROWS_AT_ONCE[on.type]
+        loader = scoring_loader(rows.dataset, batch_rows, on, threads=2)
         batches = scored_batches(saved.model, loader, on)
         if rows.kept is not None:
             batches = _keeping(batches, rows.kept)
     for logits, labels in batches:
         yield logits.float(), labels
         on_rows(len(logits))
+
+
+def on_host(scored: Scored) -> Scored:
+    """The same, float32, on the host, while a GPU scores the next batch."""
+    for both in in_turn(torch.stack([logits.float(), labels]) for logits, labels in scored):
+        yield both[0], both[1]
 
 
 def _kept(path: str) -> Scored | None:
@@ -176,13 +179,13 @@ def _labels(column: pa.Array) -> Tensor:
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
-    """The same batches; when the last is taken, they are kept."""
+    """The same batches, on the host; when the last is taken, they are kept."""
     with (
         whole_file(path, make_folder=False) as partial,
         pa.OSFile(str(partial), "wb") as file,
         pa.ipc.new_file(file, _SCHEMA) as to,
     ):
-        for logits, labels in batches:
-            columns = [logits.float().cpu().numpy(), labels.cpu().numpy() != 0]
+        for logits, labels in on_host(batches):
+            columns = [logits.numpy(), labels.numpy() != 0]
             to.write_batch(pa.record_batch([pa.array(c) for c in columns], schema=_SCHEMA))
             yield logits, labels

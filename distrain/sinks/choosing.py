@@ -7,6 +7,7 @@ from pathlib import Path
 from distrain.errors import InputError
 from distrain.sinks import mlflow_tracking, tensorboard_files
 from distrain.sinks.base import Sink
+from distrain.version import how_to_install
 
 
 def open_sink(word: str) -> Sink:
@@ -52,5 +53,5 @@ def _check_installed(kind: str, package: str) -> None:
     if find_spec(package) is None:
         raise InputError(
             f"the sink '{kind}' needs the package {package}, which is not installed",
-            hint=f"pip install 'distrain[{kind}]'",
+            hint=how_to_install(kind),
         )

@@ -1,5 +1,6 @@
 """pydantic's errors in the words of a document: path, what is wrong, what is allowed."""
 
+import json
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from types import UnionType
@@ -14,16 +15,25 @@ from distrain.storage import without_secrets
 LONGEST_VALUE = 80
 """Characters of an offending value that are shown."""
 
-# pydantic speaks of Python's types; a job spec knows lists and mappings.
+_WHOLE, _NUMBER, _FLAG = "a whole number is needed", "a number is needed", "true or false is needed"
+
+# pydantic speaks of Python's types and their parsing; a job spec knows numbers, lists and mappings.
 _WORDS = {
+    "int_type": _WHOLE,
+    "int_parsing": _WHOLE,
+    "int_from_float": _WHOLE,
+    "int_parsing_size": "a whole number of fewer digits is needed",
+    "float_type": _NUMBER,
+    "float_parsing": _NUMBER,
+    "finite_number": "a finite number is needed",
+    "bool_type": _FLAG,
+    "bool_parsing": _FLAG,
     "string_type": "a text is needed (in quotes, if it looks like a number)",
     "tuple_type": "a list is needed",
     "string_pattern_mismatch": "1 to 63 letters, digits, dots, hyphens and underscores are needed, "
     "the first a letter or digit",
-    "dict_type": "a mapping of keys is needed",
-    "model_type": "a mapping of keys is needed",
-    "model_attributes_type": "a mapping of keys is needed",
 }
+_MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 
 def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
@@ -55,11 +65,33 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             return f"{path}: needs at least {item['ctx']['min_length']} item"
         case "too_long":
             return f"{path}: has more than {item['ctx']['max_length']} items"
+        case kind if kind in _MAPPINGS:
+            section = place if _kinds_of(place)[1] else _inside(place, keys[-1])
+            message = f"a mapping of keys is needed, such as {{{_example(section)}}}"
         case kind:
             message = _WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
     if not keys:
         return message
     return f"{path}: {message[0].lower()}{message[1:]}, not {shown(item['input'])}"
+
+
+def _example(section: Any) -> str:
+    """Two keys that may stand in a mapping, with their defaults."""
+    tag, kinds = _kinds_of(section)
+    if kinds:
+        return f"{tag}: {next(iter(kinds))}"
+    if not (isinstance(section, type) and issubclass(section, BaseModel)):
+        return "NAME: VALUE"
+    pairs = [
+        f"{field.alias or name}: {_default(field)}"
+        for name, field in section.model_fields.items()
+        if field.is_required() or isinstance(field.default, str | int | float)
+    ]
+    return ", ".join(pairs[:2])
+
+
+def _default(field: FieldInfo) -> str:
+    return "..." if field.is_required() else json.dumps(field.default).strip('"')
 
 
 def shown(value: object) -> str:

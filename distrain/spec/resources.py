@@ -97,7 +97,8 @@ class RestartSpec(Section):
         1.0,
         ge=0,
         description="Wait before a restart, in seconds; doubled, up to a minute, for each failure "
-        "in a row that got no further than the one before.",
+        "in a row that got no further than the one before, and for each loss of a worker in ten "
+        "minutes.",
     )
 
 

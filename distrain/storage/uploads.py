@@ -15,6 +15,7 @@ from distrain.storage.claims import check_still_claimed
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
 from distrain.storage.urls import check_url
+from distrain.version import how_to_install
 
 _PART_BYTES = 16 << 20
 """What one request of a larger upload sends; a file of less than two of them is one request."""
@@ -130,7 +131,7 @@ def sent_errors(url: str) -> Iterator[None]:
             raise
         hint = "Check the bucket's name, the credentials and that they may write there."
         if isinstance(error.__cause__, ImportError):
-            hint = "Install that package here and on all workers: pip install 'distrain[s3]'."
+            hint = f"Install that package here and on all workers: {how_to_install('s3')}."
         raise OutputError(
             f"could not write to the object store: {first_line(error)}",
             where={"path": url},

@@ -110,7 +110,8 @@ class JobHandle:
 
         Returns:
             The last view. If the scheduler went away, or came back without the job, it is one that
-            has failed with reason `CoordinatorLost`.
+            has failed with reason `CoordinatorLost`; with `Preempted` if the job waited after a
+            notice to leave.
         """
         last: JobView | None = None
         heard_s = time.monotonic()
@@ -182,11 +183,14 @@ def _call(client: "Client", operation: str, **arguments: Any) -> Any:
 
 
 def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
-    message = f"the job's coordinator is lost: {error.message}"
+    reason, message = Reason.COORDINATOR_LOST, f"the job's coordinator is lost: {error.message}"
+    ended = last.restarts[-1] if last.restarts and last.state.waits else None
+    if ended is not None and ended.reason == Reason.PREEMPTED:  # a cluster that had to leave
+        reason, message = Reason.PREEMPTED, f"{ended.message}; then its cluster ended"
     return replace(
         last,
         state=JobState.FAILED,
-        reason=Reason.COORDINATOR_LOST.value,
+        reason=reason.value,
         message=message,
         why_pending="",
         progress=(),

@@ -32,10 +32,11 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
 
     async def teardown(self, nanny: Any) -> None:
         """The nanny was asked to close."""
-        if nanny.status is not Status.closing or not nanny.is_alive():
+        if nanny.status is not Status.closing or not nanny.is_alive() or not nanny.worker_address:
             return
-        # Whatever fails here, the worker is closed all the same, and its ranks die with it.
-        with contextlib.suppress(OSError, TimeoutError, AttributeError):
+        # Whatever fails here, the worker is closed all the same, and its ranks die with it. Dask's
+        # errors are many: connections that close meanwhile, a worker that knows no such call yet.
+        with contextlib.suppress(Exception):
             async with nanny.rpc(nanny.worker_address) as worker:
                 await leave(worker)
 

@@ -11,15 +11,17 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from distrain.background import BackgroundWriter
 from distrain.events import (
+    KEEP_S,
     Event,
     KeepingTrouble,
     RankExited,
     RankFailed,
+    ReportsAwaited,
     StacksTaken,
     TrainingStarted,
     to_json,
@@ -60,8 +62,8 @@ class RankProcess:
         program: The command line, to which its event pipe and this process's id are added.
         interface: The network interface for talking to its peers; `None` leaves that to gloo.
         ipv6: Whether peers reach this host at an IPv6 address.
-        settle: Brings what was written to where others look for it; called in a thread before the
-            rank's end is reported.
+        settle: Brings what was written to where others look for it, and says whether it could;
+            called in a thread before a checkpoint is completed, and before the end is reported.
     """
 
     def __init__(
@@ -71,7 +73,7 @@ class RankProcess:
         program: Sequence[str] = RANK_PROGRAM,
         interface: str | None = None,
         ipv6: bool = False,
-        settle: Callable[[], object] | None = None,
+        settle: Callable[[], bool] | None = None,
     ):
         self._settle = settle
         self.assignment = assignment
@@ -136,7 +138,10 @@ class RankProcess:
 
     def ask_for_stacks(self) -> None:
         """Find out what the process does, and report it."""
-        task = asyncio.ensure_future(self._take_stacks())
+        self._begin(self._take_stacks())
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -233,11 +238,23 @@ class RankProcess:
         while line := await reader.readline():
             if line.endswith(b"\n"):  # a killed rank may leave half a line
                 event = json.loads(line)
+                if event.get("kind") == ReportsAwaited.kind:
+                    self._begin(self._keep_reports(event["number"]))
+                    continue
                 self._trains |= event.get("kind") == TrainingStarted.kind
                 assert self._report_queue is not None
                 self._report_queue.keep(event, line)
                 self._send(event)
                 self._report_lost_reports()
+
+    async def _keep_reports(self, number: int) -> None:
+        """Tell the rank when all that it has reported until now is where it will be found."""
+        assert self._report_queue is not None
+        kept = await self._report_queue.kept(KEEP_S)
+        if kept and self._settle is not None:
+            kept = await asyncio.to_thread(self._settle)
+        if kept:
+            self.command({"op": "kept", "number": number})
 
     async def _limit_memory(self, pid: int) -> None:
         most_gib = self.spec.resources.memory_per_rank_gib
@@ -308,10 +325,8 @@ def _environment(spec: JobSpec, interface: str | None, ipv6: bool) -> dict[str, 
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
         env[name] = threads
     env["PYTHONUNBUFFERED"] = "1"
-    # Ranks on CPUs read neither. Communicators' kernels start in the order of the host's calls, and
-    # none waits for the loading of a module, which would wait for all that run.
+    # Ranks on CPUs do not read it. Communicators' kernels start in the order of the host's calls.
     env.setdefault("NCCL_LAUNCH_ORDER_IMPLICIT", "1")
-    env.setdefault("CUDA_MODULE_LOADING", "EAGER")
     if interface is not None:
         env.setdefault("GLOO_SOCKET_IFNAME", interface)
         env.setdefault("NCCL_SOCKET_IFNAME", f"={interface}")  # "=": that name, not a prefix

@@ -3,11 +3,13 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from distrain.bench import Bench, Measure, Step, machine_of_bench, parse_bench
+from distrain.bench.measuring.loading import load
 from distrain.cli.main import cli
 from distrain.errors import InputError
 from distrain.train.planning.scale_plan import costs_of
@@ -112,3 +114,22 @@ def test_the_command_plans_for_what_a_bench_measured(tmp_path: Path, recorded: B
     assert plan["scale"]["step_s"] > plan["scale"]["parts_s"]["compute"] > 0
     gone = CliRunner().invoke(cli, ["plan", str(spec), "--machine", str(tmp_path / "none.json")])
     assert isinstance(gone.exception, InputError)
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_loaders_are_measured_to_the_memory_of_the_device(
+    device: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, waits = [], []
+
+    def loader(*_: object, **options: object) -> list[SimpleNamespace]:
+        made.append(options["device"])
+        return [SimpleNamespace(num_rows=70), SimpleNamespace(num_rows=30)]
+
+    monkeypatch.setattr("distrain.loader.Loader", loader)
+    monkeypatch.setattr("distrain.loader.Dataset", str)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: waits.append(device))
+    found = load("train", 0, 1, 100, 2, 3, device)
+    assert [rows for rows, _ in found] == [100] * 3
+    assert made == [device]
+    assert waits == (["cuda"] * 4 if device == "cuda" else [])

@@ -134,7 +134,11 @@ class Trainer:
 
 
 def test_waits_are_told_apart_by_who_waits(monkeypatch):
-    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda _: None)
+    def set_mode(mode):  # as torch does, at its first call
+        if mode == "warn":
+            warnings.warn("Synchronization debug mode ... all synchronizing", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
     monkeypatch.setattr(syncs, "STEP", (Path(__file__).name, "_one_step"))
     counter = syncs.SyncCounter()
 

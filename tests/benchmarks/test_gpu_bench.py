@@ -7,10 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, report, stages
+from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, probe, report, stages
 from benchmarks.loader_bench import cases as loader_cases
 from benchmarks.loader_bench import result as loader_result
 from benchmarks.step_bench import cases as step_cases
@@ -270,3 +271,26 @@ def test_goals_are_met_only_where_all_of_it_ran():
     assert "| rate | 12,346 | >= 2 |  |" in text
     assert "Goals of" not in text
     assert report.UNFINISHED in report.markdown(document | {"finished": False})
+
+
+def test_what_only_a_measurement_decides_is_among_the_rates():
+    told = {
+        "device": "cuda",
+        "copy_bytes_per_s": 1e12,
+        "copy_bytes": 2**30,
+        "rows": 8,
+        "repeats": 9,
+    }
+    told |= {
+        "flops_per_s": {},
+        "places": 1000,
+        "recording": {"took_s": 0.5, "given_back_bytes": 2**28},
+    }
+    told["write_places_s"] = {"as usual": 1e-6, "deterministic": 2e-6}
+    text = report.rates({"stages": [{"rates": told}]})
+    assert "| index_put, as usual | 1.00 G/s | 1,000 numbers to places of their own |" in text
+    assert "| index_put, deterministic | 0.50 G/s |" in text
+    assert "| recording a graph of one operation | 0.5000 s | gives 256 MiB" in text
+    small = probe.writing_places("cpu", 100)
+    assert set(small) == {"as usual", "deterministic"}
+    assert not torch.are_deterministic_algorithms_enabled()

@@ -8,6 +8,7 @@ import pytest
 from browser_tab import Tab
 from made_documents import MadeDocuments, job
 from made_site import made_site
+from PIL import Image, ImageStat
 
 NAMED = "Bokeh.documents[0].get_model_by_name"
 LOST = (
@@ -109,6 +110,16 @@ def test_the_page_is_light_and_in_english(browser: Any, url: str) -> None:
     assert sum(loaded) < MOST_LOADED_BYTES
     tab.close()
     assert tab.troubles == []
+
+
+def test_the_page_is_dark_where_the_reader_wants_it(url: str, tab: Tab, output: Path) -> None:
+    tab.page.emulate_media(color_scheme="dark")
+    tab.open(f"{url}/distrain")
+    shot = output / "training-page-dark.png"
+    tab.page.screenshot(path=shot)
+    with Image.open(shot) as picture:
+        grey = picture.convert("L")
+    assert ImageStat.Stat(grey).median[0] < 60
 
 
 def test_failures_restarts_tags_and_specs_are_seen(url: str, tab: Tab) -> None:

@@ -98,6 +98,14 @@ def test_a_detached_job_is_listed_looked_at_and_cancelled(
     assert "distrain cancel" in job["message"]
 
 
+def test_a_dry_run_passes_only_where_its_scheduler_answers(
+    world: DaskWorld, job_file: Path
+) -> None:
+    checked = ("train", job_file, "--dry-run", "--scheduler")
+    assert isinstance(run(*checked, "nowhere://127.0.0.1:1").exception, ClusterError)
+    assert run(*checked, world.address).exit_code == 0
+
+
 def test_cancel_says_how_to_go_on_from_the_checkpoint_that_the_ranks_saved(
     world: DaskWorld, job_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

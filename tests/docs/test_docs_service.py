@@ -46,7 +46,7 @@ def run(
 
 def test_the_commands_of_the_page_work_and_a_job_has_the_bits_of_train(tmp_path: Path) -> None:
     commands = commands_of_page()
-    assert commands[:2] == ["pip install 'distrain[service]'", "distrain serve"]
+    assert commands[:2] == ["pip install -c constraints.txt '.[service]'", "distrain serve"]
     data = tmp_path / ".local" / "share" / "distrain" / "serve"
     environment = {**os.environ, "HOME": str(tmp_path), "COLUMNS": "200"}
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME", "XDG_DATA_HOME", "DISTRAIN_SERVER"):

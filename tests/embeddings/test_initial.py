@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from host_work import HostWork
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,6 +100,17 @@ def test_values_do_not_depend_on_who_holds_them(monkeypatch, placement, num_rank
             (number,) = (n for n, s in enumerate(held.stores) if s.dim == expected.shape[1])
             own = held.stores[number].local_part(slice(0, len(expected)))[1]
             assert torch.equal(held.weights[number].data, expected[own]), (group, rank)
+
+
+def test_tables_of_a_device_are_made_and_drawn_there():
+    meta = torch.device("meta")
+    with HostWork() as work:
+        held = tables(device=meta)
+    assert {weight.device for weight in held.weights} == {meta}
+    assert work.copies == []
+    assert work.most <= len(COLUMNS)
+    cached = tables(placements=["host_cached"] * len(COLUMNS), device=meta)
+    assert all(weight.is_cpu for weight in cached.weights)
 
 
 def test_tables_of_other_columns_change_nothing():

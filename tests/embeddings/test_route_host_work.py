@@ -2,28 +2,13 @@
 
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
+from host_work import HostWork
 
-from distrain.embeddings.kernels import on_torch
+from distrain.embeddings import EmbeddingCollection, TableColumn, kernels
+from distrain.embeddings.kernels import on_torch, stochastic
 
 COLUMNS, ROWS = 6, 4096
-
-
-class HostWork(TorchDispatchMode):
-    """Notes the most values that an operation gave on the host, and counts operations."""
-
-    def __init__(self):
-        super().__init__()
-        self.most = self.operations = 0
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        self.operations += 1
-        for leaf in tree_leaves(out):
-            if isinstance(leaf, torch.Tensor) and leaf.device.type == "cpu":
-                self.most = max(self.most, leaf.numel())
-        return out
+META = torch.device("meta")
 
 
 def test_the_host_makes_nothing_of_the_length_of_the_ids():
@@ -53,3 +38,38 @@ def test_indices_are_those_of_the_segments(counts):
         for i in range(count)
     ]
     assert list(zip(places.tolist(), columns.tolist(), strict=True)) == expected
+
+
+def test_lists_of_one_column_leave_no_indices_behind():
+    before = on_torch._kept_places.cache_info().currsize
+    for length in (5, 6, 7):
+        on_torch._places_and_columns(META, torch.tensor([[0]]), torch.tensor([[length]]))
+    assert on_torch._kept_places.cache_info().currsize == before
+
+
+def test_of_routes_only_numbers_of_columns_and_ranks_are_copied():
+    columns = 26
+    counts = torch.arange(columns) * 100
+    ids = torch.empty(int(counts.sum()), dtype=torch.int32, device=META)
+    grouping = kernels.Grouping(ids, ids, counts)
+    with HostWork() as work:
+        assert kernels.keys_of(grouping, torch.zeros(columns, dtype=torch.int64)).device == META
+        assert kernels.repeated(torch.arange(columns), counts, ids).shape == ids.shape
+        assert len(kernels.places_in_rooms([300, 0, 800], [900] * 3, META)) == 1100
+    assert max(work.copies) <= 2 * columns
+    assert work.most <= 2 * columns
+
+
+def test_a_steady_step_on_tables_in_bfloat16_copies_nothing():
+    table_columns = [TableColumn("a", 40, 4), TableColumn("b", 30, 4)]
+    (store,) = EmbeddingCollection(table_columns).stores
+    rows, values = torch.empty(50, dtype=torch.int64, device=META), torch.empty(50, 4, device=META)
+
+    def step(seed):
+        stochastic.round_to_bfloat16(values, seed, store.canonical_keys(rows))
+
+    step(3)
+    with HostWork() as work:
+        step(2**63 + 4)
+    assert work.copies == []
+    assert work.most == 0

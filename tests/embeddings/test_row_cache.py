@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from host_work import PlayedDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,10 +44,34 @@ def test_cached_rows_are_the_tables_rows(num_rows, capacity, batches):
             plain[rows] += step
             cache.values(0)[places] += step
             cache.values(1)[places] = plain[rows] * 10
-            cache.changed(places)
+            cache.changed()
     cache.settle()
     assert torch.equal(host, plain)
     assert torch.equal(companion, plain * 10)
+
+
+def test_a_device_is_waited_for_once_a_batch():
+    """For the batch's numbers; what else travels does so while the host goes on."""
+    rows, plain = torch.arange(0, 40, 2), torch.arange(80.0).view(40, 2)
+    host = plain.clone()
+    cache = RowCache(40, 24)
+    cache.attach(host)
+    with PlayedDevice() as device:
+        for step in range(6):
+            wanted = (rows + 7 * step) % 40
+            there = wanted.to("meta", non_blocking=True)
+            device.waits.clear()
+            places = cache.admit(there)
+            cache.changed()
+            assert len(device.waits) == 1
+            values = cache.values(0)
+            assert {values.device.type, places.device.type} == {"meta"}
+            assert torch.equal(values[places].cpu(), plain[wanted])
+            values.index_add_(0, places, torch.ones(len(rows), 2, device="meta"))
+            plain[wanted] += 1
+        cache.settle()
+    assert cache.traffic.written_back > 0
+    assert torch.equal(host, plain)
 
 
 def test_rows_in_use_stay():
@@ -66,7 +91,9 @@ def test_rows_in_use_stay():
 def test_only_changed_rows_go_back():
     cache = RowCache(num_rows=100, capacity=10)
     cache.attach(torch.zeros(100, 1))
-    cache.changed(cache.admit(torch.arange(10))[:3])
+    cache.admit(torch.arange(3, 10))
+    cache.admit(torch.arange(3))
+    cache.changed()
     cache.admit(torch.arange(10, 20))
     assert cache.traffic.written_back == 3
 

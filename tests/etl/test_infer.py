@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.csv as pa_csv
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
@@ -250,3 +251,85 @@ def test_a_table_of_which_nothing_can_be_learnt_is_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no column is left to learn from") as caught:
         infer(tmp_path / "t.parquet")
     assert caught.value.where["id"] == "nearly unique: 100 values in 100 rows"
+
+
+def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") -> Inferred:
+    write = pq.write_table if name.endswith(".parquet") else pa_csv.write_csv
+    write(pa.table(table), folder / name)
+    return infer(folder / name)
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "target", "reason"),
+    [
+        ("survived", ["no", "yes", "no"], {"equals": "yes"}, "name of an answer"),
+        ("churned", ["Churned", "Stayed", "Stayed"], {"equals": "Churned"}, "name of an answer"),
+        ("y", [-1, 1, -1], {"equals": 1}, "name of an answer"),
+        ("y", [True, None, False], {"missing": "drop"}, "rows without one are left out"),
+        ("opened", ["N", "Y", "N"], {"equals": "Y"}, "the last column of two values"),
+        ("grade", ["ok", "bad", "ok"], {"equals": "bad"}, "the last column of two values"),
+        ("label", [3, 1, 2], {"at_least": 2}, "neither numbers nor more than two classes are"),
+        ("label", ["a", "b", "c"], {"equals": "a"}, "more than two are not trained yet"),
+    ],
+)
+def test_a_column_of_two_values_of_any_kind_may_be_the_target(
+    tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], reason: str
+) -> None:
+    sexes = ["male", "female", "female"]
+    table = {"sex": sexes * 50, "price": [1.5, 2.5, 9.0] * 50, column: values * 50}
+    for name in ("t.parquet", "t.csv"):
+        inferred = inferred_of(tmp_path, table, name)
+        found = inferred.features.document.target
+        assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
+        assert reason in inferred.target_reason
+
+
+def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:
+    """As MovieLens: sorted by the user, times in seconds."""
+    source = random.Random(1)
+    users = [user for user in range(num_users) for _ in range(each)]
+    return {
+        "userId": users,
+        "movieId": [source.randint(1, 80) for _ in users],
+        "rating": [source.randint(1, 10) / 2 for _ in users],
+        "timestamp": [source.randint(1_400_000_000, 1_500_000_000) for _ in users],
+    }
+
+
+@pytest.mark.parametrize("name", ["t.parquet", "t.csv"])
+def test_seconds_become_times_and_the_ids_that_a_file_is_sorted_by_are_kept(
+    client: Any, tmp_path: Path, name: str
+) -> None:
+    table = ratings()
+    inferred = inferred_of(tmp_path, table, name)
+    document = inferred.features.document
+    assert {"userId", "movieId", "timestamp_hour", "timestamp_weekday"} <= set(document.columns)
+    assert document.columns["timestamp_hour"].epoch == "s"
+    assert document.target.column == "rating"
+    assert document.split is not None
+    assert document.split.by == "time"
+    result = prepare(
+        PrepRequest((str(tmp_path / name),), tmp_path / "out", features=inferred.features), client
+    )
+    assert result.valid is not None
+    later = sorted(table["timestamp"])[-result.valid.num_rows :]
+    assert document.split.start == later[0]
+    assert 115 <= result.valid.num_rows <= 125
+
+
+def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Path) -> None:
+    table = ratings()
+    del table["timestamp"]
+    split = inferred_of(tmp_path, table).features.document.split
+    assert split is not None
+    assert (split.by, split.column) == ("hash", "userId")
+    numbered = {**table, "row": random.Random(2).sample(range(5000), len(table["userId"]))}
+    inferred = inferred_of(tmp_path, numbered)
+    assert inferred.features.document.split.column == "row"
+    assert "rows are sorted by userId, so the last ones are unlike the others" in inferred.text
+    by_label = {"shop": [f"s{n % 40}" for n in range(200)], "clicked": [0] * 150 + [1] * 50}
+    assert inferred_of(tmp_path, by_label).features.document.split.column == "shop"
+    alone = {"gift": [True, False] * 100, "clicked": [0] * 150 + [1] * 50}
+    assert inferred_of(tmp_path, alone).features.document.split.by == "fraction"
+    by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
+    assert inferred_of(tmp_path, by_year).features.document.split.by == "fraction"

@@ -30,6 +30,7 @@ from distrain.etl.on_cudf import RunOnCudf, check_operators
 from distrain.etl.on_cudf.chain import gpu_problem
 from distrain.etl.on_cudf.forms import FORMS
 from distrain.etl.operators import OPERATORS
+from distrain.version import how_to_install
 
 
 @settings(max_examples=50, deadline=None)
@@ -82,7 +83,7 @@ def test_a_worker_without_cudf_ends_the_run_before_it_begins(
     monkeypatch.setitem(sys.modules, "pylibcudf", None)
     with pytest.raises(ClusterError, match="the package pylibcudf cannot be imported") as caught:
         prepare(PrepRequest((str(lines),), tmp_path / "out", device="cuda"), client)
-    assert "pip install 'distrain[gpu]'" in str(caught.value.hint)
+    assert how_to_install("gpu") in str(caught.value.hint)
     assert not (tmp_path / "out").exists()
 
 

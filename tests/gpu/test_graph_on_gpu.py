@@ -9,6 +9,7 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
+from distrain.train.step.device_metrics import DeviceBinaryMetrics
 from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -60,14 +61,18 @@ def new_model(body="mlp"):
 
 def new_step(kind, make_graph, body="mlp", **train):
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
-    return GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
+    step = GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
+    step.count_in(DeviceBinaryMetrics(torch.device("cuda")))
+    return step
 
 
 def train(step, count=8):
     told = []
     for number, batch in enumerate(batches(count)):
         told += [t.clone() for t in step(batch, ROWS, 0.1 / (1 + number), PhaseClock())]
-    return [*told, *step.model.embeddings.weights, *step.model.dense.state_dict().values()]
+    counted = [step._metrics.copy_of_state()] if isinstance(step, GraphedStep) else []
+    held = [*step.model.embeddings.weights, *step.model.dense.state_dict().values()]
+    return [*counted, *told, *held]
 
 
 @pytest.mark.parametrize("uses_triton", [False, True])
@@ -91,7 +96,7 @@ def test_replays_follow_the_eager_step(kind):
     section = {"optimizer": {"kind": kind, "eps": 1e-4}}
     ours = train(new_step(kind, None, **section))
     theirs = train(TrainStep(new_model(), TrainSpec.model_validate(section), 1))
-    for a, b in zip(ours, theirs, strict=True):
+    for a, b in zip(ours[1:], theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 

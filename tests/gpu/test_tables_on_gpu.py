@@ -132,9 +132,9 @@ def model_batches(device, count):
         )
 
 
-def new_train_step(device, kind, body, **train):
+def new_train_step(device, kind, body, dtype=torch.float32, **train):
     columns = COLUMNS[:2] if isinstance(body, DLRMBlock) else COLUMNS
-    tables = EmbeddingCollection(columns, generator=torch.Generator().manual_seed(0))
+    tables = EmbeddingCollection(columns, generator=torch.Generator().manual_seed(0), dtype=dtype)
     torch.manual_seed(1)
     model = model_over(tables, body, NUMBERS).to(device)
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
@@ -144,9 +144,10 @@ def new_train_step(device, kind, body, **train):
 @on_gpu
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("train", [{}, {"precision": "bf16"}, {"clip_grad_norm": 0.5}], ids=str)
-def test_a_steady_step_never_makes_the_host_wait(device, kind, train):
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
     """With its route made ahead, as in a job; what it leaves goes into the open window."""
-    step = new_train_step(device, kind, MLPBlock([64, 64]), **train)
+    step = new_train_step(device, kind, MLPBlock([64, 64]), dtype, **train)
     window = OpenWindow(0, torch.device(device), 10)
     batches = list(model_batches(device, 4))
     routes = [step.model.embeddings.route(batch.categorical) for batch in batches]

@@ -4,6 +4,7 @@ import copy
 
 import pytest
 import torch
+from devices import no_waiting
 from triton_cases import (
     KINDS,
     check_interaction,
@@ -87,12 +88,8 @@ def test_the_host_never_waits(kind, uses_triton, monkeypatch):
     _, step = new_step(kind, torch.bfloat16)
     first, second = batches(2)
     step(first)  # compiles
-    torch.cuda.synchronize()
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting("cuda"):
         step(second)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -101,11 +101,13 @@ def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
         for file in ("constraints.txt", "deploy/images/constraints-gpu.txt"):
             assert wheel.read(f"{shared}/{Path(file).name}") == (ROOT / file).read_bytes()
         assert not [name for name in names if name.startswith(("tests", "examples", "docs"))]
-    shutil.rmtree(unpacked / "build")
+    [old] = (unpacked / "build").glob("lib*/distrain/batch.py")
+    old.with_name("deleted.py").touch()
     plain = built("build_wheel", unpacked, tmp_path / "plain", CC="false")
     assert plain.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(plain) as wheel:
         assert not [name for name in wheel.namelist() if name.endswith(".so")]
+        assert "distrain/deleted.py" not in wheel.namelist()  # of a build before
         assert set(wheel.namelist()) >= {"distrain/cli/main.py", "distrain/loader/filling/_fill.c"}
         facts = next(name for name in wheel.namelist() if name.endswith(".dist-info/WHEEL"))
         assert "Root-Is-Purelib: true" in wheel.read(facts).decode()

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from host_work import PlayedDevice
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -92,3 +93,23 @@ def test_it_fills_as_the_host_does(data: st.DataObject, num_rows: int, with_plac
         Filler(wanted).fill(arrays, deal, expected, group)
         for block, other in zip(found, expected, strict=True):
             assert np.array_equal(block.numpy(), other)
+
+
+@pytest.mark.parametrize("places", [[], [2, 0, 1, 1, 0]])
+def test_nobody_waits_for_a_device_that_is_filled(places: list[int]) -> None:
+    wanted = [WantedColumn("id", "id", 9), WantedColumn("x", "value"), WantedColumn("y", "label")]
+    rows, counts = np.array([4, 0, 2, 1, 3], np.int32), np.array([3, 2])
+    deal = Deal(rows, np.arange(2), np.array([0, 1]), counts, np.array(places, np.int32))
+    cells = [torch.arange(5), torch.rand(5), torch.tensor([0.0, 1, 1, 0, 1])]
+    found = {}
+    for device in ("cpu", "meta"):
+        with PlayedDevice() as played:
+            blocks = [torch.zeros((3, 4), dtype=torch.int32, device=device) for _ in range(2)]
+            there = [values.to(device, non_blocking=True) for values in cells]
+            filler = TorchFiller(wanted, torch.device(device))
+            played.waits.clear()
+            bad = filler.fill(there, deal, blocks)
+            assert played.waits == []
+            assert bad.device.type == device
+            found[device] = [part.cpu() for part in (*blocks, bad)]
+    assert all(torch.equal(a, b) for a, b in zip(*found.values(), strict=True))

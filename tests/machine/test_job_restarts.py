@@ -29,6 +29,7 @@ from distrain.machine.messages import (
     WorkersChanged,
 )
 from distrain.machine.queue import FEWER_AFTER_S
+from distrain.machine.verdict import LOSSES_S
 from distrain.machine.watchdog import STACKS_S
 from distrain.progress.collector import Collector
 from distrain.scheduler.job_view import show
@@ -93,11 +94,13 @@ def test_the_next_attempt_waits_twice_as_long_after_each_failure_without_progres
         assert story.state() is JobState.RESTARTING
         begun_s = story.now_s
         while story.state() is JobState.RESTARTING:
-            assert "before its next attempt" in story.job().why_pending
+            why = story.job().why_pending
+            assert "before its next attempt" in why
             story.wait(1.0)
         waits.append(story.now_s - begun_s)
         story.train()
     assert waits == [4.0, 8.0, 16.0]
+    assert why.endswith(", after 3 failures in a row got no further than step 0")
     story.rank("a", StepsDone(0, 0, 70, 1.0, {}, {}, 0.1), attempt=story.job().attempt)
     die(story)  # it came further this time
     story.wait(4.0)
@@ -108,6 +111,33 @@ def test_the_next_attempt_waits_twice_as_long_after_each_failure_without_progres
     assert story.state() is JobState.RESTARTING
     story.wait(0.1)
     assert story.state() is JobState.STARTING
+
+
+def test_losses_of_workers_in_a_short_time_are_followed_by_pauses_that_grow():
+    story = Story(2)
+    story.running(budgets=Budgets(worker_losses=99), backoff_s=4.0)
+
+    def lose_a_worker(step):
+        attempt = story.job().attempt
+        story.rank("a", StepsDone(0, 0, step, 1.0, {}, {}, 0.1), attempt=attempt)
+        story.cluster(1)
+        for rank in range(2):
+            story.exit("a", rank, -9, attempt=attempt)
+        story.wait(SETTLE_S)
+        story.cluster(2)  # its nanny has started it anew
+        begun_s, why = story.now_s, story.job().why_pending
+        while story.state() is JobState.RESTARTING:
+            story.wait(1.0)
+        story.train()
+        return story.now_s - begun_s, why
+
+    told = [lose_a_worker(step) for step in (10, 20, 30, 40, 50, 60)]  # further each time
+    assert [pause_s for pause_s, _ in told] == [4.0, 8.0, 16.0, 32.0, 60.0, 60.0]
+    assert told[0][1] == "waits 4.0 s before its next attempt"
+    why = "waits 16.0 s before its next attempt, after 3 losses of workers in 10 minutes"
+    assert told[2][1] == why
+    story.wait(LOSSES_S)
+    assert lose_a_worker(70)[0] == 4.0  # after a quiet time
 
 
 def test_when_the_budget_is_spent_the_job_fails_with_the_last_reason():

@@ -4,6 +4,7 @@ import sys
 import numpy as np
 import pytest
 import torch
+from devices import no_waiting
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -102,11 +103,8 @@ def test_an_update_needs_no_gradient_and_leaves_its_inputs_alone():
 def test_an_update_never_waits_for_the_gpu():
     metrics = DeviceBinaryMetrics(torch.device("cuda"))
     logits, labels = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
-    torch.cuda.set_sync_debug_mode("error")
-    try:
+    with no_waiting("cuda"):
         metrics.update(logits, labels)
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
     assert metrics.read_and_reset().rows == 8
 
 

@@ -61,6 +61,7 @@ def test_a_job_that_ended_before_its_first_step_does_not_block_its_directory(job
         {"checkpoints/step-1/manifest.json": "{}"},
         {"model/model.json": "{}"},
         {"summary.json": '{"state": "failed", "reason": "CoordinatorLost", "steps": 0}'},
+        {"summary.json": '{"state": "failed", "reason": "Preempted", "steps": 0}'},
         {"summary.json": '{"state": "failed", "reason": "RankDied", "steps": 3}'},
         {"summary.json": '{"state": "failed", "checkpoints": {"count": 1}, "steps": 0}'},
         {"summary.json": '{"state": "succeeded", "steps": 0}'},

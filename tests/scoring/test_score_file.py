@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import torch
 from click.testing import CliRunner
 from object_stores import serving
 from small_jobs import CARDINALITIES, draw_rows
@@ -19,6 +20,7 @@ from distrain.schema import criteo_schema
 from distrain.scoring import (
     PredictRequest,
     PredictResult,
+    files,
     finished_scores,
     pieces,
     predict,
@@ -61,6 +63,15 @@ def test_a_file_is_scored_on_the_device_that_is_asked_for(
     # A worker of a local cluster without GPUs of its own, on a machine with one.
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     assert score_file(str(folder), str(source), str(tmp_path / "out"), (), 20, "cpu") == 20
+
+
+def test_a_gpu_gets_batches_where_it_is_from_more_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(files, "Loader", lambda *_, **options: made.append(options))
+    for kind in ("cpu", "cuda"):
+        files.scoring_loader(None, 100, torch.device(kind), threads=1)  # type: ignore[arg-type]
+    assert [options["device"].type for options in made] == ["cpu", "cuda"]
+    assert [options["decode_threads"] for options in made] == [1, files._GPU_THREADS]
 
 
 class _Client:

@@ -12,6 +12,7 @@ from distrain.runs import read_records
 from distrain.sinks import choosing, open_sink, open_sinks
 from distrain.sinks.mlflow_tracking import MLflowTracking
 from distrain.sinks.tensorboard_files import TensorBoardFiles
+from distrain.version import how_to_install
 
 
 def read_events(folder):
@@ -121,7 +122,7 @@ def test_a_package_that_is_missing_is_named_before_anything_starts(monkeypatch, 
     monkeypatch.setattr(choosing, "find_spec", lambda package: None)
     with pytest.raises(InputError, match="is not installed") as caught:
         open_sink(word)
-    assert caught.value.hint == f"pip install 'distrain[{word.partition(':')[0]}]'"
+    assert caught.value.hint == how_to_install(word.partition(":")[0])
 
 
 def test_sinks_have_names_that_tell_no_passwords(monkeypatch):

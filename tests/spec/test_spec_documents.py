@@ -117,14 +117,27 @@ def test_an_unknown_key_like_no_other_has_no_guess():
     [
         ({}, "data: required, but missing\nmodel: required, but missing"),
         ({**SMALLEST, "data": {}}, "data.train: required, but missing"),
-        ({**SMALLEST, "data": 5}, "data: a mapping of keys is needed, not 5"),
-        ({**SMALLEST, "train": None}, "train: a mapping of keys is needed, not null"),
-        ({**SMALLEST, "tags": ["a"]}, "tags: a mapping of keys is needed, not ['a']"),
+        (
+            {**SMALLEST, "data": 5},
+            "data: a mapping of keys is needed, such as {train: ..., schema: auto}, not 5",
+        ),
+        (
+            {**SMALLEST, "train": None},
+            "train: a mapping of keys is needed, such as {global_batch_size: 65536, epochs: 1}, "
+            "not null",
+        ),
+        (
+            {**SMALLEST, "tags": ["a"]},
+            "tags: a mapping of keys is needed, such as {NAME: VALUE}, not ['a']",
+        ),
         (
             {**SMALLEST, "tags": {"a": 1}},
             "tags.a: a text is needed (in quotes, if it looks like a number), not 1",
         ),
-        ({**SMALLEST, "model": 5}, "model: a mapping of keys is needed, not 5"),
+        (
+            {**SMALLEST, "model": 5},
+            "model: a mapping of keys is needed, such as {kind: mlp}, not 5",
+        ),
         ({**SMALLEST, "model": {}}, f"model.kind: required, but missing (allowed: {KINDS})"),
         (with_section("model", kind="gpt"), f"model.kind: 'gpt' is no model (allowed: {KINDS})"),
         (with_section("model", kind=None), f"model.kind: null is no model (allowed: {KINDS})"),
@@ -140,7 +153,10 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         (with_section("train", precision="fp8"), "train.precision: input should be 'fp32'"),
         (with_section("train", lanes=2**20), "train.lanes: input should be less than or equal"),
         (with_section("train", seed=2**63), "train.seed: input should be less than"),
-        (with_section("train", optimizer={"lr": float("inf")}), "a finite number, not inf"),
+        (
+            with_section("train", optimizer={"lr": float("inf")}),
+            "a finite number is needed, not inf",
+        ),
         (with_section("train", optimizer={"betas": [0.9]}), "betas.1: required, but missing"),
         (
             with_section("train", optimizer={"betas": [0.9, 1]}),
@@ -201,8 +217,13 @@ def test_overrides_set_values_read_as_yaml_in_sections_old_and_new():
         ("train.lr=3", "train.lr: unknown key; did you mean 'optimizer.lr'?"),
         ("model.kind=dlmr", "model.kind: 'dlmr' is no model; did you mean 'dlrm'? (allowed: "),
         ("train.epoch=3", "train.epoch: unknown key; did you mean 'epochs'?"),
-        ("train.epochs=", "train.epochs: input should be a valid integer, not null"),
-        ("train.epochs.x=1", "train.epochs: input should be a valid integer, not {'x': 1}"),
+        ("train.early_stopping=true", "is needed, such as {metric: auc, patience: 3}, not True"),
+        ("train.epochs=two", "train.epochs: a whole number is needed, not 'two'"),
+        ("train.epochs=1.5", "train.epochs: a whole number is needed, not 1.5"),
+        ("train.optimizer.lr=high", "train.optimizer.lr: a number is needed, not 'high'"),
+        ("checkpoint.at_end=maybe", "checkpoint.at_end: true or false is needed, not 'maybe'"),
+        ("train.epochs=", "train.epochs: a whole number is needed, not null"),
+        ("train.epochs.x=1", "train.epochs: a whole number is needed, not {'x': 1}"),
     ],
 )
 def test_an_override_that_cannot_be_is_told(override, message):

@@ -1,6 +1,7 @@
 """Watching a job over a connection that may fail."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 
 from distrain.errors import ClusterError, JobError
 from distrain.jobs.states import JobState
-from distrain.jobs.view import JobView, Notice
+from distrain.jobs.view import JobView, Notice, Restart
 from distrain.spec import parse_spec
 from distrain.submission import JobHandle, list_jobs, raise_for_state
 
@@ -56,6 +57,17 @@ def test_a_scheduler_that_stays_silent_is_lost_with_its_job() -> None:
 
 def test_a_scheduler_that_came_back_without_the_job_has_lost_it() -> None:
     _, lost = watched(RUNS, SILENCE, JobError("the coordinator does not know this job"))
+    assert lost.reason == "CoordinatorLost"
+
+
+def test_a_job_whose_cluster_left_after_a_notice_was_preempted_not_lost() -> None:
+    why = "rank 0: its Dask worker tcp://a:1 has to leave: SIGUSR1"
+    ended = Restart(2, "Preempted", why, 40, 9.0)
+    waits = replace(RUNS, state=JobState.RESTARTING, restarts=(ended,))
+    _, left = watched(waits, SILENCE, lost_after_s=0.0)
+    assert (left.state, left.reason) == (JobState.FAILED, "Preempted")
+    assert left.message == f"{why}; then its cluster ended"
+    _, lost = watched(replace(waits, state=JobState.RUNNING), SILENCE, lost_after_s=0.0)
     assert lost.reason == "CoordinatorLost"
 
 

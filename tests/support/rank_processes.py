@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from distrain.events import ReportsAwaited
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.spec import JobSpec
 from distrain.world import World
@@ -54,8 +55,11 @@ class HeldRank:
     def _read(self, fd: int) -> None:
         with os.fdopen(fd) as pipe:
             for line in pipe:
+                event = json.loads(line)
+                if event["kind"] == ReportsAwaited.kind:
+                    self.command(op="kept", number=event["number"])
                 with self._changed:
-                    self.events.append(json.loads(line))
+                    self.events.append(event)
                     self._changed.notify_all()
 
     def say(self, line: str) -> None:

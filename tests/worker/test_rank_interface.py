@@ -81,9 +81,13 @@ def test_it_reaches_gloo_and_nccl_unless_the_user_named_theirs(
 
 
 def test_kernels_of_communicators_have_one_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("NCCL_LAUNCH_ORDER_IMPLICIT", "CUDA_MODULE_LOADING"):
-        monkeypatch.delenv(name, raising=False)
-    env = _environment(SPEC, None, ipv6=False)
-    assert (env["NCCL_LAUNCH_ORDER_IMPLICIT"], env["CUDA_MODULE_LOADING"]) == ("1", "EAGER")
-    monkeypatch.setenv("CUDA_MODULE_LOADING", "LAZY")
-    assert _environment(SPEC, None, ipv6=False)["CUDA_MODULE_LOADING"] == "LAZY"
+    monkeypatch.delenv("NCCL_LAUNCH_ORDER_IMPLICIT", raising=False)
+    assert _environment(SPEC, None, ipv6=False)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "1"
+    monkeypatch.setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "0")
+    assert _environment(SPEC, None, ipv6=False)["NCCL_LAUNCH_ORDER_IMPLICIT"] == "0"
+
+
+def test_modules_of_cuda_are_loaded_as_cuda_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of them at once would take seconds, and memory that no plan knows."""
+    monkeypatch.delenv("CUDA_MODULE_LOADING", raising=False)
+    assert "CUDA_MODULE_LOADING" not in _environment(SPEC, None, ipv6=False)

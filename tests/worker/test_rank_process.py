@@ -1,6 +1,7 @@
 """A rank's process as its supervisor sees it. The rank is a script here, which starts at once."""
 
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -89,6 +90,43 @@ def test_events_are_passed_on_and_what_was_printed_is_kept(tmp_path: Path) -> No
     assert (last["kind"], last["exit_code"], last["stopped"]) == ("rank_exited", 3, False)
     assert sorted(last["log_tail"].splitlines()) == ["and this", "to the log"]
     assert rank.log.read_text() == last["log_tail"]
+
+
+@pytest.mark.parametrize("settles", [True, False])
+def test_a_rank_is_told_that_its_reports_are_kept_when_they_can_be_found(
+    tmp_path: Path, settles: bool
+) -> None:
+    """As long as it is not, its checkpoint is not completed: else their steps had no records."""
+    script = """
+        tell(kind="steps_done", step=5)
+        tell(kind="reports_awaited", number=1)
+        answer = json.loads(sys.stdin.readline())
+        tell(kind="answered", answer=answer)
+    """
+    rank = Rank(tmp_path, script)
+    rank.log.parent.mkdir(parents=True)
+    reports = rank.log.with_suffix(".reports")
+    found: list[bytes] = []
+
+    def settle() -> bool:  # as for a run directory in a bucket
+        found.append(gzip.decompress(reports.read_bytes()))
+        return settles
+
+    rank.process._settle = settle
+
+    async def story(rank: Rank) -> None:
+        while not found:
+            await asyncio.sleep(0.005)
+        if not settles:
+            rank.process.command({"op": "checkpoint", "number": 7})
+
+    assert run(rank, story) == 0
+    assert b'"step": 5' in found[0]
+    answer = {"op": "kept", "number": 1} if settles else {"op": "checkpoint", "number": 7}
+    assert [event for event in rank.told if event["kind"] == "answered"] == [
+        {"kind": "answered", "answer": answer}
+    ]
+    assert "reports_awaited" not in rank.kinds  # that was for the supervisor alone
 
 
 @pytest.mark.parametrize("hanging", ["log", "reports"])

@@ -31,8 +31,12 @@ def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
     return out
 
 
-def measure_loaders(client: Any, train: Path, batch_rows: int, repeats: int) -> list[Measure]:
+def measure_loaders(
+    client: Any, train: Path, batch_rows: int, repeats: int, device: str
+) -> list[Measure]:
     """Measure the loader on a worker of each host, by threads, and then on all workers at once.
+
+    To the memory of the device: "cpu", or "cuda" for each worker's first GPU.
 
     Raises:
         ClusterError: A worker does not answer, or does not have the folder.
@@ -40,20 +44,28 @@ def measure_loaders(client: Any, train: Path, batch_rows: int, repeats: int) -> 
     hosts = one_per_host(client)
     measures = []
     for threads in (1, 2, 4, _MOST_THREADS):
-        words = (str(train), dict.fromkeys(hosts.values(), 0), 1, batch_rows, threads, repeats)
+        words = (
+            str(train),
+            dict.fromkeys(hosts.values(), 0),
+            1,
+            batch_rows,
+            threads,
+            repeats,
+            device,
+        )
         answers = ask(client, _load_in_thread, *words, workers=list(hosts.values()))
         for host, address in hosts.items():
             if rates := answers[address]:
                 rates = [rows / seconds for rows, seconds in rates]
                 name = LOADER_THREADS.format(threads)
                 measures.append(Measure(name, f"node {host}", "rows/s", tuple(rates)))
-    return [*measures, _all_at_once(client, train, batch_rows, repeats)]
+    return [*measures, _all_at_once(client, train, batch_rows, repeats, device)]
 
 
-def _all_at_once(client: Any, train: Path, batch_rows: int, repeats: int) -> Measure:
+def _all_at_once(client: Any, train: Path, batch_rows: int, repeats: int, device: str) -> Measure:
     workers = [address for group in workers_by_host(client).values() for address in group]
     ranks = {address: rank for rank, address in enumerate(workers)}
-    words = (str(train), ranks, len(ranks), batch_rows, 1, repeats)
+    words = (str(train), ranks, len(ranks), batch_rows, 1, repeats, device)
     answers = ask(client, _load_in_thread, *words, workers=workers)
     epochs = zip(*answers.values(), strict=True)
     # Of an epoch the slowest rank counts: the others wait for it.
@@ -68,18 +80,22 @@ async def _load_in_thread(
     batch_rows: int,
     threads: int,
     repeats: int,
+    device: str,
     dask_worker: Any = None,
 ) -> list[tuple[int, float]]:
     if threads > len(os.sched_getaffinity(0)):
         return []
     rank = ranks[dask_worker.address]
-    return await asyncio.to_thread(load, train, rank, num_ranks, batch_rows, threads, repeats)
+    words = (train, rank, num_ranks, batch_rows, threads, repeats, device)
+    return await asyncio.to_thread(load, *words)
 
 
 def load(
-    train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int
+    train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
 ) -> list[tuple[int, float]]:
     """Rows and seconds of some epochs of a rank's loader, after one that is not counted."""
+    import torch
+
     from distrain.loader import Dataset, Loader
 
     loader = Loader(
@@ -89,10 +105,13 @@ def load(
         num_ranks=num_ranks,
         lanes=math.lcm(24, num_ranks),
         decode_threads=threads,
+        device=device,
     )
     found = []
     for _ in range(epochs + 1):
         start_s = time.perf_counter()
         rows = sum(batch.num_rows for batch in loader)
+        if device == "cuda":
+            torch.cuda.synchronize()  # for what was begun
         found.append((rows, time.perf_counter() - start_s))
     return found[1:]

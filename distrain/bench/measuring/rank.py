@@ -156,8 +156,10 @@ class Measuring:
             dist.barrier()
 
     def _send(self, sender: int, receiver: int) -> list[float]:
-        tensor = torch.zeros(self.words["link_bytes"] // 4, device=self.device)
-        word = torch.zeros(1, device=self.device)
+        # Gloo sends from the host's memory alone.
+        on = torch.device("cpu") if dist.get_backend() == "gloo" else self.device
+        tensor = torch.zeros(self.words["link_bytes"] // 4, device=on)
+        word = torch.zeros(1, device=on)
         rates = []
         for _ in range(self.repeats + 1):
             if self.rank == sender:

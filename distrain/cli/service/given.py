@@ -9,6 +9,7 @@ import click
 
 from distrain.cli.options import PATH
 from distrain.errors import InputError
+from distrain.version import how_to_install
 
 if TYPE_CHECKING:
     from distrain.service.process import Settings
@@ -58,7 +59,7 @@ def read_settings(
     except ModuleNotFoundError as error:
         raise InputError(
             f"the service needs a package that is not installed: {error.name}",
-            hint="Install them with `pip install 'distrain[service]'`.",
+            hint=f"Install them with {how_to_install('service')}.",
         ) from error
     overrides: dict[str, Any] = {}
     if data_dir is not None:

@@ -175,8 +175,12 @@ def _detach(run: "RunRequest", progress: "Progress") -> None:
 
 
 def _print_checked(run: "RunRequest") -> None:
+    from distrain.cluster import connect
     from distrain.spec import dump_yaml
 
+    if run.scheduler is not None and run.spec.resources.backend != "inline":
+        with connect(run.scheduler):
+            pass  # it answers
     checked = run.check()
     inputs = checked.inputs
     if run.resumed is not None:

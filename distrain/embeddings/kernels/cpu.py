@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.embeddings.host_memory import HostMemory
 from distrain.embeddings.kernels.segments import Rule, unknown_rule
+from distrain.host_memory import HostMemory
 
 try:
     import distrain.embeddings.kernels._rows as _rows

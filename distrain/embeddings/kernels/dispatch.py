@@ -18,6 +18,7 @@ from distrain.embeddings.kernels import cpu as kernels_cpu
 from distrain.embeddings.kernels import on_torch as kernels_torch
 from distrain.embeddings.kernels import philox
 from distrain.embeddings.kernels.segments import Rule
+from distrain.host_memory import to_device
 
 
 @dataclass(frozen=True)
@@ -173,8 +174,28 @@ def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
 
 def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
     """Each column's ids, moved to where its table begins: `[u]`, int64."""
-    moved = starts.repeat_interleave(grouping.counts).to(grouping.ids.device)
-    return moved.add_(grouping.ids)
+    return repeated(starts, grouping.counts, grouping.ids).add_(grouping.ids)
+
+
+def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
+    """Numbers, each so many times, beside a tensor that is as long: `[len(like)]`, int64.
+
+    Both are short and on the CPU. Only they are copied, and nobody waits.
+    """
+    both = to_device(torch.stack([numbers, counts]), like.device)
+    return both[0].repeat_interleave(both[1], output_size=len(like))
+
+
+def places_in_rooms(lengths: Sequence[int], rooms: Sequence[int], device: torch.device) -> Tensor:
+    """Where the rows of parts are, one after another, in which each has its room, int64.
+
+    >>> places_in_rooms([2, 0, 1], [3, 1, 2], torch.device("cpu")).tolist()
+    [0, 1, 4]
+    """
+    counts = torch.tensor([*lengths])
+    places = torch.arange(sum(lengths), device=device)
+    starts, firsts = (torch.cumsum(torch.tensor([0, *s[:-1]]), 0) for s in (rooms, lengths))
+    return places.add_(repeated(starts - firsts, counts, places))
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:

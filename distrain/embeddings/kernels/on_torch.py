@@ -13,6 +13,7 @@ from torch.nn import functional
 
 from distrain.embeddings.kernels.segments import Rule, pieces_of, unknown_rule
 from distrain.embeddings.kernels.stochastic import round_to_bfloat16
+from distrain.host_memory import to_device
 
 _LANES = 16
 
@@ -92,12 +93,13 @@ def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Ten
 
 def _on(device: torch.device, places: Tensor) -> Tensor:
     """Places on a device; only the first time is there a copy, for which the host waits."""
-    return places if device.type == "cpu" else _made_once(device, tuple(places.tolist()))
+    return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
 
 
 @lru_cache(maxsize=256)
-def _made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
-    return torch.tensor(values, device=device)
+def made_once(device: torch.device, values: tuple[int, ...]) -> Tensor:
+    """Few numbers, int64, on a device; only the first time is there a copy."""
+    return torch.tensor(values, dtype=torch.int64, device=device)
 
 
 def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor) -> Tensor:
@@ -182,16 +184,17 @@ def _places_and_columns(
     """Where each column's ids lie, one after another, and to which column each belongs.
 
     Both are as long as the ids, so they are made on the device, and kept where the batch's size
-    alone makes them: where all columns, one id per row, are equally long.
+    alone makes them: where columns, one id per row, are equally long. A column by itself may be
+    of lists, which are of another length in each batch.
     """
     lengths = counts[counts > 0]
-    if len(lengths) and bool((lengths == lengths[0]).all()):
+    if len(lengths) > 1 and bool((lengths == lengths[0]).all()):
         shape, at, long = tuple(counts.shape), offsets.flatten().tolist(), counts.flatten().tolist()
         return _kept_places(device, shape, tuple(at), tuple(long))
     return _make_places(device, offsets, counts)
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=4)  # each is 27 MB for 26 columns of 65,536 rows
 def _kept_places(
     device: torch.device, shape: tuple[int, ...], offsets: tuple[int, ...], counts: tuple[int, ...]
 ) -> tuple[Tensor, Tensor]:
@@ -208,15 +211,8 @@ def _make_places(device: torch.device, offsets: Tensor, counts: Tensor) -> tuple
     total = int(lengths.sum())
     shifts = offsets.flatten() - (torch.cumsum(lengths, 0) - lengths)
     columns = torch.arange(num_columns).repeat_interleave(num_segments)
-    lengths, shifts, columns = _to(device, torch.stack([lengths, shifts, columns]))
+    lengths, shifts, columns = to_device(torch.stack([lengths, shifts, columns]), device)
     # With the size given, the device is not asked for it.
     places = torch.arange(total, device=device)
     places += shifts.repeat_interleave(lengths, output_size=total)
     return places, columns.repeat_interleave(lengths, output_size=total)
-
-
-def _to(device: torch.device, values: Tensor) -> Tensor:
-    """A small tensor of the host on a device; the host does not wait for the copy."""
-    if device.type == "cuda":
-        return values.pin_memory().to(device, non_blocking=True)
-    return values.to(device)

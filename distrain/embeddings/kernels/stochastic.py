@@ -10,6 +10,8 @@ generator, so they do not depend on the order of the rows, on threads, ranks or 
 Chris Wellons' lowbias32 (https://github.com/skeeto/hash-prospector, public domain).
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -22,7 +24,7 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
 
     Args:
         values: `[v, dim]`, float32; the mean of the results over seeds is the value.
-        seed: 64 bits, another for each step; as a tensor a scalar, int64.
+        seed: 64 bits, another for each step; as a tensor a scalar, int64, on the keys' device.
         keys: `[v]`, int64, what tells a row from all others.
 
     >>> values, keys = torch.full((1000, 1), 1 + 2**-9), torch.arange(1000)
@@ -36,18 +38,21 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
     is_finite = bits & 0x7F800000 != 0x7F800000
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
     rounded = (bits + noise * is_finite | is_nan * 0x400000) >> 16
-    return (rounded - (rounded >> 15 << 16)).to(torch.int16).view(torch.bfloat16)
+    signed: Tensor = rounded - (rounded >> 15 << 16)
+    return signed.to(torch.int16).view(torch.bfloat16)
 
 
 def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
     """32 random bits per row, `[v]`, int64."""
-    low, high = seed & _MASK, seed >> 32 & _MASK
-    start = _hash(_hash(torch.as_tensor(low)) ^ high).to(keys.device)
-    return _hash(_hash(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
+    # A number stays one: as a tensor of the host it would have to be copied to the keys' device.
+    low: Any = seed & _MASK
+    start = _hash(_hash(low) ^ (seed >> 32 & _MASK))
+    hashed: Tensor = _hash(_hash(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
+    return hashed
 
 
-def _hash(x: Tensor) -> Tensor:
-    """lowbias32 of numbers of 32 bits in int64, where products wrap around."""
+def _hash(x: Any) -> Any:
+    """lowbias32 of a number of 32 bits, or of a tensor's in int64, where products wrap around."""
     x = x ^ x >> 16
     x = x * 0x7FEB352D & _MASK
     x = x ^ x >> 15

@@ -61,7 +61,8 @@ class TargetSpec(Section):
     @model_validator(mode="before")
     @classmethod
     def _name_alone(cls, value: object) -> object:
-        return {"column": value} if isinstance(value, str) else value
+        is_one = isinstance(value, str | int | float)
+        return {"column": value} if is_one else value
 
     @model_validator(mode="after")
     def _one_comparison(self) -> TargetSpec:

@@ -17,6 +17,7 @@ from distrain.etl.on_cudf.forms import FORMS
 from distrain.etl.operators import Categorify, FillMissing, LogOp, Normalize, Operator
 from distrain.etl.workflow import Workflow
 from distrain.storage import first_line
+from distrain.version import how_to_install
 from distrain.vocabulary import is_text
 
 _NUMBERS = frozenset(
@@ -85,7 +86,7 @@ def check_workers(client: Client) -> None:
             raise ClusterError(
                 f"a worker cannot transform on a GPU: {problem}",
                 where={"worker": worker},
-                hint="Install pylibcudf on all workers (`pip install 'distrain[gpu]'`) and give "
+                hint=f"Install pylibcudf on all workers ({how_to_install('gpu')}) and give "
                 "each a GPU, or leave --device cuda out.",
             )
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from distrain.host_memory import to_device
 from distrain.loader.filling.schedule import Deal
 from distrain.partition import WantedColumn
 
@@ -30,7 +31,7 @@ class TorchFiller:
         self._num_ids, self._num_labels = kinds.count("id"), kinds.count("label")
         self._has_weight = "weight" in kinds
         last_ids = [column.id_limit - 1 for column in columns[: self._num_ids]]
-        self._last_ids = torch.tensor(last_ids, dtype=torch.int32, device=device)[:, None]
+        self._last_ids = to_device(torch.tensor(last_ids, dtype=torch.int32)[:, None], device)
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
@@ -38,7 +39,7 @@ class TorchFiller:
 
         Returns a mask of the columns, on the device: whether `check_values` refuses a dealt value.
         """
-        rows = torch.from_numpy(deal.rows).to(self._device, non_blocking=True)
+        rows = to_device(torch.from_numpy(deal.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):
             gather_column(column, source, rows, target)
@@ -48,7 +49,7 @@ class TorchFiller:
     def _write(self, dealt: Tensor, deal: Deal, blocks: Sequence[Tensor]) -> None:
         places = None
         if len(deal.places):
-            places = torch.from_numpy(deal.places).to(self._device, torch.int64)
+            places = to_device(torch.from_numpy(deal.places), self._device).long()
         first = 0
         for block, start, count in zip(
             blocks, deal.starts.tolist(), deal.counts.tolist(), strict=True

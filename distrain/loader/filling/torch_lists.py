@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrain.batch import Ragged
+from distrain.host_memory import to_device
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.list_columns import check_total
 from distrain.loader.filling.schedule import Deal
@@ -120,7 +121,7 @@ class TorchListFiller:
         return Ragged(values.view(torch.int32 if column.kind == "id" else torch.float32), offsets)
 
     def _to_device(self, numbers: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(numbers).to(self._device, torch.int64, non_blocking=True)
+        return to_device(torch.from_numpy(numbers), self._device).long()
 
     def _places(self, deal: Deal) -> Tensor:
         """The place of each dealt row in its batch."""

@@ -28,6 +28,12 @@ from distrain.monitor.pages.watching import Documents, View, Watch
 _UNUSED = re.compile(r"\s*<script[^>]*/bokeh-(?:mathjax|gl)[^>]*></script>")
 """Formulas and WebGL: half of all that a page would load."""
 
+# Bokeh draws on canvases, which no style reaches: the whole page changes its lightness and keeps
+# its hues, as the report's pictures do.
+_DARK = """<style>@media (prefers-color-scheme: dark) {
+html { background: #fff; filter: invert(0.91) hue-rotate(180deg); } }</style>
+</head>"""
+
 
 LOOK_EVERY_MS = 1_000
 PANELS: tuple[Callable[[], Panel], ...] = (
@@ -216,11 +222,12 @@ def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
 
 @cache
 def _light_template(dask: Environment) -> Template:
-    """Dask's `simple.html`: in English, open to zooming, and without scripts that draw nothing."""
+    """Dask's `simple.html`: in English, zoomable, dark where wanted, without idle scripts."""
     loader = dask.loader
     assert isinstance(loader, BaseLoader)
     base, _, _ = loader.get_source(dask, "base.html")
     base = base.replace("<html>", '<html lang="en">')
+    base = base.replace("</head>", _DARK)
     base = base.replace(", maximum-scale=1.0, user-scalable=no", "")
     base = base.replace("{{ bokeh_js |", "{{ bokeh_js | without_unused |")
     ours = dask.overlay(loader=ChoiceLoader([DictLoader({"base.html": base}), loader]))

@@ -2,6 +2,7 @@
 
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate, StopAsked
+from distrain.train.control.kept_reports import KeptReports
 from distrain.train.control.rank_setup import (
     check_same_data,
     choose_backend,
@@ -22,6 +23,7 @@ __all__ = [
     "process_as_it_was",
     "seed_everything",
     "Control",
+    "KeptReports",
     "StopDeadline",
     "SHARE_FOR_AGREEMENT",
     "StepGate",

@@ -9,6 +9,7 @@ from distrain.checkpoint import LocalRankStore, RankStore
 from distrain.events import Event, Heartbeat
 from distrain.jobs import Assignment
 from distrain.train.control.gate import StepGate
+from distrain.train.control.kept_reports import KeptReports
 from distrain.train.control.stop_deadline import StopDeadline
 from distrain.train.control.torch_store import TorchRankStore
 from distrain.train.timing import RankActivity
@@ -21,6 +22,7 @@ class Control:
     Attributes:
         stop_deadline: `None` for a rank without a supervisor, which nobody else asks to save.
         look: Called before each step, and each batch of a validation; may raise.
+        kept_reports: `None` for such a rank, too: its reports are recorded as they come.
     """
 
     store: RankStore
@@ -28,6 +30,7 @@ class Control:
     activity: RankActivity
     stop_deadline: StopDeadline | None = None
     look: Callable[[], None] = lambda: None
+    kept_reports: KeptReports | None = None
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
@@ -56,7 +59,9 @@ class Control:
         activity = RankActivity()
         stop_deadline = StopDeadline(world.rank, activity, report, leave)
         gate = StepGate(store, world.rank, world.num_ranks, stop_deadline.stop_agreed)
-        return cls(store, gate, activity, stop_deadline)
+        return cls(
+            store, gate, activity, stop_deadline, kept_reports=KeptReports(world.rank, report)
+        )
 
     def heartbeat(self, rank: int) -> Heartbeat:
         """A heartbeat with the rank's current step, phase and wait."""

@@ -59,7 +59,9 @@ class RankEvents:
     window: OpenWindow
     step_counts: StepCounts = field(default_factory=StepCounts)
 
-    def started(self, model: ClickModel, loader: Loader, start: Start) -> TrainingStarted:
+    def started(
+        self, model: ClickModel, loader: Loader, start: Start, scored: bool
+    ) -> TrainingStarted:
         """Ready to train, from `start` on."""
         dense = sum(p.numel() for p in model.dense.parameters())
         sparse = sum(w.numel() for w in model.embeddings.weights)
@@ -75,6 +77,8 @@ class RankEvents:
             start.elapsed_s,
             self.window.restored_rows,
             start.checkpoint,
+            start.window_steps,
+            scored,
         )
 
     def lr_of(self, step: int) -> float:

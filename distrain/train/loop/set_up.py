@@ -96,7 +96,8 @@ def _make(
 ) -> tuple[TrainStep | GraphedStep, OpenWindow, Checkpoints]:
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
-    window = OpenWindow(job.world.rank, job.device, most_steps)
+    graphed = step if isinstance(step, GraphedStep) else None
+    window = OpenWindow(job.world.rank, job.device, most_steps, graphed)
     checkpoints = Checkpoints(
         job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
     )
@@ -117,7 +118,7 @@ def _build(job: Job) -> TrainStep | GraphedStep:
         schema,
         spec.model,
         seed=spec.train.seed,
-        make_tables=table_factory(spec, placed, world),
+        make_tables=table_factory(spec, placed, world, job.device),
         combiners=list_combiners(schema, spec.embeddings),
     )
     check_metric(spec, model.dense.task)

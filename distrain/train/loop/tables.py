@@ -116,8 +116,10 @@ def _links(world: World, device: torch.device) -> Links | None:
     return default_links(device.type, most)
 
 
-def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFactory:
-    """What makes the tables as planned; collective where tables are of two levels."""
+def table_factory(
+    spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
+) -> TableFactory:
+    """What makes the tables as planned, on the device; collective where they are of two levels."""
 
     def make(
         columns: Sequence[TableColumn], *, generator: torch.Generator | None
@@ -135,6 +137,7 @@ def table_factory(spec: JobSpec, plan: ShardingPlan, world: World) -> TableFacto
             generator=generator,
             dtype=STORAGE_DTYPES[spec.embeddings.storage],
             cache_bytes=int(spec.embeddings.cache_gib * 2**30),
+            device=device,
         )
 
     return make

@@ -70,7 +70,8 @@ class Trainer:
 
     def _train(self, began_s: float) -> bool:
         with routed_batches(self.spec, self._read, self.step, self.device) as self.batches:
-            self.report(self.rank_events.started(self.model, self.loader, self.start))
+            scored = self.start.validated and self._validates_after(self.start.step)
+            self.report(self.rank_events.started(self.model, self.loader, self.start, scored))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
             self.setup_s = time.perf_counter() - began_s
             try:
@@ -127,9 +128,7 @@ class Trainer:
 
     def _after_step(self) -> None:
         last = self.taken == self.span.num_steps
-        every = self.spec.evaluate.every_steps
-        due = (last and self.spec.evaluate.at_end) or (every and self.taken % every == 0)
-        evaluates = due and self.inputs.valid is not None
+        evaluates = self._validates_after(self.taken)
         # Before a validation too: it belongs to a known number of rows, and a loss that is not
         # finite is reported with its own step.
         if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
@@ -137,6 +136,11 @@ class Trainer:
         if evaluates:
             self._evaluate()
         self._save_if_due()
+
+    def _validates_after(self, step: int) -> bool:
+        every, last = self.spec.evaluate.every_steps, step == self.span.num_steps
+        due = (last and self.spec.evaluate.at_end) or (every and step % every == 0)
+        return bool(due) and step > 0 and self.inputs.valid is not None
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
         """Ask to go on, and do what the ranks have agreed on; `StopAsked` ends the training."""

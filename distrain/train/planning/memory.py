@@ -21,8 +21,7 @@ tensors of many sizes share one heap, and a few bytes that live on in the midst 
 next large tensor out of it, so a heap becomes larger than what is ever alive in it. See
 `EMBEDDING_SLACK`.
 
-On the CPU all terms are of the host. On a GPU the tables are made on the host and moved, so the
-host has their weights until then; CUDA's own memory there and on the device is not in it.
+On the CPU all terms are of the host. CUDA's own memory, on the host and on a GPU, is not in it.
 """
 
 from dataclasses import asdict, dataclass
@@ -121,9 +120,10 @@ def rank_memory(
     if tables.host_bytes_per_rank:
         host["host-cached tables"] = tables.host_bytes_per_rank
     if on_gpu:
-        # Batches go to the device as they are taken; tables are made on the host.
+        # Batches go to the device as they are taken.
         device["batches"] = (2 + train.route_ahead) * block_bytes
-        host["tables while they are made"] = device["table weights"]
+        # Of a batch's size, and of a validation's, two indices an id are kept for all routes.
+        device["routes"] += 2 * 2 * _KEY_BYTES * probe.categorical * rows
     else:
         host |= device
         host["allocator"] = heap_slack_bytes(min(embeddings, step), max(0, step - embeddings))

@@ -2,8 +2,9 @@
 
     {"op": "checkpoint", "number": 7}
     {"op": "stop", "number": 8, "grace_s": 20.0}
+    {"op": "kept", "number": 3}
 
-Numbers are the coordinator's, the same for all ranks of a gang.
+Numbers are the coordinator's, the same for all ranks of a gang; that of `kept` is the rank's own.
 """
 
 import json
@@ -12,7 +13,13 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from distrain.train.control import SHARE_FOR_AGREEMENT, StepGate, StopDeadline, time_to_leave_s
+from distrain.train.control import (
+    SHARE_FOR_AGREEMENT,
+    KeptReports,
+    StepGate,
+    StopDeadline,
+    time_to_leave_s,
+)
 
 CHECKPOINT_WAIT_S = 30.0
 """How long ranks wait for each other before they leave out a checkpoint."""
@@ -23,9 +30,12 @@ log = logging.getLogger("distrain.commands")
 class Commands:
     """Carries commands out."""
 
-    def __init__(self, gate: StepGate, stop_deadline: StopDeadline):
+    def __init__(
+        self, gate: StepGate, stop_deadline: StopDeadline, kept_reports: KeptReports | None = None
+    ):
         self._gate = gate
         self._stop_deadline = stop_deadline
+        self._kept_reports = kept_reports
 
     def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
         """Start a thread that takes commands from `lines`, and calls `at_end` after the last."""
@@ -64,5 +74,7 @@ class Commands:
                 self._stop_deadline.leave_within(time_to_leave_s(grace_s))
                 wait_s = SHARE_FOR_AGREEMENT * grace_s
                 self._gate.request(number, stops=True, wait_s=wait_s)
+            case "kept" if self._kept_reports is not None:
+                self._kept_reports.told(number)
             case other:
                 log.warning("the rank does not know the command %r", other)

@@ -25,6 +25,7 @@ from distrain.models import ClickModel
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.device_metrics import DeviceBinaryMetrics
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing import PhaseClock
 
@@ -108,6 +109,7 @@ class GraphedStep:
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
         self._clip_grad_norm = train.clip_grad_norm
+        self._metrics: DeviceBinaryMetrics | None = None
         # Adam corrects it in float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
@@ -150,6 +152,10 @@ class GraphedStep:
                 self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
         return logits, loss_sum
 
+    def count_in(self, metrics: DeviceBinaryMetrics) -> None:
+        """Count each batch's rows there as a part of the step, and so of its graph."""
+        self._metrics = metrics
+
     @property
     def asks(self) -> bool:
         """Whether tables are spread over ranks, so that `ask` makes the ranks talk."""
@@ -188,7 +194,11 @@ class GraphedStep:
         self._tables.apply(touched, self._lr, scale)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
-        return self.model.task.logits(output.detach()), loss_sum.detach(), scale
+        logits = self.model.task.logits(output.detach())
+        if self._metrics is not None:
+            assert batch.label is not None
+            self._metrics.update(logits, batch.label)
+        return logits, loss_sum.detach(), scale
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""

@@ -14,6 +14,7 @@ from distrain.loader import LoaderStats
 from distrain.loader.delivery import difference
 from distrain.metrics import NUM_BINS, ExchangeStats
 from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import Routed
 
 
@@ -34,19 +35,25 @@ class OpenWindow:
 
     Args:
         most_steps: Steps between two reports, at most.
+        graphed: The step that is to count its rows itself, where it is one in a graph.
 
     Attributes:
         restored_rows: Rows that `restore` brought along.
         rows_trained: Rows of this rank in all steps.
     """
 
-    def __init__(self, rank: int, device: torch.device, most_steps: int):
+    def __init__(
+        self, rank: int, device: torch.device, most_steps: int, graphed: GraphedStep | None = None
+    ):
         self.steps = 0
         self.restored_rows = 0
         self.rows_trained = 0
         self.exchanged_in_all = ExchangeStats()
         self._rank = rank
         self._metrics = DeviceBinaryMetrics(device)
+        self._is_counted = graphed is not None
+        if graphed is not None:
+            graphed.count_in(self._metrics)
         self._losses = torch.zeros(most_steps, dtype=torch.float32, device=device)
         self._exchanged = ExchangeStats()
         self._loader_reported = LoaderStats()
@@ -54,8 +61,9 @@ class OpenWindow:
     def add(self, step: int, routed: Routed, logits: Tensor, loss_sum: Tensor) -> None:
         """Count a step, from 0, without waiting for the device."""
         batch, route, route_s = routed
-        assert batch.label is not None
-        self._metrics.update(logits, batch.label)
+        if not self._is_counted:
+            assert batch.label is not None
+            self._metrics.update(logits, batch.label)
         self._losses[step % len(self._losses)] = loss_sum
         self.steps += 1
         self.rows_trained += batch.num_rows

@@ -109,7 +109,7 @@ def pip_options(file):
     mounts = set()
     for word in " ".join(options.values()).split():
         path = Path(word.removeprefix("file://"))
-        if path.is_absolute() and path.is_dir():
+        if path.is_absolute() and path.exists():  # packages, or constraints
             mounts |= {f"{path}:{path}:ro"}
             if (files := path.parent / "files").is_dir():  # what an index of files points to
                 mounts |= {f"{files}:{files}:ro"}

@@ -13,8 +13,14 @@ from unit_files import DEPLOY, UNITS, Root, unit
 
 from distrain.service.settings import load_settings
 
-SERVICES = ("distrain-scheduler", "distrain-worker@", "distrain-service", "distrain-backup")
-MOST_EXPOSURE = {"distrain-backup": 1.5}
+SERVICES = (
+    "distrain-scheduler",
+    "distrain-worker@",
+    "distrain-service",
+    "distrain-backup",
+    "distrain-certificates",
+)
+MOST_EXPOSURE = {"distrain-backup": 1.5, "distrain-certificates": 2.5}
 """By `systemd-analyze security`, 0 to 10; others 2.0, which it calls OK. A unit without any of its
 options has 9.6."""
 DROP_INS = {
@@ -38,8 +44,8 @@ def installed(tmp_path: Path) -> Path:
     folder = tmp_path / "units"
     folder.mkdir()
     for file in UNITS.glob("distrain-*.*"):
-        text = file.read_text().replace("/opt/distrain/bin/dask", sys.executable)
-        (folder / file.name).write_text(text.replace("/opt/distrain/bin/distrain", sys.executable))
+        text = re.sub(r"/opt/distrain/bin/[\w-]+", sys.executable, file.read_text())
+        (folder / file.name).write_text(text)
     return folder
 
 
@@ -128,6 +134,21 @@ def test_the_journal_says_what_is_wrong_with_a_configuration(tmp_path: Path):
     assert "serve.yaml" in told
 
 
+def test_certificates_that_end_soon_are_made_anew_for_the_hosts_that_they_have(tmp_path: Path):
+    tool("openssl")
+    script, tls = DEPLOY / "certificates", tmp_path / "tls"
+    short = [script / "make-certificates", "--folder", tls, "--days", "5", "--renew", "1"]
+    subprocess.run([*short, "--host", "gpu1.example", "worker"], check=True, timeout=120)
+    before = {file.name: file.read_bytes() for file in tls.iterdir()}
+    root = Root(tmp_path, {"/opt/distrain/bin": str(script), "/etc/distrain/tls": str(tls)})
+    assert root.start(unit("distrain-certificates"), tmp_path / "journal").wait(120) == 0
+    assert "it ends within 30 days" in (tmp_path / "journal").read_text()
+    changed = {name for name in before if (tls / name).read_bytes() != before[name]}
+    assert changed == {"worker.pem", "worker-key.pem"}
+    shown = ["openssl", "x509", "-in", tls / "worker.pem", "-noout", "-ext", "subjectAltName"]
+    assert "gpu1.example" in subprocess.check_output(shown, text=True)
+
+
 def test_every_example_of_a_drop_in_is_verified():
     assert {file.name for file in (UNITS / "examples").iterdir()} == set(DROP_INS)
     assert {file.stem for file in UNITS.glob("*.service")} == set(SERVICES)
@@ -146,7 +167,8 @@ def test_users_and_folders_are_made_as_the_units_want_them(tmp_path: Path):
     assert re.search(r"^distrain-runs:x:\d+:distrain,distrain-cluster$", members, re.M)
     users = (tmp_path / "etc/passwd").read_text()
     for name in SERVICES:
-        assert re.search(f"^{unit(name).last('User')}:", users, re.M)
+        for user in unit(name).options.get("User", []):
+            assert re.search(f"^{user}:", users, re.M)
     runs = (tmp_path / "srv/distrain/runs").stat()
     assert runs.st_mode & 0o7777 == 0o2770
     assert (tmp_path / "var/lib/distrain").stat().st_mode & 0o7777 == 0o700

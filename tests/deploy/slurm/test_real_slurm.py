@@ -93,7 +93,9 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
               "--wrap=sleep 1")  # fmt: skip
     until(lambda: has_restarted(1), lambda: told("the preempted job is requeued"), LONG_S)
     assert [*run.checkpoints.glob("*/manifest.json")]
-    assert "CoordinatorLost" in log.read_text()
+    assert "reason: Preempted" in log.read_text()
+    assert "requeued: the run goes on" in log.read_text()
+    assert "CoordinatorLost" not in log.read_text()
 
     until(lambda: 2 in attempts_that_trained(), lambda: told("its second start's steps"), LONG_S)
     minutes = 2 + sum(
@@ -106,6 +108,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
     slow.unlink()
     job = slurm.wait_for(number, "COMPLETED", "FAILED", wait_s=LONG_S)
     assert job["JobState"] == "COMPLETED", log.read_text()[-5000:]
+    assert "failed to teardown" not in log.read_text()
     assert run.attempts()[-1] == 3
     assert not [*tmp_path.glob("run.cluster/*")]  # keys and addresses
 

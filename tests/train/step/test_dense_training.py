@@ -261,6 +261,8 @@ def test_a_fused_optimizer_on_a_gpu_lets_itself_be_captured(kind, monkeypatch):
     stream = SimpleNamespace(is_capturing=lambda: True)
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda **_: torch.device("cuda"))
     monkeypatch.setattr(torch.accelerator, "current_stream", lambda: stream)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)  # what torch 2.11 asks
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     # What torch's Adam asks itself first in each step; it raises where a capture would fail.
     ours._accelerator_graph_capture_health_check()
     plain = TORCH[kind]([parameter])

@@ -7,6 +7,7 @@ import pytest
 import torch
 from click_models import model_over
 from gloo_ranks import load_script, ran
+from host_work import HostWork
 from played_graph import PlayedGraph
 
 from distrain.batch import Batch
@@ -19,12 +20,15 @@ from distrain.checkpoint import (
 )
 from distrain.embeddings import EmbeddingCollection, PaddedRoutes, Peers, TableColumn
 from distrain.errors import SpecError
+from distrain.loader import LoaderStats
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step import graphed_step
 from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep, check_graph
+from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep
+from distrain.train.step.window import OpenWindow
 from distrain.train.timing.phases import PhaseClock
 
 CARDINALITIES, DIM = (5, 40, 300), 4
@@ -86,6 +90,25 @@ def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
     assert PlayedGraph.made == 1  # for 20 rows; the other sizes come once
     step.read_steps()
     assert step.sparse_optimizer.num_steps == 11
+
+
+def test_a_graph_counts_its_rows_and_nobody_counts_them_again():
+    plain = TrainStep(make_model("mlp"), TrainSpec(), 1)
+    graphed = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS, PlayedGraph)
+    told, updates = [], []
+    for step, own in ((plain, None), (graphed, graphed)):
+        window = OpenWindow(0, torch.device("cpu"), 20, own)
+        update = window._metrics.update
+        window._metrics.update = lambda *rows, update=update: updates.append(1) or update(*rows)
+        for number, batch in enumerate(batches()):
+            with HostWork() as outside:
+                logits, loss = step(batch, max(1, batch.num_rows), 0.1, PhaseClock())
+                outside.operations = 0
+                window.add(number, Routed(batch, None, 0.0), logits, loss)
+            assert outside.operations < 5 or own is None
+        told.append(window.close(11, LoaderStats())[0])
+    assert told[0] == told[1]
+    assert len(updates) == 2 * 11
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -32,6 +33,10 @@ TIME_PATTERNS = (
 MOST = 3e38
 """What numbers beyond it are taken for; float32 ends there."""
 _TRIED_FIRST = 20
+_NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
+# Of seconds: 1990 to 2100, which identifiers by such a name hardly are.
+_FIRST_SECOND, _LAST_SECOND = 631_152_000, 4_102_444_800
+_EPOCHS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 _SEPARATORS = ("|", ";", ",")
 
 
@@ -47,9 +52,12 @@ class Facts:
         missing: How many have no value.
         distinct: How many different values there are; of lists, items.
         top: The most frequent value.
+        pair: Both values, the more frequent first, where there are two.
+        is_sorted_by: Whether the rows of each value stand together, and most values have several.
         returning: Of the values in the second half, the share that the first half has.
         numbers: The values as numbers, without gaps.
         times: The values as times, without gaps.
+        epoch: What whole numbers count since 1970, if they are times.
         num_words: Words of a text, on average.
         items: The facts of a list's items.
         separator: What parts a text's items, if it is a list.
@@ -65,9 +73,12 @@ class Facts:
     missing: int
     distinct: int = 0
     top: Any = None
+    pair: tuple[Any, ...] = ()
+    is_sorted_by: bool = False
     returning: float = 1.0
     numbers: Any = None
     times: pa.Array | None = None
+    epoch: str | None = None
     num_words: float = 0.0
     items: Facts | None = None
     separator: str | None = None
@@ -143,7 +154,11 @@ def _text_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
     if set(lower) <= {"true", "false"}:
         return Facts(kind="truth", **common, **_counted(values))
     if _spells_numbers(values):
-        return _number_facts(numbers_of(values), {**common, "stored": "numbers as text"})
+        numbers = numbers_of(values)
+        whole = numbers.cast(pa.int64(), safe=False)
+        are_whole = pc.all(pc.equal(whole.cast(pa.float64()), numbers)).as_py()
+        found = whole if are_whole else numbers
+        return _number_facts(found, {**common, "stored": "numbers as text"})
     for pattern in (None, *TIME_PATTERNS):
         try:
             times_of(values[:_TRIED_FIRST], None, pattern)
@@ -172,8 +187,31 @@ def _is_separator(values: pa.Array, separator: str, distinct: int) -> bool:
 
 def _number_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
     numbers = numbers_of(values).drop_null().to_numpy(zero_copy_only=False)
-    numbers = np.clip(numbers[~np.isnan(numbers)], -MOST, MOST)
+    numbers = numbers[~np.isnan(numbers)]
+    epoch = _epoch_of(common, numbers, values.type)
+    if epoch is not None:
+        stored = f"{common['stored']}, {epoch} since 1970"
+        times = times_of(values.drop_null(), epoch, None)
+        return Facts(
+            kind="time", **{**common, "stored": stored}, **_counted(times), times=times, epoch=epoch
+        )
+    numbers = np.clip(numbers, -MOST, MOST)
     return Facts(kind="number", **common, **_counted(pa.array(numbers)), numbers=numbers)
+
+
+def _epoch_of(common: dict[str, Any], numbers: Any, dtype: pa.DataType) -> str | None:
+    """What whole numbers count, if their name and their size are those of times."""
+    if not pa.types.is_integer(dtype) or not _NAME_OF_TIME.search(common["name"]):
+        return None
+    low, high = numbers.min(), numbers.max()
+    return next(
+        (
+            epoch
+            for epoch, factor in _EPOCHS.items()
+            if _FIRST_SECOND * factor <= low and high < _LAST_SECOND * factor
+        ),
+        None,
+    )
 
 
 def _time_facts(values: pa.Array, pattern: str | None, common: dict[str, Any]) -> Facts:
@@ -197,5 +235,13 @@ def _counted(values: pa.Array) -> dict[str, Any]:
     first, second = pc.unique(values[:half]), pc.unique(values[half:])
     again = pc.sum(pc.is_in(second, value_set=first)).as_py() or 0
     counts = pc.value_counts(values)
-    top = counts[int(np.argmax(counts.field("counts").to_numpy()))]["values"].as_py()
-    return {"distinct": len(counts), "top": top, "returning": again / max(1, len(second))}
+    runs = 1 + (pc.sum(pc.not_equal(values[1:], values[:-1])).as_py() or 0)
+    order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
+    top = [counts[int(place)]["values"].as_py() for place in order[:2]]
+    return {
+        "distinct": len(counts),
+        "top": top[0],
+        "pair": tuple(top) if len(counts) == 2 else (),
+        "is_sorted_by": runs == len(counts) and 1 < len(counts) <= len(values) // 2,
+        "returning": again / max(1, len(second)),
+    }

@@ -79,7 +79,7 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
 def _document(
     sample: Sample, columns: Sequence[Facts], target: Target, suggestions: Sequence[Suggestion]
 ) -> str:
-    split, why_split = split_of(columns)
+    split, why_split = split_of(columns, target)
     lines = [
         *_comment(
             f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,14 @@ _TARGET = re.compile(
     r"churn(ed)?|default(ed)?|fraud|spam|outcome|response|survived)$",
     re.I,
 )
+_SOMEBODY = re.compile(
+    r"(user|customer|client|visitor|member|account|person|household|subscriber|patient|player|"
+    r"driver|device|session|item|product|movie|film|song|track|article|book|shop|store)_?(id|key|no|nr)?$",
+    re.I,
+)
+_YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
+_NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
+_PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
 _RATING = re.compile(r"rating|stars|score", re.I)
 
 
@@ -111,6 +120,8 @@ def _why_left_out(facts: Facts) -> str:
     if facts.kind == "text" and facts.num_words > _FREE_TEXT_WORDS and facts.distinct > values / 5:
         return f"free text: {facts.num_words:.0f} words on average"
     is_name = facts.kind == "text" or bool(_ID.search(facts.name))
+    if _SOMEBODY.search(facts.name) and facts.is_sorted_by:
+        return ""  # the file is sorted by it, so nothing comes again in it
     if is_name and facts.distinct > _FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
@@ -189,26 +200,35 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
     why = "times themselves do not come again, but their parts do"
     return tuple(
         Feature(
-            f"{facts.name}_{part}", {"from": facts.name, "kind": "categorical", "as": part}, why
+            f"{facts.name}_{part}",
+            {"from": facts.name, "kind": "categorical", "as": part}
+            | ({"epoch": facts.epoch} if facts.epoch else {}),
+            why,
         )
         for part in parts
     )
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """A guess at what is to be predicted."""
+    """A guess at what is to be predicted: of two values, as nothing else is trained yet."""
     pairs = [facts for facts in columns if _is_pair(facts)]
-    for facts in pairs:
-        if _TARGET.search(facts.name):
-            return Target(facts.name, facts.name, "two values, and the name of an answer")
+    named = [facts for facts in pairs if _TARGET.search(facts.name)]
+    if named:  # words stand behind numbers and truth values
+        first = min(named, key=lambda facts: facts.kind == "text")
+        return _pair_target(first, "two values, and the name of an answer")
+    for facts in columns:
+        if _TARGET.search(facts.name) and facts.distinct > 2 and facts.kind in ("number", "text"):
+            return _cut_target(facts)
     for facts in columns:
         if _RATING.search(facts.name) and facts.kind == "number" and facts.distinct <= 101:
             cut = float(np.median(facts.numbers))
             value = {"column": facts.name, "at_least": cut}
             return Target(facts.name, value, "a rating by its name, cut at the sample's median")
-    if pairs:
-        last = pairs[-1]
-        return Target(last.name, last.name, "the last column of two values; is it the answer?")
+    whole = [facts for facts in pairs if not facts.missing]
+    answers = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
+    if whole:
+        last = (answers or whole)[-1]
+        return _pair_target(last, "the last column of two values; is it the answer?")
     unsure = "no column has two values, so this is a placeholder: say what is to be predicted"
     for facts in columns:
         if facts.kind == "number" and facts.distinct > 1:
@@ -216,19 +236,52 @@ def target_of(columns: Sequence[Facts]) -> Target:
             return Target(facts.name, {"column": facts.name, "at_least": cut}, unsure)
     held = [f for f in columns if f.kind in ("text", "truth", "time")]
     facts = held[0] if held else columns[0]
-    top = facts.top if isinstance(facts.top, bool | int | float | str) else str(facts.top)
-    return Target(facts.name, {"column": facts.name, "equals": top}, unsure)
+    return Target(facts.name, {"column": facts.name, "equals": _plain(facts.top)}, unsure)
+
+
+def _plain(value: Any) -> bool | int | float | str:
+    return value if isinstance(value, bool | int | float | str) else str(value)
 
 
 def _is_pair(facts: Facts) -> bool:
-    if facts.missing or facts.distinct != 2:
-        return False
-    return facts.kind == "truth" or (
-        facts.kind == "number" and set(np.unique(facts.numbers)) == {0.0, 1.0}
+    return bool(facts.pair) and facts.kind in ("truth", "number", "text")
+
+
+def _answers(facts: Facts) -> list[str]:
+    """Those of two texts that say yes, or whose other says no."""
+    yes = [text for text in facts.pair if text.lower() in _YES]
+    return yes + [other for text, other in permutations(facts.pair) if text.lower() in _NO]
+
+
+def _pair_target(facts: Facts, reason: str) -> Target:
+    value: dict[str, Any] = {"column": facts.name}
+    if facts.kind == "text":
+        value["equals"] = (_answers(facts) or facts.pair[-1:])[0]
+    elif facts.kind == "number" and set(facts.pair) != {0, 1}:
+        value["equals"] = max(facts.pair)
+    if facts.missing:
+        value["missing"] = "drop"
+        reason += "; rows without one are left out"
+    return Target(facts.name, value if len(value) > 1 else facts.name, reason)
+
+
+def _cut_target(facts: Facts) -> Target:
+    if facts.kind == "number":
+        cut = float(np.median(facts.numbers))
+        cut = cut if cut > facts.numbers.min() else float(facts.numbers.max())
+        reason = (
+            f"the name of an answer of {facts.distinct:,} numbers; neither numbers nor more than "
+            "two classes are trained yet, so it is cut in two: say where"
+        )
+        return Target(facts.name, {"column": facts.name, "at_least": cut}, reason)
+    reason = (
+        f"the name of an answer of {facts.distinct:,} classes; more than two are not trained yet, "
+        "so it is one against the others: say which"
     )
+    return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
 
 
-def split_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str]:
+def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
     """A guess at which rows are for validation."""
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > 10:
@@ -236,8 +289,35 @@ def split_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str]:
             if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
                 told = f"rows are in the order of {facts.name}, so the last ones are the latest"
                 return {"by": "fraction", "last": 0.1}, told
-            cut = pc.quantile(times, 0.9, interpolation="lower").cast(pa.int64())
-            moment = cut[0].cast(pa.timestamp("us")).as_py().isoformat()
-            split = {"by": "time", "column": facts.name, "from": moment}
+            cut = pc.quantile(times, 0.9, interpolation="lower").cast(pa.int64())[0]
+            split = {"by": "time", "column": facts.name, "from": _moment(cut, facts.epoch)}
             return split, "the latest tenth of the sample, for models are used on later rows"
-    return {"by": "fraction", "last": 0.1}, "the last tenth; no column of times was found"
+    key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
+    last: dict[str, Any] = {"by": "fraction", "last": 0.1}
+    if key is None:
+        return last, "the last tenth; no column of times was found"
+    if _PERIOD.search(key.name):
+        return last, f"rows are in the order of {key.name}, so the last ones are the latest"
+    told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
+    rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
+    others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
+    by = rows or (
+        key if key.name != target.column else max(others, key=_num_distinct, default=None)
+    )
+    if by is None:
+        return last, told
+    which = "each row" if by is rows else f"all rows of one {by.name}"
+    by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
+    return by_hash, f"{told}; about a tenth by chance, {which} on one side"
+
+
+def _num_distinct(facts: Facts) -> int:
+    return facts.distinct
+
+
+def _moment(microsecond: pa.Scalar, epoch: str | None) -> str | int:
+    """A time as the column has it."""
+    time = microsecond.cast(pa.timestamp("us"))
+    if epoch is None:
+        return str(time.as_py().isoformat())
+    return int(time.cast(pa.timestamp(epoch), safe=False).value)

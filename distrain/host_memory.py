@@ -1,0 +1,169 @@
+"""Memory on the host for tensors: aligned, in huge pages, used again, page-locked for a GPU.
+
+A fresh page costs a fault, and a table or a batch of embeddings spread over pages of 4 KiB costs a
+walk through the page table with almost every row. NumPy asks the kernel for huge pages where an
+array is large enough, torch does not, so large tensors live in NumPy's memory here.
+
+A GPU copies from and to page-locked memory at the rate of its bus, while the host goes on; what is
+pageable the driver copies once more, in small pieces, and the host waits.
+"""
+
+import itertools
+import math
+import threading
+import weakref
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+_ALIGNMENT_BYTES = 64  # a cache line; rows of 16 float32 then never straddle two
+_MOST_IDLE = 16
+_ROOM_BYTES = 1 << 16
+
+
+def empty(
+    shape: Sequence[int], dtype: torch.dtype, *, align_bytes: int = _ALIGNMENT_BYTES
+) -> Tensor:
+    """A tensor on the host whose values are arbitrary, aligned to 64 bytes.
+
+    >>> empty((3, 16), torch.float32).data_ptr() % 64
+    0
+    """
+    memory = np.empty(_num_bytes(shape, dtype) + align_bytes, np.uint8)
+    return _as_tensor(memory, shape, dtype, align_bytes)
+
+
+class HostMemory:
+    """Lends tensors on the host, and takes their memory back when they are dropped.
+
+    Each step needs the same few large tensors. What is lent comes back once neither the tensor nor
+    anything made of its memory is referred to. Lending is safe from any thread.
+    """
+
+    def __init__(self) -> None:
+        self._idle: list[NDArray[np.uint8]] = []
+        # Memory comes back wherever its last reader is dropped, also amid a call to this object.
+        self._lock = threading.RLock()
+
+    def lend(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """A tensor whose values are arbitrary, aligned to 64 bytes."""
+        owner = self._idle_or_new(_num_bytes(shape, dtype) + _ALIGNMENT_BYTES)
+        # Views of an array refer to whoever owns its memory, so the lent array must not be a view
+        # of `owner` in NumPy's eyes, or nobody would know when it is dropped.
+        lent = np.frombuffer(owner.data, np.uint8)
+        weakref.finalize(lent, self._take_back, owner).atexit = False
+        return _as_tensor(lent, shape, dtype)
+
+    def _take_back(self, owner: NDArray[np.uint8]) -> None:
+        with self._lock:
+            self._idle.append(owner)
+            del self._idle[:-_MOST_IDLE]
+
+    def _idle_or_new(self, num_bytes: int) -> NDArray[np.uint8]:
+        # The best fit, not looser than twice, so that small requests leave large memory alone.
+        fits = [o for o in list(self._idle) if num_bytes <= len(o) <= 2 * num_bytes + _ROOM_BYTES]
+        for owner in sorted(fits, key=len):
+            if self._claim(owner):
+                return owner
+        return np.empty(num_bytes + num_bytes // 8, np.uint8)
+
+    def _claim(self, owner: NDArray[np.uint8]) -> bool:
+        """Take `owner` out of the idle ones, unless another thread was faster."""
+        with self._lock:
+            for place, idle in enumerate(self._idle):
+                if idle is owner:
+                    del self._idle[place]
+                    return True
+        return False
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """A small tensor of the host on a device; the host does not wait for the copy."""
+    locked = values.pin_memory() if device.type == "cuda" else values
+    return locked.to(device, non_blocking=True)
+
+
+class Slab:
+    """Memory of the host through which a device's values pass, piece by piece; used again.
+
+    It is page-locked for a GPU. A piece must be done with before the next one is asked for.
+    """
+
+    def __init__(self, least_bytes: int = 0) -> None:
+        self._least_bytes = least_bytes
+        self._memory = empty((0,), torch.uint8)
+        self._is_locked = False
+
+    def lend(self, num_bytes: int, device: torch.device) -> Tensor:
+        """Bytes whose values are arbitrary, and which the device reads or writes."""
+        locked = device.type == "cuda"
+        if len(self._memory) < num_bytes or self._is_locked < locked:
+            size = (max(num_bytes, self._least_bytes),)
+            self._memory = empty((0,), torch.uint8)  # gone before the new one is there
+            self._is_locked = locked
+            if locked:
+                self._memory = torch.empty(size, dtype=torch.uint8, pin_memory=True)
+            else:
+                self._memory = empty(size, torch.uint8)
+        return self._memory[:num_bytes]
+
+    def lend_as(self, values: Tensor, rows: int, device: torch.device) -> Tensor:
+        """The same for so many rows of the type and width of some values."""
+        shape = (rows, *values.shape[1:])
+        return self.lend(_num_bytes(shape, values.dtype), device).view(values.dtype).view(shape)
+
+    def on_host(self, values: Tensor, *, non_blocking: bool = False) -> Tensor:
+        """The values where the host can read them: in this slab, unless they lie there already.
+
+        With `non_blocking` they are there once the device has come so far.
+        """
+        if values.is_cpu:
+            return values
+        rows = len(values) if values.dim() else 1
+        lent = self.lend_as(values, rows, values.device).view(values.shape)
+        return lent.copy_(values, non_blocking=non_blocking)
+
+
+def in_turn(batches: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Each on the host, in its own memory; a GPU works on the next one while it is waited for."""
+    slabs, begun = itertools.cycle((Slab(), Slab())), list[tuple[Tensor, Any]]()
+    for values in batches:
+        if values.is_cpu:
+            yield values
+            continue
+        arriving = next(slabs).on_host(values, non_blocking=True)
+        begun.append((arriving, event_after(values.device)))
+        if len(begun) > 1:
+            yield _arrived(*begun.pop(0))
+    for arriving, event in begun:
+        yield _arrived(arriving, event)
+
+
+def event_after(device: torch.device) -> torch.cuda.Event | None:
+    """What is done once a GPU has done what it was asked for so far; `None` of other devices."""
+    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+
+
+def _arrived(values: Tensor, event: torch.cuda.Event | None) -> Tensor:
+    if event is not None:
+        event.synchronize()
+    return values.clone()
+
+
+def _num_bytes(shape: Sequence[int], dtype: torch.dtype) -> int:
+    return math.prod(shape) * dtype.itemsize
+
+
+def _as_tensor(
+    memory: NDArray[np.uint8],
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    align_bytes: int = _ALIGNMENT_BYTES,
+) -> Tensor:
+    start = -memory.ctypes.data % align_bytes
+    cut = memory[start : start + _num_bytes(shape, dtype)]
+    return torch.from_numpy(cut).view(dtype).view(*shape)
