@@ -6,6 +6,7 @@ from pathlib import Path
 
 import architecture_map
 import pytest
+import references
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = [Path("ARCHITECTURE.md"), Path("CONTRIBUTING.md"), Path("docs/glossary.md")]
@@ -87,6 +88,12 @@ def test_the_map_of_the_architecture_is_that_of_the_code(sources):
     assert architecture_map.made_anew(page) == page, (
         "python docs/_ext/architecture_map.py --write makes it anew"
     )
+
+
+def test_a_clone_has_the_references_as_the_code_says_them(sources):
+    assert [*references.stale()] == [], "python docs/_ext/references.py --write makes them anew"
+    assert not [path for path, text in sources.items() if "```{distrain-" in text]
+    assert "| `train.early_stopping" in sources[Path("docs/spec.md")]
 
 
 def test_the_architecture_is_short(sources):
