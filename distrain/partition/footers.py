@@ -55,6 +55,7 @@ class _Footer:
     problems: tuple[DataError, ...]
     constants: Constants = ()
     version: str = ""
+    labels: frozenset[float | None] = frozenset()  # bounds in its row groups; `None` if unknown
 
 
 def read_footers(
@@ -107,6 +108,7 @@ def read_footers(
             if num_rows
         ),
         _fingerprint(footers),
+        _only_label(footers),
     )
     if not table.num_rows:
         raise DataError(
@@ -115,6 +117,11 @@ def read_footers(
             hint="Whatever wrote them kept no rows; look at its input and its filters.",
         )
     return table
+
+
+def _only_label(footers: Sequence[_Footer]) -> float | None:
+    found = {label for footer in footers for label in footer.labels}
+    return found.pop() if len(found) == 1 else None
 
 
 def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
@@ -205,6 +212,7 @@ def _checked_footer(
         tuple(f"{c.name}={schema.field(c.name).type}" for c in wanted if c.name in schema.names),
         tuple(problems),
         constants,
+        labels=frozenset(_label_bounds(metadata, wanted)),
     )
 
 
@@ -308,6 +316,18 @@ def column_problems(
         problem = None if leaf is None else _statistics_problem(file, metadata, leaf, column)
         if problem:
             yield problem
+
+
+def _label_bounds(metadata: FileMetaData, wanted: Sequence[WantedColumn]) -> Iterator[float | None]:
+    """The least and the greatest first label of each row group; `None` if it does not say."""
+    label = next((column for column in wanted if column.kind == "label"), None)
+    leaf = None if label is None else _leaf_of(_leaves(metadata), label)
+    for group in range(metadata.num_row_groups):
+        statistics = None if leaf is None else metadata.row_group(group).column(leaf).statistics
+        if statistics is None or not statistics.has_min_max:
+            yield None
+        else:
+            yield from map(_number, (statistics.min, statistics.max))
 
 
 def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, object]) -> DataError:

@@ -119,10 +119,12 @@ class Table:
         fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group,
             the types of the columns that are used, and the columns that its folders give. It does
             not depend on where the files lie otherwise, and it does not read their rows.
+        only_label: The label that all rows have; `None` if there are two, or footers do not say.
     """
 
     row_groups: Sequence[RowGroup]
     fingerprint: str
+    only_label: float | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.row_groups, RowGroups):

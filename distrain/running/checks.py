@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
 from distrain.run_paths import RunPaths
-from distrain.running.prep_notes import prep_notes
+from distrain.running.surprises import surprises
 from distrain.spec import CustomSpec, JobSpec
 from distrain.wording import byte_size
 
@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from distrain.running.resuming import Resumption
     from distrain.sinks import Sink
     from distrain.train.data import Inputs
-
-
-_MANY_STEPS = 10_000  # of a validation: minutes
 
 
 @dataclass(frozen=True)
@@ -106,7 +103,7 @@ def preflight(
             passes(_check_model, _check_warm_start)
         passes(_check_resumable)
     mistakes.raise_found()
-    job.notes += [*_surprises(spec, job.inputs), *prep_notes(spec.data), *_replaced(job)]
+    job.notes += [*surprises(spec, job.inputs), *_replaced(job)]
     return Checked(job.inputs, job.device, tuple(job.notes))
 
 
@@ -354,32 +351,6 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)
     return [f"not checked, as the workers are on other machines: {names}"]
-
-
-def _surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
-    """Notes on what trains, though hardly as it was meant."""
-    notes = []
-    batch, rows = spec.train.global_batch_size, inputs.train.num_rows
-    if batch > rows:
-        notes.append(
-            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
-            "is one step of all rows"
-        )
-    steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
-    if steps > _MANY_STEPS:
-        notes.append(
-            f"a validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
-            "larger batches validate faster"
-        )
-    best = spec.checkpoint.keep_best
-    if best is not None and not spec.evaluate.every_steps:
-        at_end = spec.data.valid and spec.evaluate.at_end
-        notes.append(
-            f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
-            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
-            "model is saved"
-        )
-    return notes
 
 
 def _replaced(job: _Job) -> list[str]:

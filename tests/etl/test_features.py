@@ -38,7 +38,7 @@ from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
 from distrain.models.zoo.two_tower import ncf, two_tower
 from distrain.schema import Schema
-from distrain.spec import NcfSpec, TwoTowerSpec
+from distrain.spec import NcfSpec, TwoTowerSpec, shown
 
 NUM_ROWS = 90
 BLOCK_BYTES = 900  # some 16 lines
@@ -718,7 +718,7 @@ def test_names_that_no_file_can_have_are_refused_before_a_row_is_read(
     name: str, problem: str
 ) -> None:
     one = {"kind": "categorical", "domain": name}
-    for columns, where in (({"p": one, "q": one}, "columns.p.domain"), ({name: one}, repr(name))):
+    for columns, where in (({"p": one, "q": one}, "columns.p.domain"), ({name: one}, shown(name))):
         with pytest.raises(SpecError) as caught:
             config(columns=columns)
         assert problem in str(caught.value)

@@ -13,8 +13,9 @@ import pytest
 from distrain.cli.data.prepared import print_prepared
 from distrain.errors import DataError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
-from distrain.running.prep_notes import prep_notes
-from distrain.spec import DataSpec, parse_yaml
+from distrain.running.surprises import surprises
+from distrain.spec import JobSpec, parse_yaml
+from distrain.train.data import read_inputs
 
 NUM_ROWS = 60
 C = "columns: {c: {kind: categorical}}"
@@ -215,17 +216,24 @@ def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_pre
     assert "warning: valid: 100.0% of month's values have no id, 0.0% when it was fitted" in told
     assert "warning: most training values have no id in rare (100%)" in told
     out = Path(result.out)
-    data = DataSpec.model_validate({"train": [f"{out}/train/*.parquet"], "valid": [f"{out}/valid"]})
-    assert prep_notes(data) == [
+    data = {"train": [f"{out}/train/*.parquet"], "valid": [f"{out}/valid"]}
+    spec = JobSpec.model_validate(
+        {"data": data, "model": {"kind": "mlp"}, "train": {"global_batch_size": 5}}
+    )
+    inputs = read_inputs(spec)
+    assert surprises(spec, inputs) == [
         "many values of training rows have no id, and tell a model nothing: rare (100%)",
         "many values of validation rows have no id, and tell a model nothing: month (100%)",
     ]
-    document = json.loads((out / "prep.json").read_text())
-    document["rows_with_label_1"]["valid"] = 0
-    (out / "prep.json").write_text(json.dumps(document))
-    assert "all 15 validation rows have the label 0" in prep_notes(data)
     (out / "prep.json").write_text("{}")  # of an earlier version
-    assert prep_notes(data) == []
+    assert surprises(spec, inputs) == []
+    part = next((out / "valid").iterdir())
+    valid = pq.read_table(part)
+    ones = valid.set_column(0, "label", pa.array([1.0] * valid.num_rows, pa.float32()))
+    for has_statistics in (True, False):
+        pq.write_table(ones, part, write_statistics=has_statistics)
+        told = ["all 15 validation rows have the label 1"] if has_statistics else []
+        assert surprises(spec, read_inputs(spec)) == told
 
 
 def test_texts_that_count_seconds_are_told_to_be_numbers(prep: Prep, tmp_path: Path) -> None:

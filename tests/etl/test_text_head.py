@@ -24,7 +24,7 @@ def looked_at(folder: Path, content: str, **text: object) -> list[str]:
         ((HEADER + BODY).replace("\n", "\r"), "end with carriage returns alone", "tr '\\r' '\\n'"),
         ("name,pri\rce,y\n" + BODY, "a carriage return stands inside the first line", "again"),
         ("\n\n" + HEADER + BODY, "the first line is blank", "tail -n +3 FILE"),
-        (",,\n" + HEADER + BODY, "the first line names no columns", "tail -n +2 FILE"),
+        (",,\n" + HEADER + BODY, "the first line holds no names", "tail -n +2 FILE"),
         ("# made, 2024-05-01\n#\n" + HEADER + BODY, "is a comment", "tail -n +3 FILE"),
         ("sep=;\n" + HEADER + BODY, "tells Excel the delimiter", "tail -n +2 FILE"),
         ("name,y," + "x" * 200_000 + "\n" + BODY, "field larger than field limit", "name the"),

@@ -190,7 +190,7 @@ def test_a_validation_of_very_many_steps_is_noted(
 ) -> None:
     valid = Path(yaml.safe_load(job.read_text())["data"]["valid"])
     rows = sum(pq.read_metadata(file).num_rows for file in valid.glob("*.parquet"))
-    monkeypatch.setattr("distrain.running.checks._MANY_STEPS", -(-rows // 300) - 1)
+    monkeypatch.setattr("distrain.running.surprises._MANY_STEPS", -(-rows // 300) - 1)
     for batch_rows, is_noted in ((300, True), (400, False)):
         options = ["--set", f"train.global_batch_size={batch_rows}"]
         done = CliRunner().invoke(cli, ["plan", str(job), *options])

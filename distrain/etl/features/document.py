@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, field_validator, model_validator
 
 from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
 from distrain.schema import LABEL
-from distrain.spec import PositiveInt, Real, Section
+from distrain.spec import PositiveInt, Real, Section, shown
 from distrain.vocabulary import mistake_of_name
 
 Scalar = bool | int | float | str
@@ -283,11 +283,11 @@ def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> lis
                 f"name and `from: {source}`"
             )
         elif mistake := mistake_of_name(name):
-            hint = f"give another name and `from: {name}`"
-            found.append(f"columns.{name!r}: {mistake}; {hint}")
+            hint = f"give another name and `from: {shown(name)[1:-1]}`"
+            found.append(f"columns.{shown(name)}: {mistake}; {hint}")
         domain = domains.get(name)
         if isinstance(domain, str) and (mistake := mistake_of_name(domain)):
-            found.append(f"columns.{name}.domain {domain!r}: {mistake}")
+            found.append(f"columns.{name}.domain {shown(domain)}: {mistake}")
     return found
 
 

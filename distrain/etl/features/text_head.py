@@ -43,7 +43,7 @@ def header_of(
     if text.header:
         names = _fields(path, lines[0], delimiter, text)
         if not any(names):
-            raise _no_header(path, "names no columns", lines, 1)
+            raise _no_header(path, "holds no names", lines, 1)
     elif may_lack in names and len(_fields(path, lines[0], delimiter, text)) == len(names) - 1:
         names.remove(may_lack)
     _refuse_lines_inside_values(path, lines, delimiter, text)

@@ -1,0 +1,84 @@
+"""Notes on what trains, though hardly as it was meant."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.spec import DataSpec, JobSpec
+from distrain.storage import is_remote
+
+if TYPE_CHECKING:
+    from distrain.train.data import Inputs
+
+_MANY_STEPS = 10_000  # of a validation: minutes
+_MOST_UNKNOWN = 0.5
+_GROWN = 0.1
+_SHOWN = 5
+
+
+def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
+    """All that a look at a job and its footers shows."""
+    notes = _data_notes(spec.data, inputs)
+    batch, rows = spec.train.global_batch_size, inputs.train.num_rows
+    if batch > rows:
+        notes.append(
+            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            "is one step of all rows"
+        )
+    steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
+    if steps > _MANY_STEPS:
+        notes.append(
+            f"a validation takes {steps:,} steps of train.global_batch_size ({batch:,}) rows: "
+            "larger batches validate faster"
+        )
+    best = spec.checkpoint.keep_best
+    if best is not None and not spec.evaluate.every_steps:
+        at_end = spec.data.valid and spec.evaluate.at_end
+        notes.append(
+            f"checkpoint.keep_best is {best}, but evaluate.every_steps is null: "
+            f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
+            "model is saved"
+        )
+    return notes
+
+
+def _data_notes(data: DataSpec, inputs: "Inputs") -> list[str]:
+    """What may surprise in a job's rows, as footers say it, and `prep.json` where there is one."""
+    notes: list[str] = []
+    tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
+    for role, patterns, table in tables:
+        if table is not None and table.only_label is not None:
+            notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
+        found = _prepared(patterns)
+        if found is not None:
+            with suppress(AttributeError, KeyError, TypeError):  # of another version
+                notes += _unknown_notes(role, *found)
+    return notes
+
+
+def _prepared(patterns: Sequence[str]) -> tuple[str, Any] | None:
+    """`train` or `valid`, and the content of the `prep.json` beside it; `None` without one."""
+    for pattern in patterns:
+        path = Path(pattern)
+        for folder in () if is_remote(pattern) else (path, *path.parents[:2]):
+            if folder.name in ("train", "valid"):
+                with suppress(OSError, ValueError):
+                    return folder.name, json.loads((folder.parent / "prep.json").read_bytes())
+    return None
+
+
+def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterator[str]:
+    shares = document["unknown_share"]
+    fitted = shares["train"] if split == "valid" else {}
+    most = _GROWN if split == "valid" else _MOST_UNKNOWN
+    columns = [
+        f"{column} ({share:.0%})"
+        for column, share in shares[split].items()
+        if share - fitted.get(column, 0) > most
+    ]
+    if columns:
+        named = ", ".join(columns[:_SHOWN])
+        named += f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+        yield f"many values of {role} rows have no id, and tell a model nothing: {named}"
