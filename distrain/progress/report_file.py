@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distrain.events import Event, from_json
+from distrain.storage import no_pipe
 
 _GZIP_LEVEL = 1
 """A third of the size for half a millisecond; higher ones gain a tenth for three times the work."""
@@ -53,7 +54,7 @@ def pack(line: bytes, first: int, count: int = 1, num_ranks: int = 0) -> bytes:
 
 def read_reports(path: Path, begin: int = 0) -> Iterator[KeptReport]:
     """The reports of a file, from an offset on, up to the first that cannot be read."""
-    with suppress(OSError, ValueError, zlib.error), path.open("rb") as file:
+    with suppress(OSError, ValueError, zlib.error), open(path, "rb", opener=no_pipe) as file:
         packed = file.read(1) != b"{"
         file.seek(begin)
         for line, end in _members(file) if packed else _lines(file):

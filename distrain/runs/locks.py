@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from distrain.errors import OutputError
-from distrain.storage import translated_errors
+from distrain.storage import no_pipe, translated_errors
 
 
 class RunInUse(OutputError):
@@ -30,7 +30,7 @@ def alone_in(root: Path) -> Iterator[None]:
 def locked(path: Path) -> BinaryIO:
     """A file that is locked for this process as long as it is open."""
     with translated_errors(path):
-        file = path.open("rb")
+        file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
     try:
         _lock(file.fileno(), path.parent)
     except RunInUse:

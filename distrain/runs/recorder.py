@@ -27,7 +27,7 @@ from distrain.runs.status import RunStatus, read_status
 from distrain.runs.summary import Summary, summarise
 from distrain.runs.validation import write_json
 from distrain.spec import JobSpec
-from distrain.storage import check_writable, translated_errors, whole_file
+from distrain.storage import check_writable, no_pipe, translated_errors, whole_file
 
 DrawCurves = Callable[[Sequence[Record], str, Path], None]
 
@@ -204,7 +204,7 @@ class RunRecorder:
             self._write_anew()
         elif fresh:
             path = self.paths.metrics
-            with translated_errors(path), path.open("ab", buffering=0) as file:
+            with translated_errors(path), open(path, "ab", buffering=0, opener=no_pipe) as file:
                 append(file, lines_of(fresh))
             self._stale = False
         if not view.state.is_final:

@@ -21,7 +21,7 @@ from distrain.reasons import LEFT_OFF
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import json_of, read_outcome, record_of, why, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
-from distrain.storage import translated_errors, whole_file
+from distrain.storage import read_file, translated_errors, whole_file
 from distrain.version import build
 
 _PACKAGES = (
@@ -125,7 +125,7 @@ def read_records(paths: RunPaths) -> list[Record]:
     """
     if not paths.metrics.exists():
         return []
-    whole, _, _ = paths.metrics.read_bytes().rpartition(b"\n")
+    whole, _, _ = read_file(paths.metrics).rpartition(b"\n")
     records = []
     for number, line in enumerate(whole.splitlines(), 1):
         try:
@@ -182,7 +182,7 @@ def _holds_something(path: Path) -> bool:
 
 def _read(path: Path, parse: Any) -> dict[str, Any]:
     try:
-        document = parse(path.read_text())
+        document = parse(read_file(path).decode())
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputError(

@@ -34,7 +34,7 @@ from distrain.runs.status import RunStatus, read_status
 from distrain.runs.summary import Summary, summarise
 from distrain.runs.validation import write_json
 from distrain.spec import JobSpec
-from distrain.storage import translated_errors, whole_file
+from distrain.storage import no_pipe, read_file, translated_errors, whole_file
 
 
 class NotOurs(RunInUse):
@@ -176,14 +176,14 @@ class ServedRun:
         if mark != self._mark:
             self.forget()
         try:
-            file = os.open(self._run_file, os.O_RDONLY)  # opened, so that NFS asks the server
+            file = no_pipe(self._run_file, os.O_RDONLY)  # opened, so that NFS asks the server
             try:
                 seen = _identity(os.fstat(file))
             finally:
                 os.close(file)
         except OSError as error:
             raise OutputError(
-                f"the run directory cannot be used: {error.strerror}",
+                f"the run directory cannot be used: {error.strerror or error}",
                 where={"path": str(self.paths.run)},
                 hint="Was it removed while its job ran?",
             ) from None
@@ -257,7 +257,7 @@ class ServedRun:
             path = self.paths.metrics
             with translated_errors(path), ExitStack() as stack:
                 try:
-                    file = stack.enter_context(path.open("ab", buffering=0))
+                    file = stack.enter_context(open(path, "ab", buffering=0, opener=no_pipe))
                 except FileNotFoundError:
                     return False  # nor is the directory there, as who looks next will say
                 self._check(mark)
@@ -276,7 +276,7 @@ class ServedRun:
             history.complete(replay_reports(self.paths))
         history.add(view.progress)
         path = self.paths.metrics
-        found = path.read_bytes() if path.exists() else b""
+        found = read_file(path) if path.exists() else b""
         lines = lines_of(history.records)
         self._check(mark)
         if lines != found:

@@ -8,7 +8,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from distrain.jobs import Record, record_from_json
-from distrain.storage import whole_file
+from distrain.storage import read_file, whole_file
 
 
 class _Restart(BaseModel):
@@ -87,7 +87,7 @@ def write_json(path: Path, document: Mapping[str, Any]) -> None:
 def read_outcome(path: Path) -> Mapping[str, Any] | None:
     """A run's summary or status; `None` if there is none, or none that can be read."""
     try:
-        text = path.read_text()
+        text = read_file(path).decode()
         document: Mapping[str, Any] = json_of(text)
         _Outcome.model_validate_json(text, strict=True)
     except (OSError, ValueError):

@@ -11,6 +11,7 @@ import errno
 import os
 import re
 import shutil
+import stat
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -57,6 +58,26 @@ def translated_errors(path: str | Path) -> Iterator[None]:
             where={"path": str(path)},
             hint=_HINTS.get(error.errno or 0, "Check the disk and the permissions."),
         ) from error
+
+
+def no_pipe(path: str, flags: int) -> int:
+    """An `opener` for `open` that refuses FIFOs and devices: whoever made one may never answer.
+
+    Raises:
+        OSError: It is one, or cannot be opened.
+    """
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    mode = os.fstat(file).st_mode
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return file
+    os.close(file)
+    raise OSError(f"it is no file, but a FIFO or a device: {path}")
+
+
+def read_file(path: Path) -> bytes:
+    """All bytes of a file in a folder where others may write; errors as `no_pipe`."""
+    with open(path, "rb", opener=no_pipe) as file:
+        return file.read()
 
 
 @contextlib.contextmanager

@@ -7,7 +7,7 @@ _MOST_KEPT = 10_000
 
 @dataclass
 class Rates:
-    """A bucket for each caller, filled at a rate, which holds two seconds' worth.
+    """A bucket for each caller, filled at a rate, which holds two seconds' worth, or `burst`.
 
     Not for several threads: the API's event loop owns it.
 
@@ -16,6 +16,7 @@ class Rates:
     """
 
     per_s: float
+    burst: float = 0.0
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
@@ -27,7 +28,7 @@ class Rates:
         Returns:
             0, or how long the caller must wait for the next call; then nothing was taken.
         """
-        most = max(1.0, 2 * self.per_s)
+        most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))
         left = min(most, left + (now_s - then_s) * self.per_s)
         enough = left >= 1

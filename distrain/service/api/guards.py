@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -10,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from distrain.service.access import Rates
 from distrain.service.api.problems import Problem
 from distrain.service.store import Deed
 
@@ -104,10 +106,15 @@ class AuditNote:
         )
 
 
+REFUSALS_PER_S: Final = 0.1
+"""Rows of refused requests of one caller, and of all strangers, on average; twenty at once."""
+
+
 class Audit:
     """Writes a row for every request that changes, or would change, something.
 
-    The row is in the database before the answer leaves.
+    The row is in the database before the answer leaves. Of a caller who is refused all the time
+    some rows are left out, and the next one says how many: nobody fills the table.
 
     Args:
         write: Called in a thread with user, token_id, action, target, outcome and details.
@@ -115,6 +122,8 @@ class Audit:
 
     def __init__(self, app: ASGIApp, *, write: Callable[..., object]) -> None:
         self._app, self._write = app, write
+        self._rates = Rates(REFUSALS_PER_S, burst=20)
+        self._left_out: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, and write its row with the answer's status."""
@@ -134,6 +143,12 @@ class Audit:
         await self._app(scope, receive, noted)
 
     async def _note(self, scope: Scope, note: AuditNote, status: int) -> None:
+        if status >= 400:
+            if self._rates.wait_s(note.user, asyncio.get_running_loop().time()):
+                self._left_out[note.user] += 1
+                return
+            if left_out := self._left_out.pop(note.user, 0):
+                note.details["refused_before_without_a_row"] = left_out
         deed = note.deed(scope, "ok" if status < 400 else f"refused {status}")
         try:
             await run_in_threadpool(self._write, **vars(deed))

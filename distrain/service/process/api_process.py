@@ -11,7 +11,7 @@ from starlette.types import ASGIApp
 
 from distrain.service.api import make_app
 from distrain.service.page import add_pages
-from distrain.service.process.connections import Connection
+from distrain.service.process.connections import Connection, take_all_descriptors
 from distrain.service.process.request_log import RequestLog
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
@@ -44,6 +44,7 @@ def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], Non
     Raises:
         DistrainError: The database or the service's key cannot be used.
     """
+    take_all_descriptors()
     with open_store(settings, single=False) as store:
         app = make_app(store, settings)
         add_pages(app)

@@ -1,7 +1,10 @@
 """Connections to the API: who is at their other end, and how long a request may take to come."""
 
 import asyncio
-from typing import Any
+import resource
+from contextlib import suppress
+from functools import cache
+from typing import Any, ClassVar
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -9,14 +12,25 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 HEAD_S = 20.0
 """How long the head of a request may take, from its first byte or from the connection on."""
 
+HEAD_BYTES = 64 * 2**10
+"""Of a head, at most; parsers collect it in memory, and ever more slowly."""
+
+REQUEST_BYTES = 4 * 2**20
+"""Of all that comes before a request is answered: its body has a limit of its own."""
+
+_MOST_IDLE = 4096
+
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """A connection that is ended where a request's head does not come.
+    """A connection that is ended where a request does not come to an end.
 
+    Of those that ask for nothing the oldest make room, so that others find a descriptor.
     Tells applications whose certificate a client has shown, as the ASGI extension `tls` does.
     """
 
     _head_due: asyncio.TimerHandle | None = None
+    _came_bytes = 0  # of the request that is on its way, or at work
+    _idle: ClassVar[dict["Connection", None]] = {}  # the oldest first
 
     def connection_made(self, transport: Any) -> None:
         """A client has connected."""
@@ -28,11 +42,17 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
 
     def data_received(self, data: bytes) -> None:
         """Bytes have come: of a head, of a body, or of several requests."""
+        if self._head_due is None and not self._is_at_work():  # a new request begins
+            self._came_bytes = 0
         super().data_received(data)
-        if self._is_at_work():
+        self._came_bytes += len(data)
+        at_work = self._is_at_work()
+        if at_work:
             self._expect_nothing()
         elif self._head_due is None:
             self._expect_head()
+        if self._came_bytes > (REQUEST_BYTES if at_work else HEAD_BYTES):
+            self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
         """It has ended."""
@@ -42,10 +62,26 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
     def _is_at_work(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
 
+    def on_response_complete(self) -> None:
+        """A request was answered."""
+        super().on_response_complete()
+        if not (self.transport.is_closing() or self._is_at_work()):
+            self._note_idle()
+
+    def _note_idle(self) -> None:
+        self._idle.pop(self, None)
+        self._idle[self] = None
+        if len(self._idle) > most_idle():
+            oldest = next(iter(self._idle))
+            del self._idle[oldest]
+            oldest.transport.abort()
+
     def _expect_head(self) -> None:
         self._head_due = self.loop.call_later(HEAD_S, self._end_if_idle)
+        self._note_idle()
 
     def _expect_nothing(self) -> None:
+        self._idle.pop(self, None)
         if self._head_due is not None:
             self._head_due.cancel()
             self._head_due = None
@@ -55,6 +91,19 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
         upgraded = self not in self.connections  # to a WebSocket, which has another protocol
         if not upgraded and not self._is_at_work():
             self.transport.abort()
+
+
+@cache
+def most_idle() -> int:
+    """How many connections that ask for nothing a process keeps: at most half its descriptors."""
+    return min(_MOST_IDLE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+
+
+def take_all_descriptors() -> None:
+    """Let this process have as many open files as it may: most have 1,024 until they ask."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def common_name(certificate: Any) -> str | None:

@@ -196,6 +196,19 @@ def test_changes_are_audited_allowed_or_refused(world: World):
     assert all(row["id"] < rows["next_before"] for row in older["rows"])
 
 
+def test_refused_changes_do_not_fill_the_audit(tmp_path):
+    with api_world(tmp_path) as world:
+        for _ in range(60):
+            assert world.client.post("/v1/jobs", json={"spec": {}}).status_code == 401
+            assert world.ask("viewer", "POST", "/v1/jobs/none/cancel").status_code == 404
+        world.submit("alice")
+        rows = world.ask("admin", "GET", "/v1/audit?limit=200").json()["rows"]
+        users = [row["user"] for row in rows]
+        assert 20 <= users.count("") <= 25
+        assert 20 <= users.count("viewer") <= 25
+        assert users.count("alice") == 1
+
+
 def test_members_are_set_by_operators_and_not_those_of_the_configuration(tmp_path):
     from distrain.service.settings import ProjectSettings
 

@@ -5,7 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +105,43 @@ def test_requests_that_do_not_come_to_an_end_are_ended_and_hold_up_nobody(
                 assert came == b""
         until_closed(again)
         assert client.get("/v1/me").status_code == 200
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        "GET /livez HTTP/1.1\r\nHost: a\r\nX-Long: ",
+        "POST /v1/tokens HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX-Long: ",
+    ],
+    ids=["head", "trailer"],
+)
+def test_a_header_without_an_end_is_cut_before_it_fills_memory(
+    service: LiveService, begun: str
+) -> None:
+    most = connections.REQUEST_BYTES + 2**26  # what the kernels' buffers may take besides
+    sent = 0
+    with connected(service) as one, service.client() as client:
+        one.sendall(begun.encode())
+        with suppress(ConnectionError):
+            while sent < most:
+                one.sendall(b"a" * 2**16)
+                sent += 2**16
+        assert client.get("/v1/me").status_code == 200
+    assert sent < most
+
+
+def test_of_connections_that_ask_for_nothing_the_oldest_make_room(
+    service: LiveService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "most_idle", lambda: 20)
+    with ExitStack() as stack, service.client() as client:
+        idle = [stack.enter_context(connected(service)) for _ in range(60)]
+        for one in idle[:30]:
+            assert until_closed(one) == b""
+        assert client.get("/v1/me").status_code == 200
+        last = idle[-1]
+        last.sendall(b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n")
+        assert last.recv(100).startswith(b"HTTP/1.1 200")
 
 
 def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(

@@ -188,6 +188,30 @@ def test_a_cluster_that_was_left_is_recorded_anew(
     assert read_records(RunPaths(Path(other.run_dir)))[-1].step == 20
 
 
+@pytest.mark.parametrize("name", ["run.json", "metrics.jsonl", "progress.json", "reports"])
+def test_a_fifo_in_a_run_directory_holds_up_no_thread(config: Settings, name: str) -> None:
+    """Jobs run as users of the machine, and may put there whatever they like."""
+    job, other = job_in(config), job_in(config, "clicks-2")
+    with recording(config) as recorder:
+        for one in (job, other):
+            recorder.begin(one, SPEC, 1)
+            recorder.take(one, view_of(attempt_entries(1, 0, 20), job_id=one.id))
+        until(lambda: not (recorder.waits(job.id) or recorder.waits(other.id)))
+        paths = RunPaths(Path(job.run_dir))
+        fifo = paths.reports(0, 1) if name == "reports" else paths.root / name
+        fifo.parent.mkdir(parents=True, exist_ok=True)
+        fifo.unlink(missing_ok=True)
+        os.mkfifo(fifo)
+        recorder.take(job, view_of([record(1, 25)], missed=1))
+        recorder.take(other, view_of([record(1, 25)], job_id=other.id))
+        until(lambda: not recorder.waits(other.id))
+        until(lambda: not recorder._pool("main")._begun_s)  # no thread hangs
+        if name in ("run.json", "metrics.jsonl"):
+            until(lambda: "FIFO" in (recorder.problem(job.id) or ""))
+        fifo.unlink()
+    assert read_records(RunPaths(Path(other.run_dir)))[-1].step == 25
+
+
 def test_what_waited_while_another_finished_the_run_does_not_open_it_again(
     config: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:

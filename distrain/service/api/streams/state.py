@@ -1,6 +1,7 @@
 """What the streams of one API process share; `request.app.state.streams`."""
 
 import logging
+import resource
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -49,6 +50,7 @@ class Streams:
         self.logs = SharedLogs(self._read_log)
         self.looks: SharedLooks[object] = SharedLooks()
         self.open: Counter[str] = Counter()
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4
         self.look = Look("distrain-health")
         self.metrics = ServiceMetrics()
         self.places = Places(folders_of(settings))
@@ -78,9 +80,12 @@ class Streams:
         return await self.in_file_thread(partial(read_new, place, offset, limit))
 
     def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
-        """Count a stream of a caller; returns what ends it, `None` beyond the most."""
+        """Count a stream of a caller; returns what ends it, `None` beyond the most.
+
+        Nor may the streams of all take the descriptors that requests need.
+        """
         name = caller.token_id or f"user {caller.user}"
-        if self.open[name] >= most:
+        if self.open[name] >= most or self.open.total() >= self._most:
             return None
         self.open[name] += 1
 
