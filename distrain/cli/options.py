@@ -103,6 +103,24 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
     )
 
 
+def bad_lines_options(function: Function) -> Function:
+    """`--bad-lines` and `--max-bad`: what becomes of lines of text that are no rows."""
+    lines = click.option(
+        "--bad-lines",
+        type=click.Choice(["stop", "skip"]),
+        default="stop",
+        help="Stop at a bad line, or leave such lines out and count them.",
+    )
+    share = click.option(
+        "--max-bad",
+        type=SHARE,
+        default="1%",
+        show_default=True,
+        help="With --bad-lines skip: the greatest share of lines that may be left out.",
+    )
+    return lines(share(function))
+
+
 def keep_option(help_text: str) -> Callable[[Function], Function]:
     """`--keep`: a column of the input that goes through to the output."""
     return click.option("--keep", multiple=True, metavar="COLUMN", help=help_text)

@@ -9,8 +9,13 @@ from distrain.wording import byte_size, count, duration
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from distrain.etl import PrepProgress
+
 WORK_LINE_EVERY_S = 10.0
 """Seconds between two lines of one phase of work where there is no terminal."""
+
+
+_PREP_PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 
 
 class WorkProgress:
@@ -78,6 +83,11 @@ class WorkProgress:
         elif self._is_due(phase, done, total, now_s):
             self._last_line_s[phase] = now_s
             self._console.print(f"{phase}: {facts}", markup=False, highlight=False)
+
+    def show_prep(self, at: "PrepProgress") -> None:
+        """Show how far a phase of a preparation is."""
+        size = (at.size_bytes, at.all_bytes)
+        self.show(_PREP_PHASES[at.phase], at.tasks, at.all_tasks, at.rows, size=size)
 
     def _is_due(self, phase: str, done: int, total: int, now_s: float) -> bool:
         begun = phase in self._last_line_s or self._from_start

@@ -22,14 +22,19 @@ from distrain.etl.operators import (
     Normalize,
     Vocabulary,
 )
+from distrain.etl.parts import FILE, ROW_NUMBER
 from distrain.etl.plain_lines import IS_BUILT as SPLITTER_IS_BUILT
 from distrain.etl.prepare import prepare
 from distrain.etl.progress import PrepProgress, ProgressCallback
 from distrain.etl.raw_lines import BadLine, BadLineTally, TextLayout
+from distrain.etl.reading import PARQUET, detect_format
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
 
 __all__ = [
+    "FILE",
+    "PARQUET",
+    "ROW_NUMBER",
     "SPLITTER_IS_BUILT",
     "BadLine",
     "BadLineTally",
@@ -54,6 +59,7 @@ __all__ = [
     "Workflow",
     "check_tables",
     "criteo_workflow",
+    "detect_format",
     "infer_features",
     "output_schema",
     "prepare",

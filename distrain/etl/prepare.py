@@ -213,6 +213,7 @@ class _Run:
             sum({report.name: report.kept_bytes for report in reports.values()}.values()),
             again if self._request.update else (),
             read.unlabelled,
+            kept_names(self._request.keep, self._workflow.columns),
         )
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")

@@ -193,6 +193,7 @@ class PrepResult:
         learnt_before: With `update`, inputs of the same name that the workflow had learnt already,
             and whose counts it has twice now.
         unlabelled: How many rows were left out since their target is missing.
+        kept: The input's columns that rows keep, by the name that they are written under.
     """
 
     out: Path | str
@@ -209,6 +210,7 @@ class PrepResult:
     kept_bytes: int = 0
     learnt_before: tuple[str, ...] = ()
     unlabelled: int = 0
+    kept: dict[str, str] = field(default_factory=dict)
 
     @property
     def num_rows(self) -> int:

@@ -4,6 +4,7 @@
     model.json            format version, distrain's version, the job spec's model section,
                           how lists are combined, schema
     schema.pbtxt          the schema again, for Merlin's tools; not read back
+    workflow/             of models trained on what `distrain prep` wrote, to prepare raw rows
 
 Nothing in it is code and nothing is unpickled. A file may be damaged, of another model, or made to
 do harm: what the description asks for is compared with the shapes in the header of the weights,
@@ -13,7 +14,7 @@ which cannot be larger than their file, before memory is taken for it.
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -56,11 +57,13 @@ class SavedModel:
         model: On the CPU, with the saved parameters.
         spec: The model section that it was built from.
         schema: Of the data that it was trained on, target included.
+        about: What else was written down when it was saved.
     """
 
     model: ClickModel
     spec: ModelSpec
     schema: Schema
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def save_model(
@@ -147,7 +150,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
     )
     for name, tensor in model_tensors(model).items():
         weights.read_into(name, tensor)
-    return SavedModel(model, spec, schema)
+    return SavedModel(model, spec, schema, described.about)
 
 
 @dataclass(frozen=True)

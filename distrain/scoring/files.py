@@ -5,7 +5,6 @@ from contextlib import ExitStack
 from functools import lru_cache
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
@@ -28,7 +27,7 @@ from distrain.storage import (
 )
 from distrain.train.saving import open_model
 
-SCORE_COLUMN = "probability"
+SCORE_COLUMNS = ("logit", "probability")
 _GPU_THREADS = 4
 """What decodes for a GPU, which scores more rows a second than a thread or two decode."""
 
@@ -37,14 +36,21 @@ def score_file(
     model_dir: str,
     source: str,
     target: str,
-    keep: tuple[str, ...],
+    keep: tuple[tuple[str, str], ...],
     batch_rows: int,
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the columns of `keep`, then `probability` (float32), for each row of a file, in order.
+    """Write the columns to keep, the logit and the probability (float32) of each row, in order.
 
-    Of some of its row groups, if they are named. Returns the number of rows.
+    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does.
+
+    Args:
+        keep: Columns of the file, each after the name that it gets.
+        row_groups: Those to score; `None` for all.
+
+    Returns:
+        The number of rows.
     """
     saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)
@@ -53,13 +59,17 @@ def score_file(
         table = Table(groups, dataset.table.fingerprint)
         dataset = Dataset.of(table, saved.schema, need_label=False)
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
-    kept = side_columns([source], keep, batch_rows, row_groups=row_groups)
+    columns = [column for _, column in keep]
+    kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
     with whole_file(target, make_folder=False) as partial:
         writer = None
         try:
             with loader.epoch(0) as batches:
-                for probability in in_turn(_probabilities(saved, on, batches)):
-                    rows = _scored_rows(next(kept, None), probability.numpy())
+                for logits in in_turn(_logits(saved, on, batches)):
+                    scores = (logits.numpy(), torch.sigmoid(logits).numpy())
+                    beside = next(kept, None)
+                    held = {} if beside is None else {name: beside[c] for name, c in keep}
+                    rows = pa.table(held | dict(zip(SCORE_COLUMNS, scores, strict=True)))
                     writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
                     writer.write_table(rows)
         finally:
@@ -80,13 +90,13 @@ def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads:
     )
 
 
-def _probabilities(
+def _logits(
     saved: SavedModel, on: torch.device, batches: Iterable[Batch]
 ) -> Iterator[torch.Tensor]:
     for batch in batches:
         with torch.no_grad():
-            scores = torch.sigmoid(saved.model(batch.to(on)))
-        yield scores
+            logits = saved.model(batch.to(on)).float()
+        yield logits
 
 
 def model_files(model_dir: str) -> list[str]:
@@ -118,13 +128,6 @@ def _model(
     saved = open_model(model_dir)
     saved.model.to(on).eval()
     return saved, on
-
-
-def _scored_rows(kept: pa.RecordBatch | None, probability: np.ndarray) -> pa.Table:
-    scores = pa.array(probability.astype(np.float32, copy=False))
-    if kept is None:
-        return pa.table({SCORE_COLUMN: scores})
-    return pa.Table.from_batches([kept]).append_column(SCORE_COLUMN, scores)
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:

@@ -1,9 +1,10 @@
-"""Scores of many parquet files, a Dask task for some row groups of one."""
+"""Scores of many files, a Dask task for some row groups of prepared ones."""
 
+import os
 import shutil
-from collections.abc import Callable, Sequence
-from contextlib import closing, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,9 +12,18 @@ import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid
 
 from distrain.errors import DataError, InputError, OutputError
+from distrain.etl import FILE, ROW_NUMBER, PrepResult, ProgressCallback
+from distrain.models import SavedModel
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
-from distrain.scoring.files import SCORE_COLUMN, join_pieces, model_files, score_file
+from distrain.scoring.files import SCORE_COLUMNS, join_pieces, model_files, score_file
 from distrain.scoring.pieces import Piece, cut_into_pieces
+from distrain.scoring.raw import (
+    RawOptions,
+    RawRows,
+    check_same_workflow,
+    files_to_score,
+    workflow_for,
+)
 from distrain.scoring.resuming import (
     is_finished,
     name_of_scores,
@@ -29,7 +39,6 @@ from distrain.storage import (
     check_apart,
     check_output,
     is_remote,
-    list_inputs,
     open_folder,
     whole_output,
     with_retries,
@@ -45,15 +54,17 @@ class PredictRequest:
 
     Attributes:
         model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
-        inputs: Parquet files, folders, globs or URLs.
+        inputs: Files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of
+            the model's data prepares.
         out: The folder to write, or the URL of a prefix in an object store: one file of scores per
-            input file.
+            input file. Scores of raw rows say by `file` and `row_number` whose they are.
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
         device: `auto` takes the first GPU that a worker sees, `cpu` none.
         resume: Whether what is scored stays when the work ends early, and what such work left is
-            used; for a folder.
+            used; for a folder, and prepared rows.
+        raw: Whether rows are raw, and what becomes of bad ones.
     """
 
     model_dir: Path | str
@@ -64,6 +75,7 @@ class PredictRequest:
     overwrite: bool = False
     device: str = "auto"
     resume: bool = False
+    raw: RawOptions = field(default_factory=RawOptions)
 
 
 @dataclass(frozen=True)
@@ -71,16 +83,23 @@ class PredictResult:
     """What was scored.
 
     Attributes:
+        prepared: What came of raw rows before they were scored.
+        names: The files written, in the order of the inputs.
         resumed_rows: How many of the rows were scored before, by work that had ended early.
     """
 
     rows: int
     files: int
     resumed_rows: int = 0
+    prepared: PrepResult | None = None
+    names: tuple[str, ...] = ()
 
 
 def predict(
-    request: PredictRequest, client: Any, on_progress: Callable[[int, int, int], None] | None = None
+    request: PredictRequest,
+    client: Any,
+    on_progress: Callable[[int, int, int], None] | None = None,
+    on_prepare: ProgressCallback | None = None,
 ) -> PredictResult:
     """Score files on the client's cluster; outputs, one for each file, appear together.
 
@@ -90,6 +109,7 @@ def predict(
     Args:
         client: A `distributed.Client`.
         on_progress: Called with tasks done, tasks in all, and rows done.
+        on_prepare: Called with the progress of the preparation of raw rows.
 
     Raises:
         DataError: An input cannot be used; what footers show is raised before any row is scored.
@@ -97,11 +117,14 @@ def predict(
     """
     if (finished := finished_scores(request)) is not None:
         return finished
-    files, table = _checked(request)
-    cuts = _cut(files, table)
+    inputs = _checked(request)
     # Workers may have another working directory.
     out = request.out if is_remote(request.out) else Path(request.out).absolute()
-    with whole_output(out, replace=request.overwrite) as folder:
+    with (
+        inputs.prepared(client, os.path.dirname(out), on_prepare) as rows_to_score,
+        whole_output(out, replace=request.overwrite) as folder,
+    ):
+        cuts = rows_to_score.cuts
         scored = None
         if request.resume:
             scored = open_scored(scored_folder(Path(out)), _name_of_scores(request, cuts))
@@ -113,7 +136,9 @@ def predict(
         count = len(found)
         if count and on_progress:
             on_progress(count, len(work.tasks), rows)
-        arguments = [(_absolute(request.model_dir), *task.arguments(request)) for task in waiting]
+        settings = (rows_to_score.keep, request.batch_rows, request.device)
+        model = _absolute(request.model_dir)
+        arguments = [(model, t.source, t.target, *settings, t.row_groups) for t in waiting]
         with closing(results(client, score_file, arguments)) as found_rows:
             for done, (_, of_task) in enumerate(found_rows, start=count + 1):
                 rows += of_task
@@ -130,7 +155,8 @@ def predict(
             write_finished(Path(folder), scored.name, [cut.name for cut in cuts])
     if isinstance(out, Path):
         shutil.rmtree(scored_folder(out), ignore_errors=True)
-    return PredictResult(rows, len(files), resumed_rows)
+    names = tuple(cut.name for cut in cuts)
+    return PredictResult(rows, len(cuts), resumed_rows, rows_to_score.prepared, names)
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
@@ -144,8 +170,9 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
     out = request.out
     if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
         return None
-    files, table = _inputs(request)
-    cuts = _cut(files, table)
+    rows = _inputs(request).rows
+    assert rows is not None  # `_inputs` refuses to resume with raw ones
+    cuts = rows.cuts
     name = _name_of_scores(request, cuts)
     if not is_finished(Path(out), name, [cut.name for cut in cuts]):
         raise OutputError(
@@ -153,26 +180,75 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
             where={"path": out},
             hint="Name another folder with --out, or replace it with --overwrite.",
         )
-    return PredictResult(table.num_rows, len(files), table.num_rows)
+    num_rows = sum(piece.num_rows for cut in cuts for piece in cut.pieces)
+    return PredictResult(num_rows, len(cuts), num_rows, names=tuple(cut.name for cut in cuts))
 
 
 @dataclass(frozen=True)
 class _Cut:
-    """A file, the name of its scores, and its pieces, one for each task."""
+    """The name of a file of scores, and the pieces that it is of, one for each task."""
 
-    source: str
     name: str
     pieces: list[Piece]
 
 
-def _cut(files: list[InputFile], table: Table) -> list[_Cut]:
-    pieces_of: dict[str, list[Piece]] = {}
-    for piece in cut_into_pieces(table.row_groups):
-        pieces_of.setdefault(piece.file, []).append(piece)
-    return [
-        _Cut(file.path, name, pieces_of[file.path])
-        for file, name in zip(files, _target_names(files), strict=True)
-    ]
+@dataclass(frozen=True)
+class _Rows:
+    """Prepared rows.
+
+    Attributes:
+        cuts: By input file, in order.
+        keep: Columns of the rows, each after the name that it gets.
+    """
+
+    cuts: list[_Cut]
+    keep: tuple[tuple[str, str], ...]
+    prepared: PrepResult | None = None
+
+    @classmethod
+    def of(
+        cls,
+        table: Table,
+        source_of: Callable[[str], str],
+        keep: Sequence[tuple[str, str]],
+        prepared: PrepResult | None = None,
+    ) -> Self:
+        """The rows of a table, whose files come from these input files."""
+        pieces_of: dict[str, list[Piece]] = {}
+        for piece in cut_into_pieces(table.row_groups):
+            pieces_of.setdefault(source_of(piece.file), []).append(piece)
+        named = zip(_target_names(list(pieces_of)), pieces_of.values(), strict=True)
+        return cls([_Cut(name, pieces) for name, pieces in named], tuple(keep), prepared)
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What is to be scored: prepared rows, or raw ones.
+
+    Attributes:
+        files: The input files.
+    """
+
+    saved: SavedModel
+    files: list[InputFile]
+    rows: _Rows | None = None
+    raw: RawRows | None = None
+
+    @contextmanager
+    def prepared(
+        self, client: Any, place: str, on_progress: ProgressCallback | None
+    ) -> Iterator[_Rows]:
+        """The prepared rows; raw ones are prepared in `place` first."""
+        if self.raw is None:
+            assert self.rows is not None
+            yield self.rows
+            return
+        with self.raw.prepared(client, place, on_progress) as result:
+            table = read_footers([f"{result.out}/train"], self.saved.schema, need_label=False)
+            sources = dict(zip(table.compact.files, result.train.sources, strict=True))
+            kept = ((column, name) for name, column in result.kept.items())
+            keep = [(FILE, FILE), (ROW_NUMBER, ROW_NUMBER), *kept]
+            yield _Rows.of(table, sources.__getitem__, keep, result)
 
 
 def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
@@ -181,7 +257,7 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
         "batch_rows": request.batch_rows,
         "device": request.device,
     }
-    pieces = [(cut.source, piece.row_groups) for cut in cuts for piece in cut.pieces]
+    pieces = [(piece.file, piece.row_groups) for cut in cuts for piece in cut.pieces]
     return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
 
 
@@ -190,10 +266,6 @@ class _Task:
     source: str
     target: str
     row_groups: tuple[int, ...] | None
-
-    def arguments(self, request: PredictRequest) -> tuple[Any, ...]:
-        settings = (request.keep, request.batch_rows, request.device)
-        return (self.source, self.target, *settings, self.row_groups)
 
 
 @dataclass(frozen=True)
@@ -222,7 +294,7 @@ class _Work:
                 ]
                 work.joins[target] = tuple(targets)
             work.tasks.extend(
-                _Task(cut.source, to, piece.row_groups)
+                _Task(piece.file, to, piece.row_groups)
                 for to, piece in zip(targets, cut.pieces, strict=True)
             )
         return work
@@ -238,16 +310,16 @@ class _Work:
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:
-    """The files to score, after a look at their footers; needs no cluster.
+    """The files to score, after a look at their footers or first lines; needs no cluster.
 
     Raises:
         DataError: Model, files or kept columns cannot be used.
         OutputError: The output folder exists already, or holds the model or an input.
     """
-    return _checked(request)[0]
+    return _checked(request).files
 
 
-def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
+def _checked(request: PredictRequest) -> _Inputs:
     if request.resume and is_remote(request.out):
         raise InputError(
             "scores in an object store cannot be resumed",
@@ -258,25 +330,45 @@ def _checked(request: PredictRequest) -> tuple[list[InputFile], Table]:
     return _inputs(request)
 
 
-def _inputs(request: PredictRequest) -> tuple[list[InputFile], Table]:
+def _inputs(request: PredictRequest) -> _Inputs:
     saved = open_model(request.model_dir)
-    files = list_inputs(request.inputs, suffixes=PARQUET_SUFFIXES)
+    files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
+    taken = {*SCORE_COLUMNS, *((FILE, ROW_NUMBER) if is_raw else ())} & {*request.keep}
+    if taken:
+        name = min(taken)
+        raise DataError(f"cannot keep a column named {name}: the scores have that name")
+    if is_raw:
+        return _Inputs(saved, files, raw=_raw(request, saved, files))
     table = read_footers([file.path for file in files], saved.schema, need_label=False)
     with_rows = {group.file for group in table.row_groups}
     for file in files:
         if file.path not in with_rows:
             raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")
-    if SCORE_COLUMN in request.keep:
-        raise DataError(f"cannot keep a column named {SCORE_COLUMN}: the scores have that name")
     for file in files:
         check_side_columns(file.path, request.keep, "to keep")
-    return files, table
+    check_same_workflow(request.model_dir, saved, [file.path for file in files])
+    keep = [(column, column) for column in request.keep]
+    return _Inputs(saved, files, _Rows.of(table, str, keep))
 
 
-def _target_names(files: list[InputFile]) -> list[str]:
+def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> RawRows:
+    if request.resume:
+        raise InputError(
+            "the scoring of raw rows cannot be resumed",
+            hint="Prepare them with `distrain prep RAW --workflow W --unlabeled --out DIR`, and "
+            "resume the scoring of DIR/train.",
+        )
+    workflow = workflow_for(request.model_dir, saved)
+    rows = RawRows(tuple(files), workflow, request.raw, request.keep)
+    rows.check()
+    return rows
+
+
+def _target_names(files: Sequence[str]) -> list[str]:
     """One name per file: its own where names are distinct, numbered where they are not."""
-    own = [file.path.rsplit("/", 1)[-1] for file in files]
+    own = [file.rsplit("/", 1)[-1] for file in files]
+    own = [name if name.endswith(PARQUET_SUFFIXES) else f"{name}.parquet" for name in own]
     if len(set(own)) == len(own):
         return own
     return [f"{number:05d}-{name}" for number, name in enumerate(own)]

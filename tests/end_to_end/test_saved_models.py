@@ -112,7 +112,7 @@ def test_predict_scores_every_row_in_its_place(
     ]
     for path in out.iterdir():
         source, scores = pq.read_table(prepared / "train" / path.name), pq.read_table(path)
-        assert scores.column_names == ["label", "I1", "probability"]
+        assert scores.column_names == ["label", "I1", "logit", "probability"]
         assert scores["I1"].equals(source["I1"])
         assert scores["label"].equals(source["label"])
         expected = naive_probabilities(trained / "model", source)

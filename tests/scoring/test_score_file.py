@@ -267,9 +267,11 @@ def test_finished_scores_of_the_same_request_are_left_as_they_are(
     settings = {"keep": ("I1",), "batch_rows": 7, "device": "cpu", "resume": True}
     request = PredictRequest(rows_and_model / "model", inputs, out, **settings)
     _ran(monkeypatch)
-    assert predict(request, None) == PredictResult(107, 2, 0)
+    names = ("long.parquet", "short.parquet")
+    assert predict(request, None) == PredictResult(107, 2, 0, names=names)
     scored = _ran(monkeypatch)
-    assert predict(request, None) == finished_scores(request) == PredictResult(107, 2, 107)
+    again = PredictResult(107, 2, 107, names=names)
+    assert predict(request, None) == finished_scores(request) == again
     assert not scored
     words = [str(rows_and_model / "model"), *inputs, "--out", str(out), "--batch-size", "7"]
     done = CliRunner().invoke(command, [*words, "--keep", "I1", "--resume", "--json"])
@@ -344,7 +346,7 @@ def test_a_task_that_outlives_its_command_writes_no_scores_of_another(
     _ran(monkeypatch)
     assert predict(replace(request, keep=("I1",)), None).resumed_rows == 30
     found = pq.read_table(rows_and_model / "out" / "long.parquet")
-    assert found.column_names == ["I1", "probability"]
+    assert found.column_names == ["I1", "logit", "probability"]
     assert found.num_rows == 95
 
 

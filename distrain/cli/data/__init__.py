@@ -1,3 +1,5 @@
 """Commands that make data: generate it, prepare it, pack it; and show its schema."""
 
-__all__: list[str] = []
+from distrain.cli.data.prepared import bad_lines_of, warn_of
+
+__all__ = ["bad_lines_of", "warn_of"]

@@ -16,7 +16,7 @@ from distrain.cli.options import (
     PATH,
     PLACE,
     POSITIVE,
-    SHARE,
+    bad_lines_options,
     json_option,
     keep_option,
     row_group_option,
@@ -26,10 +26,9 @@ from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
 
 if TYPE_CHECKING:
-    from distrain.etl import PrepProgress, PrepRequest, PrepResult
+    from distrain.etl import PrepRequest, PrepResult
 
 _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
-_PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 
 
 @click.command()
@@ -123,19 +122,7 @@ _PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
     help="Between fields of text.",
 )
 @click.option("--header", is_flag=True, help="The first line of each text file names the columns.")
-@click.option(
-    "--bad-lines",
-    type=click.Choice(["stop", "skip"]),
-    default="stop",
-    help="Stop at a bad line, or leave such lines out and count them.",
-)
-@click.option(
-    "--max-bad",
-    type=SHARE,
-    default="1%",
-    show_default=True,
-    help="With --bad-lines skip: the greatest share of lines that may be left out.",
-)
+@bad_lines_options
 @click.option("--embedding-dim", type=POSITIVE, help="Written to the schema of the categories.")
 @row_group_option
 @click.option(
@@ -217,15 +204,10 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
     cluster = open_cluster(wanted)
     with cluster as client, WorkProgress(progress_console(), from_start=True) as progress:
-
-        def show(at: "PrepProgress") -> None:
-            size = (at.size_bytes, at.all_bytes)
-            progress.show(_PHASES[at.phase], at.tasks, at.all_tasks, at.rows, size=size)
-
         finish = None
         if options["layout"] == "fast":
             finish = partial(_pack_splits, row_group_rows=options["row_group_rows"])
-        result = prepare(request, client, show, finish)
+        result = prepare(request, client, progress.show_prep, finish)
         if_interrupted(f"{request.out} is written")
     if options["as_json"]:
         print_answer(folder=str(result.out), **result.to_json())

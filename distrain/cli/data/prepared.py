@@ -14,10 +14,7 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:
         lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
-    if result.bad_lines.count:
-        lines["bad lines left out"] = f"{result.bad_lines.count:,} ({result.bad_lines.causes})"
-        first = result.bad_lines.examples[0]
-        lines["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
+    lines |= bad_lines_of(result)
     if result.unlabelled:
         lines["left out, no label"] = f"{result.unlabelled:,} rows"
     lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
@@ -30,7 +27,19 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     lines["time"] = f"{seconds:.1f} s, {result.num_rows / max(seconds, 1e-9):,.0f} rows/s"
     lines["written to"] = str(result.out)
     print_facts(lines, 20)
-    _warn(result, is_fitted_anew)
+    warn_of(result, is_fitted_anew)
+
+
+def bad_lines_of(result: "PrepResult") -> dict[str, str]:
+    """What is said of the lines that were left out."""
+    found = result.bad_lines
+    if not found.count:
+        return {}
+    first = found.examples[0]
+    return {
+        "bad lines left out": f"{found.count:,} ({found.causes})",
+        "first bad line": f"{first.file}, line {first.line}: {first.problem}",
+    }
 
 
 _MOST_UNKNOWN = 0.5
@@ -51,7 +60,8 @@ _REMEDIES = {
 }
 
 
-def _warn(result: "PrepResult", is_fitted_anew: bool) -> None:
+def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
+    """Warn of what is not as it should be."""
     if result.learnt_before:
         print_warning(
             f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "

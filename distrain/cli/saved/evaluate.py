@@ -1,15 +1,21 @@
 """`distrain evaluate`: a saved model's metrics on labelled rows."""
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrain.cli.options import PATH, POSITIVE, connection_options, json_option
-from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
+from distrain.cli.saved.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    raw_options,
+    scoring_options,
+)
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
@@ -31,6 +37,19 @@ class Place:
     workers: int | None
     batch_rows: int | None
     resume: Path | None
+
+    def preparing(self) -> "AbstractContextManager[Any]":
+        """A cluster in this process that prepares raw rows."""
+        from distrain.cluster import ClusterRequest, open_cluster
+        from distrain.errors import InputError
+
+        if self.scheduler is None and self.resume is None:
+            return open_cluster(ClusterRequest(in_process=True))
+        raise InputError(
+            "raw rows are prepared here, for a while: neither --scheduler nor --resume finds them",
+            hint="Prepare them with `distrain prep RAW --workflow W --out DIR`, and evaluate "
+            "DIR/train.",
+        )
 
     @contextmanager
     def scorer(
@@ -89,6 +108,7 @@ class Place:
     help="Where bins of the logit leave more doubt than this about AUC or average precision, the "
     "rows are scored once more and ordered by their scores.",
 )
+@raw_options
 @checkpoint_option
 @json_option("Print one JSON object.")
 def command(
@@ -101,18 +121,23 @@ def command(
     resume: Path | None,
     group: str | None,
     max_auc_bound: float,
+    is_raw: bool | None,
+    bad_lines: str,
+    max_bad: float,
     checkpoint: str | None,
     as_json: bool,
 ) -> None:
     """Score the labelled rows of DATA with a saved model and print its metrics.
 
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint; DATA are
-    prepared parquet files, folders or globs. They are scored in pieces of about a million rows.
+    prepared parquet files, folders or globs, or raw rows, which the workflow that the model was
+    trained with prepares here first. They are scored in pieces of about a million rows.
 
     \b
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
+      distrain evaluate runs/NAME orders-of-may.csv
       distrain evaluate runs/NAME criteo/valid --group C1
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
@@ -124,30 +149,46 @@ def command(
 
     import torch
 
+    from distrain.cli.data import bad_lines_of, warn_of
     from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.output import print_json, print_result, progress_console
+    from distrain.cli.output import print_facts, print_json, print_result, progress_console
     from distrain.cli.progress_bars import WorkProgress
-    from distrain.loader import Dataset
-    from distrain.scoring import check_group, evaluate_groups, evaluate_saved
+    from distrain.scoring import (
+        RawOptions,
+        check_group,
+        evaluate_groups,
+        evaluate_saved,
+        labelled_rows,
+    )
     from distrain.train.saving import open_model
 
     torch.set_num_threads(threads)
     console = progress_console()
     saved = open_model(folder)
-    dataset = Dataset(data, saved.schema)
-    if group is not None:
-        check_group(dataset, group)
     if_interrupted("" if resume is None else f"what is scored stays in {resume} for --resume")
     place = Place(scheduler, workers, batch_size, resume)
-    with place.scorer(folder, saved, dataset) as scorer, WorkProgress(console) as progress:
+    raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
+    with ExitStack() as stack:
+        progress = stack.enter_context(WorkProgress(console))
+        labelled = labelled_rows(
+            folder, saved, data, raw, place.preparing, progress.show_prep, group
+        )
+        dataset, group_column, prepared = stack.enter_context(labelled)
+        if group_column is not None:
+            check_group(dataset, group_column)
+        scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
         def show(phase: str, done: int, total: int) -> None:
             progress.show(phase, done, total, done, "rows")
 
         report = evaluate_saved(scorer, max_auc_bound, show)
         found = asdict(report)
-        if group is not None:
-            found |= evaluate_groups(scorer, group, show).to_json()
+        if group_column is not None:
+            groups = evaluate_groups(scorer, group_column, show).to_json()
+            found |= {**groups, "group": group}
+    if prepared is not None:
+        print_facts(bad_lines_of(prepared), 29)
+        warn_of(prepared)
     if as_json:
         print_json(found)
         return

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from distrain.cli.options import PATH, POSITIVE
+from distrain.cli.options import PATH, POSITIVE, bad_lines_options
 from distrain.errors import DataError, InputError
 from distrain.run_paths import RunPaths
 
@@ -30,6 +30,18 @@ def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Fu
     batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
     return lambda function: model_argument(data(batch_size(function)))
+
+
+def raw_options(function: Function) -> Function:
+    """`--raw`, `--prepared`, `--bad-lines`, `--max-bad`: what rows are, and whether all must do."""
+    kind = click.option(
+        "--raw/--prepared",
+        "is_raw",
+        default=None,
+        help="What DATA hold. Default: files that are not parquet are raw; of parquet schema and "
+        "columns tell.",
+    )
+    return kind(bad_lines_options(function))
 
 
 def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
@@ -58,10 +70,9 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
 
 def check_data(patterns: Sequence[str]) -> None:
     """Refuse patterns that match no files, with a `DataError`."""
-    from distrain.partition import PARQUET_SUFFIXES
     from distrain.storage import list_inputs
 
-    list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
+    list_inputs(patterns)
 
 
 def _find_checkpoint(root: Path, which: str) -> Path | str:

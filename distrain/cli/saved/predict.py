@@ -1,4 +1,4 @@
-"""`distrain predict`: a saved model's scores, parquet to parquet."""
+"""`distrain predict`: a saved model's scores of prepared or raw rows, to parquet."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -6,7 +6,13 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.options import PLACE, json_option, keep_option, workers_options
-from distrain.cli.saved.models import check_data, checkpoint_option, find_model, scoring_options
+from distrain.cli.saved.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    raw_options,
+    scoring_options,
+)
 
 if TYPE_CHECKING:
     from distrain.scoring import PredictResult
@@ -23,7 +29,8 @@ _BATCH_ROWS = 65536
     type=PLACE,
     help="Folder to write, or a prefix of an object store (s3://BUCKET/PATH).",
 )
-@keep_option("Copy this column; may be repeated.")
+@keep_option("Copy this column of DATA; may be repeated.")
+@raw_options
 @workers_options
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @click.option(
@@ -40,6 +47,9 @@ def command(
     data: tuple[str, ...],
     out: Path | str,
     keep: tuple[str, ...],
+    is_raw: bool | None,
+    bad_lines: str,
+    max_bad: float,
     batch_size: int,
     workers: int,
     scheduler: str | None,
@@ -52,12 +62,17 @@ def command(
 
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
-    Each output row has the kept columns and `probability`, in the order of the input rows. The
-    folder appears when all files are done. All workers must see model, data and output.
+    Each output row has the kept columns, `logit` and `probability`, in the order of the input
+    rows. The folder appears when all files are done. All workers must see model, data and output.
+
+    DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
+    workflow that the model was trained with prepares them first. Scores of raw rows have `file`
+    and `row_number`, from 0 in each file, bad rows counted.
 
     \b
     Examples:
       distrain predict runs/NAME criteo/valid --out scores
+      distrain predict runs/NAME new-orders.csv --out scores --keep order
       distrain predict runs/NAME 'new/*.parquet' --out scores --keep user --keep label
       distrain predict runs/NAME s3://clicks/day_24 --out s3://clicks/day_24-scores
     """
@@ -72,11 +87,27 @@ def command(
     from distrain.cli.output import progress_console
     from distrain.cli.progress_bars import WorkProgress
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
-    from distrain.scoring import PredictRequest, check_request, finished_scores, predict
+    from distrain.scoring import (
+        PredictRequest,
+        RawOptions,
+        check_request,
+        finished_scores,
+        predict,
+    )
 
     # On a scheduler's workers each task takes the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"
-    request = PredictRequest(folder, data, out, keep, batch_size, overwrite, device, resume)
+    request = PredictRequest(
+        folder,
+        data,
+        out,
+        keep,
+        batch_size,
+        overwrite,
+        device,
+        resume,
+        RawOptions(is_raw, bad_lines == "skip", max_bad),
+    )
     finished = finished_scores(request)
     if finished is not None:
         _print(out, finished, as_json, f"nothing is left to do, {out} holds these scores already")
@@ -90,15 +121,22 @@ def command(
             request,
             client,
             lambda done, total, rows: progress.show("scoring", done, total, rows, "tasks"),
+            progress.show_prep,
         )
     before = f", {result.resumed_rows:,} of them scored before" if result.resumed_rows else ""
     _print(out, result, as_json, f"{result.rows:,} rows in {result.files} files{before}: {out}")
 
 
 def _print(out: Path | str, result: "PredictResult", as_json: bool, told: str) -> None:
-    from distrain.cli.output import print_answer, print_result
+    from distrain.cli.data import bad_lines_of, warn_of
+    from distrain.cli.output import print_answer, print_facts, print_result
 
     if as_json:
-        rows = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
-        print_answer(folder=str(out), **rows)
+        found = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
+        if result.prepared is not None:
+            found["bad_lines"] = result.prepared.to_json()["bad_lines"]
+        print_answer(folder=str(out), **found)
+    if result.prepared is not None:
+        print_facts(bad_lines_of(result.prepared), 20)
+        warn_of(result.prepared)
     print_result(told)

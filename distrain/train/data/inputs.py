@@ -1,5 +1,6 @@
 """From a spec to checked tables and a schema, before anything is trained."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,6 +13,12 @@ from distrain.schema import Schema, Tags, criteo_schema, find_schema, find_schem
 from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
 from distrain.storage import is_remote, list_inputs
 from distrain.train.data.handed_tables import Tables, read_tables, write_tables
+from distrain.train.data.vocabularies import (
+    WORKFLOW,
+    Vocabularies,
+    check_meaning,
+    vocabularies_in,
+)
 
 
 @dataclass(frozen=True)
@@ -119,6 +126,8 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     assert train is not None
     if valid is not None:
         _check_disjoint(train, valid)
+    if not tables:
+        _check_one_meaning(spec.data, schema, train, valid)
     return Inputs(schema, train, valid)
 
 
@@ -153,6 +162,18 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
         where={"data.train": data.train[0]},
         hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
     )
+
+
+def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
+    """What lies beside a job's schema; files that cannot be read count as unknown.
+
+    Their bytes are read, once in a training.
+    """
+    path = find_data_schema(data)
+    if path is None:
+        return Vocabularies({})
+    folder = os.path.dirname(path if isinstance(path, str) else path.absolute())
+    return vocabularies_in(f"{folder}/{WORKFLOW}", schema)
 
 
 def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Combiner]:
@@ -232,6 +253,14 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
             f"training counts every row once and takes no weight column: {', '.join(weights)}",
             hint="Leave the column, or its tag `weight`, out of the schema.",
         )
+
+
+def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:
+    """Refuse files whose ids and numbers mean something else than those of the first ones."""
+    files = [*train.compact.files, *(valid.compact.files if valid else ())]
+    if len({os.path.dirname(os.path.dirname(file)) for file in files}) > 1:
+        known = find_vocabularies(data, schema)
+        check_meaning(known, f"data.train ({data.train[0]})", files, schema)
 
 
 def _check_disjoint(train: Table, valid: Table) -> None:

@@ -238,8 +238,10 @@ class Trainer:
                 replace=again,
                 after_slab=self.control.activity.count_slab,
             )
-            if self.world.rank == 0 and self.paths.store:
-                put_model(self.paths, self.control.activity.count_slab)
+            if self.world.rank == 0:
+                self.checkpoints.keep_workflow(self.paths.model)
+                if self.paths.store:
+                    put_model(self.paths, self.control.activity.count_slab)
         if self.world.rank == 0:
             self.report(ModelSaved(0, self.paths.place_of(self.paths.model), model_step))
         with self.clock.phase("checkpoint"):

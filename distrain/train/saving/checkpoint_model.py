@@ -64,7 +64,7 @@ def load_checkpoint(url: str) -> SavedModel:
         reading.run()
     except OSError as error:
         raise DataError(f"cannot be read: {error}", where=where) from None
-    return SavedModel(model, spec.model, schema)
+    return SavedModel(model, spec.model, schema, manifest.values)
 
 
 def _schema_of(values: Mapping[str, Any], spec: JobSpec, url: str) -> Schema:

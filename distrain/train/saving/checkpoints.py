@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,13 +22,13 @@ from distrain.events import CheckpointTrouble, Event
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.train.control import Control
-from distrain.train.data import Inputs
+from distrain.train.data import Inputs, Vocabularies, find_vocabularies
 from distrain.train.saving.best_weights import BestWeights
 from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.kept_workflow import keep_workflow
 from distrain.train.saving.resume_check import check_resumable, progress_values
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import waiting
-from distrain.train.warm_start import Vocabularies, find_vocabularies
 
 
 @dataclass(frozen=True)
@@ -183,7 +184,7 @@ class Checkpoints:
             "num_ranks": self._peers.num_ranks,
             "validations": None if validations is None else validations.to_json(),
             "schema": self.inputs.schema.to_json(),
-            "vocabularies": self.vocabularies.to_json(),
+            **self.vocabularies.to_json(),
         }
         tensors = self.window.tensors() | {"rng": torch.get_rng_state()}
         if self._device.type == "cuda":
@@ -196,7 +197,12 @@ class Checkpoints:
 
     def about(self, step: int) -> dict[str, Any]:
         """What a saved model records of its training, on the rank that saves it."""
-        return {"step": step, "vocabularies": self.vocabularies.to_json()}
+        return {"step": step, **self.vocabularies.to_json()}
+
+    def keep_workflow(self, model: Path) -> None:
+        """Keep the workflow of the data in a model's folder, on the rank that saves it."""
+        progress = self.control.activity.count_slab
+        keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
         """Give the model the weights of the best validation, if there is one to go back to.

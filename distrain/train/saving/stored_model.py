@@ -38,9 +38,10 @@ def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) ->
 
 def _put(source: Path, target: Folder, after_slab: Callable[[], None]) -> None:
     target.delete(MODEL_FILE)
-    for path in sorted(source.iterdir(), key=lambda path: path.name == MODEL_FILE):
+    for path in sorted(source.rglob("*"), key=lambda path: path.name == MODEL_FILE):
         if path.is_file():
-            _put_file(path, target, after_slab)
+            folder = path.relative_to(source).parent.as_posix()
+            _put_file(path, target if folder == "." else target.sub(folder), after_slab)
 
 
 def _put_file(path: Path, target: Folder, after_slab: Callable[[], None]) -> None:

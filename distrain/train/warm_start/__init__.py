@@ -5,12 +5,9 @@ Optimizers and the place in the data are not taken: the run begins at its first 
 
 from distrain.train.warm_start.matching import table_places
 from distrain.train.warm_start.transfer import check_warm_start, take_weights
-from distrain.train.warm_start.vocabularies import Vocabularies, find_vocabularies
 
 __all__ = [
-    "Vocabularies",
     "check_warm_start",
-    "find_vocabularies",
     "table_places",
     "take_weights",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distrain.embeddings import TableColumn, first_of_tables
-from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile
+from distrain.train.data import Vocabularies, VocabularyFile
 
 
 @dataclass(frozen=True)

@@ -33,8 +33,8 @@ from distrain.models import (
 )
 from distrain.run_paths import RunPaths
 from distrain.storage import Folder, is_remote, open_folder
+from distrain.train.data import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
-from distrain.train.warm_start.vocabularies import Vocabularies
 
 Wanted = Callable[[Rows], bool]
 Take = Callable[[Rows, Tensor], None]
@@ -119,7 +119,9 @@ def _saved_model(folder: Path) -> Source:
     check_sizes(file, described)
     columns = blueprint_of(described.schema, described.spec, described.combiners).inputs.columns
     about = described.about
-    vocabularies = Vocabularies.from_json(about.get("vocabularies"))
+    vocabularies = Vocabularies.from_json(about)
+    if (folder / WORKFLOW).is_dir():
+        vocabularies = vocabularies.kept_in(str(folder / WORKFLOW))
     side = Side(columns, _dense(file.shapes), vocabularies)
     return Source(str(folder), about.get("step"), side, _ModelWeights(file))
 
@@ -140,7 +142,7 @@ def _checkpoint_at(path: str) -> Source:
     # Older checkpoints say no tables.
     columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
-    vocabularies = Vocabularies.from_json(manifest.values.get("vocabularies"))
+    vocabularies = Vocabularies.from_json(manifest.values)
     side = Side(columns, _dense(shapes), vocabularies)
     folder = open_folder(parent).sub(name)
     return Source(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))

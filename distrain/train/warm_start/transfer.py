@@ -16,10 +16,9 @@ from distrain.errors import DataError, SpecError
 from distrain.events import WeightsTaken
 from distrain.models import ClickModel, InputBlock, Slabs, blueprint_of, model_tensors
 from distrain.spec import JobSpec
-from distrain.train.data import Inputs, list_combiners
+from distrain.train.data import Inputs, find_vocabularies, list_combiners, new_ids
 from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
 from distrain.train.warm_start.source import Source, open_source, open_together
-from distrain.train.warm_start.vocabularies import find_vocabularies, new_ids
 
 log = logging.getLogger("distrain.rank")
 

@@ -7,8 +7,9 @@ import pytest
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.embeddings.canonical import canonical_weights
+from distrain.train.data import Vocabularies, VocabularyFile
+from distrain.train.data.vocabularies import _checksum
 from distrain.train.warm_start.matching import Side, match, table_places
-from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.vocabulary import Vocabulary
 
 COLUMNS = (

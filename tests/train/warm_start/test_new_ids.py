@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from distrain.errors import DataError
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import parse_spec
-from distrain.train.warm_start.vocabularies import Vocabularies, find_vocabularies, new_ids
+from distrain.train.data import Vocabularies, find_vocabularies, new_ids
 from distrain.vocabulary import Vocabulary
 
 INTEGERS = st.lists(st.integers(-(2**63), 2**63 - 1), unique=True, max_size=30)
@@ -90,4 +90,5 @@ def test_files_are_found_beside_the_schema_and_known_again(tmp_path):
     assert not again.files["C1"].is_unchanged
     assert find_vocabularies(spec.data, schema) != found
     for other in (None, 3, "text", {"C1": 3}, {"C1": ["a"]}):
-        assert Vocabularies.from_json(other) == Vocabularies({})
+        assert Vocabularies.from_json({"vocabularies": other}) == Vocabularies({})
+        assert Vocabularies.from_json({"workflow": other}) == Vocabularies({})

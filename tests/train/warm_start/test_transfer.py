@@ -27,11 +27,12 @@ from distrain.embeddings import Peers
 from distrain.errors import DataError, Unavailable
 from distrain.models import save_model
 from distrain.models.saved import model_tensors
+from distrain.train.data import Vocabularies, VocabularyFile
+from distrain.train.data.vocabularies import _checksum
 from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.matching import Side, match, table_places
 from distrain.train.warm_start.source import open_source, open_together
 from distrain.train.warm_start.transfer import _between, take_matched
-from distrain.train.warm_start.vocabularies import Vocabularies, VocabularyFile, _checksum
 from distrain.vocabulary import Vocabulary
 
 WAYS = {

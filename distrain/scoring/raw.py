@@ -1,0 +1,226 @@
+"""Raw rows on their way to a saved model: the workflow of its training data prepares them."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.errors import DataError, InputError
+from distrain.etl import (
+    PARQUET,
+    PrepRequest,
+    PrepResult,
+    ProgressCallback,
+    check_tables,
+    detect_format,
+    prepare,
+    with_features,
+)
+from distrain.loader import Dataset
+from distrain.models import SavedModel
+from distrain.partition import PARQUET_SUFFIXES
+from distrain.schema import Schema, Tags, find_schema_beside
+from distrain.storage import (
+    RETRY_S,
+    InputFile,
+    is_remote,
+    list_inputs,
+    open_input,
+    scratch_folder,
+)
+from distrain.train.data import WORKFLOW, Vocabularies, check_meaning
+
+
+@dataclass(frozen=True)
+class RawOptions:
+    """What is said of rows that may be raw.
+
+    Attributes:
+        is_raw: Whether they are; `None` has the first file tell.
+        skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
+        max_bad: The greatest share of lines that may be left out so.
+    """
+
+    is_raw: bool | None = None
+    skip_bad_lines: bool = False
+    max_bad: float = 0.01
+
+
+@dataclass(frozen=True)
+class RawRows:
+    """Raw rows, and the workflow that prepares them.
+
+    Attributes:
+        files: The files, in order.
+        workflow: The folder of the fitted workflow.
+        keep: The input's columns that rows keep.
+        labeled: Whether to read the target.
+    """
+
+    files: tuple[InputFile, ...]
+    workflow: str
+    options: RawOptions
+    keep: tuple[str, ...] = ()
+    labeled: bool = False
+
+    def check(self) -> None:
+        """Raise a `DataError` if one of the first files lacks columns; needs no cluster."""
+        features = with_features(self._request("unused")).features
+        if features is not None:
+            check_tables(self.files, features)
+
+    @contextmanager
+    def prepared(
+        self, client: Any, place: str | Path, on_progress: ProgressCallback | None = None
+    ) -> Iterator[PrepResult]:
+        """Prepare the rows in a scratch folder in `place`, which the client's workers see."""
+        with scratch_folder(place) as scratch:
+            yield prepare(self._request(f"{scratch}/rows"), client, on_progress)
+
+    def _request(self, out: str) -> PrepRequest:
+        return PrepRequest(
+            tuple(file.path for file in self.files),
+            out,
+            saved_workflow=self.workflow,
+            unlabeled=not self.labeled,
+            keep=self.keep,
+            skip_bad_lines=self.options.skip_bad_lines,
+            max_bad=self.options.max_bad,
+        )
+
+
+@contextmanager
+def labelled_rows(
+    model_dir: str | Path,
+    saved: SavedModel,
+    inputs: Sequence[str],
+    options: RawOptions,
+    open_client: Callable[[], AbstractContextManager[Any]],
+    on_prepare: ProgressCallback | None = None,
+    group: str | None = None,
+) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
+    """Rows to evaluate a model on, prepared in a scratch folder first if they are raw.
+
+    Args:
+        open_client: Opens the Dask cluster that prepares raw rows.
+        on_prepare: Called with the progress of that.
+        group: A column of the input that the rows keep.
+
+    Yields:
+        The rows, the name that `group` has in them, and what came of raw ones.
+
+    Raises:
+        DataError: They cannot be used, or were prepared with another workflow than the model's.
+    """
+    files, are_raw = files_to_score(inputs, saved, options.is_raw)
+    if not are_raw:
+        dataset = Dataset([file.path for file in files], saved.schema)
+        check_same_workflow(model_dir, saved, dataset.table.compact.files)
+        yield dataset, group, None
+        return
+    keep = () if group is None else (group,)
+    raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled=True)
+    raw.check()
+    place = tempfile.gettempdir()
+    with open_client() as client, raw.prepared(client, place, on_prepare) as result:
+        yield Dataset(f"{result.out}/train", saved.schema), next(iter(result.kept), None), result
+
+
+def files_to_score(
+    inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
+) -> tuple[list[InputFile], bool]:
+    """The files that patterns name, and whether their rows are raw.
+
+    A file is prepared if it is parquet and lies with a schema, or if it has the model's columns as
+    `distrain prep` writes them: int32 ids and float32 numbers, none nullable.
+
+    Args:
+        is_raw: What somebody said; `None` has the first file tell.
+
+    Raises:
+        DataError: There are no such files.
+        InputError: The first file could be either.
+    """
+    if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
+        is_raw = False  # no workflow is known that could prepare them
+    if is_raw:
+        return list_inputs(inputs), True
+    try:
+        files = list_inputs(inputs, suffixes=PARQUET_SUFFIXES)
+    except DataError:  # a folder without parquet
+        if is_raw is False:
+            raise
+        return list_inputs(inputs), True
+    return files, _looks_raw(files[0].path, saved.schema) if is_raw is None else False
+
+
+def _looks_raw(path: str, schema: Schema) -> bool:
+    if f"/{WORKFLOW}/categories/" in path:
+        return False  # the whole of what `prep` wrote, which is told to whoever reads it
+    if detect_format(path) != PARQUET:
+        return True
+    if not is_remote(path) and find_schema_beside(path) is not None:
+        return False
+    with open_input(path, retry_s=RETRY_S) as handle:
+        try:
+            found = pq.ParquetFile(handle).schema_arrow
+        except pa.ArrowException:
+            return False  # damaged, which is told where the rows are read
+    features = schema.remove_by_tag(Tags.TARGET)
+    for column in features.columns:
+        wanted = pa.int32() if column.name in features.categorical.names else pa.float32()
+        if column.name not in found.names or _of_item(found.field(column.name).type) != wanted:
+            return True
+    if not any(found.field(column.name).nullable for column in features.columns):
+        return False
+    raise InputError(
+        "the rows could be raw or prepared: their columns have the names and types of both",
+        where={"file": path},
+        hint="Say which with --raw or --prepared.",
+    )
+
+
+def _of_item(dtype: pa.DataType) -> pa.DataType:
+    return dtype.value_type if pa.types.is_list(dtype) else dtype
+
+
+def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
+    """Refuse prepared rows whose ids or numbers mean something else than those of the model's data.
+
+    Raises:
+        DataError: They were prepared with another workflow.
+    """
+    known = Vocabularies.from_json(saved.about)
+    kept = os.path.join(model_dir, WORKFLOW)
+    if not is_remote(model_dir) and os.path.isdir(kept):
+        known = known.kept_in(kept)
+    check_meaning(known, f"the model {model_dir}", files, saved.schema)
+
+
+def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
+    """The workflow that a model was trained on: the copy that it keeps, or that of its data.
+
+    Raises:
+        DataError: There is none, or it has changed since.
+    """
+    kept = os.path.join(model_dir, WORKFLOW)
+    if not is_remote(model_dir) and os.path.isdir(kept):
+        return kept
+    known = Vocabularies.from_json(saved.about)
+    if known.workflow and all(file.is_unchanged for file in known.files.values()):
+        return known.workflow
+    raise DataError(
+        "raw rows need the workflow that the model's data was prepared with, and it is gone"
+        if known.workflow
+        else "raw rows need a workflow, and the model was trained on data without one",
+        where={"model": model_dir, "workflow": known.workflow or "none"},
+        hint="Put it back, or prepare the rows as the training data was, and score what comes out.",
+    )

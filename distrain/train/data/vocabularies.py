@@ -1,0 +1,260 @@
+"""Which workflow says what a table's values mean, and how ids of one vocabulary become another's.
+
+`distrain prep` writes a folder `workflow/` beside the schema, with a vocabulary for each
+categorical column, and the operators of all. Saved models and checkpoints name that folder and
+checksums: values of equal checksums mean the same, and a file that has changed since is noticed.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import xxhash
+
+from distrain.errors import DataError, DistrainError
+from distrain.schema import Schema
+from distrain.storage import RETRY_S, open_folder, open_input, read_bytes, with_retries
+from distrain.vocabulary import (
+    FIRST_OOV_ID,
+    ROW_GROUP_VALUES,
+    Vocabulary,
+    is_text,
+    read_batches,
+    read_meta,
+)
+
+log = logging.getLogger("distrain.rank")
+
+WORKFLOW = "workflow"
+WORKFLOW_FILE = "workflow.json"
+CATEGORIES = "categories"
+
+_READ_BYTES = 1 << 24
+
+
+@dataclass(frozen=True)
+class VocabularyFile:
+    """The vocabulary of a column, in a folder or at a URL.
+
+    Attributes:
+        name: What its files are called after: the column, or its domain.
+    """
+
+    folder: str
+    name: str
+    xxh3_64: str
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the files are there, with this checksum."""
+        return _checksum(self.folder, self.name) == self.xxh3_64
+
+    def read(self) -> Vocabulary:
+        """The vocabulary; raises `DataError` if a file is missing or damaged."""
+        return Vocabulary.load(self.folder, self.name)
+
+    def agrees_with(self, other: "VocabularyFile") -> bool:
+        """Whether an id that both have means the same; files that differ are read, in pieces."""
+        if self.xxh3_64 == other.xxh3_64:
+            return True
+        if not (self.is_unchanged and other.is_unchanged):
+            return False
+        one, two = ((file.folder, file.name) for file in (self, other))
+        if read_meta(*one)["oov"]["num_indices"] != read_meta(*two)["oov"]["num_indices"]:
+            return False
+        pieces = (read_batches(*file, ROW_GROUP_VALUES) for file in (one, two))
+        return all(
+            first[: len(second)].equals(second[: len(first)])
+            for (first, _), (second, _) in zip(*pieces, strict=False)
+        )
+
+
+@dataclass(frozen=True)
+class Vocabularies:
+    """What a table's values mean, as far as it is known.
+
+    Attributes:
+        files: The vocabularies of categorical columns.
+        workflow: The workflow's folder or URL; "" if none is known.
+        operators: The checksum of what each column went through, but for its vocabulary.
+    """
+
+    files: Mapping[str, VocabularyFile]
+    workflow: str = ""
+    operators: Mapping[str, str] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a model's description and a checkpoint's manifest say of it."""
+        files = {column: [file.folder, file.name, file.xxh3_64] for column, file in
+                 self.files.items()}  # fmt: skip
+        workflow = {"folder": self.workflow, "operators": dict(self.operators)}
+        return {"vocabularies": files, WORKFLOW: workflow}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
+        """The inverse of `to_json`; of anything else, that nothing is known."""
+        try:
+            items = dict(document.get("vocabularies") or {}).items()
+            files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}
+            said = dict(document.get(WORKFLOW) or {})
+            known = {str(c): str(sum_) for c, sum_ in dict(said.get("operators") or {}).items()}
+        except (TypeError, ValueError):
+            return cls({})
+        older = next((os.path.dirname(file.folder) for file in files.values()), "")
+        return cls(files, str(said.get("folder") or older), known)
+
+    def kept_in(self, workflow: str) -> "Vocabularies":
+        """The same, with its files in a copy of the workflow."""
+        folder = f"{workflow}/{CATEGORIES}"
+        files = {column: replace(file, folder=folder) for column, file in self.files.items()}
+        return Vocabularies(files, workflow, self.operators)
+
+    def unlike(self, other: "Vocabularies") -> list[str]:
+        """The columns whose values mean something else in the other, of those known in both."""
+        return [
+            *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
+            *(c for c, file in self.files.items()
+              if c in other.files and not file.agrees_with(other.files[c])),
+        ]  # fmt: skip
+
+
+def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
+    """What a workflow's folder says of a schema's columns; what cannot be read is unknown."""
+    folder = f"{workflow}/{CATEGORIES}"
+    held = _files(folder)
+    checksums = {
+        name: _checksum(folder, name, held)
+        for name in dict.fromkeys(column.domain for column in schema.categorical)
+    }
+    files = {
+        column.name: VocabularyFile(folder, column.domain, checksum)
+        for column in schema.categorical
+        if (checksum := checksums[column.domain]) is not None
+    }
+    operators = {c: s for c, s in _operators(workflow).items() if c in schema.names}
+    return Vocabularies(files, workflow if files or operators else "", operators)
+
+
+def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema: Schema) -> None:
+    """Refuse files that were prepared with a workflow by which values mean something else.
+
+    Args:
+        whose: What `known` is of, for the error.
+        files: Tables; of those without a workflow beside them nothing is known.
+
+    Raises:
+        DataError: Ids, or numbers, mean something else there.
+    """
+    for workflow, file in _workflows_beside(files).items():
+        if workflow == known.workflow:
+            continue
+        others = known.unlike(vocabularies_in(workflow, schema))
+        if others:
+            raise DataError(
+                f"{', '.join(others[:5])} mean something else here than in {whose}: the rows were "
+                "prepared with another workflow",
+                where={
+                    "file": file,
+                    "columns": ", ".join(others),
+                    f"workflow of {whose}": known.workflow,
+                    "workflow of the file": workflow,
+                },
+                hint=f"Prepare them with the first: `distrain prep RAW --workflow "
+                f"{known.workflow} --out DIR`. `distrain predict` and `evaluate` take raw rows, "
+                "too.",
+            )
+
+
+def _workflows_beside(files: Iterable[str]) -> dict[str, str]:
+    """The workflow in each file's folder or in the one above, and the first file that has it."""
+    first = {os.path.dirname(file): file for file in reversed(list(files))}
+    found: dict[str, str] = {}
+    looked_at: dict[str, bool] = {}
+    for folder, file in reversed(first.items()):
+        for place in (folder, os.path.dirname(folder)):
+            workflow = f"{place}/{WORKFLOW}"
+            if workflow not in looked_at:
+                looked_at[workflow] = WORKFLOW_FILE in _files(workflow)
+            if looked_at[workflow]:
+                found.setdefault(workflow, file)
+                break
+    return found
+
+
+def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
+    """For each id of a vocabulary the id of the same thing in another.
+
+    Values are looked up as they are. Padding and missing values keep their ids, and so do the
+    out-of-vocabulary ids where both have as many: then each value falls into the same one.
+
+    Returns:
+        `[old.cardinality]`, int32; -1 for what the new one does not know.
+
+    Raises:
+        DataError: One holds integers and the other strings.
+    """
+    was, now = ("strings" if is_text(v.values.type) else "integers" for v in (old, new))
+    if was != now:
+        raise DataError(f"its values were {was} and are {now}")
+    ids = np.full(old.cardinality, -1, np.int32)
+    same_buckets = old.num_oov == new.num_oov
+    kept = old.first_value_id if same_buckets else FIRST_OOV_ID
+    ids[:kept] = np.arange(kept)
+    found = new.encode(old.values)
+    ids[old.first_value_id :] = np.where(found >= new.first_value_id, found, -1)
+    return ids
+
+
+def _operators(workflow: str) -> dict[str, str]:
+    """The checksum of each column's operators, without the vocabularies' options."""
+    try:
+        groups = json.loads(read_bytes(f"{workflow}/{WORKFLOW_FILE}"))["groups"]
+        return {
+            column: xxhash.xxh3_64_hexdigest(
+                json.dumps(_of_column(group["operators"], column)).encode()
+            )
+            for group in groups
+            for column in group["columns"]
+        }
+    except (OSError, ValueError, LookupError, TypeError, DistrainError) as error:
+        if WORKFLOW_FILE in _files(workflow):
+            log.warning("the workflow in %s cannot be read: %s", workflow, error)
+        return {}
+
+
+def _of_column(operators: Iterable[Mapping[str, Any]], column: str) -> list[Any]:
+    return [
+        {key: v.get(column) if isinstance(v, dict) else v for key, v in operator.items()}
+        for operator in operators
+        if operator["kind"] != "Categorify"
+    ]
+
+
+def _files(folder: str) -> list[str]:
+    """The names of the files there; none if they cannot be listed."""
+    try:
+        return with_retries(open_folder(str(folder)).files, {"folder": folder}, RETRY_S)
+    except (OSError, DistrainError) as error:
+        log.warning("%s cannot be listed: %s", folder, error)
+        return []
+
+
+def _checksum(folder: str, name: str, held: Iterable[str] | None = None) -> str | None:
+    """The checksum of both files of a vocabulary; `None` if they are not there."""
+    held = _files(folder) if held is None else held
+    hashed = xxhash.xxh3_64()
+    for file in (f"meta.{name}.parquet", f"unique.{name}.parquet"):
+        if file not in held:
+            return None
+        try:
+            with open_input(f"{folder}/{file}", retry_s=RETRY_S) as handle:
+                while content := handle.read(_READ_BYTES):
+                    hashed.update(content)
+        except (OSError, DistrainError) as error:
+            log.warning("the vocabulary of %s in %s cannot be read: %s", name, folder, error)
+            return None
+    return hashed.hexdigest()

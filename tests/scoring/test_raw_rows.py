@@ -1,0 +1,271 @@
+"""Raw rows scored by a run's own workflow, and rows that another workflow prepared."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+
+import distrain.cluster
+from distrain import fit
+from distrain.cli.saved.evaluate import command as evaluate_command
+from distrain.cli.saved.predict import command as predict_command
+from distrain.errors import DataError, InputError
+from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.scoring import (
+    PredictRequest,
+    RawOptions,
+    evaluate_rows,
+    in_memory,
+    predict,
+    score_rows,
+)
+
+COLUMNS = {
+    "shop": {"kind": "categorical"},
+    "price": {"kind": "continuous", "log": True, "normalize": True},
+    "pages": {"kind": "categorical", "separator": "|"},
+}
+FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
+LABELLED = [
+    {
+        "order": f"o{n}",
+        "shop": f"s{n % 6}",
+        "price": n * 37 % 90 / 4,
+        "pages": "|".join(f"p{n % k}" for k in range(1, 2 + n % 3)),
+        "bought": int(n * 7 % 3 == 0),
+    }
+    for n in range(120)
+]
+ROWS = [{name: value for name, value in row.items() if name != "bought"} for row in LABELLED]
+
+
+def csv(path: Path, rows: list[dict[str, Any]]) -> Path:
+    lines = [",".join(map(str, row.values())) for row in rows]
+    path.write_text("\n".join([",".join(rows[0]), *lines]) + "\n")
+    return path
+
+
+def job(train: Path, **data: str) -> dict[str, Any]:
+    return {
+        "data": {"train": str(train), **data},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"global_batch_size": 40},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def one_cluster(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def open_cluster(_: object) -> Iterator[Client]:
+        yield client
+
+    monkeypatch.setattr(distrain.cluster, "open_cluster", open_cluster)
+    monkeypatch.setattr(in_memory, "open_cluster", open_cluster)
+
+
+def prepared(client: Client, path: Path, out: Path, **options: Any) -> PrepResult:
+    return prepare(PrepRequest((str(path),), out, **options), client)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Path:
+    """`t.csv`, its prepared rows `d`, and the run `r` on them."""
+    root = tmp_path_factory.mktemp("raw")
+    prepared(client, csv(root / "t.csv", LABELLED), root / "d", features=FEATURES)
+    fit(job(root / "d" / "train"), run_dir=root / "r")
+    return root
+
+
+def scores(out: Path) -> pa.Table:
+    return pa.concat_tables([pq.read_table(file) for file in sorted(out.iterdir())])
+
+
+def without_data(root: Path, folder: Path) -> Path:
+    """A copy of the run, where nothing else is."""
+    shutil.copytree(root / "r" / "model", folder / "model")
+    return folder / "model"
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet", "jsonl"])
+@pytest.mark.parametrize("labelled", [False, True])
+def test_scores_of_raw_rows_are_those_of_the_prepared_ones_bit_for_bit(
+    root: Path, client: Client, tmp_path: Path, ending: str, labelled: bool
+) -> None:
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")
+    rows, raw = LABELLED if labelled else ROWS, tmp_path / f"new.{ending}"
+    if ending == "csv":
+        csv(raw, rows)
+    elif ending == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), raw, row_group_size=9)
+    else:
+        raw.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    model = without_data(root, tmp_path)
+    request = PredictRequest(model, (str(raw),), tmp_path / "out", ("order", "shop"))
+    result = predict(request, client)
+    found = scores(tmp_path / "out")
+    assert found["logit"].equals(wanted["logit"])
+    assert found["probability"].equals(wanted["probability"])
+    assert found["order"].to_pylist() == [row["order"] for row in ROWS]
+    assert found["shop"].to_pylist() == [row["shop"] for row in ROWS]
+    assert found["row_number"].to_pylist() == list(range(len(ROWS)))
+    assert set(found["file"].to_pylist()) == {str(raw)}
+    assert (result.rows, result.files) == (len(ROWS), 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["model", raw.name, "out"]), (
+        "nothing of the preparation is left"
+    )
+
+
+def test_every_raw_row_of_every_file_is_scored_in_its_place_or_named_as_bad(
+    root: Path, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    bad: dict[str, set[int]] = {}
+    for number, rows in enumerate((ROWS[:70], ROWS[70:])):
+        path = csv(tmp_path / f"{number}.csv", rows)
+        lines = path.read_text().splitlines()
+        bad[str(path)] = {int(row) for row in rng.choice(len(rows), 4, replace=False)}
+        for row in bad[str(path)]:
+            lines[row + 1] = "o,s,cheap,p0"
+        path.write_text("\n".join(lines))
+    words = [str(root / "r"), str(tmp_path / "*.csv"), "--keep", "order", "--json"]
+    words += ["--out", str(tmp_path / "out"), "--bad-lines", "skip"]
+    refused = CliRunner().invoke(predict_command, words)
+    assert "more than the 1.0% of --max-bad" in str(refused.exception)
+    done = CliRunner().invoke(predict_command, [*words, "--max-bad", "10%"])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert (told["rows"], told["files"], told["bad_lines"]["count"]) == (112, 2, 8)
+    first = told["bad_lines"]["examples"][0]
+    assert first["line"] - 2 in bad[first["file"]]
+    wanted = score_rows(root / "r" / "model", pa.Table.from_pylist(ROWS))["logit"].to_pylist()
+    for file, begin, num_rows in ((0, 0, 70), (1, 70, 50)):
+        found = pq.read_table(tmp_path / "out" / f"{file}.csv.parquet")
+        numbers = found["row_number"].to_pylist()
+        (name,) = set(found["file"].to_pylist())
+        assert sorted([*numbers, *bad[name]]) == list(range(num_rows))
+        assert found["order"].to_pylist() == [ROWS[begin + n]["order"] for n in numbers]
+        np.testing.assert_allclose(found["logit"], [wanted[begin + n] for n in numbers], rtol=1e-5)
+
+
+def test_labelled_raw_rows_have_the_metrics_of_the_prepared_ones(
+    root: Path, tmp_path: Path
+) -> None:
+    words = ["--json", "--group", "shop"]
+    run, raw = str(root / "r"), str(root / "t.csv")
+    done = CliRunner().invoke(evaluate_command, [run, raw, *words])
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    wanted = evaluate_rows(root / "r" / "model", root / "d" / "train")
+    assert (told["auc"], told["log_loss"]) == (wanted.auc, wanted.log_loss)
+    assert told["group"] == "shop"
+    assert {row["value"]: row["rows"] for row in told["largest_groups"]} == {
+        f"s{n}": 20 for n in range(6)
+    }
+    assert evaluate_rows(root / "r" / "model", pa.Table.from_pylist(LABELLED)) == wanted
+    done = CliRunner().invoke(evaluate_command, [run, raw, "--resume", str(tmp_path)])
+    assert isinstance(done.exception, InputError)
+    assert "neither --scheduler nor --resume" in done.exception.message
+
+
+def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path) -> None:
+    model = root / "r" / "model"
+    wanted = score_rows(model, root / "d" / "train")
+    bare = pa.concat_tables([pq.read_table(f) for f in sorted((root / "d" / "train").iterdir())])
+    pq.write_table(bare.drop_columns(["label"]), tmp_path / "bare.parquet")
+    assert score_rows(model, tmp_path / "bare.parquet")["logit"].equals(wanted["logit"])
+    fields = [pa.field(f.name, f.type) for f in bare.drop_columns(["label"]).schema]
+    loose = pa.table(bare.drop_columns(["label"]).columns, schema=pa.schema(fields))
+    pq.write_table(loose, tmp_path / "loose.parquet")
+    with pytest.raises(InputError, match="could be raw or prepared"):
+        score_rows(model, tmp_path / "loose.parquet")
+    said = score_rows(model, tmp_path / "loose.parquet", raw=RawOptions(is_raw=False))
+    assert said["logit"].equals(wanted["logit"])
+
+
+@pytest.fixture(scope="module")
+def other(root: Path, client: Client) -> Path:
+    """The same rows, prepared by a workflow that was fitted on half of them."""
+    half = csv(root / "half.csv", [row for row in LABELLED if row["shop"] not in ("s1", "s4")])
+    prepared(client, half, root / "fitted", features=FEATURES)
+    prepared(client, root / "t.csv", root / "other", saved_workflow=root / "fitted" / "workflow")
+    return root / "other"
+
+
+def test_rows_that_another_workflow_prepared_are_refused(
+    root: Path, other: Path, client: Client, tmp_path: Path
+) -> None:
+    request = PredictRequest(root / "r" / "model", (str(other / "train"),), tmp_path / "out")
+    with pytest.raises(DataError) as caught:
+        predict(request, client)
+    where = caught.value.where
+    assert "shop" in str(where["columns"])
+    assert "price" in str(where["columns"]), "its mean and deviation are others"
+    assert where["workflow of the file"] == f"{other}/workflow"
+    assert str(root / "r" / "model" / "workflow") in map(str, where.values())
+    assert "distrain prep RAW --workflow" in str(caught.value.hint)
+    with pytest.raises(DataError, match="mean something else here than in the model"):
+        evaluate_rows(root / "r" / "model", other / "train")
+    assert not (tmp_path / "out").exists()
+
+
+def test_rows_for_validation_mean_what_those_for_training_do(
+    root: Path, other: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError, match=r"mean something else here than in data\.train"):
+        fit(job(root / "d" / "train", valid=str(other / "train")), run_dir=tmp_path / "r")
+
+
+def test_a_vocabulary_that_learnt_more_values_gives_known_ids_the_same_meaning(
+    root: Path, client: Client, tmp_path: Path
+) -> None:
+    new = csv(tmp_path / "new.csv", [{**row, "shop": "s9"} for row in LABELLED[:30]] + LABELLED)
+    saved = {"saved_workflow": root / "d" / "workflow"}
+    prepared(client, new, tmp_path / "learnt", **saved, update=True)
+    fit(job(tmp_path / "learnt" / "train"), run_dir=tmp_path / "r")
+    assert evaluate_rows(tmp_path / "r" / "model", root / "d" / "train").rows == len(LABELLED)
+    with pytest.raises(DataError, match=r"id 9 of column 'shop' is not in 0\.\.8"):
+        evaluate_rows(root / "r" / "model", tmp_path / "learnt" / "train")
+
+
+def test_tables_without_a_workflow_are_scored_as_before(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "d" / "train", tmp_path / "train")
+    shutil.copy(root / "d" / "schema.pbtxt", tmp_path / "schema.pbtxt")
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")
+    assert score_rows(root / "r" / "model", tmp_path / "train").equals(wanted)
+    fit(job(tmp_path / "train"), run_dir=tmp_path / "r")
+    assert not (tmp_path / "r" / "model" / "workflow").exists()
+    assert score_rows(tmp_path / "r" / "model", root / "d" / "train").num_rows == len(ROWS)
+    with pytest.raises(DataError, match="trained on data without"):
+        score_rows(tmp_path / "r" / "model", root / "t.csv", raw=RawOptions(is_raw=True))
+
+
+def test_scores_of_saturated_rows_are_ordered_as_in_the_metrics(root: Path, tmp_path: Path) -> None:
+    from sklearn.metrics import roc_auc_score
+
+    from distrain.models import load_model, save_model
+
+    saved = load_model(root / "r" / "model")
+    for parameter in list(saved.model.dense.parameters())[-2:]:
+        parameter.data.mul_(30.0).add_(40.0)
+    save_model(tmp_path / "m", saved.model, saved.spec, saved.schema, about=saved.about)
+    found = score_rows(tmp_path / "m", root / "d" / "train", keep=("label",))
+    assert len(set(found["probability"].to_pylist())) < len(set(found["logit"].to_pylist()))
+    auc = evaluate_rows(tmp_path / "m", root / "d" / "train").auc
+    assert roc_auc_score(found["label"], found["logit"]) == pytest.approx(auc, abs=1e-12)
