@@ -19,7 +19,7 @@ from distrain.embeddings.columns import first_of_tables
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.sparse_optimizer import SparseOptimizer
 from distrain.embeddings.store import Store
-from distrain.host_memory import empty
+from distrain.host_memory import Slab
 
 
 class _Run(NamedTuple):
@@ -75,10 +75,11 @@ class CanonicalTensor:
         gathered = self._gather(apart, everywhere) if apart else None
         if not wanted:
             return None
-        slab = empty((rows.stop - rows.start, *self.shape[1:]), self.dtype)
+        like = self.runs[0].values
+        slab = Slab().lend_as(like, rows.stop - rows.start, like.device)
         for part in parts:
             if not part.store.spread:
-                slab[part.place] = part.values[part.keys].cpu()
+                slab[part.place] = part.values[part.keys]
         if gathered is not None:
             self._spread(apart, gathered, slab)
         return slab

@@ -165,3 +165,8 @@ def test_a_gpu_draws_the_same_bits():
     kernels.draw(KEY, rows, 0.37, here)
     kernels.draw(KEY, rows.cuda(), 0.37, there)
     assert torch.equal(here, there.cpu())
+    for dtype in (torch.float32, torch.bfloat16):
+        made_there = tables(dtype=dtype, device=torch.device("cuda")).weights
+        for ours, theirs in zip(made_there, tables(dtype=dtype).weights, strict=True):
+            assert ours.is_cuda
+            assert torch.equal(ours.cpu(), theirs)

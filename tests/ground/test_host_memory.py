@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from devices import on_gpu
 from host_work import PlayedDevice
 
 from distrain.host_memory import Slab, in_turn, to_device
@@ -23,6 +24,16 @@ def test_a_device_works_on_the_next_batch_before_the_host_has_this_one():
         assert device.waits == []
     assert told[:4] == ["begun 0", "begun 1", "here 0", "begun 2"]
     assert [values.tolist() for values in kept] == [[[float(n)] * 2] * n for n in range(4)]
+
+
+@on_gpu
+def test_batches_of_a_gpu_come_as_they_were(device):
+    batches = [torch.full((rows, 3), float(rows), device=device) for rows in (5, 0, 70_000, 7)]
+    found = list(in_turn(batch.clone() for batch in batches))
+    assert all(torch.equal(a, b.cpu()) for a, b in zip(found, batches, strict=True))
+    slab = Slab()
+    assert slab.on_host(batches[2]).is_pinned()
+    assert torch.equal(slab.on_host(batches[0]), batches[0].cpu())
 
 
 def test_what_lies_on_the_host_is_handed_on_at_once():
