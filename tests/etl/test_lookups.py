@@ -1,5 +1,6 @@
 """Vocabularies looked up in files that are mapped into memory."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -123,3 +124,14 @@ def test_pages_of_a_large_vocabulary_are_given_back(tmp_path: Path) -> None:
         elif name and line.startswith("Rss:"):
             resident[name] = int(line.split()[1])
     assert (resident["keys"], resident["places"]) == (0, 0)
+
+
+def test_lookups_hold_no_descriptors_however_many_columns_there_are(tmp_path: Path) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    held = []
+    for column in range(5):
+        whole = vocabulary(["a", "b"] if column % 2 else [5, 7], 1)
+        (tmp_path / f"{column}").mkdir()
+        held.append(through_files(tmp_path / f"{column}", whole, 100))
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert [len(lookup.values) for lookup in held] == [2] * 5

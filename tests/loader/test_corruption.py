@@ -5,8 +5,10 @@ the first step that needs a damaged row group.
 """
 
 import os
+import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +19,11 @@ import pytest
 
 from distrain.batch import Batch
 from distrain.errors import DataError
+from distrain.etl.parts import readable_parquet
 from distrain.loader import Dataset, EpochIterator, Loader
 from distrain.loader.options import LoaderOptions
+from distrain.loader.reading import ArrowReader
+from distrain.partition import RowGroup, read_footers
 from distrain.schema import Schema
 
 SIZES = [[20, 20, 20]] * 4
@@ -314,3 +319,29 @@ def test_another_schema_in_file_seven_is_told_before_training(
     with pytest.raises(DataError, match="C2") as caught:
         Dataset(folder, schema)
     assert caught.value.where["file"] == str(folder / "part_7.parquet")
+
+
+@contextmanager
+def no_more_files() -> Iterator[None]:
+    """Not one file can be opened."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_too_many_open_files_are_told_as_that_never_as_damage(folder: Path, schema: Schema) -> None:
+    file = str(next(folder.glob("*.parquet")))
+    reader = ArrowReader(Dataset(folder, schema).columns)
+    group = RowGroup(file, 0, GROUP_ROWS)
+    with no_more_files():
+        with pytest.raises(DataError, match="ulimit -n") as caught:
+            reader.read(group)
+        assert "damaged" not in str(caught.value)
+        with pytest.raises(DataError, match="ulimit -n"):
+            read_footers(file, schema)
+        with pytest.raises(DataError, match="ulimit -n"), readable_parquet(file):
+            pass
+    reader.close()
