@@ -32,7 +32,7 @@ from distrain.etl import (
     Workflow,
     prepare,
 )
-from distrain.etl.features import table_file
+from distrain.etl.features import text_head
 from distrain.etl.features.staging import TableTask, stage_table_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
@@ -605,7 +605,7 @@ def test_bytes_that_are_no_text_and_values_over_several_lines_are_told(
     (tmp_path / "t.csv").write_bytes(text.replace(b"only-41", b'"only\n41"'))
     for probed, said in ((1000, "a quoted value goes on"), (10, "lines that are no rows")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(table_file, "_PROBED_LINES", probed)
+            patch.setattr(text_head, "_PROBED_LINES", probed)
             with pytest.raises(DataError, match=said) as caught:
                 prep(tmp_path / "t.csv", features, block_bytes=1 << 20)
         assert caught.value.where["line"] == 43

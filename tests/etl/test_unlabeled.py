@@ -13,7 +13,7 @@ import pytest
 
 from distrain.errors import DataError, InputError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
-from distrain.etl.features import table_file
+from distrain.etl.features import text_head
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.schema import Schema
 
@@ -168,7 +168,7 @@ def test_criteo_lines_with_and_without_label_give_the_same_rows(
 def test_a_kept_column_of_json_lines_has_the_type_of_the_first_ones(
     prep: Callable[..., PrepResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table_file, "_PROBED_LINES", 10)
+    monkeypatch.setattr(text_head, "_PROBED_LINES", 10)
     rows: list[Any] = [{**row, "id": n, "tags": ["a"]} for n, row in enumerate(ROWS)]
     path = write(tmp_path / "t.jsonl", rows)
     with pytest.raises(DataError) as caught:
