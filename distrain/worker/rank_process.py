@@ -235,7 +235,7 @@ class RankProcess:
             stdin.write(line.encode() + b"\n")
 
     async def _forward_events(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
+        while line := await self._next_line(reader):
             if line.endswith(b"\n"):  # a killed rank may leave half a line
                 event = json.loads(line)
                 if event.get("kind") == ReportsAwaited.kind:
@@ -246,6 +246,16 @@ class RankProcess:
                 self._report_queue.keep(event, line)
                 self._send(event)
                 self._report_lost_reports()
+
+    async def _next_line(self, reader: asyncio.StreamReader) -> bytes:
+        try:
+            return await reader.readline()
+        except ValueError:
+            most = f"{EVENT_LINE_LIMIT_BYTES // 2**20} MiB"
+            message = f"rank {self._rank}: it sent an event of more than {most}, and was ended"
+            self._report_event(RankFailed(self._rank, Reason.RANK_FAILED, message))
+            self._kill_group()
+            return b""
 
     async def _keep_reports(self, number: int) -> None:
         """Tell the rank when all that it has reported until now is where it will be found."""

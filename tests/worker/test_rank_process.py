@@ -92,6 +92,18 @@ def test_events_are_passed_on_and_what_was_printed_is_kept(tmp_path: Path) -> No
     assert rank.log.read_text() == last["log_tail"]
 
 
+def test_a_rank_whose_event_has_no_end_is_ended_and_named(tmp_path: Path) -> None:
+    script = """
+        events.write('{"kind": "rank_failed", "message": "')
+        while True:
+            events.write("x" * 2**20)
+    """
+    rank = Rank(tmp_path, script)
+    assert run(rank) == -signal.SIGKILL
+    assert rank.kinds == ["rank_failed", "rank_exited"]
+    assert "an event of more than 64 MiB" in rank.told[0]["message"]
+
+
 @pytest.mark.parametrize("settles", [True, False])
 def test_a_rank_is_told_that_its_reports_are_kept_when_they_can_be_found(
     tmp_path: Path, settles: bool

@@ -19,6 +19,10 @@ _MEMORY_HINT = (
 _PACKAGE = Path(distrain.__file__).parent
 
 
+_TEXT_CHARS = 16_384
+"""Of a message, and of a traceback: some errors print whole tensors."""
+
+
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
     """Say why a rank cannot go on.
 
@@ -28,12 +32,19 @@ def explain_failure(error: BaseException, rank: int) -> RankFailed:
     reason = _reason(error)
     if isinstance(error, DistrainError | NonFiniteLoss):
         step = error.step if isinstance(error, NonFiniteLoss) else None
-        return RankFailed(rank, reason, f"rank {rank}: {error}", step)
-    story = "".join(traceback.format_exception(error))
-    message = f"rank {rank}: {type(error).__name__}: {error}"
+        return RankFailed(rank, reason, _shortened(f"rank {rank}: {error}"), step)
+    story = _shortened("".join(traceback.format_exception(error)))
+    message = _shortened(f"rank {rank}: {type(error).__name__}: {error}")
     if reason == Reason.OUT_OF_MEMORY:
         message += f"\n  asked for by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
     return RankFailed(rank, reason, message, traceback=story)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _TEXT_CHARS:
+        return text
+    half = _TEXT_CHARS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters ...\n{text[-half:]}"
 
 
 def _who_asked(error: BaseException) -> str:

@@ -62,3 +62,14 @@ def test_the_line_that_ran_out_of_memory_is_named_in_whatever_room() -> None:
     message = explain_failure(caught.value, rank=0).message
     assert "asked for by: distrain/checkpoint/collectives.py:" in message
     assert "in gather_texts: if peers.num_ranks == 1:" in message
+
+
+def test_an_error_that_prints_a_whole_tensor_is_shortened():
+    try:
+        raise ValueError("begin " + "x" * 2**20 + " end")
+    except ValueError as error:
+        told = explain_failure(error, 0)
+    for text in (told.message, told.traceback):
+        assert len(text) < 2**15
+        assert "characters" in text
+        assert text.rstrip().endswith("end")
