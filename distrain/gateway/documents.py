@@ -60,6 +60,9 @@ class PreflightOrder(Body):
     """The body of `POST /distrain/v1/preflight`."""
 
     spec: dict[str, Any]
+    owner: Annotated[str, Field(max_length=200)] = Field(
+        "", description="Who asks: the checks of one run one after another."
+    )
 
 
 def explain(error: ValidationError) -> str:

@@ -167,8 +167,8 @@ class _PreflightsHandler(_Handler):
     """Checks of specs on a worker."""
 
     def post(self) -> None:
-        preflight_id = self.gateway.preflights.start(self.body(PreflightOrder).spec)
-        self.answer({"id": preflight_id}, 202)
+        order = self.body(PreflightOrder)
+        self.answer({"id": self.gateway.preflights.start(order.spec, order.owner)}, 202)
 
 
 class _PreflightHandler(_Handler):

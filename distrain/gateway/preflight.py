@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
+from weakref import WeakValueDictionary
 
 from distributed import Scheduler
 
@@ -16,6 +17,8 @@ from distrain.worker import check_spec
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
+MOST_OF_OWNER = 3
+"""Waiting or running: who has globs over large folders leaves room for others."""
 KEPT_S = 900.0
 LIMIT_S = 120.0
 """Of one check, from its start on a worker."""
@@ -30,9 +33,11 @@ class _Preflight:
     Attributes:
         state: `waiting` for others, `running`; then `passed`, `failed` (the spec has mistakes), or
             `lost`: it could not be checked.
+        owner: Who asked; "" if that is not known.
         found: What came back from the worker.
     """
 
+    owner: str
     state: str = "waiting"
     found: dict[str, Any] = field(default_factory=dict)
     ended_s: float | None = None
@@ -47,19 +52,23 @@ class Preflights:
         self._known: dict[str, _Preflight] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
+        self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
-    def start(self, spec: dict[str, Any]) -> str:
+    def start(self, spec: dict[str, Any], owner: str = "") -> str:
         """Begin a check, and say under which id it is kept.
 
         Raises:
-            Refusal: Too many wait already.
+            Refusal: Too many wait already, of all or of this owner.
         """
         self._forget_old_ones()
-        if sum(one.ended_s is None for one in self._known.values()) >= MOST_WAITING:
-            hint = "Ask again in a minute."
+        waiting = [one.owner for one in self._known.values() if one.ended_s is None]
+        hint = "Ask again in a minute."
+        if len(waiting) >= MOST_WAITING:
             raise Refusal(429, "busy", f"{MOST_WAITING} checks wait already", hint)
+        if owner and waiting.count(owner) >= MOST_OF_OWNER:
+            raise Refusal(429, "busy", f"{MOST_OF_OWNER} checks of {owner} wait already", hint)
         preflight_id = uuid4().hex
-        self._known[preflight_id] = one = _Preflight()
+        self._known[preflight_id] = one = _Preflight(owner)
         task = asyncio.ensure_future(self._run(preflight_id, one, json.dumps(spec)))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -88,7 +97,8 @@ class Preflights:
         }
 
     async def _run(self, preflight_id: str, one: _Preflight, spec: str) -> None:
-        async with self._room:
+        turn = self._turns.setdefault(one.owner or preflight_id, asyncio.Lock())
+        async with turn, self._room:
             one.state = "running"
             try:
                 one.found = await self._ask_a_worker(preflight_id, spec)

@@ -92,6 +92,27 @@ def test_two_at_once_and_a_worker_stays_free_for_ranks(
     on_gateway_site(story, num_workers=1, folder=tmp_path)
 
 
+def test_checks_of_one_owner_leave_room_for_those_of_others(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A glob over a large folder takes as long as a check may."""
+    program(monkeypatch, "import time; time.sleep(600)")
+
+    async def story(site: GatewaySite) -> None:
+        preflights = site.gateway.preflights
+        most = preflight_module.MOST_OF_OWNER
+        slow = [preflights.start(SPEC, "mallory") for _ in range(most)]
+        with pytest.raises(Refusal, match="checks of mallory wait already"):
+            preflights.start(SPEC, "mallory")
+        other = preflights.start(SPEC, "alice")
+        while preflights.document(other)["state"] == "waiting":
+            await asyncio.sleep(0.01)
+        states = [preflights.document(one)["state"] for one in slow]
+        assert states == ["running"] + ["waiting"] * (most - 1)
+
+    on_gateway_site(story, num_workers=1, folder=tmp_path)
+
+
 def test_a_check_whose_task_is_let_go_of_ends(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -87,7 +87,7 @@ def test_a_job_trains_to_its_end(client: SchedulerClient, prepared: Path, tmp_pa
 def test_specs_are_checked_on_a_worker(client: SchedulerClient, prepared: Path) -> None:
     spec = small_document(prepared)
     nowhere = {**spec, "data": {"train": "/nowhere/at/all"}}
-    ids = [client.preflight(spec), client.preflight(nowhere), client.preflight({"model": 1})]
+    ids = [client.preflight(one, "alice") for one in (spec, nowhere, {"model": 1})]
 
     def results() -> list[SeenPreflight]:
         return [client.preflight_result(one) for one in ids]

@@ -37,7 +37,7 @@ def start_preflight(
     """
     try:
         with _client(service, cluster) as client:
-            number = client.preflight(spec)
+            number = client.preflight(spec, caller.user)
     except Refused as error:
         raise _unavailable(cluster, error.message) from error
     except (Unreachable, ClusterError) as error:

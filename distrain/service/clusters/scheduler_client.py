@@ -190,9 +190,10 @@ class SchedulerClient:
         """All workers of the scheduler."""
         return _read(workers_from_json, self._ask("GET", "workers")[1].get("workers"))
 
-    def preflight(self, spec: Mapping[str, Any]) -> str:
-        """Have a spec checked on a worker; the answer is the check's id."""
-        return str(self._ask("POST", "preflight", json={"spec": spec})[1].get("id"))
+    def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
+        """Have a spec of somebody checked on a worker; the answer is the check's id."""
+        order = {"spec": spec, "owner": owner}
+        return str(self._ask("POST", "preflight", json=order)[1].get("id"))
 
     def preflight_result(self, preflight_id: str) -> SeenPreflight:
         """What is known of a check."""
