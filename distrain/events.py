@@ -256,6 +256,7 @@ class EvaluationDone(_OfRank):
         auc: Of the rows of all ranks, from their scores, where the bins of `metrics` are too wide;
             `None` where they serve.
         auc_bound: The true AUC lies within +- this of `auc`; 0: it is exact.
+        own: The metrics of `evaluate.metrics` by name, of the rows of all ranks.
     """
 
     kind: ClassVar[str] = "evaluation_done"
@@ -265,6 +266,7 @@ class EvaluationDone(_OfRank):
     metrics: Mapping[str, Any]
     auc: float | None = None
     auc_bound: float | None = None
+    own: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -87,6 +87,7 @@ class Record:
             before it.
         stall_summary: With more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the
             `worst`: the 8 highest, each with its rank before it; else `None`.
+        own: The metrics of `evaluate.metrics`, by name; `None` for training.
     """
 
     split: str
@@ -110,10 +111,12 @@ class Record:
     attempt: int = 0
     reports: int = 1
     stall_summary: Mapping[str, Any] | None = None
+    own: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
         """The fields that are one text or number, and those that are not known."""
-        return {k: v for k, v in vars(self).items() if not isinstance(v, Mapping | tuple)}
+        plain = {k: v for k, v in vars(self).items() if not isinstance(v, Mapping | tuple)}
+        return {**plain, **(self.own or {})}
 
     @property
     def stall_mean_pct(self) -> float | None:

@@ -3,7 +3,13 @@
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.click import ClickModel
-from distrain.models.custom import check_function, handed_over, is_importable, name_of
+from distrain.models.custom import (
+    check_function,
+    function_named,
+    handed_over,
+    is_importable,
+    name_of,
+)
 from distrain.models.export import Form, write_export
 from distrain.models.independence import rows_are_independent
 from distrain.models.inputs import Embeddings, InputBlock, infer_embedding_dim
@@ -48,6 +54,7 @@ __all__ = [
     "check_sizes",
     "dtype_name",
     "dtype_of",
+    "function_named",
     "handed_over",
     "header_of",
     "infer_embedding_dim",

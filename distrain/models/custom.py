@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
+from typing import Any
 
 from distrain.embeddings import Combiner
 from distrain.errors import ModelError, SpecError
@@ -22,7 +23,7 @@ PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 
 MakeBlueprint = Callable[..., Blueprint]
 
-_handed_over: dict[str, MakeBlueprint] = {}
+_handed_over: dict[str, Callable[..., Any]] = {}
 
 
 def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
@@ -34,7 +35,7 @@ def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) 
         SpecError: The function may not be imported, is not there, or takes other options.
         ModelError: It returned something else.
     """
-    function = _handed_over.get(spec.function) or _imported(spec.function)
+    function = function_named(spec.function)
     try:
         made = function(schema, **spec.options)
     except TypeError as error:
@@ -53,7 +54,12 @@ def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) 
     return made
 
 
-def check_function(name: str, *, here: bool) -> None:
+def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
+    """What a field of a job spec names as `module:name`; errors as `check_function`."""
+    return _handed_over.get(name) or _imported(name, field)
+
+
+def check_function(name: str, field: str, *, here: bool) -> None:
     """Raise now if the function of a job spec, named there as `name`, could not be had.
 
     `here` says that this process itself will build the model, and may have been handed the
@@ -63,10 +69,10 @@ def check_function(name: str, *, here: bool) -> None:
         SpecError: Its package is not allowed, or it cannot be imported.
     """
     if not (here and name in _handed_over):
-        _imported(name)
+        _imported(name, field)
 
 
-def name_of(function: MakeBlueprint) -> str:
+def name_of(function: Callable[..., Any]) -> str:
     """How a job spec names a function.
 
     >>> name_of(custom)
@@ -79,7 +85,7 @@ def name_of(function: MakeBlueprint) -> str:
     )
 
 
-def is_importable(function: MakeBlueprint) -> bool:
+def is_importable(function: Callable[..., Any]) -> bool:
     """Whether another process may find a function by its name, as `name_of` gives it.
 
     >>> is_importable(custom), is_importable(lambda schema: None)
@@ -91,20 +97,15 @@ def is_importable(function: MakeBlueprint) -> bool:
 
 
 @contextmanager
-def handed_over(function: MakeBlueprint | None) -> Iterator[None]:
-    """Within it, this process uses the function itself, wherever it is defined."""
-    if function is None:
-        yield
-        return
-    name = name_of(function)
-    before = _handed_over.get(name)
-    _handed_over[name] = function
+def handed_over(*functions: Callable[..., Any] | None) -> Iterator[None]:
+    """Within it, this process uses the functions themselves, wherever they are defined."""
+    before = dict(_handed_over)
+    _handed_over.update({name_of(one): one for one in functions if one is not None})
     try:
         yield
     finally:
-        del _handed_over[name]
-        if before is not None:
-            _handed_over[name] = before
+        _handed_over.clear()
+        _handed_over.update(before)
 
 
 def allowed_packages() -> tuple[str, ...]:
@@ -113,35 +114,35 @@ def allowed_packages() -> tuple[str, ...]:
     return tuple(word.strip() for word in words if word.strip())
 
 
-def _imported(name: str) -> MakeBlueprint:
+def _imported(name: str, field: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     package = module_name.partition(".")[0]
     if package == "__main__":
         raise SpecError(
-            "the model's function is defined in a notebook or script, from which no other process "
-            "can import it",
-            where={"model.function": name},
+            f"{field} is defined in a notebook or script, from which no other process can import "
+            "it",
+            where={field: name},
             hint="Move it to a module of a package, and name that package in "
             f"{PACKAGES_VARIABLE}; or train with resources.backend inline, in its own process.",
         )
     if package not in allowed_packages():
         raise SpecError(
-            f"models may not be imported from the package {package!r} here",
-            where={"model.function": name, PACKAGES_VARIABLE: ", ".join(allowed_packages())},
+            f"{field} may not be imported from the package {package!r} here",
+            where={field: name, PACKAGES_VARIABLE: ", ".join(allowed_packages())},
             hint=f"The cluster's operator allows a package by {PACKAGES_VARIABLE}={package} in the "
             "environment of its workers, and of this command.",
         )
     try:
-        function: MakeBlueprint = getattr(import_module(module_name), attribute)
+        function: Callable[..., Any] = getattr(import_module(module_name), attribute)
     except Exception as error:  # whatever the module does when it is imported
         kind = (
             "" if isinstance(error, ImportError | AttributeError) else f"{type(error).__name__}: "
         )
         raise SpecError(
-            f"the model's function cannot be imported: {kind}{error}",
-            where={"model.function": name},
+            f"{field} cannot be imported: {kind}{error}",
+            where={field: name},
             hint="Its package must be installed wherever workers run.",
         ) from None
     if not callable(function):
-        raise SpecError(f"the model's function is a {type(function).__name__}: {name}")
+        raise SpecError(f"{field} is a {type(function).__name__}: {name}")
     return function

@@ -277,6 +277,7 @@ class Collector:
                 auc_bound=auc_bound,
                 reliability=reliability(merged.negatives, merged.positives),
                 attempt=self.attempt,
+                own=reports[0].own,
             )
         )
 

@@ -222,11 +222,12 @@ def _choose_device(job: _Job) -> None:
 
 
 def _check_function(job: _Job) -> None:
-    """Check that the workers of this machine can import a model of the user's own."""
+    """Check that the workers of this machine can import what is of the user's own."""
     from distrain.models import check_function
 
-    if not job.elsewhere and isinstance(job.spec.model, CustomSpec):
-        check_function(job.spec.model.function, here=job.spec.resources.backend == "inline")
+    if not job.elsewhere:
+        for field, name in job.spec.functions.items():
+            check_function(name, field, here=job.spec.resources.backend == "inline")
 
 
 def _check_owner(job: _Job) -> None:
@@ -346,7 +347,7 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
         "data.cache_dir": spec.data.cache_dir is not None,
         "data.shuffle_dir": spec.data.shuffle_dir is not None,
         "checkpoint.dir": spec.checkpoint.dir is not None,
-        "model.function": isinstance(spec.model, CustomSpec),
+        ", ".join(spec.functions): bool(spec.functions),
         "data.reader": spec.data.reader == "cudf",
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from distributed.deploy import Cluster
 
     from distrain.jobs import Record
-    from distrain.metrics import BinaryReport
+    from distrain.metrics import BinaryReport, Metric
     from distrain.models import Blueprint, SavedModel
     from distrain.runs import Summary
     from distrain.sinks import Sink
@@ -109,6 +109,7 @@ def fit(
     scheduler: "str | Client | Cluster | None" = None,
     progress: Progress | None = None,
     callbacks: "Sequence[Callable[[Record], object]]" = (),
+    metrics: "Mapping[str, type[Metric]] | None" = None,
     sinks: "Sequence[str | Sink]" = (),
 ) -> Run:
     """Train a job and wait for it.
@@ -131,6 +132,8 @@ def fit(
             terminal, and the log `distrain` elsewhere.
         callbacks: Called in this process with each record of training and validation as it comes.
             An exception ends the job and comes out of `fit`.
+        metrics: Metrics of your own for validations, by the names that records have for them:
+            subclasses of `distrain.metrics.Metric`, which workers import as they do `model_fn`.
         sinks: Where the run's records go as well: `"tensorboard"`, `"mlflow:URI"`, or sinks of your
             own (`distrain.sinks.Sink`).
 
@@ -138,10 +141,14 @@ def fit(
         SpecError: The spec cannot be used.
         DistrainError: The inputs cannot be used, or the job ended badly.
     """
-    from distrain.models import handed_over, is_importable
+    from distrain.models import handed_over, is_importable, name_of
 
-    with speaking_python(), handed_over(model_fn):
-        words = tuple(f"{path}={json.dumps(value)}" for path, value in (overrides or {}).items())
+    own = dict(metrics or {})
+    with speaking_python(), handed_over(model_fn, *own.values()):
+        fields = dict(overrides or {})
+        if own:
+            fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
+        words = tuple(f"{path}={json.dumps(value)}" for path, value in fields.items())
         if resume is not None:
             if spec is not None or run_dir is not None or overwrite:
                 raise DistrainError(

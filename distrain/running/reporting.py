@@ -43,11 +43,13 @@ class LoggedProgress:
         write: Takes a line; `None` for the log `distrain`.
     """
 
+    _write: Callable[[str], None] | None = None
+    _shown_state = ""
+    _shown_restarts = 0
+    _last_line_s = 0.0
+
     def __init__(self, write: Callable[[str], None] | None = None):
-        self._write = write or (lambda text: log.info("%s", text))
-        self._shown_state = ""
-        self._shown_restarts = 0
-        self._last_line_s = 0.0
+        self._write = write
 
     def __enter__(self) -> "LoggedProgress":
         return self
@@ -57,7 +59,10 @@ class LoggedProgress:
 
     def say(self, text: str) -> None:
         """See `Progress`."""
-        self._write(text)
+        if self._write is None:
+            log.info("%s", text)
+        else:
+            self._write(text)
 
     def show(self, view: JobView) -> None:
         """See `Progress`."""

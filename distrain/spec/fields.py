@@ -7,6 +7,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from distrain.errors import DataError
 from distrain.storage import check_url
 
+FUNCTION = r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$"
+"""How a spec names what a module holds."""
 LARGEST = 2**31 - 1
 MOST_LAYERS = 1024
 """Most layers of one stack: a layer takes some memory before it has any values."""

@@ -9,7 +9,7 @@ from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.fields import (
     Section,
 )
-from distrain.spec.models import ModelSpec
+from distrain.spec.models import CustomSpec, ModelSpec
 from distrain.spec.resources import (
     CheckpointSpec,
     DeadlinesSpec,
@@ -51,6 +51,14 @@ class JobSpec(Section):
     restart: RestartSpec = RestartSpec()
     deadlines: DeadlinesSpec = DeadlinesSpec()
     queue: QueueSpec = QueueSpec()
+
+    @property
+    def functions(self) -> dict[str, str]:
+        """The code of the user's own that it names, as `module:name`, by field."""
+        found = {f"evaluate.metrics.{name}": one for name, one in self.evaluate.metrics.items()}
+        if isinstance(self.model, CustomSpec):
+            found["model.function"] = self.model.function
+        return found
 
     @property
     def best_metric(self) -> ValidationMetric | None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from distrain.spec.fields import Depth, PositiveInt, Real, Section, Widths
+from distrain.spec.fields import FUNCTION, Depth, PositiveInt, Real, Section, Widths
 
 Dropout = Annotated[Real, Field(ge=0, lt=1)]
 Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
@@ -143,7 +143,7 @@ class CustomSpec(Section):
     function: str = Field(
         description="`package.module:function`; called with the schema and the options, returns a "
         "`Blueprint`.",
-        pattern=r"^[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_]*$",
+        pattern=FUNCTION,
     )
     options: dict[str, Any] = Field(
         default_factory=dict, description="Keyword arguments of the function."

@@ -7,10 +7,11 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, TypeAdapter, WrapValidator, model_validator
+from pydantic import Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
 
 from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.spec.fields import (
+    FUNCTION,
     LARGEST,
     DecayRate,
     PositiveInt,
@@ -226,4 +227,13 @@ class EvaluateSpec(Section):
         description="The widest bound on the error of the AUC that is counted in bins of the "
         "logit. Where it is wider, as with logits beyond +-16, the rows are scored once more and "
         "ordered by their scores: the AUC is exact for up to 4 million distinct scores a rank.",
+    )
+    metrics: dict[
+        Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]*$")],
+        Annotated[str, StringConstraints(pattern=FUNCTION)],
+    ] = Field(
+        {},
+        description="Metrics of your own, by the names that records have for them: "
+        "`package.module:Class` of a `distrain.metrics.Metric`, from a package that the cluster's "
+        "operator allows.",
     )

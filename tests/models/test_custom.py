@@ -67,7 +67,7 @@ def test_other_packages_are_not_imported(small_schema, package, monkeypatch, all
     ("function", "options", "message"),
     [
         ("missing", {}, "cannot be imported: module 'our_models.ctr' has no attribute 'missing'"),
-        ("number", {}, "the model's function is a int"),
+        ("number", {}, "model.function is a int"),
         ("narrow", {"wide": 3}, "does not take these options: .*'wide'"),
     ],
 )

@@ -14,7 +14,9 @@ import torch
 from small_jobs import make_spec, small_document
 
 import distrain
+from distrain import Dataset, Loader
 from distrain.errors import ClusterError, JobError, SpecError
+from distrain.metrics import Metric
 from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
@@ -58,6 +60,39 @@ def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
     assert found.auc == pytest.approx(run.summary.auc, abs=2 * run.summary.auc_bound)
     again = distrain.Run(run.run_dir)
     assert (repr(again), again.summary) == (repr(run), run.summary)
+
+
+class Accuracy(Metric):
+    rows = right = 0
+
+    def update(self, logits, labels):
+        self.rows += len(labels)
+        self.right += int(((logits > 0) == (labels > 0.5)).sum())
+
+    def merge(self, other):
+        self.rows, self.right = self.rows + other.rows, self.right + other.right
+
+    def compute(self):
+        return self.right / self.rows
+
+
+def test_metrics_of_ones_own_stand_in_the_records(prepared, tmp_path):
+    run = distrain.fit(
+        small_document(prepared) | INLINE,
+        overrides={"train.max_steps": 4, "evaluate.every_steps": 2},
+        run_dir=tmp_path / "run",
+        metrics={"accuracy": Accuracy},
+    )
+    values = [record.own["accuracy"] for record in run.records if record.split == "valid"]
+    assert len(values) == 2
+    assert run.history["accuracy"].dropna().tolist() == values
+    saved, labels, right = run.load_model(), [], 0
+    with Loader(Dataset(prepared / "valid", saved.schema), batch_size=500) as loader:
+        for batch in loader:
+            labels += batch.label.tolist()
+            with torch.no_grad():
+                right += int(((saved.model(batch) > 0) == (batch.label > 0.5)).sum())
+    assert values[-1] == right / len(labels)
 
 
 def test_a_folder_without_a_run_that_has_ended_is_no_run(tmp_path):

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from distrain.service.access.paths import has_credentials, path_problem
 from distrain.service.settings import ClusterProfile, Limits
-from distrain.spec import PATHS, CustomSpec, JobSpec, explain_all
+from distrain.spec import PATHS, JobSpec, explain_all
 
 _TAG_KEY, _TAG_VALUE = 64, 256
 _WRITTEN = ("checkpoint.dir", "data.cache_dir", "data.shuffle_dir")
@@ -210,11 +210,11 @@ def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:
     found = []
     if spec.resources.backend != "dask":
         found.append(Mistake("/resources/backend", "the service runs jobs on clusters: take dask"))
-    if isinstance(spec.model, CustomSpec):
-        module = spec.model.function.partition(":")[0]
-        allowed: Sequence[str] = profile.model_packages
+    allowed: Sequence[str] = profile.model_packages
+    for field, function in spec.functions.items():
+        module = function.partition(":")[0]
         if not any(module == p or module.startswith(p + ".") for p in allowed):
             names = ", ".join(allowed) or "none"
             detail = f"the package is not one of those that the cluster allows ({names})"
-            found.append(Mistake("/model/function", detail))
+            found.append(Mistake(pointer(*field.split(".")), detail))
     return found

@@ -1,16 +1,18 @@
 """Scoring labelled rows with a model."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from distrain.checkpoint import gather_texts
 from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
-from distrain.metrics import BinaryMetrics, BinaryReport, Bounded, DistinctScores
+from distrain.metrics import BinaryMetrics, BinaryReport, Bounded, DistinctScores, Metric
 from distrain.models import ClickModel
 from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step import DeviceBinaryMetrics
@@ -23,11 +25,13 @@ class Evaluation:
 
     Attributes:
         from_scores: The AUC of all ranks' rows from their scores; `None` where the bins serve.
+        own: Metrics of the user's own, of all ranks' rows, by name.
     """
 
     metrics: BinaryMetrics
     merged: BinaryMetrics
     from_scores: Bounded | None
+    own: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def report(self) -> BinaryReport:
@@ -45,6 +49,7 @@ def evaluate_over_ranks(
     peers: Peers,
     max_auc_bound: float,
     before_batch: Callable[[], None] = lambda: None,
+    own: Mapping[str, Callable[[], Metric]] | None = None,
 ) -> Evaluation:
     """Score a table whose rows all ranks share; a collective operation.
 
@@ -53,13 +58,33 @@ def evaluate_over_ranks(
 
     Arguments and errors as of `evaluate`.
     """
-    metrics = evaluate(model, loader, device, before_batch)
+    of_user = {name: kind() for name, kind in (own or {}).items()}
+    metrics = evaluate(model, loader, device, before_batch, tuple(of_user.values()))
     merged = _merged(metrics, peers, device)
+    found = Evaluation(metrics, merged, None, own_over_ranks(of_user, peers, device))
     bound = merged.compute().auc_bound
     if bound is None or bound <= max_auc_bound:
-        return Evaluation(metrics, merged, None)
+        return found
     counted = count_scores(model, loader, device, before_batch)
-    return Evaluation(metrics, merged, auc_over_ranks(counted, peers, device))
+    return replace(found, from_scores=auc_over_ranks(counted, peers, device))
+
+
+def own_over_ranks(
+    metrics: Mapping[str, Metric], peers: Peers, device: torch.device
+) -> dict[str, float | None]:
+    """The values of the user's metrics over the rows of all ranks; a collective operation."""
+    if not metrics:
+        return {}
+    text = json.dumps({name: metric.to_json() for name, metric in metrics.items()})
+    total: dict[str, Metric] = {}
+    for of_rank in map(json.loads, gather_texts(peers, device, text)):
+        for name, metric in metrics.items():
+            state = metric.from_json(of_rank[name])
+            if name in total:
+                total[name].merge(state)
+            else:
+                total[name] = state
+    return {name: metric.compute() for name, metric in total.items()}
 
 
 def evaluate(
@@ -67,11 +92,13 @@ def evaluate(
     loader: Loader,
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
+    own: Sequence[Metric] = (),
 ) -> BinaryMetrics:
     """The metrics of this rank's share of a table; no collective operation but the tables' own.
 
     Args:
         before_batch: Called before each batch; what it raises ends the scoring.
+        own: Metrics of the user's own, which are updated.
 
     Raises:
         NonFiniteOutput: A logit is not finite.
@@ -80,6 +107,8 @@ def evaluate(
     metrics = DeviceBinaryMetrics(device)
     for logits, labels in scored_batches(model, loader, device, before_batch):
         metrics.update(logits, labels)
+        for metric in own:
+            metric.update(logits.float().cpu().numpy(), labels.float().cpu().numpy())
     return finite_metrics(metrics)
 
 

@@ -109,7 +109,8 @@ class RankEvents:
         """The validation rows were scored after `taken` steps."""
         epoch, metrics = self.span.epoch_after(taken), found.metrics.to_json()
         auc, bound = found.from_scores or (None, None)
-        return EvaluationDone(self.rank, epoch, taken, clock.running_s, metrics, auc, bound)
+        seen_s, own = clock.running_s, found.own
+        return EvaluationDone(self.rank, epoch, taken, seen_s, metrics, auc, bound, own)
 
     def stopped_early(self, taken: int, validations: Validations | None) -> StoppedEarly:
         """The training ends after `taken` steps, because its validations no longer improve."""

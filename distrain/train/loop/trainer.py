@@ -20,7 +20,7 @@ import torch
 from distrain.errors import NonFiniteOutput
 from distrain.events import Event, ModelSaved
 from distrain.loader import Loader
-from distrain.models import save_model
+from distrain.models import function_named, save_model
 from distrain.partition import Table
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
@@ -92,6 +92,8 @@ class Trainer:
         self.taken = self.control.activity.step = self.start.step
         self.validated, self.validations = self.start.validated, self.start.validations
         self.save_asked = False
+        named = spec.evaluate.metrics.items()
+        self.own_metrics = {n: function_named(one, f"evaluate.metrics.{n}") for n, one in named}
         self.audit: AuditLog | None = None
         if spec.train.audit:
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
@@ -207,6 +209,7 @@ class Trainer:
                     self.model.embeddings.peers,
                     self.spec.evaluate.max_auc_bound,
                     pass_gate,
+                    self.own_metrics,
                 )
             except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None

@@ -8,7 +8,9 @@ import torch
 from gloo_ranks import run_gangs
 
 from distrain.embeddings import Peers
+from distrain.metrics import Metric
 from distrain.metrics.distinct_scores import DistinctScores
+from distrain.train.loop.evaluation import own_over_ranks
 from distrain.train.loop.exact_auc import auc_over_ranks
 
 SIZES = (1, 2, 3, 5)
@@ -31,9 +33,27 @@ def rows_of(case, rank, num_ranks):
     return scores, np.zeros(rows) if case == "one class" else labels.astype(np.float32)
 
 
+class MeanLabel(Metric):
+    """A metric of the user's own."""
+
+    rows, clicks = 0, 0.0
+
+    def update(self, logits, labels):
+        self.rows, self.clicks = self.rows + len(labels), self.clicks + float(labels.sum())
+
+    def merge(self, other):
+        self.rows, self.clicks = self.rows + other.rows, self.clicks + other.clicks
+
+    def compute(self):
+        return self.clicks / self.rows
+
+
 def all_aucs(rank, num_ranks):
-    """Of each case, the AUC of all ranks' rows and its bound."""
+    """Of each case, the AUC of all ranks' rows and its bound; and a metric of the user's own."""
     peers, found = Peers(rank, num_ranks), {}
+    mean_label = MeanLabel()
+    mean_label.update(*rows_of("far", rank, num_ranks))
+    found["own"] = own_over_ranks({"ctr": mean_label}, peers, torch.device("cpu"))["ctr"]
     for case, (_, max_entries) in CASES.items():
         scores = DistinctScores(max_entries)
         scores.update(*rows_of(case, rank, num_ranks))

@@ -20,6 +20,8 @@ def test_ranks_agree_on_the_auc_that_one_would_compute(tmp_path: Path) -> None:
     for num_ranks in script.SIZES:
         found = gangs.of(num_ranks)
         assert all(of_rank == found[0] for of_rank in found)
+        labels = [script.rows_of("far", rank, num_ranks)[1] for rank in range(num_ranks)]
+        assert found[0].pop("own") == np.concatenate(labels).mean()
         for case, auc in found[0].items():
             parts = [script.rows_of(case, rank, num_ranks) for rank in range(num_ranks)]
             scores, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
