@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -80,21 +79,27 @@ class Run:
         with handed_over(self.model_fn), speaking_python():
             return load_model(RunPaths(self.run_dir).model)
 
-    @cached_property
-    def _model(self) -> "SavedModel":
-        return self.load_model()
-
-    def evaluate(self, table: str | Path | Sequence[str | Path]) -> "BinaryReport":
-        """The metrics of the trained model on prepared, labelled rows, scored in this process.
+    def predict(self, rows: Any, *, keep: Sequence[str] = ()) -> "pandas.DataFrame":
+        """The scores of rows, in their order; those of a table need no target.
 
         Args:
-            table: Parquet files, folders or globs, as `distrain prep` writes them.
+            rows: A DataFrame or Arrow table, or files: as the run's data were before they were
+                prepared, or prepared by the run's own workflow.
+            keep: Columns to have beside the scores.
         """
-        from distrain.loader import Dataset
-        from distrain.scoring import ScorerInProcess, evaluate_saved
+        from distrain.models import handed_over
+        from distrain.scoring import score_rows
 
-        with speaking_python():
-            return evaluate_saved(ScorerInProcess(self._model, Dataset(table, self._model.schema)))
+        with speaking_python(), handed_over(self.model_fn):
+            return score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
+
+    def evaluate(self, rows: Any) -> "BinaryReport":
+        """The metrics of rows with labels, scored in this process; `rows` as of `predict`."""
+        from distrain.models import handed_over
+        from distrain.scoring import evaluate_rows
+
+        with speaking_python(), handed_over(self.model_fn):
+            return evaluate_rows(RunPaths(self.run_dir).model, rows)
 
 
 def fit(
