@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
-from distrain.batch import Batch
+from distrain.batch import Batch, Ragged
 from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
 from distrain.partition import wanted_columns
@@ -238,15 +238,16 @@ def as_keyed_jagged(batch: Batch) -> tuple[KeyedJaggedTensor, torch.Tensor, torc
 
 
 def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
-    """A batch of flat columns that something else than a `Loader` read: `as_dict` backwards.
+    """A batch of columns that something else than a `Loader` read: `as_dict` backwards.
 
     Args:
-        columns: Tensors or arrays, `[rows]`, by name; others than the schema's are left out. There
-            may be no targets and no weight. Values are not checked.
+        columns: Tensors or arrays, `[rows]`, by name, and of lists a nested tensor or each row's
+            values; others than the schema's are left out. There may be no targets and no weight.
+            Values are not checked.
         schema: What the columns mean.
 
     Raises:
-        SpecError: A feature or some of the targets are missing, or the schema has columns of lists.
+        SpecError: A feature or some of the targets are missing.
 
     >>> from distrain.schema import ColumnSchema
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
@@ -259,14 +260,20 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     targets = schema.select_by_tag(Tags.TARGET).names
     has_targets = any(name in columns for name in targets)
     wanted = wanted_columns(schema, need_label=has_targets)
-    if lists := [column.name for column in wanted if column.is_list]:
-        raise SpecError(f"batch_of takes no columns of lists: {', '.join(lists)}")
     missing = [c.name for c in wanted if c.name not in columns and c.kind != "weight"]
     if missing:
         hint = "Read them, or leave them out of the schema."
         raise SpecError(f"columns are missing: {', '.join(missing)}", hint=hint)
-    cells = {c.name: torch.as_tensor(columns[c.name]) for c in wanted if c.name in columns}
-    feature = cells[wanted[0].name]  # there is at least one
+    dtypes = {"id": torch.int32}
+    lists = {
+        c.name: _ragged(columns[c.name], dtypes.get(c.kind, torch.float32))
+        for c in wanted
+        if c.is_list
+    }
+    flat = [c for c in wanted if c.name in columns and not c.is_list]
+    cells = {c.name: torch.as_tensor(columns[c.name]) for c in flat}
+    # There is at least one feature.
+    feature = cells[flat[0].name] if flat else next(iter(lists.values())).lengths
 
     def matrix(kind: str, dtype: torch.dtype) -> tuple[tuple[str, ...], torch.Tensor]:
         names = tuple(c.name for c in wanted if c.kind == kind and c.name in cells)
@@ -287,7 +294,17 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
         labels if label_names else None,
         label_names,
         weights[:, 0] if weights.shape[1] else None,
+        lists,
     )
+
+
+def _ragged(rows: Any, dtype: torch.dtype) -> Ragged:
+    """A column of lists: a nested tensor, or the values of each row."""
+    if getattr(rows, "is_nested", False):
+        return Ragged(rows.values().to(dtype), rows.offsets().to(torch.int32))
+    parts = [torch.as_tensor(row, dtype=dtype).reshape(-1) for row in rows]
+    ends = torch.tensor([0, *map(len, parts)]).cumsum(0)
+    return Ragged(torch.cat([torch.empty(0, dtype=dtype), *parts]), ends.to(torch.int32))
 
 
 def unchanged(batch: Any) -> Any:

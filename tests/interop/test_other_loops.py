@@ -50,8 +50,22 @@ def test_columns_make_the_batch_that_they_came_from(table: Path) -> None:
     del columns["I2"]
     with pytest.raises(SpecError, match="columns are missing: I2"):
         batch_of(columns, schema)
-    with pytest.raises(SpecError, match="no columns of lists: visited"):
-        batch_of(as_dict(batch), ALL)
+
+
+def test_columns_of_lists_come_back_as_nested_tensors_and_as_rows_of_values(table: Path) -> None:
+    for batch in Loader(Dataset(table, ALL), batch_size=500):
+        nested = as_dict(batch)
+        rows = {name: [row.tolist() for row in nested[name].unbind()] for name in batch.lists}
+        for columns in (nested, nested | rows):
+            again = batch_of(columns, ALL)
+            assert again.lists.keys() == batch.lists.keys()
+            for name, one in batch.lists.items():
+                for part in ("values", "offsets"):
+                    told, was = getattr(again.lists[name], part), getattr(one, part)
+                    assert torch.equal(told, was)
+                    assert told.dtype == was.dtype
+    lists = Schema(tuple(ALL[name] for name in batch.lists))
+    assert batch_of(rows, lists).num_rows == batch.num_rows
 
 
 def test_other_columns_say_nothing_of_rows_and_device() -> None:
