@@ -50,6 +50,18 @@ def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -
         check_cluster(ClusterRequest("shelf:top", 3))
 
 
+def test_a_client_or_a_cluster_is_used_as_it_is_and_stays() -> None:
+    with open_cluster(ClusterRequest(in_process=True, num_workers=1)) as client:
+        with open_cluster(ClusterRequest(client)) as same:
+            assert same is client
+        with open_cluster(ClusterRequest(client.cluster)) as other:
+            assert other is not client
+            assert other.scheduler.address == client.scheduler.address
+        assert client.submit(int, "7").result() == 7
+    with pytest.raises(ClusterError, match="no Dask cluster"), open_cluster(ClusterRequest(client)):
+        pass
+
+
 def test_workers_that_must_have_a_gpu_are_checked_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

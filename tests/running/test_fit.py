@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import sys
 import threading
 
 import numpy as np
@@ -16,12 +17,14 @@ from small_jobs import make_spec, small_document
 import distrain
 from distrain import Dataset, Loader
 from distrain.errors import ClusterError, JobError, SpecError
+from distrain.jobs import JobState, JobView, Record
 from distrain.metrics import Metric
 from distrain.models import Blueprint, Embeddings, InputBlock, load_model
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.running import LoggedProgress
+from distrain.running.notebook import NotebookProgress, progress_here
 
 INLINE = {"resources": {"backend": "inline", "num_ranks": 1, "device": "cpu"}}
 
@@ -291,6 +294,43 @@ def test_any_function_may_make_the_model_inline(prepared, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_clients_cluster_trains_with_callbacks_and_metrics_and_stays(
+    prepared, tmp_path, monkeypatch
+):
+    """Two runs: one to its end, and one that a callback ends, whose workers are free again."""
+    from distributed import Client, LocalCluster
+
+    (tmp_path / "our_metrics.py").write_text(
+        "from distrain.metrics import Metric\n"
+        "class Rows(Metric):\n"
+        "    rows = 0\n"
+        "    def update(self, logits, labels):\n"
+        "        self.rows += len(labels)\n"
+        "    def merge(self, other):\n"
+        "        self.rows += other.rows\n"
+        "    def compute(self):\n"
+        "        return float(self.rows)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv(PACKAGES_VARIABLE, "our_metrics")
+    import our_metrics  # type: ignore[import-not-found]
+
+    def stop(record):
+        raise KeyError("enough")
+
+    workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
+    spec, rows = make_spec(prepared), {"rows": our_metrics.Rows}
+    with LocalCluster(host="127.0.0.1", **workers) as cluster, Client(cluster) as client:
+        with pytest.raises(KeyError, match="enough"):
+            distrain.fit(spec, run_dir=tmp_path / "a", scheduler=cluster, callbacks=[stop])
+        run = distrain.fit(spec, run_dir=tmp_path / "b", scheduler=client, metrics=rows)
+        assert client.status == "running"
+    assert run.history["rows"].dropna().tolist() == [3_500.0]
+    assert run.summary.num_ranks == 2
+
+
+@pytest.mark.slow
 def test_workers_import_the_function_where_their_operator_allows_it(
     prepared, tmp_path, monkeypatch
 ):
@@ -315,3 +355,47 @@ def test_workers_import_the_function_where_their_operator_allows_it(
     )
     assert run.summary.state == "succeeded"
     assert run.load_model().model.dense.body.widths == (3,)
+
+
+class Shown:
+    """What a notebook displays, and how often it was drawn anew."""
+
+    def __init__(self):
+        self.html = []
+
+    def update(self, html):
+        self.html.append(html.data)
+
+
+def test_a_notebook_shows_what_a_job_waits_for_and_no_markup_of_others(monkeypatch):
+    display = pytest.importorskip("IPython.display", reason="the extra 'dev' is not installed")
+    shown = Shown()
+
+    def begin(html, *, display_id):
+        shown.update(html)
+        return shown
+
+    monkeypatch.setattr(display, "display", begin)
+    progress = NotebookProgress()
+    why = "needs 4 workers, the cluster has <2>"
+    progress.show(JobView("a-1", "a", JobState.PENDING, 1, 4, why_pending=why))
+    (waits,) = shown.html
+    assert "job a-1: pending: needs 4 workers, the cluster has &lt;2&gt;" in waits
+    assert "<svg" not in waits
+    records = tuple(
+        Record("train", 0, step, 5, 5, 1.0, 9.0, 1 / step, 0.9, 0.75, 1e-4) for step in (5, 10)
+    )
+    progress.show(JobView("a-1", "a", JobState.SUCCEEDED, 1, 4, num_steps=10, progress=records))
+    assert '<progress value="10" max="10">' in shown.html[-1]
+    assert shown.html[-1].count("<circle") == 2
+
+
+def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, caplog, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    progress_here().say("on a terminal")
+    assert capsys.readouterr().err == "on a terminal\n"
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: False, raising=False)
+    with caplog.at_level("INFO", "distrain"):
+        progress_here().say("in the log")
+    assert caplog.messages == ["in the log"]
+    assert capsys.readouterr().err == ""

@@ -137,6 +137,7 @@ def test_links_of_proc_are_no_way_around():
 _NO_PLACES = {
     "name", "data.cache_size", "data.part_size", "data.max_list_length", "tags", "model.function",
     "model.options", "model.crosses.columns", "embeddings.tables", "embeddings.combiners",
+    "evaluate.metrics",
 }  # fmt: skip
 
 
