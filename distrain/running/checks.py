@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
+from distrain.jobs import Record
 from distrain.run_paths import RunPaths
 from distrain.running.surprises import surprises
 from distrain.spec import CustomSpec, JobSpec
@@ -225,6 +226,13 @@ def _check_function(job: _Job) -> None:
     """Check that the workers of this machine can import what is of the user's own."""
     from distrain.models import check_function
 
+    for name in job.spec.evaluate.metrics:
+        if name in Record.__dataclass_fields__:
+            raise SpecError(
+                f"{name!r} is a field of every record, and cannot be a metric's name",
+                where={"evaluate.metrics": job.spec.evaluate.metrics[name]},
+                hint="Name the metric otherwise.",
+            )
     if not job.elsewhere:
         for field, name in job.spec.functions.items():
             check_function(name, field, here=job.spec.resources.backend == "inline")

@@ -86,6 +86,8 @@ def test_metrics_of_ones_own_stand_in_the_records(prepared, tmp_path):
         run_dir=tmp_path / "run",
         metrics={"accuracy": Accuracy},
     )
+    with pytest.raises(SpecError, match="'rows' is a field of every record"):
+        distrain.fit(small_document(prepared) | INLINE, metrics={"rows": Accuracy})
     values = [record.own["accuracy"] for record in run.records if record.split == "valid"]
     assert len(values) == 2
     assert run.history["accuracy"].dropna().tolist() == values
@@ -320,13 +322,13 @@ def test_a_clients_cluster_trains_with_callbacks_and_metrics_and_stays(
         raise KeyError("enough")
 
     workers = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": "127.0.0.1:0"}
-    spec, rows = make_spec(prepared), {"rows": our_metrics.Rows}
+    spec, seen = make_spec(prepared), {"seen": our_metrics.Rows}
     with LocalCluster(host="127.0.0.1", **workers) as cluster, Client(cluster) as client:
         with pytest.raises(KeyError, match="enough"):
             distrain.fit(spec, run_dir=tmp_path / "a", scheduler=cluster, callbacks=[stop])
-        run = distrain.fit(spec, run_dir=tmp_path / "b", scheduler=client, metrics=rows)
+        run = distrain.fit(spec, run_dir=tmp_path / "b", scheduler=client, metrics=seen)
         assert client.status == "running"
-    assert run.history["rows"].dropna().tolist() == [3_500.0]
+    assert run.history["seen"].dropna().tolist() == [3_500.0]
     assert run.summary.num_ranks == 2
 
 

@@ -125,6 +125,7 @@ def test_mistakes_of_a_spec_come_with_pointers(world: World):
         ({"checkpoint": {"dir": "/elsewhere/{run_id}"}}, "/spec/checkpoint/dir"),
         ({"train": {"init_from": "runs/a"}}, "/spec/train/init_from"),
         ({"model": {"kind": "custom", "function": "os.path:join"}}, "/spec/model/function"),
+        ({"evaluate": {"metrics": {"own": "os.path:join"}}}, "/spec/evaluate/metrics/own"),
         ({"tags": {"url": "https://alice:canary@host/x"}}, "/spec/tags/url"),
         ({"tags": {"a=b": "c"}}, "/spec/tags"),
     ],
