@@ -14,7 +14,7 @@ import click
 
 from distrain.cli.interrupts import INTERRUPTED, ends_in_order
 from distrain.cli.options import global_options
-from distrain.cli.output import print_result, print_warning
+from distrain.cli.output import print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
