@@ -82,6 +82,9 @@ def test_rows_without_a_target_get_the_features_of_those_with_one_and_keep_what_
     assert found["file"].to_pylist() == [str(halves[0])] * 30 + [str(halves[1])] * 50
     assert "label" not in found.column_names
     assert "label" not in Schema.load(Path(result.out) / "schema.pbtxt").names
+    with pytest.raises(DataError) as caught:
+        prep(halves[0], saved_workflow=saved["saved_workflow"])
+    assert "--unlabeled" in str(caught.value.hint)
     labelled = prep(tmp_path / f"t.{ending}", **saved)
     assert written(labelled.out)["price"].equals(found["price"])
     assert "label" not in written(labelled.out).column_names

@@ -112,6 +112,11 @@ class TableFile:
                 f"Its first line has one field with the delimiter {self.delimiter!r}: set "
                 "format.delimiter to the one between its columns."
             )
+        if mistakes.keys() == {features.document.target.column}:
+            hint = (
+                "Rows without a target: `distrain predict RUN FILE` scores them, and "
+                "`distrain prep FILE --workflow W --unlabeled` prepares them."
+            )
         where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
         if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
             where["columns here"] = _some(self.columns)
