@@ -47,6 +47,14 @@ def test_a_stream_tells_all_to_the_end(service: LiveService, alice) -> None:
     assert first.id < ids[0]
 
 
+def test_streams_leave_descriptors_for_requests(
+    service: LiveService, alice, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.app.state.streams, "_most", 0)
+    assert alice.get("/v1/events").status_code == 429
+    assert alice.get("/v1/me").status_code == 200
+
+
 @pytest.mark.slow
 def test_a_stream_that_is_cut_a_hundred_times_misses_and_repeats_nothing(
     service: LiveService, alice

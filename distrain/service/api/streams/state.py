@@ -50,7 +50,7 @@ class Streams:
         self.logs = SharedLogs(self._read_log)
         self.looks: SharedLooks[object] = SharedLooks()
         self.open: Counter[str] = Counter()
-        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 3 // 4
+        self._most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] * 5 // 8
         self.look = Look("distrain-health")
         self.metrics = ServiceMetrics()
         self.places = Places(folders_of(settings))
