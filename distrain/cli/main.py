@@ -14,7 +14,7 @@ import click
 
 from distrain.cli.interrupts import INTERRUPTED, ends_in_order
 from distrain.cli.options import global_options
-from distrain.cli.output import print_warning
+from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
@@ -130,7 +130,7 @@ def _with_home(word: str) -> str:
 
 def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) -> None:
     if is_asked:
-        click.echo(f"distrain, version {build()}")
+        print_result(f"distrain, version {build()}")
         context.exit()
 
 
