@@ -26,6 +26,7 @@ from distrain.etl import (
 )
 from distrain.etl.features import infer_features
 from distrain.etl.operators import Moments, texts_of
+from distrain.scoring.side_columns import common_type, side_columns
 from distrain.storage import list_inputs
 
 Y = [0, 1, 1, 0]
@@ -240,6 +241,13 @@ def test_times_of_the_years_1_to_9999_are_themselves_however_they_are_stored(
         assert written(out)["hour"] == [10, 2]
         assert written(out, "valid")["year"] == [2024, 9999]
         assert sorted(kept(out, "at")) == ["0001-01-01 02:00:00", "2024-05-01 10:00:00"]
+
+
+def test_far_times_are_kept_beside_scores_as_they_are(tmp_path: Path) -> None:
+    file = str(int96_file(tmp_path / "int96.parquet", FAR))
+    (batch,) = side_columns([file], ["at"], 10)
+    assert batch["at"].to_pylist() == FAR
+    assert common_type([file], "at") == pa.timestamp("us")
 
 
 @pytest.mark.parametrize(
