@@ -41,6 +41,12 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
         with ThreadPoolExecutor(1) as thread:
             thread.submit(asyncio.run, _knock(address, timeout_s)).result()
         client = Client(address, timeout=timeout_s)
+    except MemoryError:  # bytes of another protocol are read as the length of a message
+        raise ClusterError(
+            "what answers at this address is no Dask scheduler",
+            where={"scheduler": address},
+            hint="Give the address of the scheduler, not that of its dashboard or of a service.",
+        ) from None
     except (OSError, TimeoutError, TypeError, ValueError) as error:
         raise ClusterError(
             f"cannot reach the Dask scheduler: {error}",

@@ -2,6 +2,8 @@
 
 import importlib.util
 import os
+import socket
+import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +16,7 @@ import pytest
 from distrain.cluster import (
     ClusterRequest,
     check_cluster,
+    connect,
     device_of_workers,
     local,
     open_cluster,
@@ -48,6 +51,20 @@ def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -
     assert said == ["taking 2 workers from the shelf"]
     with pytest.raises(ClusterError, match="the shelf has 2 workers"):
         check_cluster(ClusterRequest("shelf:top", 3))
+
+
+def test_a_server_of_another_protocol_is_told_to_be_no_scheduler() -> None:
+    def answer(taken: socket.socket) -> None:
+        connection, _ = taken.accept()
+        with connection:
+            connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+            connection.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        address = f"tcp://127.0.0.1:{server.getsockname()[1]}"
+        with pytest.raises(ClusterError, match="no Dask scheduler"), connect(address):
+            pass
 
 
 def test_a_client_or_a_cluster_is_used_as_it_is_and_stays() -> None:

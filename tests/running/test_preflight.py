@@ -1,6 +1,7 @@
 """What can be told of a job is told before it starts: by a dry run, a plan and a training alike."""
 
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -153,7 +154,10 @@ def test_a_gpu_that_is_not_there(job: Path, backend: str) -> None:
 
 
 @NO_GPU
-def test_of_another_cluster_only_what_is_known_is_refused(job: Path) -> None:
+def test_of_another_cluster_only_what_is_known_is_refused(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.cluster.connect", nullcontext)
     options = ["--set", "resources.device=cuda", "--set", "data.cache_dir=/etc/passwd"]
     options += ["--set", "model.embedding_dim=1000000", "--scheduler", "tcp://10.0.0.5:8786"]
     done = CliRunner().invoke(cli, ["train", str(job), *options, "--dry-run"])

@@ -178,10 +178,10 @@ def _print_checked(run: "RunRequest") -> None:
     from distrain.cluster import connect
     from distrain.spec import dump_yaml
 
+    checked = run.check()
     if run.scheduler is not None and run.spec.resources.backend != "inline":
         with connect(run.scheduler):
             pass  # it answers
-    checked = run.check()
     inputs = checked.inputs
     if run.resumed is not None:
         print_warning(f"# goes on from step {run.resumed.step or 0}")
