@@ -24,6 +24,7 @@ def build() -> str:
     digest = hashlib.blake2b(digest_size=6)
     files = (path for kind in ("py", "c", "h") for path in package.rglob(f"*.{kind}"))
     for name, path in sorted((path.relative_to(package).as_posix(), path) for path in files):
-        code = path.read_bytes()
-        digest.update(f"{name} {len(code)}\n".encode() + code)
+        if "/." not in f"/{name}":  # else it is an editor's lock, which leads nowhere, or copy
+            code = path.read_bytes()
+            digest.update(f"{name} {len(code)}\n".encode() + code)
     return f"{__version__}+b{digest.hexdigest()}"

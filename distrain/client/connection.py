@@ -69,7 +69,8 @@ class Connection:
             ServiceUnavailable: There is none within `retries.for_s`, or the call may not be
                 repeated.
         """
-        return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
+        with self.without_token():
+            return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
 
     def document(self, call: Call) -> Mapping[str, Any]:
         """The object that answers a call."""
@@ -85,21 +86,29 @@ class Connection:
         document = answer.document()
         if isinstance(document, dict):
             return document
-        raise ServiceError(
-            f"what answered {call.method} {call.path} is no service: it sent no JSON object",
-            where={"server": self.address},
-            hint="Is the address that of `distrain serve`? A proxy or a login page may be between.",
-            status=answer.status,
-        )
+        with self.without_token():
+            raise ServiceError(
+                f"what answered {call.method} {call.path} is no service: it sent no JSON object",
+                where={"server": self.address},
+                hint="Is the address that of `distrain serve`? A proxy or a login page may be "
+                "between.",
+                status=answer.status,
+            )
 
     def check(self, answer: Answer, call: Call) -> None:
-        """Raise the error that an answer holds, without the token.
+        """Raise the error that an answer holds.
 
         Raises:
             ServiceError: As the answer's status and `code` say.
         """
-        try:
+        with self.without_token():
             raise_for_problem(answer, call, self.address)
+
+    @contextmanager
+    def without_token(self) -> Iterator[None]:
+        """Take the token, which a service may have repeated, out of the errors of a block."""
+        try:
+            yield
         except ServiceError as error:
             raise self._target.cleared(error) from None
 
@@ -108,8 +117,9 @@ class Connection:
         """The answer to a call, of which only the head is read yet."""
         stream = Stream(self._target, self._begin)
         try:
-            answered(call, stream.open, self.pause, self.retries, self.address)
-            yield stream
+            with self.without_token():
+                answered(call, stream.open, self.pause, self.retries, self.address)
+                yield stream
         finally:
             stream.close()
 

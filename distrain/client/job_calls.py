@@ -251,7 +251,8 @@ def wait(
             return found
         now_s = time.monotonic()
         if timeout_s is not None and now_s - began_s >= timeout_s:
-            raise _timed_out(connection, found, timeout_s)
+            with connection.without_token():
+                raise _timed_out(connection, found, timeout_s)
         # One that holds no requests must not be asked without a pause.
         if now_s - asked_s < _LEAST_S < left_s:
             connection.pause(_LEAST_S)

@@ -149,7 +149,8 @@ def _check_loopback() -> None:
             socket.create_connection(server.getsockname(), 5).close()
     except OSError as error:
         raise ClusterError(
-            f"processes of this machine do not reach each other at 127.0.0.1: {error.strerror}",
+            "processes of this machine do not reach each other at 127.0.0.1: "
+            f"{error.strerror or error}",
             hint=f"`ip link set lo up`; {_ONE_PROCESS}.",
         ) from error
 

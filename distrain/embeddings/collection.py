@@ -20,7 +20,7 @@ from distrain.host_memory import HostMemory, empty
 
 DEFAULT_CACHE_BYTES = 1 << 30
 _DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
-_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch, and takes 8 bytes a value meanwhile
+_DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch; 18 bytes a value meanwhile
 
 
 class TouchedRows(NamedTuple):

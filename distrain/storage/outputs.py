@@ -64,13 +64,15 @@ def no_pipe(path: str, flags: int) -> int:
     """An `opener` for `open` that refuses FIFOs and devices: whoever made one may never answer.
 
     Raises:
-        OSError: It is one, or cannot be opened.
+        OSError: It is one, or a folder, or cannot be opened.
     """
     file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     mode = os.fstat(file).st_mode
-    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+    if stat.S_ISREG(mode):
         return file
     os.close(file)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     raise OSError(f"it is no file, but a FIFO or a device: {path}")
 
 

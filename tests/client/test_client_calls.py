@@ -100,6 +100,27 @@ def test_retries_end_at_the_deadline_and_say_what_was_tried() -> None:
     assert len(service.seen) > 1
 
 
+@pytest.mark.parametrize("looked_at", [Reply(drop=True), Reply(200, [])], ids=["drop", "list"])
+def test_no_error_shows_the_token_that_a_service_repeats(looked_at: Reply) -> None:
+    def answer(seen: Seen) -> Reply:
+        if seen.method == "POST":
+            return Reply(202, {"url": f"/v1/preflights/{TOKEN}"})
+        if seen.path.startswith("/v1/preflights"):
+            return looked_at
+        return Reply(200, job_document(id=TOKEN, state=TOKEN))
+
+    with (
+        ScriptedService(answer) as service,
+        client_of(service, Retries(for_s=0.02, first_s=0.01)) as client,
+    ):
+        with pytest.raises(ServiceError, match=r"/v1/preflights/\[token\]") as caught:
+            client.validate(SPEC, data=True)
+        assert TOKEN not in str(caught.value)
+        with pytest.raises(WaitTimedOut, match=r"\[token\] has not ended") as timed_out:
+            client.wait("dlrm-1", timeout_s=0.0)
+        assert TOKEN not in str(timed_out.value)
+
+
 def test_a_service_that_is_not_there() -> None:
     patience = Retries(for_s=0.02, first_s=0.01)
     with ScriptedService(script(Reply())) as service:

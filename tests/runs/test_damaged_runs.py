@@ -1,6 +1,7 @@
 """Run directories whose files somebody edited or damaged: an error that names the file, or less."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -9,10 +10,11 @@ from click.testing import CliRunner
 from kept_runs import record_of, spec_of, view_of
 
 from distrain.cli.main import cli
-from distrain.errors import InputError
+from distrain.errors import InputError, OutputError
 from distrain.jobs.states import JobState
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run, read_records, read_run_and_spec, read_status, read_summary
+from distrain.runs.locks import locked
 
 DEEP = "[" * 100_000
 RUN = {"job_id": "a", "created": "2026", "version": "1"}
@@ -38,6 +40,15 @@ def test_a_run_file_that_is_none_is_named(paths: RunPaths, text: str) -> None:
     paths.run.write_text(text)
     with pytest.raises(InputError, match="run"):
         read_run_and_spec(paths.root)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "fifo"])
+def test_what_stands_in_place_of_a_run_file_takes_no_descriptor(tmp_path: Path, make) -> None:
+    make(tmp_path / "run.json")
+    held = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(OutputError):
+        locked(tmp_path / "run.json")
+    assert len(os.listdir("/proc/self/fd")) == held
 
 
 def test_a_spec_that_is_nested_too_deeply_is_named(paths: RunPaths) -> None:

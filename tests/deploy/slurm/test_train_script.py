@@ -22,7 +22,10 @@ echo "$@" >>"$ASKED"
 mkdir -p "$RUN"
 touch "$RUN/run.json"
 set -- $OUTCOME
-printf '  "reason": "%s",\\n  "checkpoints": {\\n    "step": %s,\\n' "$@" >"$RUN/summary.json"
+{
+printf '  "reason": "%s",\\n  "checkpoints": {\\n    "step": %s,\\n  },\\n' "$@"
+printf '  "warm_start": {\\n    "step": 50,\\n  }\\n'
+} >"$RUN/summary.json"
 exit ${CODE:-100}
 """,
 }
@@ -83,7 +86,7 @@ def test_starts_without_a_newer_checkpoint_come_to_an_end(tmp_path: Path):
     run = tmp_path / "run"
     job = Job(tmp_path, "job.yaml", str(run), run=run, DISTRAIN_MAX_IDLE_STARTS="2")
     for step in ("null", "0", "0", "30", "30"):  # a newer one begins the count anew
-        assert "requeued" in job.start(f"Preempted {step}")
+        assert "requeued: the run goes on" in job.start(f"Preempted {step}")
     told = job.start("Preempted 30")
     assert "requeued: the run goes on" not in told
     assert "2 times in a row without a new checkpoint" in told
