@@ -18,7 +18,8 @@ def how_to_install(extra: str) -> str:
 def build() -> str:
     """The version with a digest of the package's code, such as `0.1.0+b4f0c2e91a7d3`.
 
-    Equal code gives equal text, in a checkout, an editable install, an archive or a wheel.
+    Equal code gives equal text, in a checkout, an editable install, an archive or a wheel. Without
+    sources, as in a zip or with .pyc files alone, other code is not told apart.
     """
     package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=6)
