@@ -294,6 +294,99 @@ def test_what_a_cast_would_change_is_an_error_with_file_and_row(
     assert caught.value.where["row (from 0)"] == 3
 
 
+def careless(*values: bytes) -> pa.Array:
+    """Bytes that a file calls texts."""
+    found = pa.array(values, pa.binary())
+    return pa.Array.from_buffers(pa.string(), len(found), found.buffers())
+
+
+def test_texts_of_parquet_that_are_no_utf8_are_told_with_their_row(
+    prep: Callable[..., PrepResult],
+) -> None:
+    rows = pa.table({"x": careless(b"a", b"b", b"\xff", b"a"), "y": Y})
+    with pytest.raises(DataError, match="not UTF-8") as caught:
+        prep(rows, columns={"x": CATEGORY})
+    assert caught.value.where["row (from 0)"] == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (b'{"x": "\xff", "y": 1}', "not JSON: 'utf-8'"),
+        (b'{"x": "\\ud800", "y": 1}', "not JSON: 'utf-8'"),
+        (b'{"x": ' + b"[" * 99_999 + b"]" * 99_999 + b"}", "not JSON: too deep"),
+    ],
+)
+def test_json_that_is_no_text_is_a_bad_line(
+    prep: Callable[..., PrepResult], tmp_path: Path, line: bytes, told: str
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(b'{"x": "\\ud83d\\ude00", "y": 0}\n' + line + b'\n{"x": "a", "y": 1}\n')
+    with pytest.raises(DataError, match=told) as caught:
+        prep(path, columns={"x": CATEGORY})
+    assert caught.value.where["line"] == 2
+    out = prep(path, columns={"x": CATEGORY}, skip_bad_lines=True, max_bad=0.5).out
+    assert kept(out, "x") == ["a", "\U0001f600"]
+
+
+def test_nan_among_texts_of_json_is_missing(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"x": NaN, "y": 0}\n{"x": "a", "y": 1}\n')
+    assert kept(prep(path, columns={"x": CATEGORY}).out, "x") == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("values", "document", "told"),
+    [
+        (pa.array(Y, pa.duration("s")), {"target": "k"}, "neither numbers, texts nor times"),
+        (
+            pa.array(Y, pa.time32("s")),
+            {"split": {"by": "hash", "column": "k", "share": 0.5}},
+            "neither numbers, texts nor times",
+        ),
+        (
+            pa.array(Y, pa.duration("s")),
+            {"joins": [{"file": "side.parquet", "key": "k", "columns": ["z"]}]},
+            "neither numbers, texts nor times",
+        ),
+        (
+            pa.array(Y, pa.timestamp("s")),
+            {"split": {"by": "column", "column": "k", "equals": 1}},
+            "give split.equals as a time",
+        ),
+        (
+            pa.array(Y, pa.timestamp("us", "Nowhere/Land")),
+            {"columns": {"k": {"kind": "categorical", "as": "hour"}}},
+            "a time zone that this machine does not know",
+        ),
+    ],
+)
+def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(
+    prep: Callable[..., PrepResult],
+    tmp_path: Path,
+    values: pa.Array,
+    document: dict[str, Any],
+    told: str,
+) -> None:
+    pq.write_table(pa.table({"k": [7], "z": ["a"]}), tmp_path / "side.parquet")
+    for join in document.get("joins", ()):
+        join["file"] = str(tmp_path / "side.parquet")
+    rows = pa.table({"x": ["a"] * 4, "k": values, "y": Y})
+    with pytest.raises(DataError, match="cannot be used") as caught:
+        prep(rows, **{"columns": {"x": CATEGORY}, **document})
+    assert told in str(caught.value.where["column k"])
+
+
+def test_seconds_of_times_of_the_year_9999_are_numbers(prep: Callable[..., PrepResult]) -> None:
+    last = pa.array([dt.datetime(9999, 12, 31)] * 4, pa.timestamp("us"))
+    out = prep(
+        pa.table({"x": last, "y": Y}), columns={"x": {"kind": "continuous", "as": "seconds"}}
+    ).out
+    assert written(out)["x"] == [float(np.float32(253_402_214_400))] * 4
+
+
 def test_numbers_beyond_float32_are_bounded_by_clip_and_log(
     prep: Callable[..., PrepResult],
 ) -> None:
@@ -383,12 +476,16 @@ def test_what_is_inferred_can_be_prepared(prep: Callable[..., PrepResult], tmp_p
             "far": pa.array([2**62] * 80, pa.timestamp("us")),
             "raw": pa.array([b"\xff\xfe", b"\xff"] * 40),
             "ids": pa.array([[2**63, 1], [2]] * 40, pa.list_(pa.uint64())),
+            "long_id": [f"{10**17 + n % 5 * 100}" for n in range(80)],
+            "zone": pa.array(range(80), pa.timestamp("us", "Nowhere/Land")),
+            "when": pa.array([[n] for n in range(80)], pa.list_(pa.timestamp("us"))),
+            "parts": [[{"a": n}] for n in range(80)],
             "y": Y * 20,
         }
     )
     pq.write_table(table, tmp_path / "t.parquet")
     inferred = infer_features(list_inputs(str(tmp_path / "t.parquet")))
-    assert set(inferred.left_out) == {"far", "raw"}
+    assert set(inferred.left_out) == {"far", "raw", "zone", "when", "parts"}
     features = FeatureConfig(inferred.features.without_split().document)
     found = written(prep(tmp_path / "t.parquet", features=features).out)
     assert len(set(found["user_id"])) == 4

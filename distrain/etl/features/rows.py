@@ -11,7 +11,13 @@ import pyarrow.compute as pc
 from distrain.etl.features.bad_values import BadValues, Places, places_of
 from distrain.etl.features.document import ColumnSplit, FormatSpec, HashSplit, TargetSpec, TimeSplit
 from distrain.etl.features.times import is_time, microseconds, microseconds_from, times_of
-from distrain.etl.features.values import flat, numbers_of, texts_of
+from distrain.etl.features.values import (
+    flat,
+    holds_text,
+    mistake_of_values,
+    numbers_of,
+    texts_of,
+)
 from distrain.etl.lists import holds_lists
 from distrain.vocabulary import is_text, stable_buckets
 
@@ -133,7 +139,7 @@ def mistake_of_target(dtype: pa.DataType, target: TargetSpec) -> str | None:
     """Why a parquet column of this type cannot be the target; `None` if it can."""
     if holds_lists(dtype) or pa.types.is_nested(dtype) or is_time(dtype):
         return f"{dtype}, which is no target"
-    return None
+    return mistake_of_values(dtype)
 
 
 def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
@@ -142,11 +148,13 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
         return f"{dtype}, by which no rows are split"
     if isinstance(split, TimeSplit):
         wants_time = isinstance(split.start, str)
-        if wants_time and not (is_time(dtype) or is_text(dtype)):
+        if wants_time and not (is_time(dtype) or holds_text(dtype)):
             return f"{dtype}, not times; give split.from as a number"
         if not wants_time and is_time(dtype):
             return f"{dtype}, not numbers; give split.from as a time"
-    return None
+    if isinstance(split, ColumnSplit) and is_time(dtype) and not isinstance(split.equals, str):
+        return f"{dtype}, not numbers; give split.equals as a time"
+    return mistake_of_values(dtype)
 
 
 def _labelled(values: pa.Array) -> pa.Array:

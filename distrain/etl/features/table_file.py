@@ -19,7 +19,7 @@ from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.text_head import first_lines, header_of
-from distrain.etl.features.values import holds_text, mistake_of_type, staged_type
+from distrain.etl.features.values import holds_text, mistake_of_type, mistake_of_values, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.reading import PARQUET, detect_format
@@ -198,7 +198,7 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json_row(line.encode())
         except ValueError:
             row = None
         if not isinstance(row, dict):
@@ -212,6 +212,21 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
         for name, value in row.items():
             found.setdefault(name, []).append(value)
     return {name: json_type(values) for name, values in found.items()}
+
+
+def json_row(line: bytes) -> Any:
+    """What a line of JSON holds.
+
+    Raises:
+        ValueError: It is no JSON, too deep, or has half a character.
+    """
+    try:
+        row = json.loads(line)
+    except RecursionError as error:
+        raise ValueError(f"too deep: {error}") from None
+    if b"\\u" in line:
+        json.dumps(row, ensure_ascii=False).encode()
+    return row
 
 
 def json_type(values: Iterable[Any]) -> pa.DataType:
@@ -270,7 +285,9 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
 
 
 def _of_key(dtype: pa.DataType) -> str | None:
-    return f"{dtype}, not single values, which keys are" if pa.types.is_nested(dtype) else None
+    if pa.types.is_nested(dtype):
+        return f"{dtype}, not single values, which keys are"
+    return mistake_of_values(dtype)
 
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:

@@ -14,7 +14,7 @@ import pyarrow.json as pa_json
 
 from distrain.etl.features.bad_values import Places
 from distrain.etl.features.document import FormatSpec
-from distrain.etl.features.table_file import TableFile, json_type
+from distrain.etl.features.table_file import TableFile, json_row, json_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import texts_of
 from distrain.etl.raw_lines import BadLine, shown
@@ -142,6 +142,7 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
     known = [(c, file.types[c]) for c in columns if not pa.types.is_null(file.types[c])]
     if len(known) == len(columns):
         try:
+            block.decode()  # Arrow does not look whether texts are UTF-8
             table = pa_json.read_json(
                 pa.BufferReader(block),
                 pa_json.ReadOptions(use_threads=False, block_size=len(block) + 1),
@@ -149,7 +150,7 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
                     explicit_schema=pa.schema(known), unexpected_field_behavior="ignore"
                 ),
             )
-        except pa.ArrowInvalid:
+        except (pa.ArrowInvalid, UnicodeDecodeError):
             table = None
         if table is not None and table.num_rows == num_lines:
             lines = np.arange(num_lines, dtype=np.int64)
@@ -164,7 +165,7 @@ def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> 
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
+            row = json_row(line)
         except ValueError as error:
             bad.append(BadLine(place + 1, "not JSON", f"not JSON: {error}", shown(line)))
             continue
@@ -210,5 +211,6 @@ def _text(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float):
-        return str(texts_of(pa.array([value]))[0])  # as whole columns are spelled
+        found: str | None = texts_of(pa.array([value]))[0].as_py()  # as whole columns are spelled
+        return found
     return json.dumps(value)

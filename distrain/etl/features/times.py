@@ -30,6 +30,15 @@ def is_time(dtype: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
 
 
+def has_calendar(dtype: pa.DataType) -> bool:
+    """Whether this machine knows the time zone of a type of times."""
+    try:
+        pc.year(pa.nulls(1, dtype))
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """The values as timestamps of microseconds, with their time zone if they have one.
 
@@ -108,7 +117,7 @@ def _hint(values: pa.Array) -> str:
 def calendar(times: pa.Array, part: str) -> pa.Array:
     """A part of each time, int64 (`seconds` since 1970: float64); of times with a zone, local."""
     if part == "seconds":
-        return pc.divide(microseconds(times).cast(pa.float64()), 1e6)
+        return pc.divide(microseconds(times).cast(pa.float64(), safe=False), 1e6)
     return _PARTS[part](times).cast(pa.int64())
 
 

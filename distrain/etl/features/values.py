@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from distrain.etl.features.bad_values import BadValues, converted, places_of
 from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec, ContinuousSpec
 from distrain.etl.features.document import FormatSpec
-from distrain.etl.features.times import calendar, is_time, times_of
+from distrain.etl.features.times import calendar, has_calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import PLAIN, ListSlice, concrete
 from distrain.etl.operators import texts_of as spelled
@@ -65,10 +65,13 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     """One array without dictionaries; texts, and bytes, as `string` or `large_string`, no halves.
 
     Raises:
-        BadValues: Bytes are no UTF-8.
+        BadValues: Bytes, or the texts of a careless writer, are no UTF-8.
     """
     values = concrete(values)
     dtype = values.type
+    if is_text(dtype) and not _is_utf8(values):
+        values = values.cast(pa.large_binary())
+        dtype = values.type
     if holds_text(dtype) and not is_text(dtype):
         to = pa.string() if _has_short_offsets(dtype) else pa.large_string()
         hint = "Say format.encoding: latin-1, if that is what a text file is written in."
@@ -76,6 +79,14 @@ def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
     if pa.types.is_decimal32(dtype) or pa.types.is_decimal64(dtype):
         return values.cast(pa.decimal128(dtype.precision, dtype.scale))
     return values.cast(pa.float32()) if pa.types.is_float16(dtype) else values
+
+
+def _is_utf8(values: pa.Array) -> bool:
+    try:
+        values.validate(full=True)  # parquet is read without a look at that
+    except pa.ArrowInvalid:
+        return False
+    return True
 
 
 def _has_short_offsets(dtype: pa.DataType) -> bool:
@@ -87,6 +98,16 @@ def holds_text(dtype: pa.DataType) -> bool:
     types = pa.types
     views = types.is_string_view(dtype) or types.is_binary_view(dtype)
     return is_text(dtype) or views or types.is_large_binary(dtype) or _has_short_offsets(dtype)
+
+
+def mistake_of_values(dtype: pa.DataType) -> str | None:
+    """Why values of this type are neither features nor targets nor keys; `None` if they can be."""
+    types = pa.types
+    number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
+    number = number or types.is_decimal(dtype) or types.is_null(dtype)
+    if number or holds_text(dtype) or is_time(dtype):
+        return None
+    return f"{dtype}, which holds neither numbers, texts nor times"
 
 
 _NO_NUMBER = (
@@ -135,15 +156,15 @@ def staged_type(dtype: pa.DataType, column: CategoricalSpec, is_typed: bool) -> 
 
 def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
-    types = pa.types
-    number = types.is_integer(dtype) or types.is_floating(dtype) or types.is_boolean(dtype)
-    number = number or types.is_decimal(dtype) or types.is_null(dtype)
-    as_ = column.as_
-    if not (number or holds_text(dtype) or is_time(dtype)):
-        return f"{dtype}, which holds neither numbers, texts nor times"
+    if (mistake := mistake_of_values(dtype)) is not None:
+        return mistake
+    types, as_ = pa.types, column.as_
+    number = not (holds_text(dtype) or is_time(dtype))
     if column.epoch is not None and not types.is_integer(dtype):
         return f"{dtype}, not whole numbers that count since 1970"
     if as_ in CALENDAR:
+        if is_time(dtype) and not has_calendar(dtype):
+            return f"{dtype}, a time zone that this machine does not know"
         countable = column.epoch is not None or types.is_null(dtype)
         return (
             None if countable or not number else f"{dtype}, not times; epoch says what they count"

@@ -217,5 +217,5 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
     return DataError(
         f"no line end within {size_bytes:,} bytes",
         where={"file": text.path},
-        hint="That is no text file of Criteo rows.",
+        hint="Is it text, and do its lines end with \\n? No line is longer.",
     )

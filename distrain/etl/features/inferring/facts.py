@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues
-from distrain.etl.features.times import is_time, times_of
+from distrain.etl.features.times import has_calendar, is_time, times_of
 from distrain.etl.features.values import numbers_of
 from distrain.etl.lists import Lists, holds_lists
 from distrain.vocabulary import is_text
@@ -121,7 +121,7 @@ def facts_of(name: str, values: pa.Array) -> Facts:
         return _text_facts(values.drop_null(), common)
     if pa.types.is_boolean(values.type):
         return Facts(kind="truth", **common, **_counted(values))
-    if is_time(values.type):
+    if is_time(values.type) and has_calendar(values.type):
         return _time_facts(values, None, common)
     dtype = values.type
     if pa.types.is_integer(dtype) or pa.types.is_floating(dtype) or pa.types.is_decimal(dtype):
@@ -156,7 +156,7 @@ def _text_facts(values: pa.Array, common: dict[str, Any]) -> Facts:
     if _spells_numbers(values):
         numbers = numbers_of(values)
         whole = numbers.cast(pa.int64(), safe=False)
-        are_whole = pc.all(pc.equal(whole.cast(pa.float64()), numbers)).as_py()
+        are_whole = pc.all(pc.equal(whole.cast(pa.float64(), safe=False), numbers)).as_py()
         found = whole if are_whole else numbers
         return _number_facts(found, {**common, "stored": "numbers as text"})
     for pattern in (None, *TIME_PATTERNS):

@@ -105,6 +105,10 @@ def _why_left_out(facts: Facts) -> str:
     if facts.kind == "list":
         if facts.items is None:
             return "all its lists are empty"
+        if facts.items.kind in ("other", "list") or facts.items.stored.startswith(
+            ("timestamp", "date")
+        ):
+            return "its lists hold neither numbers nor texts"
         numbers = facts.items.kind == "number" and not facts.items.is_whole
         return "lists of numbers, which models do not take" if numbers else ""
     if facts.kind == "time":
