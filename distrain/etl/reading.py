@@ -13,7 +13,7 @@ import pyarrow as pa
 from distrain.errors import DataError, InputError
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import category_type
-from distrain.etl.parts import Part, kept_names, readable_parquet
+from distrain.etl.parts import Part, kept_names, readable_parquet, rows_of_groups
 from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
 from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
@@ -79,7 +79,7 @@ def detect_format(path: str) -> str | None:
                 where={"file": path},
                 hint="Use plain text, gzip, zstd or parquet.",
             )
-    if head.startswith(b"PAR1"):
+    if head.startswith((b"PAR1", b"PARE")):  # the second has an encrypted footer, as Arrow tells
         return PARQUET
     if path.endswith((".parquet", ".pq")):
         raise DataError(
@@ -267,7 +267,7 @@ def inspect_parquet(
     """
     with readable_parquet(path) as file:
         schema = file.schema_arrow
-        rows = [file.metadata.row_group(g).num_rows for g in range(file.num_row_groups)]
+        rows = rows_of_groups(file)
     mistakes = {}
     types: dict[str, str] = {}
     for column in dict.fromkeys((*more, *columns)):

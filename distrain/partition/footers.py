@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import date
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
+from distrain.partition.statistics import RowGroupChunks, Statistics, read_chunks, read_statistics
 from distrain.partition.table import RowGroup, Table
 from distrain.partition.wanted_columns import (
     WantedColumn,
@@ -40,7 +40,7 @@ from distrain.storage import (
 
 if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
-    from pyarrow.parquet import ColumnChunkMetaData, FileMetaData, ParquetFile
+    from pyarrow.parquet import FileMetaData, ParquetFile
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
@@ -165,7 +165,7 @@ def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) ->
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
             version = version_in(getattr(handle, "details", None) or {})
-            footer = _checked_footer(file, parquet, wanted, hive)
+            footer = _checked_footer(file, handle, parquet, wanted, hive)
             return replace(footer, version=version or size_as_version(file.size_bytes))
     except Unavailable:
         raise
@@ -196,23 +196,30 @@ def _not_parquet_hint(path: str) -> str:
 
 
 def _checked_footer(
-    file: InputFile, parquet: ParquetFile, wanted: Sequence[WantedColumn], hive: bool
+    file: InputFile,
+    handle: IO[bytes],
+    parquet: ParquetFile,
+    wanted: Sequence[WantedColumn],
+    hive: bool,
 ) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
     problems += ambiguous_columns(file.path, keys, schema.names)
-    own = [column.name for column in wanted if column.name not in keys]
-    _refuse_bad_chunks(metadata, file.size_bytes, [name for name in own if name in schema.names])
-    problems += column_problems(
-        file.path, metadata, schema, [column for column in wanted if column.name not in keys]
-    )
+    own = [column for column in wanted if column.name not in keys]
+    names = [column.name for column in own if column.name in schema.names]
+    _refuse_bad_chunks(metadata, file.size_bytes, names)
+    rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
+    if min(rows, default=0) < 0:
+        raise OSError("a row group has fewer than 0 rows")
+    groups = read_chunks(handle)
+    problems += _column_problems(file.path, metadata, groups, schema, own)
     return _Footer(
         file,
-        tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)),
+        rows,
         tuple(f"{c.name}={schema.field(c.name).type}" for c in wanted if c.name in schema.names),
         tuple(problems),
         constants,
-        labels=frozenset(_label_bounds(metadata, wanted)),
+        labels=frozenset(_label_bounds(metadata, groups, wanted)),
     )
 
 
@@ -294,11 +301,12 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-_DAY_0 = date(1970, 1, 1).toordinal()
-
-
-def column_problems(
-    file: str, metadata: FileMetaData, schema: ArrowSchema, wanted: Sequence[WantedColumn]
+def _column_problems(
+    file: str,
+    metadata: FileMetaData,
+    groups: Sequence[RowGroupChunks],
+    schema: ArrowSchema,
+    wanted: Sequence[WantedColumn],
 ) -> Iterator[DataError]:
     """Each column's first problem in a file, if it has one."""
     leaves = _leaves(metadata)
@@ -313,21 +321,35 @@ def column_problems(
             yield DataError(mismatch, where=where, hint=type_hint(column, kind))
             continue
         leaf = _leaf_of(leaves, column)
-        problem = None if leaf is None else _statistics_problem(file, metadata, leaf, column)
-        if problem:
-            yield problem
+        for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):
+            found = _null_problem(statistics, column) or _range_problem(statistics, column)
+            if found:
+                yield DataError(
+                    found[0],
+                    where={"file": file, "row group": group, "column": column.name},
+                    hint=found[1],
+                )
+                break
 
 
-def _label_bounds(metadata: FileMetaData, wanted: Sequence[WantedColumn]) -> Iterator[float | None]:
+def _statistics_of(
+    metadata: FileMetaData, groups: Sequence[RowGroupChunks], leaf: int | None
+) -> Iterator[Statistics]:
+    for group in groups:
+        if leaf is None:
+            yield Statistics()
+        else:
+            yield read_statistics(group, leaf, metadata.schema.column(leaf))
+
+
+def _label_bounds(
+    metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
+) -> Iterator[float | None]:
     """The least and the greatest first label of each row group; `None` if it does not say."""
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)
-    for group in range(metadata.num_row_groups):
-        statistics = None if leaf is None else metadata.row_group(group).column(leaf).statistics
-        if statistics is None or not statistics.has_min_max:
-            yield None
-        else:
-            yield from map(_number, (statistics.min, statistics.max))
+    for statistics in _statistics_of(metadata, groups, leaf):
+        yield from statistics.bounds or (None,)
 
 
 def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, object]) -> DataError:
@@ -357,45 +379,14 @@ def _leaf_of(leaves: Sequence[tuple[str, bool]], column: WantedColumn) -> int | 
     return found[0] if len(found) == 1 else None
 
 
-def _statistics_problem(
-    file: str, metadata: FileMetaData, leaf: int, column: WantedColumn
-) -> DataError | None:
-    for group in range(metadata.num_row_groups):
-        chunk: ColumnChunkMetaData = metadata.row_group(group).column(leaf)
-        if chunk.physical_type != metadata.schema.column(leaf).physical_type:
-            raise OSError(f"a column chunk of {column.name!r} is of another type than its column")
-        if not chunk.is_stats_set:
-            continue
-        found = _null_problem(chunk, column) or _range_problem(chunk, column)
-        if found:
-            message, hint = found
-            where = {"file": file, "row group": group, "column": column.name}
-            return DataError(message, where=where, hint=hint)
-    return None
-
-
-def _null_problem(chunk: ColumnChunkMetaData, column: WantedColumn) -> tuple[str, str] | None:
-    statistics = chunk.statistics
+def _null_problem(statistics: Statistics, column: WantedColumn) -> tuple[str, str] | None:
     # Writers count empty lists among the nulls, so only the reader of lists finds nulls.
-    if column.fill_null is not None or column.is_list:
+    if column.fill_null is not None or column.is_list or not statistics.nulls:
         return None
-    if not statistics.has_null_count or not statistics.null_count:
-        return None
-    message = f"column {column.name!r} has {statistics.null_count} nulls"
+    message = f"column {column.name!r} has {statistics.nulls} nulls"
     return message, "Fill the missing values when the table is prepared."
 
 
-def _range_problem(chunk: ColumnChunkMetaData, column: WantedColumn) -> tuple[str, str] | None:
-    statistics = chunk.statistics
-    if not statistics.has_min_max:
-        return None
-    bounds = [_number(bound) for bound in (statistics.min, statistics.max)]
-    problems = (value_problem(column, bound) for bound in bounds if bound is not None)
+def _range_problem(statistics: Statistics, column: WantedColumn) -> tuple[str, str] | None:
+    problems = (value_problem(column, bound) for bound in statistics.bounds)
     return next((problem for problem in problems if problem), None)
-
-
-def _number(bound: object) -> float | int | None:
-    if isinstance(bound, date):
-        return bound.toordinal() - _DAY_0
-    # Arrow leaves the statistics of float16 undecoded.
-    return bound if isinstance(bound, (int, float)) else None

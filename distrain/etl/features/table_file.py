@@ -21,7 +21,7 @@ from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.text_head import first_lines, header_of
 from distrain.etl.features.values import holds_text, mistake_of_type, mistake_of_values, staged_type
 from distrain.etl.lists import holds_lists
-from distrain.etl.parts import readable_parquet
+from distrain.etl.parts import readable_parquet, rows_of_groups
 from distrain.etl.reading import PARQUET, detect_format
 
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
@@ -160,7 +160,7 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
     if codec == PARQUET:
         with readable_parquet(path) as file:
             schema = file.schema_arrow
-            rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+            rows = rows_of_groups(file)
         _refuse_repeats(path, schema.names)
         types = {column.name: column.type for column in schema}
         return TableFile(path, PARQUET, None, types, "", rows, size_bytes)

@@ -1,0 +1,112 @@
+"""Statistics of column chunks, from a footer's bytes: pyarrow ends the process on damaged ones."""
+
+from __future__ import annotations
+
+import struct
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import ColumnSchema
+
+_TYPES = "BOOLEAN INT32 INT64 INT96 FLOAT DOUBLE BYTE_ARRAY FIXED_LEN_BYTE_ARRAY".split()
+_FORMATS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
+_I16, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 4, 6, 7, 8, 9, 12
+
+RowGroupChunks = list[dict[int, Any]]
+"""The fields of each column chunk, by their numbers in parquet.thrift."""
+
+
+class Statistics(NamedTuple):
+    """What a column chunk tells: how many nulls it has, its least and its greatest number."""
+
+    nulls: int = 0
+    bounds: tuple[float, ...] = ()
+
+
+def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
+    """The column chunks of each row group of a file.
+
+    Raises:
+        OSError: The footer is damaged.
+    """
+    handle.seek(-8, 2)
+    length = int.from_bytes(handle.read(4), "little")
+    handle.seek(-8 - length, 2)
+    try:
+        groups = _read_struct(handle.read(length), 0)[0].get(4, [])
+        return [group[1] for group in groups]
+    except (IndexError, KeyError, TypeError) as error:
+        raise OSError("the footer is damaged") from error
+
+
+def read_statistics(chunks: RowGroupChunks, leaf: int, described: ColumnSchema) -> Statistics:
+    """What the chunk of a leaf column tells.
+
+    Raises:
+        OSError: It is damaged.
+    """
+    try:
+        own, kind = chunks[leaf][3], described.physical_type
+        if _TYPES[own[1] >> 1] != kind:
+            raise TypeError
+        told = own.get(12, {})
+        form, newer = _FORMATS.get(kind, ""), (6, 5)
+        if described.converted_type.startswith("UINT"):
+            form = form.upper()
+        elif 6 not in told:
+            newer = (2, 1)  # of older writers, which compare unsigned numbers as signed ones
+        has_bounds = form and all(field in told for field in newer)
+        bounds = [struct.unpack(form, told[field])[0] for field in newer] if has_bounds else []
+        return Statistics(told.get(3, 0) >> 1, tuple(bounds))
+    except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
+        raise OSError(f"the column chunk of {described.path!r} is damaged") from error
+
+
+def _read_number(data: bytes, at: int) -> tuple[int, int]:
+    """Seven bits a byte, the lowest first; and where what follows begins."""
+    value, shift = data[at] & 127, 7
+    while data[at] > 127:
+        at += 1
+        value |= (data[at] & 127) << shift
+        shift += 7
+    return value, at + 1
+
+
+def _read_value(data: bytes, at: int, kind: int) -> tuple[Any, int]:
+    if _I16 <= kind <= _I64:
+        return _read_number(data, at)
+    if kind == _BINARY:
+        length, at = _read_number(data, at)
+        return data[at : at + length], at + length
+    if kind == _STRUCT:
+        return _read_struct(data, at)
+    if kind == _LIST:
+        count, items = data[at] >> 4, data[at] & 15
+        at += 1
+        if count == 15:
+            count, at = _read_number(data, at)
+        found = []
+        for _ in range(count):
+            value, at = _read_value(data, at, items)
+            found.append(value)
+        return found, at
+    if kind > _DOUBLE:
+        raise TypeError
+    return None, at + (8 if kind == _DOUBLE else 1)  # what nobody asks for
+
+
+def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
+    """Thrift's compact protocol; a number stays as it is stored, twice itself or negative."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while kind := data[at] & 15:
+        step = data[at] >> 4
+        at += 1
+        if step:
+            number += step
+        else:
+            number, at = _read_number(data, at)
+            number >>= 1
+        if kind > 2:  # else a truth value, which the kind tells
+            fields[number], at = _read_value(data, at, kind)
+    return fields, at + 1
