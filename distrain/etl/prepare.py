@@ -386,6 +386,7 @@ def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
         shares,
         seen.unknown_share(),
         mean_shifts(seen),
+        seen.coarse(),
         sources,
     )
 

@@ -162,6 +162,8 @@ class SplitReport:
             lists, of their items.
         mean_shift: By column that Normalize ends, how far its mean is from the fitted one, in
             fitted standard deviations.
+        coarse: Continuous columns in whose range, from the least to the greatest value, float32 has
+            few numbers.
     """
 
     num_rows: int
@@ -170,6 +172,7 @@ class SplitReport:
     missing_share: dict[str, float]
     unknown_share: dict[str, float]
     mean_shift: dict[str, float]
+    coarse: dict[str, tuple[float, float]]
     sources: tuple[str, ...] = ()
 
 

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from pyarrow.parquet import ColumnSchema
 
-_TYPES = "BOOLEAN INT32 INT64 INT96 FLOAT DOUBLE BYTE_ARRAY FIXED_LEN_BYTE_ARRAY".split()
+_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY")
 _FORMATS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _I16, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 4, 6, 7, 8, 9, 12
 
@@ -47,7 +47,7 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, described: ColumnSchema) 
     """
     try:
         own, kind = chunks[leaf][3], described.physical_type
-        if _TYPES[own[1] >> 1] != kind:
+        if (*_TYPES, "FIXED_LEN_BYTE_ARRAY")[own[1] >> 1] != kind:
             raise TypeError
         told = own.get(12, {})
         form, newer = _FORMATS.get(kind, ""), (6, 5)

@@ -1,6 +1,9 @@
 """Small tables of any types, gaps, spellings and files: prepared as a naive loop does, or refused.
 
 `DISTRAIN_EXAMPLES=500` tries more of them.
+
+That raw rows score as prepared ones do needs a model for each fitted workflow, which takes seconds:
+`tests/scoring/test_raw_rows.py` has that law.
 """
 
 import csv

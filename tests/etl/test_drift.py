@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from distrain.cli.data.prepared import warn_of
 from distrain.errors import InputError
 from distrain.etl import (
     Categorify,
@@ -118,6 +119,34 @@ def test_what_is_beyond_its_bound_is_told(
     assert report["drifted"] == [one.to_json() for one in other.drifted]
     wide = DriftBounds(mean=5, share=1)
     assert prep("wide", rows, saved_workflow=saved, drift=wide).drifted == ()
+
+
+def test_large_numbers_that_float32_hardly_tells_apart_are_warned_of(
+    prep: Callable[..., PrepResult], capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = 12
+    minutes = 60 * np.arange(rows)
+    columns = {
+        "label": np.arange(rows) % 2,
+        "second": 1_714_557_600 + minutes,
+        "before": -1_714_557_600 - minutes,
+        "normal": 1_714_557_600 + minutes,
+        "amount": 10_000_000 * np.arange(rows),
+        "year": 2000 + minutes / 60,
+    }
+    names = ("second", "before", "amount", "year")
+    workflow = Workflow((ColumnGroup(names, ()), ColumnGroup(("normal",), (Normalize(),))))
+    result = prep("seconds", pa.table(columns), workflow=workflow)
+    nearest = np.float32(columns["second"]).astype(float)
+    assert len(set(nearest)) < rows
+    assert result.train.coarse == {
+        "second": (nearest.min(), nearest.max()),
+        "before": (-nearest.max(), -nearest.min()),
+    }
+    warn_of(result, is_fitted_anew=True)
+    told = capsys.readouterr().err
+    assert "values of second lie between 1714557568 and 1714558208, where float32" in told
+    assert "normalize: true keeps them apart" in told
 
 
 def test_a_workflow_that_does_not_say_what_it_was_fitted_on_tells_means_alone(

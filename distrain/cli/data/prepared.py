@@ -47,6 +47,7 @@ _ONE_LABEL = {
     "training": "only in-batch retrieval (two_tower) can learn from rows of one label",
     "validation": "they have no AUC, so look at the split",
 }
+_COARSE = "normalize: true keeps them apart, or take hours of times (epoch: s, as: hour)"
 _SPLIT_DIFFERS = "validation rows are others than training rows, so look at the split"
 _OF_THE_SPLIT = {
     "mean": _SPLIT_DIFFERS,
@@ -74,6 +75,11 @@ def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
                 f"warning: all {report.num_rows:,} {split} rows have the label {label}; "
                 f"{_ONE_LABEL[split]}"
             )
+    for column, (least, greatest) in result.train.coarse.items():
+        print_warning(
+            f"warning: values of {column} lie between {least:.0f} and {greatest:.0f}, where "
+            f"float32 has so few numbers that many become equal; {_COARSE}"
+        )
     shares = result.train.unknown_share.items() if is_fitted_anew else ()
     rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
     if rare:

@@ -16,6 +16,8 @@ from distrain.etl.workflow import Workflow
 from distrain.vocabulary import NULL_ID
 
 FITTED_ON = "fitted_on"
+_FIRST_COARSE = 2.0**24  # float32 has every whole number below
+_FEW_STEPS = 1000
 
 
 @dataclass(frozen=True)
@@ -27,12 +29,14 @@ class Seen:
         not_missing: Values that were not missing, by categorical column.
         sums: The sum of the values written, by column whose last operator is Normalize.
         numbers: How many values that are.
+        ranges: The least and the greatest value written, by other continuous column.
     """
 
     unknown: Mapping[str, int]
     not_missing: Mapping[str, int]
     sums: Mapping[str, float]
     numbers: Mapping[str, int]
+    ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
     def of_all(cls, parts: Sequence[Seen]) -> Seen:
@@ -41,13 +45,27 @@ class Seen:
         not_missing: Counter[str] = Counter()
         sums = dict.fromkeys(parts[0].sums, 0.0)
         numbers: Counter[str] = Counter()
+        ranges: dict[str, tuple[float, float]] = {}
         for part in parts:
             unknown.update(part.unknown)
             not_missing.update(part.not_missing)
             numbers.update(part.numbers)
             for column, found in part.sums.items():
                 sums[column] += found
-        return cls(unknown, not_missing, sums, numbers)
+            for column, (least, greatest) in part.ranges.items():
+                low, high = ranges.get(column, (least, greatest))
+                ranges[column] = min(low, least), max(high, greatest)
+        return cls(unknown, not_missing, sums, numbers, ranges)
+
+    def coarse(self) -> dict[str, tuple[float, float]]:
+        """The ranges in which float32 has few numbers, as of seconds since 1970 within a day."""
+        found = {}
+        for column, (least, greatest) in self.ranges.items():
+            largest = max(-least, greatest)
+            step = float(np.spacing(np.float32(largest)))
+            if largest >= _FIRST_COARSE and greatest - least < _FEW_STEPS * step:
+                found[column] = least, greatest
+        return found
 
     def unknown_share(self) -> dict[str, float]:
         """Of the values that were not missing, the share without an id, by categorical column."""
@@ -59,7 +77,7 @@ class Seen:
 
 def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
     """Count what the workflow made of some rows."""
-    unknown, not_missing, sums, numbers = {}, {}, {}, {}
+    unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
         last = group.operators[-1] if group.operators else None
         for column in group.columns:
@@ -68,11 +86,14 @@ def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
                 first = last.vocabularies[column].first_value_id
                 not_missing[column] = len(ids) - int(np.count_nonzero(ids == NULL_ID))
                 unknown[column] = not_missing[column] - int(np.count_nonzero(ids >= first))
-            elif isinstance(last, Normalize):
-                values = _items(written[column])
+                continue
+            values = _items(written[column])
+            if isinstance(last, Normalize):
                 sums[column] = float(values.sum(dtype=np.float64))
                 numbers[column] = len(values)
-    return Seen(unknown, not_missing, sums, numbers)
+            elif len(values):
+                ranges[column] = float(values.min()), float(values.max())
+    return Seen(unknown, not_missing, sums, numbers, ranges)
 
 
 def mean_shifts(seen: Seen) -> dict[str, float]:
