@@ -333,3 +333,55 @@ def test_the_split_of_rows_that_are_sorted_is_not_their_last_tenth(tmp_path: Pat
     assert inferred_of(tmp_path, alone).features.document.split.by == "fraction"
     by_year = {**by_label, "clicked": [0, 1] * 100, "year": [2020] * 100 + [2021] * 100}
     assert inferred_of(tmp_path, by_year).features.document.split.by == "fraction"
+
+
+def test_broken_lines_of_the_sample_are_told_with_the_first_and_what_prep_needs(
+    tmp_path: Path,
+) -> None:
+    rows = ["c,x,y", *(f"{'ab'[n % 2]},{n % 50},{n % 2}" for n in range(400))]
+
+    def told(*broken: int) -> tuple[Any, str]:
+        lines = [line if number not in broken else "a" for number, line in enumerate(rows, start=1)]
+        (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+        result = run(tmp_path / "t.csv", "--infer", "--out", tmp_path / "f.yaml", "--overwrite")
+        assert result.exit_code == 0, result.output
+        return result, (tmp_path / "f.yaml").read_text().replace("\n#", "")
+
+    said = "2 lines left out, the first line 78 of t.csv: 1 field, not 3; pass --bad-lines skip"
+    result, document = told(78, 301)
+    assert said in document
+    assert said in result.stdout
+    assert "warning" not in result.stderr
+    assert result.stdout.splitlines()[-1].endswith("--out prepared --bad-lines skip")
+    result, document = told(*range(3, 400, 3))
+    assert "warning: 133 lines left out, the first line 3 of t.csv" in result.stderr
+    assert "--max-bad, for they are 33.2% of the lines" in document
+    answer = json.loads(run(tmp_path / "t.csv", "--infer", "--json").stdout)
+    assert answer["bad_lines"] == {"count": 133, "by_kind": {"wrong number of fields": 133}}
+    result, document = told()
+    assert "left out, the first line" not in document + result.output
+    few = infer_features(list_inputs([str(tmp_path / "t.csv")]), most_rows=100)
+    assert few.bad_lines.count == 0
+    told(50, 300)
+    few = infer_features(list_inputs([str(tmp_path / "t.csv")]), most_rows=100)
+    assert few.bad_lines.count == 1, "the lines after the sample are not of it"
+
+
+def test_a_column_of_times_that_cannot_split_rows_is_named_with_the_reason(tmp_path: Path) -> None:
+    days = [START.date() + datetime.timedelta(days=n // 2) for n in range(200)]
+    table = {"c": ["a", "b", "c", "d"] * 50, "signed_up": [None, *days[1:]], "y": [0, 1] * 100}
+    told = inferred_of(tmp_path, table).text.replace("\n#", "")
+    assert "signed_up has missing values (0.5%), so rows cannot be split by it" in told
+    table["signed_up"] = [days[n % 5 * 2] for n in range(200)]
+    told = inferred_of(tmp_path, table).text.replace("\n#", "")
+    assert "signed_up has 5 different times, too few to split rows by" in told
+    del table["signed_up"]
+    assert "no column of times was found" in inferred_of(tmp_path, table).text
+
+
+def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
+    rows = [f"{'ab'[n % 2]},{n % 2}" for n in range(1100)]
+    (tmp_path / "t.csv").write_text("\n".join(["c,y", *rows, '"a,1', *rows]) + "\n")
+    with pytest.raises(DataError, match="lines that are no rows") as caught:
+        infer(tmp_path / "t.csv")
+    assert caught.value.where["line"] == 1102

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from distrain.cli.output import print_answer, print_result
+from distrain.cli.output import print_answer, print_result, print_warning
 
 _ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
 
@@ -49,16 +49,21 @@ def infer(context: click.Context) -> None:
             sample=inferred.sample,
             features={"version": 1, **document},
             left_out=inferred.left_out,
+            bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
         )
+    if inferred.has_many_bad:
+        print_warning(f"warning: {inferred.bad_told}")
     if out is None:
         print_result(inferred.text.rstrip("\n"))
         return
     features = len(inferred.features.document.columns)
     columns = "column" if len(inferred.left_out) == 1 else "columns"
+    skip = " --bad-lines skip" if inferred.bad_told else ""
+    few_bad = "" if inferred.has_many_bad or not skip else f"{inferred.bad_told}\n"
     print_result(
         f"{out}: {features} features, {len(inferred.left_out)} {columns} left out, from "
-        f"{inferred.sample}\ntarget: {inferred.features.document.target.column} "
+        f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
         f"({inferred.target_reason})\nRead it, change it, then:\n  "
         f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "
-        "--out prepared"
+        f"--out prepared{skip}"
     )

@@ -208,7 +208,7 @@ def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataErr
     target = features.document.target
     where: dict[str, object] = {"column": target.column}
     if target.column in file.types:
-        values = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
+        values, _ = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
         distinct = values[target.column].drop_null().unique().to_pylist()
         where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
     rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"

@@ -79,7 +79,8 @@ def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequenc
     bad: list[BadLine] = []
 
     def skip(row: Any) -> str:
-        problem = f"{row.actual_columns} fields, not {row.expected_columns}"
+        fields = "field" if row.actual_columns == 1 else "fields"
+        problem = f"{row.actual_columns} {fields}, not {row.expected_columns}"
         line = int(lines[row.number - 1]) + 1
         bad.append(BadLine(line, "wrong number of fields", problem, shown(row.text.encode())))
         return "skip"

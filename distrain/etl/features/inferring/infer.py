@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from distrain.etl.features.inferring.suggest import (
     suggestion_of,
     target_of,
 )
+from distrain.etl.raw_lines import BadLineTally
 from distrain.schema import LABEL
 from distrain.spec import parse_yaml
 from distrain.storage import InputFile
@@ -29,6 +31,7 @@ _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
+_MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,9 @@ class Inferred:
         sample: Which rows it was inferred from.
         left_out: Why, by column that is no feature.
         target_reason: Why the target was guessed.
+        bad_lines: The lines among these that are no rows.
+        bad_told: What is said of them; empty if there are none.
+        has_many_bad: Whether they are more than `prep` leaves out unless told to.
     """
 
     text: str
@@ -48,6 +54,9 @@ class Inferred:
     sample: str
     left_out: dict[str, str]
     target_reason: str
+    bad_lines: BadLineTally
+    bad_told: str = ""
+    has_many_bad: bool = False
 
 
 def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
@@ -73,18 +82,22 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     text = _document(sample, columns, target, suggestions)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
-    return Inferred(text, features, sample.told, left_out, target.reason)
+    bad = sample.bad_lines
+    told, has_many = _lines_left_out(bad, sample.table.num_rows)
+    return Inferred(text, features, sample.told, left_out, target.reason, bad, told, has_many)
 
 
 def _document(
     sample: Sample, columns: Sequence[Facts], target: Target, suggestions: Sequence[Suggestion]
 ) -> str:
     split, why_split = split_of(columns, target)
+    bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
     lines = [
         *_comment(
             f"Inferred from {sample.told}: types, missing values and numbers of values are theirs. "
             "Read it and change it."
         ),
+        *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",
         "",
         *_comment(f"The guess: {target.reason}."),
@@ -111,6 +124,21 @@ def _document(
             lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
     lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
     return "\n".join(lines) + "\n"
+
+
+def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
+    """What is said of bad lines beside so many rows, and whether they are many."""
+    if not bad.count:
+        return "", False
+    first, share = bad.examples[0], bad.count / (bad.count + num_rows)
+    told = (
+        f"{bad.count:,} {'line' if bad.count == 1 else 'lines'} left out, the first line "
+        f"{first.line} of {os.path.basename(first.file)}: {first.problem}; "
+        "pass --bad-lines skip to prep"
+    )
+    if share <= _MANY_BAD:
+        return told, False
+    return f"{told}, and --max-bad, for they are {share:.1%} of the lines", True
 
 
 def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 
@@ -16,6 +16,7 @@ from distrain.etl.features.text_rows import TornLines, parse_block, without_head
 from distrain.etl.features.values import flat
 from distrain.etl.operators import concrete
 from distrain.etl.parts import readable_parquet
+from distrain.etl.raw_lines import BadLineTally, num_lines
 from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import InputFile
 
@@ -33,12 +34,14 @@ class Sample:
         told: Which rows they are, in words.
         file: The first file.
         text: How text is read.
+        bad_lines: The lines among them that are no rows.
     """
 
     table: pa.Table
     told: str
     file: TableFile
     text: FormatSpec
+    bad_lines: BadLineTally = field(default_factory=BadLineTally)
 
 
 def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
@@ -54,7 +57,7 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
     first = look_at(chosen[0].path, chosen[0].size_bytes, text)
     if not first.is_typed and not _is_utf8(first):
         text = FormatSpec(encoding="latin-1")
-    tables = []
+    tables, bad_lines = [], BadLineTally()
     first = replace(first, folders=folders[0])
     for chosen_file, values in zip(chosen, folders, strict=True):
         file = look_at(chosen_file.path, chosen_file.size_bytes, text)
@@ -66,13 +69,16 @@ def sampled(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Sample:
                 where={"file": file.path, "earlier file": first.path},
                 hint="Infer from files of one table.",
             )
-        rows = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        rows, bad = rows_of(file, text, list(first.types), max(1, most_rows // len(chosen)))
+        bad_lines = bad_lines.merged(bad)
         tables.append(with_partitions(rows, values).select(list(first.columns)))
     table = pa.concat_tables(tables, promote_options="permissive").combine_chunks()
     if not table.num_rows:
-        raise DataError("the inputs hold no rows", where={"file": first.path})
-    where = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
-    return Sample(table, f"the first {table.num_rows:,} rows {where}", first, text)
+        where = {"file": first.path, **bad_lines.where}
+        raise DataError("the inputs hold no rows", where=where)
+    of_files = f"of {len(chosen)} of {len(files)} files" if len(files) > 1 else "of the file"
+    told = f"the first {table.num_rows:,} rows {of_files}"
+    return Sample(table, told, first, text, bad_lines)
 
 
 def _is_utf8(file: TableFile) -> bool:
@@ -96,8 +102,10 @@ def _pieces(file: TableFile) -> list[bytes]:
     return pieces
 
 
-def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) -> pa.Table:
-    """A file's first rows, at most so many."""
+def rows_of(
+    file: TableFile, text: FormatSpec, columns: list[str], most: int
+) -> tuple[pa.Table, BadLineTally]:
+    """A file's first rows, at most so many, and the lines before the last that are no rows."""
     if file.is_typed:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
@@ -106,21 +114,28 @@ def rows_of(file: TableFile, text: FormatSpec, columns: list[str], most: int) ->
                 rows += file.row_groups[len(groups)]
                 groups.append(len(groups))
             table = parquet.read_row_groups(groups, columns).slice(0, most)
-        return pa.table({name: _flat(table[name]) for name in columns})
-    tables, rows = [], 0
+        return pa.table({name: _flat(table[name]) for name in columns}), BadLineTally()
+    tables, bad_lines, rows, lines = [], BadLineTally(), 0, 0
     known = [name for name in columns if name in file.types]
     has_header = file.kind == "csv" and text.header
     for number, piece in enumerate(_pieces(file)):
-        block = without_header(piece) if number == 0 and has_header else piece
+        is_headed = number == 0 and has_header
+        block = without_header(piece) if is_headed else piece
         try:
-            tables.append(parse_block(block, file, text, known).table)
+            found = parse_block(block, file, text, known)
         except TornLines as torn:
-            raise torn.line.at(file.path, rows).error() from None
-        rows += tables[-1].num_rows
+            raise torn.line.at(file.path, lines + is_headed).error() from None
+        wanted = found.lines[: most - rows]
+        is_cut = len(wanted) < len(found.lines)
+        bad = [line for line in found.bad if not is_cut or line.line <= wanted[-1]]
+        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, lines + is_headed))
+        tables.append(found.table)
+        rows += found.table.num_rows
+        lines += num_lines(piece)
         if rows >= most:
             break
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()
-    return pa.table({name: _flat(table[name]) for name in known})
+    return pa.table({name: _flat(table[name]) for name in known}), bad_lines
 
 
 def _flat(values: pa.ChunkedArray) -> pa.Array:

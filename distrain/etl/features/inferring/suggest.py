@@ -19,6 +19,7 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_VALUES = 30
+_FEW_TIMES = 10
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -288,7 +289,7 @@ def _cut_target(facts: Facts) -> Target:
 def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
     """A guess at which rows are for validation."""
     for facts in columns:
-        if facts.kind == "time" and not facts.missing and facts.distinct > 10:
+        if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             times = microseconds(facts.times)
             if bool((np.diff(times.to_numpy(zero_copy_only=False)) >= 0).all()):
                 told = f"rows are in the order of {facts.name}, so the last ones are the latest"
@@ -299,7 +300,7 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     key = next((f for f in columns if f.is_sorted_by and not f.missing), None)
     last: dict[str, Any] = {"by": "fraction", "last": 0.1}
     if key is None:
-        return last, "the last tenth; no column of times was found"
+        return last, f"the last tenth; {_why_no_time(columns)}"
     if _PERIOD.search(key.name):
         return last, f"rows are in the order of {key.name}, so the last ones are the latest"
     told = f"rows are sorted by {key.name}, so the last ones are unlike the others"
@@ -313,6 +314,17 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     which = "each row" if by is rows else f"all rows of one {by.name}"
     by_hash: dict[str, Any] = {"by": "hash", "column": by.name, "share": 0.1}
     return by_hash, f"{told}; about a tenth by chance, {which} on one side"
+
+
+def _why_no_time(columns: Sequence[Facts]) -> str:
+    times = [facts for facts in columns if facts.kind == "time"]
+    if not times:
+        return "no column of times was found"
+    first = next((facts for facts in times if facts.missing), times[0])
+    if first.missing:
+        share = f"{first.missing / first.num_rows:.1%}"
+        return f"{first.name} has missing values ({share}), so rows cannot be split by it"
+    return f"{first.name} has {first.distinct} different times, too few to split rows by"
 
 
 def _num_distinct(facts: Facts) -> int:
