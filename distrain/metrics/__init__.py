@@ -5,7 +5,7 @@ from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS, Counts,
 from distrain.metrics.distinct_scores import Bounded, DistinctScores, Keys
 from distrain.metrics.exchange_stats import ExchangeStats, add_up_exchanges, follow_up_exchanges
 from distrain.metrics.grouped import GroupedReport, grouped_auc
-from distrain.metrics.own import Metric
+from distrain.metrics.own import Metric, check_metric, metric_errors
 from distrain.metrics.ranking import ItemLists, RankingMetrics, RankingReport, top_items
 from distrain.metrics.reliability import reliability
 from distrain.metrics.report import BinaryReport, area_under_roc
@@ -29,8 +29,10 @@ __all__ = [
     "add_up_exchanges",
     "area_under_roc",
     "bin_of",
+    "check_metric",
     "follow_up_exchanges",
     "grouped_auc",
+    "metric_errors",
     "reliability",
     "top_items",
 ]

@@ -1,9 +1,15 @@
 """Metrics of the user's own: states that update, merge over ranks, and compute."""
 
-from collections.abc import Mapping
+import json
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
 from typing import Any, Self
 
 import numpy as np
+
+from distrain.errors import DistrainError, SpecError
 
 
 class Metric:
@@ -51,3 +57,65 @@ class Metric:
         made = cls()
         vars(made).update(state)
         return made
+
+
+@contextmanager
+def metric_errors(name: str) -> Iterator[None]:
+    """Have an error of a user's metric name the metric, and the line that raised it."""
+    try:
+        yield
+    except (DistrainError, MemoryError):
+        raise
+    except Exception as error:  # whatever the user's code does
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        raise SpecError(
+            f"metric {name!r} failed: {type(error).__name__}: {error}",
+            where={"at": f"{frame.filename}:{frame.lineno}, in {frame.name}"},
+            hint="Mend its class; distrain.metrics.Metric says what each method is given.",
+        ) from error
+
+
+def check_metric(name: str, kind: Any) -> type[Metric]:
+    """Try a user's metric on a few rows that are made up, and return its class.
+
+    Raises:
+        SpecError: It is no subclass of `Metric`, a method fails, its state has other than JSON
+            values, or it computes no number.
+    """
+    if not (isinstance(kind, type) and issubclass(kind, Metric)):
+        what = (
+            f"the class {kind.__name__}" if isinstance(kind, type) else f"a {type(kind).__name__}"
+        )
+        raise SpecError(
+            f"metric {name!r} is {what}, no subclass of distrain.metrics.Metric",
+            hint="Derive it from distrain.metrics.Metric, and give the class, not an object.",
+        )
+    with metric_errors(name):
+        one = kind()
+        one.update(np.array([-1, 2, 0.5], np.float32), np.array([0, 1, 0], np.float32))
+        state = one.to_json()
+        for attribute, value in state.items():
+            if not _is_json(value):
+                raise SpecError(
+                    f"metric {name!r}: its attribute {attribute!r} holds a "
+                    f"{type(value).__name__} that is no JSON value",
+                    hint="Keep numbers, texts, lists and mappings by text, as int(...), float(...) "
+                    "or .tolist() give them; or define to_json and from_json.",
+                )
+        text = json.dumps(state)
+        total = kind.from_json(json.loads(text))
+        total.merge(kind.from_json(json.loads(text)))
+        found = total.compute()
+    if found is not None and not isinstance(found, Real):
+        raise SpecError(
+            f"metric {name!r}: compute() gives a {type(found).__name__}, not a number or None"
+        )
+    return kind
+
+
+def _is_json(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(key, str) and _is_json(one) for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(_is_json, value))
+    return value is None or isinstance(value, str | int | float)

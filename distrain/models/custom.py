@@ -56,7 +56,8 @@ def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) 
 
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
     """What a field of a job spec names as `module:name`; errors as `check_function`."""
-    return _handed_over.get(name) or _imported(name, field)
+    there = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
+    return _handed_over.get(name) or _imported(name, field, there)
 
 
 def check_function(name: str, field: str, *, here: bool) -> None:
@@ -68,8 +69,10 @@ def check_function(name: str, field: str, *, here: bool) -> None:
     Raises:
         SpecError: Its package is not allowed, or it cannot be imported.
     """
+    inline = "train with resources.backend inline, in its own process"
+    hand_over = "hand it to distrain.fit, as model_fn or in metrics"
     if not (here and name in _handed_over):
-        _imported(name, field)
+        _imported(name, field, hand_over if here else inline)
 
 
 def name_of(function: Callable[..., Any]) -> str:
@@ -97,10 +100,24 @@ def is_importable(function: Callable[..., Any]) -> bool:
 
 
 @contextmanager
-def handed_over(*functions: Callable[..., Any] | None) -> Iterator[None]:
-    """Within it, this process uses the functions themselves, wherever they are defined."""
-    before = dict(_handed_over)
-    _handed_over.update({name_of(one): one for one in functions if one is not None})
+def handed_over(
+    *functions: Callable[..., Any] | None, names: Mapping[str, Callable[..., Any]] | None = None
+) -> Iterator[None]:
+    """Within it, this process uses the functions themselves, wherever they are defined.
+
+    Args:
+        names: More of them, by the names that a job spec has for them.
+
+    Raises:
+        SpecError: Two of them have one name.
+    """
+    before, given = dict(_handed_over), dict(names or {})
+    for one in functions:
+        if one is not None and given.setdefault(name := name_of(one), one) is not one:
+            raise SpecError(
+                f"two functions or classes are named {name!r}", hint="Give each its own name."
+            )
+    _handed_over.update(given)
     try:
         yield
     finally:
@@ -114,7 +131,7 @@ def allowed_packages() -> tuple[str, ...]:
     return tuple(word.strip() for word in words if word.strip())
 
 
-def _imported(name: str, field: str) -> Callable[..., Any]:
+def _imported(name: str, field: str, otherwise: str) -> Callable[..., Any]:
     module_name, _, attribute = name.partition(":")
     package = module_name.partition(".")[0]
     if package == "__main__":
@@ -122,8 +139,8 @@ def _imported(name: str, field: str) -> Callable[..., Any]:
             f"{field} is defined in a notebook or script, from which no other process can import "
             "it",
             where={field: name},
-            hint="Move it to a module of a package, and name that package in "
-            f"{PACKAGES_VARIABLE}; or train with resources.backend inline, in its own process.",
+            hint=f"{otherwise[0].upper()}{otherwise[1:]}; or train with it from a module of a "
+            f"package that {PACKAGES_VARIABLE} names.",
         )
     if package not in allowed_packages():
         raise SpecError(

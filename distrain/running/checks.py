@@ -224,18 +224,22 @@ def _choose_device(job: _Job) -> None:
 
 def _check_function(job: _Job) -> None:
     """Check that the workers of this machine can import what is of the user's own."""
-    from distrain.models import check_function
+    from distrain.metrics import check_metric
+    from distrain.models import check_function, function_named
 
-    for name in job.spec.evaluate.metrics:
+    metrics = job.spec.evaluate.metrics
+    for name in metrics:
         if name in Record.__dataclass_fields__:
             raise SpecError(
                 f"{name!r} is a field of every record, and cannot be a metric's name",
-                where={"evaluate.metrics": job.spec.evaluate.metrics[name]},
+                where={"evaluate.metrics": metrics[name]},
                 hint="Name the metric otherwise.",
             )
     if not job.elsewhere:
         for field, name in job.spec.functions.items():
             check_function(name, field, here=job.spec.resources.backend == "inline")
+        for name, one in metrics.items():
+            check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
 
 
 def _check_owner(job: _Job) -> None:

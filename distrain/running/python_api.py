@@ -1,18 +1,19 @@
 """Training from Python: `fit`, and the `Run` that it returns."""
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.errors import DistrainError, InputError
+from distrain.errors import DistrainError, InputError, SpecError
 from distrain.run_paths import RunPaths, new_job_id
 from distrain.running.in_python import speaking_python
 from distrain.running.notebook import progress_here
 from distrain.running.reporting import Progress
 from distrain.running.resuming import find_run
 from distrain.running.run import CallbackFailed, RunRequest, train
-from distrain.spec import CustomSpec, JobSpec, load_spec, parse_spec
+from distrain.spec import JOB_NAME, CustomSpec, JobSpec, parse_spec, read_document
 from distrain.wording import count, number
 
 if TYPE_CHECKING:
@@ -43,14 +44,24 @@ class Run:
         model_fn: The function that made the model, where this process cannot import it by the name
             that the run's spec has; it must make the same model. `None` for a named model.
 
+    Attributes:
+        summary: What `summary.json` held when the run was opened. `records` and `history` are read
+            anew: where the run is resumed, take the `Run` that `fit` returns.
+
     Raises:
-        InputError: The directory holds no run that has ended.
+        InputError: The directory holds no run that has ended, or `model_fn` is not for its model.
     """
 
     def __init__(self, run_dir: str | Path, model_fn: MakeModel | None = None):
         self.run_dir = Path(run_dir).expanduser()
         self.model_fn = model_fn
+        self._names: dict[str, MakeModel] = {}
         self.summary: Summary = _read_summary(self.run_dir)
+        if model_fn is not None:
+            from distrain.runs import read_run_and_spec
+
+            _, spec = read_run_and_spec(self.run_dir)
+            self._names = {_function_of(spec): model_fn}
 
     def __repr__(self) -> str:
         done = self.summary
@@ -76,7 +87,7 @@ class Run:
         """The trained model, on the CPU; see `distrain.models.load_model`."""
         from distrain.models import handed_over, load_model
 
-        with handed_over(self.model_fn), speaking_python():
+        with speaking_python(), handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)
 
     def predict(self, rows: Any, *, keep: Sequence[str] = ()) -> "pandas.DataFrame":
@@ -90,7 +101,7 @@ class Run:
         from distrain.models import handed_over
         from distrain.scoring import score_rows
 
-        with speaking_python(), handed_over(self.model_fn):
+        with speaking_python(), handed_over(names=self._names):
             return score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
 
     def evaluate(self, rows: Any) -> "BinaryReport":
@@ -98,7 +109,7 @@ class Run:
         from distrain.models import handed_over
         from distrain.scoring import evaluate_rows
 
-        with speaking_python(), handed_over(self.model_fn):
+        with speaking_python(), handed_over(names=self._names):
             return evaluate_rows(RunPaths(self.run_dir).model, rows)
 
 
@@ -120,13 +131,15 @@ def fit(
     """Train a job and wait for it.
 
     Args:
-        spec: The job: a spec, a document as in its YAML file, or the path of that file. With
-            `model_fn` a document needs no `model` section. `None` with `resume`.
+        spec: The job: a spec, a document as in its YAML file, or the path of that file. `None` with
+            `resume`. Where it has no name, the job is called as `run_dir`'s last part.
         overrides: Fields of the spec to be set, by their paths: `{"train.optimizer.lr": 0.01}`.
-        model_fn: Makes the model, as `model_fn(schema, **options)`. With the inline backend it may
-            be any function. Elsewhere the workers import it by its module's name, which their
-            operator must have allowed (`DISTRAIN_MODEL_PACKAGES`).
-        options: Keyword arguments for `model_fn`, JSON values.
+        model_fn: Makes the model, as `model_fn(schema, **options)`, in place of a section `model`,
+            which the document or file then must not have. With the inline backend it may be any
+            function. Elsewhere the workers import it by its module's name, which their operator
+            must have allowed (`DISTRAIN_MODEL_PACKAGES`). With `resume` it must make the same model
+            as before; `None` then takes that of the `Run`.
+        options: Keyword arguments for `model_fn`, JSON values; a resumed run has its own.
         run_dir: Where the run's files go; every worker must see it. `None` for `runs/JOB`.
         overwrite: Whether a run in `run_dir` may be replaced; it is removed when the new job has
             passed its checks.
@@ -149,23 +162,28 @@ def fit(
     from distrain.models import handed_over, is_importable, name_of
 
     own = dict(metrics or {})
-    with speaking_python(), handed_over(model_fn, *own.values()):
+    with speaking_python():
         fields = dict(overrides or {})
         if own:
             fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
         words = tuple(f"{path}={json.dumps(value)}" for path, value in fields.items())
         if resume is not None:
-            if spec is not None or run_dir is not None or overwrite:
+            if spec is not None or run_dir is not None or overwrite or options:
                 raise DistrainError(
                     "fit(resume=) goes on with the run's own spec and directory",
-                    hint="Leave out spec, run_dir and overwrite; change fields with overrides.",
+                    hint="Leave out spec, options, run_dir and overwrite; change fields with "
+                    "overrides.",
                 )
-            root = Path(resume.run_dir if isinstance(resume, Run) else resume).expanduser()
+            if isinstance(resume, Run):
+                model_fn = model_fn or resume.model_fn
+                resume = resume.run_dir
+            root = Path(resume).expanduser()
             job_id, job, resumed = find_run(root, words)
         else:
-            job, resumed = _job(spec, words, model_fn, options or {}), None
+            job, resumed = _job(spec, words, model_fn, options or {}, run_dir), None
             job_id = new_job_id(job.name)
             root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
+        names = {} if model_fn is None else {_function_of(job): model_fn}
         shown = progress or progress_here()
         if resumed is not None:
             for text in resumed.damaged:
@@ -176,7 +194,8 @@ def fit(
             job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
         )
         try:
-            train(request, shown)
+            with handed_over(*own.values(), names=names):
+                train(request, shown)
         except CallbackFailed as failed:
             raise failed.error from None
         return Run(root, model_fn)
@@ -187,22 +206,48 @@ def _job(
     overrides: Sequence[str],
     model_fn: MakeModel | None,
     options: Mapping[str, Any],
+    run_dir: str | Path | None,
 ) -> JobSpec:
     """The job to train, with `model_fn` as its model."""
     from distrain.models import name_of
 
     if spec is None:
         raise DistrainError("fit needs a spec, or a run to resume")
+    if options and model_fn is None:
+        raise DistrainError(
+            "options are for model_fn, which is not given",
+            hint="What a model of the spec takes stands in its section `model`.",
+        )
+    document: object = spec
     if isinstance(spec, str | Path):
-        document = load_spec(Path(spec)).model_dump(mode="json", exclude_unset=True)
+        document = read_document(Path(spec))
     elif isinstance(spec, JobSpec):
         document = spec.model_dump(mode="json", exclude_unset=True)
-    else:
-        document = dict(spec)
-    if model_fn is not None:
-        section = CustomSpec(function=name_of(model_fn), options=dict(options))
-        document["model"] = section.model_dump(mode="json")
-    return parse_spec(document, overrides)
+    if isinstance(document, Mapping):
+        name = Path(run_dir or "").name
+        document = {"name": name, **document} if re.match(JOB_NAME, name) else dict(document)
+        if model_fn is not None:
+            if document.get("model") is not None:
+                raise SpecError(
+                    "the spec has a section `model`, and model_fn is given, too",
+                    where={"model": document["model"], "model_fn": name_of(model_fn)},
+                    hint="Leave one of them out: model_fn, or the section of the document.",
+                )
+            section = CustomSpec(function=name_of(model_fn), options=dict(options))
+            document["model"] = section.model_dump(mode="json")
+    return parse_spec(
+        document, overrides, source=str(spec) if isinstance(spec, str | Path) else None
+    )
+
+
+def _function_of(spec: JobSpec) -> str:
+    """The name that the spec has for the function that makes its model."""
+    if isinstance(spec.model, CustomSpec):
+        return spec.model.function
+    raise SpecError(
+        f"model_fn is given, and the run's model is no function's but of kind {spec.model.kind!r}",
+        hint="Leave model_fn out.",
+    )
 
 
 def _read_summary(run_dir: Path) -> "Summary":

@@ -4,7 +4,7 @@ from distrain.spec.data import DataSpec
 from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.explain import explain_all, shown
 from distrain.spec.fields import LARGEST, Combiner, PositiveInt, Real, Section, Whole
-from distrain.spec.job import JobSpec
+from distrain.spec.job import JOB_NAME, JobSpec
 from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml, plain, read_document
 from distrain.spec.models import (
     CrossSpec,
@@ -55,6 +55,7 @@ __all__ = [
     "EarlyStoppingSpec",
     "EmbeddingsSpec",
     "EvaluateSpec",
+    "JOB_NAME",
     "JobSpec",
     "LARGEST",
     "MAY_DIFFER",

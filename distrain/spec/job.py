@@ -26,6 +26,7 @@ from distrain.spec.training import (
     lanes_for,
 )
 
+JOB_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$"
 RANKS_THAT_SEND_ALL = 8
 """Up to so many ranks send the scheduler each report, unless `train.log_every_s` says more."""
 
@@ -37,9 +38,7 @@ class JobSpec(Section):
     """One training job."""
 
     version: Literal[1] = Field(1, description="Version of this document's format.")
-    name: str = Field(
-        "distrain", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$", description="A short name."
-    )
+    name: str = Field("distrain", pattern=JOB_NAME, description="A short name.")
     tags: dict[str, str] = Field({}, description="Labels for your own bookkeeping.")
     data: DataSpec
     model: ModelSpec

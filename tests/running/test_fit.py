@@ -100,6 +100,58 @@ def test_metrics_of_ones_own_stand_in_the_records(prepared, tmp_path):
     assert values[-1] == right / len(labels)
 
 
+def made(method, body):
+    """`Accuracy` with another method."""
+    return type("Accuracy", (Accuracy,), {method: body})
+
+
+def keeps_an_array(self, logits, labels):
+    self.rows, self.seen = 1, labels
+
+
+def fails_on_the_third_batch(self, logits, labels):
+    self.rows += 1
+    if self.rows == 3:
+        raise ValueError("three")
+
+
+@pytest.mark.parametrize(
+    ("metric", "told"),
+    [
+        (len, "metric 'mine' is a builtin_function_or_method, no subclass"),
+        (dict, "metric 'mine' is the class dict, no subclass of distrain.metrics.Metric"),
+        (made("update", keeps_an_array), "metric 'mine': its attribute 'seen' holds a ndarray"),
+        (made("compute", lambda self: "high"), r"metric 'mine': compute\(\) gives a str"),
+        (made("merge", lambda self: None), "metric 'mine' failed: TypeError: .* takes 1 pos"),
+    ],
+)
+def test_a_metric_that_cannot_serve_is_refused_before_the_first_step(
+    prepared, tmp_path, metric, told
+):
+    with pytest.raises(SpecError, match=told):
+        distrain.fit(
+            small_document(prepared) | INLINE, run_dir=tmp_path / "run", metrics={"mine": metric}
+        )
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_error_of_a_metric_in_training_names_the_metric_and_its_line(prepared, tmp_path):
+    with pytest.raises(JobError, match="metric 'mine' failed: ValueError: three") as failed:
+        distrain.fit(
+            small_document(prepared) | INLINE,
+            run_dir=tmp_path / "run",
+            overrides={"train.max_steps": 2},
+            metrics={"mine": made("update", fails_on_the_third_batch)},
+        )
+    assert "in fails_on_the_third_batch" in str(failed.value)
+    with pytest.raises(SpecError, match="two functions or classes are named"):
+        distrain.fit(
+            small_document(prepared) | INLINE,
+            run_dir=tmp_path / "other",
+            metrics={"one": Accuracy, "two": made("compute", len)},
+        )
+
+
 def test_a_folder_without_a_run_that_has_ended_is_no_run(tmp_path):
     with pytest.raises(distrain.DistrainError, match="no run that has ended"):
         distrain.Run(tmp_path)
@@ -288,11 +340,45 @@ def test_any_function_may_make_the_model_inline(prepared, tmp_path):
     def near(schema, width):
         return tiny(schema, width)
 
-    run = distrain.fit(document, model_fn=near, options={"width": 3}, run_dir=tmp_path / "run")
+    root, few = tmp_path / "run", {"train.max_steps": 4}
+    run = distrain.fit(document, overrides=few, model_fn=near, options={"width": 3}, run_dir=root)
     assert run.summary.state == "succeeded"
+    assert run.summary.job_id.startswith("test-")
     assert run.load_model().model.dense.body.widths == (3,)
     with pytest.raises(SpecError, match="may not be imported"):
-        load_model(tmp_path / "run" / "model")
+        load_model(root / "model")
+    near.__module__ = "__main__"  # as in a notebook
+    del document["name"]
+    root = tmp_path / "mine"
+    run = distrain.fit(document, overrides=few, model_fn=near, options={"width": 3}, run_dir=root)
+    assert run.summary.job_id.startswith("mine-"), "a job without a name is called as its folder"
+    with pytest.raises(SpecError, match="in a notebook or script") as refused:
+        distrain.Run(root).load_model()
+    assert "Open its run in Python with distrain.Run(run_dir, model_fn=...)" in refused.value.hint
+
+    def moved(schema, width):
+        return tiny(schema, width)
+
+    assert distrain.Run(root, model_fn=moved).load_model().model.dense.body.widths == (3,)
+    longer = distrain.fit(resume=run, overrides={"train.max_steps": 6})
+    assert (longer.summary.steps, longer.model_fn) == (6, near)
+
+
+def test_what_makes_the_model_is_said_once(prepared, run, tmp_path):
+    document = small_document(prepared) | INLINE
+    file = tmp_path / "job.json"
+    file.write_text(json.dumps(document))
+    for spec in (document, make_spec(prepared), file):
+        with pytest.raises(SpecError, match="has a section `model`, and model_fn is given") as told:
+            distrain.fit(spec, model_fn=tiny, run_dir=tmp_path / "run")
+        assert "Leave one of them out" in told.value.hint
+    with pytest.raises(distrain.DistrainError, match="options are for model_fn"):
+        distrain.fit(document, options={"width": 3}, run_dir=tmp_path / "run")
+    with pytest.raises(SpecError, match="no function's but of kind 'mlp'"):
+        distrain.Run(run.run_dir, model_fn=tiny)
+    with pytest.raises(SpecError, match="no function's but of kind 'mlp'"):
+        distrain.fit(resume=run, model_fn=tiny, overrides={"train.max_steps": 20})
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow
@@ -348,7 +434,7 @@ def test_workers_import_the_function_where_their_operator_allows_it(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     import our_models  # type: ignore[import-not-found]
 
-    spec = make_spec(prepared)
+    spec = {k: v for k, v in small_document(prepared).items() if k != "model"}
     with pytest.raises(distrain.DistrainError, match="may not be imported"):
         distrain.fit(spec, model_fn=our_models.tiny, options={"width": 3}, run_dir=tmp_path / "no")
     monkeypatch.setenv(PACKAGES_VARIABLE, "our_models")

@@ -1,7 +1,7 @@
 """Scoring labelled rows with a model."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -12,7 +12,14 @@ from distrain.checkpoint import gather_texts
 from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
-from distrain.metrics import BinaryMetrics, BinaryReport, Bounded, DistinctScores, Metric
+from distrain.metrics import (
+    BinaryMetrics,
+    BinaryReport,
+    Bounded,
+    DistinctScores,
+    Metric,
+    metric_errors,
+)
 from distrain.models import ClickModel
 from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step import DeviceBinaryMetrics
@@ -59,7 +66,7 @@ def evaluate_over_ranks(
     Arguments and errors as of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
-    metrics = evaluate(model, loader, device, before_batch, tuple(of_user.values()))
+    metrics = evaluate(model, loader, device, before_batch, of_user)
     merged = _merged(metrics, peers, device)
     found = Evaluation(metrics, merged, None, own_over_ranks(of_user, peers, device))
     bound = merged.compute().auc_bound
@@ -75,16 +82,26 @@ def own_over_ranks(
     """The values of the user's metrics over the rows of all ranks; a collective operation."""
     if not metrics:
         return {}
-    text = json.dumps({name: metric.to_json() for name, metric in metrics.items()})
+    states = {}
+    for name, metric in metrics.items():
+        with metric_errors(name):
+            states[name] = json.dumps(metric.to_json())
     total: dict[str, Metric] = {}
-    for of_rank in map(json.loads, gather_texts(peers, device, text)):
+    for of_rank in map(json.loads, gather_texts(peers, device, json.dumps(states))):
         for name, metric in metrics.items():
-            state = metric.from_json(of_rank[name])
-            if name in total:
-                total[name].merge(state)
-            else:
-                total[name] = state
-    return {name: metric.compute() for name, metric in total.items()}
+            with metric_errors(name):
+                state = metric.from_json(json.loads(of_rank[name]))
+                if name in total:
+                    total[name].merge(state)
+                else:
+                    total[name] = state
+    return {name: _value_of(name, metric) for name, metric in total.items()}
+
+
+def _value_of(name: str, metric: Metric) -> float | None:
+    with metric_errors(name):
+        found = metric.compute()
+        return None if found is None else float(found)
 
 
 def evaluate(
@@ -92,13 +109,13 @@ def evaluate(
     loader: Loader,
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
-    own: Sequence[Metric] = (),
+    own: Mapping[str, Metric] | None = None,
 ) -> BinaryMetrics:
     """The metrics of this rank's share of a table; no collective operation but the tables' own.
 
     Args:
         before_batch: Called before each batch; what it raises ends the scoring.
-        own: Metrics of the user's own, which are updated.
+        own: Metrics of the user's own, by name, which are updated.
 
     Raises:
         NonFiniteOutput: A logit is not finite.
@@ -107,8 +124,9 @@ def evaluate(
     metrics = DeviceBinaryMetrics(device)
     for logits, labels in scored_batches(model, loader, device, before_batch):
         metrics.update(logits, labels)
-        for metric in own:
-            metric.update(logits.float().cpu().numpy(), labels.float().cpu().numpy())
+        for name, metric in (own or {}).items():
+            with metric_errors(name):
+                metric.update(logits.float().cpu().numpy(), labels.float().cpu().numpy())
     return finite_metrics(metrics)
 
 

@@ -20,6 +20,7 @@ import torch
 from distrain.errors import NonFiniteOutput
 from distrain.events import Event, ModelSaved
 from distrain.loader import Loader
+from distrain.metrics import check_metric
 from distrain.models import function_named, save_model
 from distrain.partition import Table
 from distrain.run_paths import RunPaths
@@ -92,8 +93,10 @@ class Trainer:
         self.taken = self.control.activity.step = self.start.step
         self.validated, self.validations = self.start.validated, self.start.validations
         self.save_asked = False
-        named = spec.evaluate.metrics.items()
-        self.own_metrics = {n: function_named(one, f"evaluate.metrics.{n}") for n, one in named}
+        self.own_metrics = {
+            name: check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
+            for name, one in spec.evaluate.metrics.items()
+        }
         self.audit: AuditLog | None = None
         if spec.train.audit:
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
