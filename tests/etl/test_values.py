@@ -379,6 +379,15 @@ def test_a_type_that_cannot_be_used_is_told_before_rows_are_read(
     assert told in str(caught.value.where["column k"])
 
 
+def test_a_side_table_whose_key_holds_structs_is_told(
+    prep: Callable[..., PrepResult], tmp_path: Path
+) -> None:
+    pq.write_table(pa.table({"k": [{"a": 1}], "z": ["a"]}), tmp_path / "side.parquet")
+    join = {"file": str(tmp_path / "side.parquet"), "key": "k", "columns": ["z"]}
+    with pytest.raises(DataError, match="the key k of the side table is struct"):
+        prep(pa.table({"k": Y, "y": Y}), joins=[join], columns={"z": CATEGORY})
+
+
 def test_seconds_of_times_of_the_year_9999_are_numbers(prep: Callable[..., PrepResult]) -> None:
     last = pa.array([dt.datetime(9999, 12, 31)] * 4, pa.timestamp("us"))
     out = prep(

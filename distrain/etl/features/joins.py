@@ -15,7 +15,7 @@ from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import JoinSpec
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.features.text_rows import TornLines, parse_block, without_header
-from distrain.etl.features.values import flat, texts_of
+from distrain.etl.features.values import flat, mistake_of_values, texts_of
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.raw_lines import num_lines
@@ -135,6 +135,13 @@ def _loaded(join: JoinSpec) -> SideTable:
             where={"file": join.file},
             hint="Keys are single values.",
         )
+    for name in join.key.values():
+        dtype = file.types[name]
+        dtype = dtype.value_type if pa.types.is_dictionary(dtype) else dtype
+        if (mistake := mistake_of_values(dtype)) is not None:
+            raise DataError(
+                f"the key {name} of the side table is {mistake}", where={"file": join.file}
+            )
     names = list(dict.fromkeys((*join.key.values(), *join.columns.values())))
     table = _bounded(_pieces(file, join, names), join)
     keys = _key_texts([_flat(table[name], join) for name in join.key.values()])
