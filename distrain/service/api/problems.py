@@ -19,6 +19,7 @@ from distrain.service.store import (
     NotNow,
     NotThere,
     QuotaExceeded,
+    ReadOnly,
     RevisionDiffers,
     StorageFull,
     Unstorable,
@@ -187,22 +188,29 @@ def _refused(request: Request, error: Exception) -> JSONResponse:
     return problem.response(request.url.path)
 
 
+_NO_ANSWER = (
+    "the service's database does not answer",
+    "Try again; `distrain serve check` says more to the service's operator.",
+    2,
+)
+_OF_DATABASE = {
+    StorageFull: (
+        "the disk of the service's database is full",
+        "Try again later: the service's operator has to make room there.",
+        30,
+    ),
+    ReadOnly: (
+        "the service's database cannot be written",
+        "Try again later: the service's operator has to make its disk writable.",
+        30,
+    ),
+}
+
+
 def _unavailable(request: Request, error: Exception) -> JSONResponse:
     logging.getLogger("distrain.service.api").error("the database failed: %s", error)
-    if isinstance(error, StorageFull):
-        problem = Problem(
-            "unavailable",
-            "the disk of the service's database is full",
-            hint="Try again later: the service's operator has to make room there.",
-            retry_after_s=30,
-        )
-        return problem.response(request.url.path)
-    problem = Problem(
-        "unavailable",
-        "the service's database does not answer",
-        hint="Try again; `distrain serve check` says more to the service's operator.",
-        retry_after_s=2,
-    )
+    detail, hint, retry_after_s = _OF_DATABASE.get(type(error), _NO_ANSWER)
+    problem = Problem("unavailable", detail, hint=hint, retry_after_s=retry_after_s)
     return problem.response(request.url.path)
 
 

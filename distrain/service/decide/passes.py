@@ -198,7 +198,7 @@ class Pass:
         return True
 
     def _tell_of_silence(self) -> Steps:
-        silent_s = self.now_s - (self.memory.since_s or 0.0)
+        silent_s = self._passed_s(self.memory.since_s or 0.0)
         if self.starting or silent_s >= PATIENCE_S:
             _, why = yield from self._admission()
             yield from self._tell_why(why)
@@ -248,7 +248,7 @@ class Pass:
         changes = []
         for job_id, words in why.items():
             job = self.rows[job_id]
-            waited = self.now_s - told.get(job_id, 0.0) >= WHY_EVERY_S
+            waited = self._passed_s(told.get(job_id, 0.0)) >= WHY_EVERY_S
             if job.why_pending != words and (waited or not job.why_pending):
                 told[job_id] = self.now_s
                 changes.append(Change(job, {"why_pending": words}))
@@ -341,10 +341,14 @@ class Pass:
         same = known is not None and known.first_attempt == job.first_attempt
         done = yield FinishRun(job, columns, seen or (known if same else None))
         since_s = self.memory.finishing.setdefault(job.id, self.now_s)
-        if done or self.now_s - since_s >= FINISH_WITHIN_S:
+        if done or self._passed_s(since_s) >= FINISH_WITHIN_S:
             return True
         self.active = True
         return False
+
+    def _passed_s(self, since_s: float) -> float:
+        """How long ago that was; of a clock that was put back, by how much."""
+        return abs(self.now_s - since_s)
 
     def _cancel_orphans(self) -> Steps:
         memory = self.memory

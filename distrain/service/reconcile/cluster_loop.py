@@ -194,9 +194,10 @@ class ClusterLoop:
         }
         steady = ("reachable", "epoch", "starting", "workers", "trouble", "message")
         same = all(state[name] == self._told.get(name, "") for name in steady)
-        if same and now_s - self._told_s < TELL_EVERY_S:
+        clock_s = time.monotonic()
+        if same and clock_s - self._told_s < TELL_EVERY_S:
             return
         lease = self._leases.must_hold(f"cluster:{self.name}")
         heard_s = now_s if memory.answers else None
         self._store.put_cluster(lease, state, heard_s)
-        self._told, self._told_s, self.pass_s = state, now_s, 0.0
+        self._told, self._told_s, self.pass_s = state, clock_s, 0.0

@@ -9,6 +9,7 @@ from distrain.service.store.errors import (
     NotNow,
     NotThere,
     QuotaExceeded,
+    ReadOnly,
     RevisionDiffers,
     SchemaDiffers,
     StorageFull,
@@ -22,6 +23,7 @@ from distrain.service.store.rows import Attempt
 from distrain.service.store.store import Store, migrate, open_store, restore
 
 __all__ = [
+    "ReadOnly",
     "StorageFull",
     "Store",
     "migrate",

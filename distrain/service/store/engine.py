@@ -19,6 +19,7 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Engine,
+    ExceptionContext,
     Float,
     create_engine,
     event,
@@ -31,7 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store.errors import translated
+from distrain.service.store.errors import is_read_only, translated
 from distrain.service.store.together import Together
 
 T = TypeVar("T")
@@ -72,6 +73,8 @@ class Database:
             if self.is_postgres
             else self.engine  # which begins no transaction by itself: see `_set_up`
         )
+        for one in {self.engine, self.reads}:
+            event.listen(one, "handle_error", _close_if_read_only)
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
         self._together = Together(self.write)
@@ -235,6 +238,11 @@ def _set_up(connection: Any, record: object) -> None:
     connection.create_function("distrain_now_s", 0, time.time)
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "cache_size=-16000"):
         connection.execute(f"PRAGMA {pragma}").close()
+
+
+def _close_if_read_only(context: ExceptionContext) -> None:
+    # A connection stays as it was opened: read-only, also when the database is so no more.
+    context.is_disconnect |= is_read_only(context.original_exception)
 
 
 def _begin(connection: Connection) -> None:

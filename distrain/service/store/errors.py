@@ -9,6 +9,7 @@ from sqlalchemy import exc
 from distrain.errors import DistrainError, InputError, Unavailable
 
 _POSTGRES_DISK_FULL = "53100"
+_POSTGRES_READ_ONLY = "25006"
 
 
 class StoreError(DistrainError):
@@ -80,12 +81,17 @@ class StorageFull(Unavailable):
     """A database whose disk has no room: it can be read, and nothing can be written."""
 
 
+class ReadOnly(Unavailable):
+    """A database that can be read and not written: its disk is read-only, or it is a standby."""
+
+
 @contextmanager
 def translated(where: str) -> Iterator[None]:
     """Raise the database's errors as ours; a statement's values stay out of the message.
 
     Raises:
         StorageFull: Its disk has no room.
+        ReadOnly: It may not be written.
         Unavailable: It does not answer, waits too long for a lock, or is damaged.
         Unstorable: It cannot hold a value.
     """
@@ -101,6 +107,12 @@ def translated(where: str) -> Iterator[None]:
                 f"the database's disk is full: {_first_line(error)}",
                 where={"database": where},
                 hint="Make room there; nothing needs a new start.",
+            ) from error
+        if is_read_only(error.orig if isinstance(error, exc.DBAPIError) else error):
+            raise ReadOnly(
+                f"the database cannot be written: {_first_line(error)}",
+                where={"database": where},
+                hint="Is its disk or its folder read-only? Nothing needs a new start.",
             ) from error
         raise Unavailable(
             f"the database does not answer: {_first_line(error)}",
@@ -123,6 +135,14 @@ def _is_full(error: Exception) -> bool:
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
     return getattr(origin, "sqlstate", None) == _POSTGRES_DISK_FULL
+
+
+def is_read_only(origin: BaseException | None) -> bool:
+    """Whether an error of a database's driver says that nothing may be written."""
+    if isinstance(origin, sqlite3.Error):
+        code = getattr(origin, "sqlite_errorcode", 0)
+        return code & 0xFF == sqlite3.SQLITE_READONLY or code == sqlite3.SQLITE_IOERR_WRITE
+    return getattr(origin, "sqlstate", None) == _POSTGRES_READ_ONLY
 
 
 def _first_line(error: Exception) -> str:

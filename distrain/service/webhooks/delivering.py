@@ -107,7 +107,9 @@ class Deliverer:
             return
         now_s, last = self._store.now_s(), self._store.last_seq()
         for hook in hooks:
-            if (hook.next_at_s or 0.0) <= now_s and self._has_news(hook, last):
+            waits_s = (hook.next_at_s or 0.0) - now_s
+            # Longer than any pause: the clock was put back.
+            if not 0 < waits_s <= _LONGEST_PAUSE_S and self._has_news(hook, last):
                 self._hand_out(hook.id)
 
     def close(self, within_s: float = 6.0) -> None:

@@ -8,11 +8,18 @@ from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
 from distrain.service.decide import (
     Cancel,
+    Change,
+    Commit,
     Finish,
     HandOver,
+    Memory,
+    Pass,
+    Poll,
     PutAgain,
+    ReadJobs,
     SetPriority,
     Shown,
+    Silence,
     Take,
     answered_cancel,
     first_attempt,
@@ -33,6 +40,28 @@ ANOTHER = a_cluster(epoch="boot-2")
 
 def _cancelled(job: Job) -> Job:
     return replace(job, intent=Intent.CANCEL, cancel_why="alice asked", cancel_grace_s=3.0)
+
+
+def _why_told(memory: Memory, job: Job, now_s: float, hold: str) -> list[Change]:
+    """What a pass writes of a job that waits, of a cluster that starts."""
+    steps = Pass(memory, "service", 1, now_s, starting=True, hold=hold).run()
+    answer: Any = None
+    told: list[Change] = []
+    try:
+        while True:
+            effect = steps.send(answer)
+            answer = {ReadJobs: [job], Poll: Silence()}.get(type(effect), ())
+            told += effect.changes if isinstance(effect, Commit) else ()
+    except StopIteration:
+        return told
+
+
+def test_why_a_job_waits_is_told_after_the_clock_was_put_back() -> None:
+    memory, job = Memory("gpu"), a_job()
+    assert _why_told(memory, job, NOW_S, "one")
+    job = replace(job, why_pending="one")
+    assert not _why_told(memory, job, NOW_S + 1, "two")  # not too often
+    assert _why_told(memory, job, NOW_S - 86_400, "two")
 
 
 def test_a_job_that_waits_here_is_left_to_admission() -> None:

@@ -1,12 +1,14 @@
 """What the database cannot do is said in the project's errors, without the values."""
 
+from contextlib import suppress
+
 import pytest
 from service_store import key_for, new_job, settings_for, submitted
 from sqlalchemy import event
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store import JobFilter, Unstorable, migrate, open_store
+from distrain.service.store import JobFilter, ReadOnly, Unstorable, migrate, open_store
 from distrain.service.store.engine import database_url
 
 
@@ -28,6 +30,29 @@ def test_a_full_disk_is_said_and_nothing_is_half_written(made):
         store.db.engine.dispose()
         assert len(store.jobs(JobFilter(), 10)) == 1
         assert store.submit(new, key_for(new))[1]
+
+
+def test_connections_opened_while_the_database_is_read_only_are_not_kept(store):
+    kind = "SET default_transaction_read_only" if store.db.is_postgres else "PRAGMA query_only"
+
+    def read_only(connection, record):
+        connection.execute(f"{kind}=ON").close()
+        connection.commit()
+
+    pools = {store.db.engine, store.db.reads}
+    for pool in pools:
+        event.listen(pool, "connect", read_only)
+        pool.dispose()
+    new = new_job()
+    with pytest.raises(ReadOnly, match="cannot be written"):
+        store.submit(new, key_for(new))
+    assert store.jobs(JobFilter(), 10) == []
+    for pool in pools:
+        event.remove(pool, "connect", read_only)
+    with suppress(ReadOnly):  # SQLite's connection that read these is writers', too
+        store.submit(new, key_for(new))
+    store.submit(new, key_for(new))
+    assert len(store.jobs(JobFilter(), 10)) == 1
 
 
 def test_a_file_that_is_no_database_is_said(tmp_path):

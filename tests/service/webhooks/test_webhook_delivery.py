@@ -245,6 +245,16 @@ def test_a_receiver_that_hangs_is_cut():
     assert told.error == "no answer within 0.1 s"
 
 
+def test_a_clock_that_was_put_back_delays_no_further_try(world: World):
+    with receiving(lambda path: 200) as receiver:
+        hook_id = world.hook(receiver.url + "/")
+        world.job()
+        tomorrow_s = world.store.now_s() + 86400
+        world.store.move_webhook(hook_id, cursor=0, failures=1, next_at_s=tomorrow_s)
+        with world.delivering():
+            until(lambda: world.row(hook_id).cursor == 1)
+
+
 def test_it_is_given_up_after_three_days_and_when_events_were_pruned(world: World):
     with receiving(lambda path: 500) as receiver:
         failed = world.hook(receiver.url + "/")
