@@ -240,7 +240,12 @@ class ReportQueue:
 
 
 def kept_files(paths: RunPaths, attempt: int) -> list[Path]:
-    """The files of an attempt's kept reports, in rank order, in which states are merged."""
+    """The files of an attempt's kept reports, in rank order, in which states are merged.
+
+    Linked folders have none: these files are removed.
+    """
+    if paths.logs.is_symlink() or paths.reports(0, attempt).parent.is_symlink():
+        return []
     return list(of_all_ranks(paths.reports(0, attempt)).values())
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from distrain.runs.run_folder import FileReader
 
-_LONGEST_BYTES = 64 * 2**20
+_LONGEST_BYTES = 8 * 2**20
 _CHECKED_BYTES = 4096
 
 

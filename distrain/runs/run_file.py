@@ -1,5 +1,6 @@
 """`run.json`, and what else is read of a run directory to go on with its run."""
 
+import math
 import os
 import platform
 import shutil
@@ -117,15 +118,19 @@ def _mark_of(service: object) -> ServiceMark | None:
     return mark
 
 
-def read_records(paths: RunPaths) -> list[Record]:
+def read_records(paths: RunPaths, most_bytes: float = math.inf) -> list[Record]:
     """The records of a run; a last line that was not written to its end is left out.
 
     Raises:
-        InputError: Another line cannot be read.
+        InputError: Another line cannot be read, or the file has more bytes.
     """
     if not paths.metrics.exists():
         return []
-    whole, _, _ = read_file(paths.metrics).rpartition(b"\n")
+    try:
+        whole, _, _ = read_file(paths.metrics, most_bytes).rpartition(b"\n")
+    except OSError as error:
+        hint = "Move it away, or have the job log less often (train.log_every_steps)."
+        raise InputError(f"cannot be read: {error}", hint=hint) from None
     records = []
     for number, line in enumerate(whole.splitlines(), 1):
         try:

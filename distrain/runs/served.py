@@ -36,6 +36,9 @@ from distrain.runs.validation import write_json
 from distrain.spec import JobSpec
 from distrain.storage import no_pipe, read_file, translated_errors, whole_file
 
+MOST_BYTES = 2**27
+"""Of `metrics.jsonl`: more is not read into a process that serves others, too."""
+
 
 class NotOurs(RunInUse):
     """Another writes a service's run directory: a newer holder of its lease, or a command."""
@@ -119,7 +122,7 @@ class ServedRun:
     def finish(self, view: JobView, mark: ServiceMark) -> Summary:
         """Record a job's last view, and write its summary; errors as `add`."""
         self.add(view, mark)
-        summary = summarise(view, read_records(self.paths), self._earlier())
+        summary = summarise(view, read_records(self.paths, MOST_BYTES), self._earlier())
         self._check(mark)
         write_json(self.paths.summary, summary.to_json())
         with translated_errors(self.paths.progress):
@@ -271,12 +274,12 @@ class ServedRun:
 
     def _merge(self, view: JobView, mark: ServiceMark) -> None:
         """Merge a view with what the files hold, and write `metrics.jsonl` anew if it differs."""
-        history = History(read_records(self.paths), self._resumed)
+        history = History(read_records(self.paths, MOST_BYTES), self._resumed)
         if view.missed or self.has_unrecorded_attempts():
             history.complete(replay_reports(self.paths))
         history.add(view.progress)
         path = self.paths.metrics
-        found = read_file(path) if path.exists() else b""
+        found = read_file(path, MOST_BYTES) if path.exists() else b""
         lines = lines_of(history.records)
         self._check(mark)
         if lines != found:
@@ -323,7 +326,7 @@ class ServedRun:
 
     def _lost(self) -> dict[str, Any]:
         """How a submission ended that is followed by another, and has no summary."""
-        records = read_records(self.paths)
+        records = read_records(self.paths, MOST_BYTES)
         return {
             "reason": Reason.COORDINATOR_LOST,
             "message": "the scheduler was lost, and the job went on with another",

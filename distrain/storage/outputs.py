@@ -63,10 +63,14 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 def no_pipe(path: str, flags: int) -> int:
     """An `opener` for `open` that refuses FIFOs and devices: whoever made one may never answer.
 
+    Links, too: who may write the folder does not decide what else is read or written.
+
     Raises:
         OSError: It is one, or a folder, or cannot be opened.
     """
-    file = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if os.path.islink(path):
+        raise OSError(f"it is a symbolic link: {path}")
+    file = os.open(path, flags | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
     mode = os.fstat(file).st_mode
     if stat.S_ISREG(mode):
         return file
@@ -76,9 +80,12 @@ def no_pipe(path: str, flags: int) -> int:
     raise OSError(f"it is no file, but a FIFO or a device: {path}")
 
 
-def read_file(path: Path) -> bytes:
-    """All bytes of a file in a folder where others may write; errors as `no_pipe`."""
+def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
+    """All bytes of a file in a folder where others may write; errors as `no_pipe`, or too many."""
     with open(path, "rb", opener=no_pipe) as file:
+        size_bytes = os.fstat(file.fileno()).st_size
+        if size_bytes > most_bytes:
+            raise OSError(f"it has {size_bytes:,} bytes, more than {most_bytes:,}: {path}")
         return file.read()
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from served_jobs import SPEC, attempt_entries, record, told_by, view_of
 
-from distrain.errors import OutputError
+from distrain.errors import DistrainError, InputError, OutputError
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry, Notice
 from distrain.run_paths import RunPaths
@@ -128,6 +128,32 @@ def test_a_lost_scheduler_leaves_its_restarts_and_checkpoints_to_the_next(tmp_pa
     ]
     assert summary["checkpoints"]["count"] == 4
     assert summary["attempts"] == 2
+
+
+def test_links_and_files_without_end_are_neither_read_nor_written(tmp_path: Path) -> None:
+    """Jobs run as users of the machine, and may put into their run directories what they like."""
+    theirs = tmp_path / "theirs"
+    kept = RunPaths(theirs).reports(0, 1)
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"kept")
+    empty = theirs / "empty"
+    empty.touch()
+    end = view_of([*attempt_entries(1, 0, 20)], JobState.SUCCEEDED)
+    run = served(tmp_path / "run")
+    metrics = run.paths.metrics
+    metrics.symlink_to(empty)
+    with pytest.raises(DistrainError, match="symbolic link"):
+        run.add(end, FIRST)
+    metrics.unlink()
+    with metrics.open("wb") as file:
+        file.truncate(2**40)
+    with pytest.raises(InputError, match=r"(?s)1,099.*bytes.*log_every_steps"):
+        run.add(end, FIRST)
+    metrics.unlink()
+    run.paths.logs.symlink_to(RunPaths(theirs).logs)
+    run.finish(end, FIRST)
+    assert empty.read_bytes() == b""
+    assert kept.exists()
 
 
 def test_an_older_generation_writes_nothing_more(tmp_path: Path) -> None:

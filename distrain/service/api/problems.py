@@ -193,7 +193,7 @@ _NO_ANSWER = (
     "Try again; `distrain serve check` says more to the service's operator.",
     2,
 )
-_OF_DATABASE = {
+_OF_DATABASE: dict[type[Exception], tuple[str, str, float]] = {
     StorageFull: (
         "the disk of the service's database is full",
         "Try again later: the service's operator has to make room there.",

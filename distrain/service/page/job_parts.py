@@ -1,5 +1,6 @@
 """What a job's page shows of its run directory beside curves: time by phase, ranks, files."""
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -8,11 +9,11 @@ from re import fullmatch
 
 from distrain.jobs import Record, record_from_json
 from distrain.run_paths import RunPaths
-from distrain.runs import NotInRun, open_run_folder, read_new_records
+from distrain.runs import NotInRun, open_run_folder
 
 MOST_RANKS = 64
 MOST_FILES = 200
-_READ_BYTES = 32 * 2**20
+_READ_BYTES = 2**18
 _LOOKED_AT = 20_000
 
 
@@ -33,7 +34,7 @@ class Rank:
 
 
 def records_of(run_dir: str) -> list[Record]:
-    """The records of a run, of a long file the first; none where there are none to be read.
+    """The last records of a run; none where there are none to be read.
 
     Whoever trains writes the folder: links, pipes and files without end must not hold up the page.
     """
@@ -41,10 +42,12 @@ def records_of(run_dir: str) -> list[Record]:
         with open_run_folder(run_dir) as folder:
             file = folder.open(RunPaths(Path()).metrics.name)
         try:
-            found = read_new_records(file, None, _READ_BYTES)
+            first = max(0, file.size_bytes - _READ_BYTES)
+            tail = file.pread(_READ_BYTES, first)
         finally:
             file.close()
-        return [record_from_json(record) for record in found.records]
+        lines = tail[: tail.rfind(b"\n") + 1].splitlines()[first > 0 :]
+        return [record_from_json(json.loads(line)) for line in lines]
     except (NotInRun, OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError):
         return []
 

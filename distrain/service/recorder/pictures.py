@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -13,6 +14,8 @@ log = logging.getLogger(__name__)
 
 DRAW_S = 300.0
 """How long drawing one run may take."""
+
+_MOST_BYTES = 2**34  # of address space: matplotlib takes a GiB or two
 
 
 class Pictures:
@@ -76,6 +79,8 @@ class Pictures:
                 env=_environment(),
                 start_new_session=True,
             )
+        with suppress(ProcessLookupError):
+            resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
         try:
             _, said = process.communicate(timeout=self._limit_s)
             if process.returncode and not self._closed:

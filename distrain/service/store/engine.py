@@ -32,7 +32,7 @@ from sqlalchemy.pool import ConnectionPoolEntry
 
 from distrain.errors import InputError, Unavailable
 from distrain.service.settings import Settings
-from distrain.service.store.errors import is_read_only, translated
+from distrain.service.store.errors import translated, was_opened_read_only
 from distrain.service.store.together import Together
 
 T = TypeVar("T")
@@ -74,7 +74,7 @@ class Database:
             else self.engine  # which begins no transaction by itself: see `_set_up`
         )
         for one in {self.engine, self.reads}:
-            event.listen(one, "handle_error", _close_if_read_only)
+            event.listen(one, "handle_error", _reopen_if_read_only)
         self._writer = self.engine.execution_options(distrain_write=True)
         self._turn = threading.Lock()
         self._together = Together(self.write)
@@ -240,9 +240,12 @@ def _set_up(connection: Any, record: object) -> None:
         connection.execute(f"PRAGMA {pragma}").close()
 
 
-def _close_if_read_only(context: ExceptionContext) -> None:
-    # A connection stays as it was opened: read-only, also when the database is so no more.
-    context.is_disconnect |= is_read_only(context.original_exception)
+def _reopen_if_read_only(context: ExceptionContext) -> None:
+    # A connection stays as it was opened: read-only, also when the database is so no more. SQLite's
+    # share that within a process, so idle ones are closed, too.
+    if was_opened_read_only(context.original_exception) and context.engine is not None:
+        context.is_disconnect = True
+        context.engine.dispose()
 
 
 def _begin(connection: Connection) -> None:

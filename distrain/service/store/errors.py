@@ -108,7 +108,8 @@ def translated(where: str) -> Iterator[None]:
                 where={"database": where},
                 hint="Make room there; nothing needs a new start.",
             ) from error
-        if is_read_only(error.orig if isinstance(error, exc.DBAPIError) else error):
+        origin = getattr(error, "orig", None)
+        if was_opened_read_only(origin) or _is_refused_by_disk(origin):
             raise ReadOnly(
                 f"the database cannot be written: {_first_line(error)}",
                 where={"database": where},
@@ -137,11 +138,14 @@ def _is_full(error: Exception) -> bool:
     return getattr(origin, "sqlstate", None) == _POSTGRES_DISK_FULL
 
 
-def is_read_only(origin: BaseException | None) -> bool:
-    """Whether an error of a database's driver says that nothing may be written."""
+def _is_refused_by_disk(origin: object) -> bool:
+    return getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
+
+
+def was_opened_read_only(origin: BaseException | None) -> bool:
+    """Whether an error of a driver says that its connection can never write."""
     if isinstance(origin, sqlite3.Error):
-        code = getattr(origin, "sqlite_errorcode", 0)
-        return code & 0xFF == sqlite3.SQLITE_READONLY or code == sqlite3.SQLITE_IOERR_WRITE
+        return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(origin, "sqlstate", None) == _POSTGRES_READ_ONLY
 
 

@@ -1,8 +1,11 @@
-"""What differs between specs."""
+"""What differs between specs, and the last records of a run."""
 
 from hypothesis import given
 from hypothesis import strategies as st
+from served_jobs import record
 
+from distrain.runs.lines import lines_of
+from distrain.service.page.job_parts import records_of as page_records
 from distrain.service.page.spec_diff import differences
 
 VALUES = st.recursive(
@@ -18,3 +21,11 @@ def test_a_spec_does_not_differ_from_itself(spec):
     more = {**spec, "of its own": 1}
     (row,) = differences([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
+
+
+def test_the_last_records_of_a_long_file_are_shown(tmp_path):
+    records = [record(1, step) for step in range(1, 2000)]
+    (tmp_path / "metrics.jsonl").write_bytes(lines_of(records) + b"half a li")
+    shown = page_records(str(tmp_path))
+    assert 0 < len(shown) < len(records)
+    assert shown == records[-len(shown) :]
