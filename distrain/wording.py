@@ -21,6 +21,21 @@ def number(value: float | None, decimals: int = 5) -> str:
     return UNKNOWN if value is None else f"{value:.{decimals}f}"
 
 
+def entropy(value: float | None) -> str:
+    """A normalised entropy, and what it means where a constant prediction is as good.
+
+    >>> entropy(0.9), entropy(1.25), entropy(None)
+    ('0.90000', '1.25000 (a constant has 1: this model is worse)', '-')
+    """
+    worse = " (a constant has 1: this model is worse)" if is_no_use(value) else ""
+    return number(value) + worse
+
+
+def is_no_use(entropy: float | None) -> bool:
+    """Whether a model of this normalised entropy predicts no better than the share of ones."""
+    return entropy is not None and entropy >= 1
+
+
 def scores(loss: float | None, auc: float | None, decimals: int = 5) -> str:
     """A loss and an AUC of the same rows.
 

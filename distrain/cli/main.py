@@ -148,7 +148,9 @@ def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
     help="Show the version, with a digest of the code, and exit.",
 )
 def cli() -> None:
-    """Train click-through-rate models on Criteo-format tables, on a Dask cluster.
+    """Train click-through-rate models on tables, on a Dask cluster.
+
+    Any table of rows with a yes/no target will do (docs/any-table.md), as do Criteo's files.
 
     \b
     Begin with:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
-from distrain.wording import NO_AUC, UNKNOWN, count, number, percent
+from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -65,7 +65,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("scored on", f"{count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
         ("AUC", _auc(summary)),
         ("log loss", number(summary.log_loss)),
-        ("normalised entropy", number(summary.normalised_entropy)),
+        ("normalised entropy", entropy(summary.normalised_entropy)),
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),
@@ -131,5 +131,5 @@ def _auc(summary: "Summary") -> str:
     value, bound = summary.auc, summary.auc_bound
     if value is None:
         return NO_AUC if summary.scored_rows else UNKNOWN
-    how = f"binned; the exact value is within {bound:.1e}" if bound else "exact"
+    how = f"binned; exact for these rows is within {bound:.1e}" if bound else "exact for these rows"
     return f"{number(value)} ({how})"

@@ -157,9 +157,11 @@ class Notice:
 
     Attributes:
         text: The text for them.
+        is_warning: Whether it may need something done.
     """
 
     text: str
+    is_warning: bool = True
 
 
 Entry = Record | AttemptStarted | Notice

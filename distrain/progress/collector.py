@@ -116,7 +116,7 @@ class Collector:
                     self.checkpoints = replace(self.checkpoints, failed=failed)
             case WeightsTaken():
                 self.warm_start = _facts_of(event)
-                self.entries.append(Notice(_weights_taken_text(event)))
+                self.entries.append(Notice(_weights_taken_text(event), is_warning=False))
             case StoppedEarly():
                 self._stop_early(event)
             case ModelSaved():
@@ -195,7 +195,7 @@ class Collector:
     def _stop_early(self, event: StoppedEarly) -> None:
         self.num_steps, self.total_rows = event.step, event.rows  # there will be no more
         self.stopped_early = _facts_of(event)
-        self.entries.append(Notice(_stopped_early_text(event)))
+        self.entries.append(Notice(_stopped_early_text(event), is_warning=False))
 
     def _count_checkpoint(self, event: CheckpointSaved) -> None:
         before = self.checkpoints
@@ -300,7 +300,8 @@ class Collector:
         self.entries.append(
             Notice(
                 f"validation at step {step}: counted in bins, the AUC would be certain to "
-                f"{bound:.1e} only, so the rows were ordered by their scores, in a second pass"
+                f"{bound:.1e} only, so the rows were ordered by their scores, in a second pass",
+                is_warning=False,
             )
         )
 

@@ -14,7 +14,17 @@ from distrain.runs import BROKEN_OFF, RUNNING, RunData, read_run_data
 from distrain.spec import dump_yaml
 from distrain.storage import whole_file
 from distrain.version import __version__
-from distrain.wording import NO_AUC, UNKNOWN, bounded, byte_size, count, duration, number, percent
+from distrain.wording import (
+    NO_AUC,
+    UNKNOWN,
+    bounded,
+    byte_size,
+    count,
+    duration,
+    entropy,
+    number,
+    percent,
+)
 
 _FIGURE_TITLES = {
     "loss": "Log loss",
@@ -83,7 +93,7 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
         ("AUC", _auc(scored) if scored else "-"),
         ("log loss", number(scored.loss) if scored else "-"),
-        ("normalised entropy", number(scored.normalised_entropy) if scored else "-"),
+        ("normalised entropy", entropy(scored.normalised_entropy) if scored else "-"),
         ("parameters", count(summary.get("parameters"))),
         ("attempts", count(summary.get("attempts"))),
         ("restarts", count(len(data.restarts))),

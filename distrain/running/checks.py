@@ -115,7 +115,7 @@ class _Job:
     spec: JobSpec
     job_id: str
     run_dir: Path | None
-    elsewhere: bool  # its workers are on other machines
+    elsewhere: bool  # its workers may be on other machines
     resumed: "Resumption | None"
     sinks: "Sequence[str | Sink]"
     overwrite: bool
@@ -363,7 +363,7 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
         "data.reader": spec.data.reader == "cudf",
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)
-    return [f"not checked, as the workers are on other machines: {names}"]
+    return [f"not checked, as workers may be on other machines: {names}"]
 
 
 def _replaced(job: _Job) -> list[str]:

@@ -83,7 +83,7 @@ class LoggedProgress:
                     ranks = f"{entry.num_ranks} rank{'s' if entry.num_ranks > 1 else ''}"
                     self.say(f"attempt {entry.attempt} trains on {ranks} from step {entry.step} on")
                 case Notice():
-                    self.say(f"warning: {entry.text}")
+                    self.say(f"{'warning' if entry.is_warning else 'note'}: {entry.text}")
                 case Record(split="valid"):
                     self.say(f"validated at step {entry.step}: {_scores(entry)}")
         train = [record for record in view.records if record.split == "train"]

@@ -15,6 +15,7 @@ from distrain.running.recording import FULL_DISK_S, RetryingRecorder
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
 from distrain.spec import JobSpec, with_absolute_paths
+from distrain.wording import is_no_use
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -151,6 +152,11 @@ def train(
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")
+    if view.reason is None and is_no_use(summary.normalised_entropy):
+        progress.say(
+            "warning: the model is worse than a constant: its normalised entropy is "
+            f"{summary.normalised_entropy:.5f}, and that of the share of ones is 1"
+        )
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
     return summary

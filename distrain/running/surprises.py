@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from distrain.train.data import Inputs
 
 _MANY_STEPS = 10_000  # of a validation: minutes
+_FEW_STEPS = 100  # of a job
+_SOME_STEPS = 300  # after which models know something
+_SMALL_BATCH = 512
 _MOST_UNKNOWN = 0.5
 _GROWN = 0.1
 _SHOWN = 5
@@ -22,11 +25,7 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     """All that a look at a job and its footers shows."""
     notes = _data_notes(spec.data, inputs)
     batch, rows = spec.train.global_batch_size, inputs.train.num_rows
-    if batch > rows:
-        notes.append(
-            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
-            "is one step of all rows"
-        )
+    notes += _steps_notes(spec, rows)
     steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
     if steps > _MANY_STEPS:
         notes.append(
@@ -42,6 +41,30 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
             "model is saved"
         )
     return notes
+
+
+def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
+    """What to set where a job takes too few steps to learn much."""
+    train = spec.train
+    batch, epochs = train.global_batch_size, train.epochs
+    steps = epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
+    smaller = min(batch, max(rows // _SOME_STEPS, min(_SMALL_BATCH, rows // 8), 1))
+    smaller = 1 << (smaller.bit_length() - 1)
+    more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
+    is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
+    better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
+    better += [f"train.epochs to {more:,}"] if more > epochs and is_free else []
+    remedy = f"set {' and '.join(better)}"
+    if batch > rows:
+        yield (
+            f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
+            f"is one step of all rows; {remedy}"
+        )
+    elif steps < _FEW_STEPS and is_free:
+        yield (
+            f"the job takes {steps:,} steps, and models hardly learn in fewer than some hundred: "
+            f"{remedy}"
+        )
 
 
 def _data_notes(data: DataSpec, inputs: "Inputs") -> list[str]:

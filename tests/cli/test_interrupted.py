@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from dask_world import wait_for
@@ -12,6 +13,7 @@ from small_jobs import CARDINALITIES, write_prepared
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
 from distrain.cli.main import main
+from distrain.cli.service.serve import _left
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
 from distrain.spec import MlpSpec
@@ -115,3 +117,13 @@ def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
     for words, wanted in ((["--version"], 0), (["evaluate", "nothing", "nowhere"], 1)):
         done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
         assert done.returncode == wanted, done.stderr
+
+
+def test_a_service_that_ends_says_what_stops_the_clusters_it_started() -> None:
+    kinds = {"local": "local", "far": "address", "nodes": "slurm"}
+    clusters = {name: SimpleNamespace(kind=kind) for name, kind in kinds.items()}
+    told = _left(SimpleNamespace(clusters=clusters), stops_clusters=False)  # type: ignore[arg-type]
+    assert "clusters and jobs go on" in told
+    assert "`distrain serve --stop-clusters` stops its clusters (local, nodes)" in told
+    far = SimpleNamespace(clusters={"far": clusters["far"]})
+    assert "--stop-clusters" not in _left(far, stops_clusters=False)  # type: ignore[arg-type]

@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 
+import pytest
 from rich.console import Console
 
 from distrain.cli.outcome import print_summary
@@ -62,3 +63,24 @@ def test_checkpoints_that_could_not_be_written_are_counted(tmp_path):
     (line,) = row(checkpoints=Checkpoints(2, 9, "c/step-9", 0.25, 1.0, failed=1))
     assert "2 written, 1 failed, for which training stood still 0.25 s in all" in line
     assert row() == [], "none was due"
+
+
+@pytest.mark.parametrize(("entropy", "is_told"), [(0.99, False), (1.0, True), (1.25, True)])
+def test_a_model_that_a_constant_beats_is_told(tmp_path, entropy, is_told):
+    view = JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2)
+    text = io.StringIO()
+    scored = replace(summarise(view, []), normalised_entropy=entropy)
+    print_summary(Console(file=text, width=160), scored, RunPaths(tmp_path))
+    told = f"{entropy:.5f} (a constant has 1: this model is worse)" in text.getvalue()
+    assert told == is_told
+
+
+@pytest.mark.parametrize(
+    ("bound", "words"), [(0.0, "exact for these rows"), (1e-4, "exact for these rows is within")]
+)
+def test_how_exact_an_auc_is_is_said_of_its_rows_alone(tmp_path, bound, words):
+    view = JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2)
+    text = io.StringIO()
+    scored = replace(summarise(view, []), auc=0.75, auc_bound=bound, scored_rows=90)
+    print_summary(Console(file=text, width=160), scored, RunPaths(tmp_path))
+    assert words in text.getvalue()

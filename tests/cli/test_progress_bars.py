@@ -47,6 +47,7 @@ def test_why_a_job_waits_and_what_people_should_know_is_told() -> None:
     lines = said(
         view(JobState.PENDING, why_pending="needs 2 workers, the cluster has 1"),
         view(JobState.RUNNING, Notice("the checkpoint of step 5: the disk is full"), valid),
+        view(JobState.RUNNING, Notice("stopped early after step 10", is_warning=False)),
         view(JobState.SUCCEEDED),
     )
     assert lines == [
@@ -54,6 +55,7 @@ def test_why_a_job_waits_and_what_people_should_know_is_told() -> None:
         "job a-1: running",
         "warning: the checkpoint of step 5: the disk is full",
         "validated at step 10: loss 0.5000  AUC 0.7500",
+        "note: stopped early after step 10",
         "job a-1: succeeded",
     ]
 

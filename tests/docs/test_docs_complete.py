@@ -127,3 +127,10 @@ def test_decisions_are_short_and_say_context_decision_and_consequences(sources):
         headings = re.findall(r"^## (.+)$", text, re.M)
         assert headings == ["Context", "Decision", "Consequences"], path
         assert len(text.splitlines()) <= 40, path
+
+
+def test_the_glossary_explains_the_figures_of_the_outcome_table(sources):
+    terms = re.findall(r"^(\w.*)\n: ", sources[Path("docs/glossary.md")], re.M)
+    listed = {term for line in terms for term in line.split(", ")}
+    figures = {"normalised entropy", "calibration", "bound", "stall", "decode", "fill", "queue"}
+    assert figures | {"waiting for data", "scored on", "read by", "parameters"} <= listed

@@ -487,3 +487,17 @@ def test_elsewhere_progress_is_lines_on_a_terminal_or_in_the_log(monkeypatch, ca
         progress_here().say("in the log")
     assert caplog.messages == ["in the log"]
     assert capsys.readouterr().err == ""
+
+
+def test_a_run_ends_with_a_warning_where_its_model_is_worse_than_a_constant(
+    prepared, tmp_path, caplog
+):
+    hardly = {"train.max_steps": 1, "train.optimizer": {"kind": "sgd", "lr": 1e-6}}
+    with caplog.at_level("INFO", "distrain"):
+        run = distrain.fit(
+            small_document(prepared) | INLINE, run_dir=tmp_path / "run", overrides=hardly
+        )
+    assert run.summary.normalised_entropy > 1
+    (told,) = [line for line in caplog.messages if "worse than a constant" in line]
+    assert told.startswith("warning: ")
+    assert f"{run.summary.normalised_entropy:.5f}" in told

@@ -3,6 +3,7 @@
 import sys
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
@@ -18,6 +19,7 @@ from distrain.models.blocks import MLPBlock, ParallelBlock
 from distrain.models.custom import handed_over, name_of
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask
 from distrain.running.checks import preflight
+from distrain.running.surprises import surprises
 from distrain.schema import Schema
 from distrain.train.planning import fits
 
@@ -187,6 +189,28 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
         done = CliRunner().invoke(cli, [*command, *options])
         assert done.exit_code == 0, done.output
         assert "20,000 is more than the 10,500 training rows: an epoch is one step" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (["global_batch_size=65536"], "train.global_batch_size to 512 and train.epochs to 15"),
+        (["global_batch_size=2048"], "train.global_batch_size to 512 and train.epochs to 15"),
+        (["global_batch_size=256"], "train.epochs to 8"),
+        (["global_batch_size=65536", "max_steps=1"], "train.global_batch_size to 512"),
+        (["global_batch_size=2048", "max_steps=5"], None),
+        (["global_batch_size=2048", "init_from=runs/a"], None),
+        (["global_batch_size=512", "epochs=15"], None),
+    ],
+)
+def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
+    settings: list[str], remedy: str | None, tmp_path: Path
+) -> None:
+    settings = ["max_steps=null", *settings]
+    spec = make_spec(tmp_path, *(f"train.{setting}" for setting in settings))
+    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
+    told = [note for note in surprises(spec, inputs) if "train." in note]  # type: ignore[arg-type]
+    assert [note.partition("set ")[2] for note in told] == ([remedy] if remedy else [])
 
 
 def test_a_validation_of_very_many_steps_is_noted(

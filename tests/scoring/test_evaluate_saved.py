@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +98,11 @@ def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
     assert (found["groups"], found["scored_rows"]) == (5, 1033)
     told = CliRunner().invoke(command, words)
     assert "the largest groups of user:" in told.stdout
+    (entropy,) = re.findall(r"^normalised entropy +(\S.*)$", told.stdout, re.M)
+    assert entropy == f"{found['normalised_entropy']:.5f} (a constant has 1: this model is worse)"
+    assert re.search(
+        r"^auc bound +\S+ \(of counting in bins, not of sampling\)$", told.stdout, re.M
+    )
     assert "\n  None " in told.stdout
 
 

@@ -16,6 +16,7 @@ from distrain.cli.saved.models import (
     raw_options,
     scoring_options,
 )
+from distrain.wording import entropy
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
@@ -133,6 +134,10 @@ def command(
     prepared parquet files, folders or globs, or raw rows, which the workflow that the model was
     trained with prepares here first. They are scored in pieces of about a million rows.
 
+    Normalised entropy is the log loss over that of a constant, the share of ones: 1 or more is
+    no use. Calibration is the sum of predictions over the sum of labels: 1 is best. The bounds
+    are the errors of counting scores in bins, and no sampling errors.
+
     \b
     Examples:
       distrain evaluate runs/dlrm-20260301-123000-ab12 criteo/valid
@@ -193,8 +198,11 @@ def command(
         print_json(found)
         return
     largest = found.pop("largest_groups", [])
+    bounds = ("auc_bound", "average_precision_bound") if report.auc is not None else ()
     for name, value in found.items():
-        print_result(f"{name.replace('_', ' '):28} {_shown(value)}")
+        text = entropy(value) if name == "normalised_entropy" else _shown(value)
+        text += " (of counting in bins, not of sampling)" if name in bounds else ""
+        print_result(f"{name.replace('_', ' '):28} {text}")
     if largest:
         print_result(f"\nthe largest groups of {group}:")
     for row in largest:

@@ -10,7 +10,7 @@ from click.core import ParameterSource
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import json_option
-from distrain.cli.output import print_answer, print_facts, print_result, print_warning
+from distrain.cli.output import print_answer, print_facts, print_remark, print_result, print_warning
 from distrain.cli.service.backups import backup, restore
 from distrain.cli.service.given import read_settings, settings_options
 from distrain.cli.service.projects import project
@@ -73,11 +73,13 @@ def command(
             )
         return
     read = _reader(config, data_dir, port, no_cluster)
-    read()  # what is wrong with it comes before anything else
+    settings = read()  # what is wrong with it comes before anything else
     from distrain.service.process import serve
 
     if_interrupted("the service was not started")
     serve(read, config, _print_serving, stop_clusters=stop_clusters, makes_token=not no_token)
+    if not stop_clusters:
+        print_remark(_left(settings, stops_clusters=False))
 
 
 @command.command("api")
@@ -205,7 +207,8 @@ def _reader(
 
 def _print_serving(serving: "Serving") -> None:
     settings, made = serving.settings, serving.token
-    if_interrupted(_left(stops_clusters=click.get_current_context().params["stop_clusters"]))
+    stops = click.get_current_context().params["stop_clusters"]
+    if_interrupted(_left(settings, stops_clusters=stops))
     clusters = {name: profile.kind for name, profile in settings.clusters.items()}
     print_facts(
         {
@@ -233,10 +236,15 @@ def _print_serving(serving: "Serving") -> None:
         )
 
 
-def _left(*, stops_clusters: bool) -> str:
+def _left(settings: "Settings", *, stops_clusters: bool) -> str:
     if stops_clusters:
         return "the service has ended; not all clusters that it started were stopped"
-    return "the service has ended; clusters and jobs go on"
+    text = "the service has ended; clusters and jobs go on"
+    started = [n for n, profile in settings.clusters.items() if profile.kind in ("local", "slurm")]
+    if started:
+        names = ", ".join(started)
+        text += f": `distrain serve --stop-clusters` stops its clusters ({names}) when it ends"
+    return text
 
 
 def _same_database() -> str:

@@ -85,6 +85,7 @@ def test_ctrl_c_ends_all_processes_in_order(tmp_path):
         assert serve.process.wait(60) == 0
         assert not [pid for pid in pids.values() if is_alive(pid)]
         assert serve.lines()[-1]["event"].endswith("have ended")
+        assert serve.log.read_text().endswith("the service has ended; clusters and jobs go on\n")
     with serving(tmp_path / "data", "--no-cluster") as serve:
         assert "token" not in serve.told  # it is shown once
     with serving(tmp_path / "quiet", "--no-cluster", "--no-token") as serve:

@@ -97,10 +97,9 @@ def test_patience_ends_the_run_and_the_best_is_saved(prepared: Path, tmp_path: P
     assert steps_kept(tmp_path / "run") == [10, 6]
     train(prepared, tmp_path / "short", 1, "train.max_steps=6")
     assert same(tmp_path / "run" / "model", tmp_path / "short" / "model")
-    notices = [entry.text for entry in view.progress if isinstance(entry, Notice)]
-    assert notices[-1:] == [
-        "stopped early after step 10: 2 validations without a better auc than 0.8 of step 6"
-    ]
+    notices = [entry for entry in view.progress if isinstance(entry, Notice)]
+    text = "stopped early after step 10: 2 validations without a better auc than 0.8 of step 6"
+    assert notices[-1:] == [Notice(text, is_warning=False)]
     summary = summarise(view, view.records)
     assert (summary.steps, summary.rows) == (10, 5000)
     assert (summary.model_step, summary.scored_on, summary.scored_step) == (6, "valid", 6)
