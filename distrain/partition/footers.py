@@ -335,11 +335,11 @@ def _column_problems(
 def _statistics_of(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], leaf: int | None
 ) -> Iterator[Statistics]:
-    for group in groups:
-        if leaf is None:
-            yield Statistics()
-        else:
-            yield read_statistics(group, leaf, metadata.schema.column(leaf))
+    if leaf is None:
+        return iter([Statistics()] * len(groups))
+    described = metadata.schema.column(leaf)
+    kind, unsigned = described.physical_type, described.converted_type.startswith("UINT")
+    return (read_statistics(group, leaf, kind, unsigned) for group in groups)
 
 
 def _label_bounds(

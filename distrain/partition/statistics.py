@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import struct
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-if TYPE_CHECKING:
-    from pyarrow.parquet import ColumnSchema
-
-_TYPES = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE", "BYTE_ARRAY")
+_NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
+_TYPES = (*_NUMBERS, "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _FORMATS = {"BOOLEAN": "?", "INT32": "<i", "INT64": "<q", "FLOAT": "<f", "DOUBLE": "<d"}
 _I16, _I64, _DOUBLE, _BINARY, _LIST, _STRUCT = 4, 6, 7, 8, 9, 12
 
@@ -39,19 +37,19 @@ def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
         raise OSError("the footer is damaged") from error
 
 
-def read_statistics(chunks: RowGroupChunks, leaf: int, described: ColumnSchema) -> Statistics:
-    """What the chunk of a leaf column tells.
+def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool) -> Statistics:
+    """What the chunk of a leaf column tells, whose physical type `kind` is.
 
     Raises:
         OSError: It is damaged.
     """
     try:
-        own, kind = chunks[leaf][3], described.physical_type
-        if (*_TYPES, "FIXED_LEN_BYTE_ARRAY")[own[1] >> 1] != kind:
+        own = chunks[leaf][3]
+        if _TYPES[own[1] >> 1] != kind:
             raise TypeError
         told = own.get(12, {})
         form, newer = _FORMATS.get(kind, ""), (6, 5)
-        if described.converted_type.startswith("UINT"):
+        if unsigned:
             form = form.upper()
         elif 6 not in told:
             newer = (2, 1)  # of older writers, which compare unsigned numbers as signed ones
@@ -59,7 +57,7 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, described: ColumnSchema) 
         bounds = [struct.unpack(form, told[field])[0] for field in newer] if has_bounds else []
         return Statistics(told.get(3, 0) >> 1, tuple(bounds))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
-        raise OSError(f"the column chunk of {described.path!r} is damaged") from error
+        raise OSError(f"a chunk of leaf column {leaf} is damaged") from error
 
 
 def _read_number(data: bytes, at: int) -> tuple[int, int]:
@@ -107,6 +105,9 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         else:
             number, at = _read_number(data, at)
             number >>= 1
-        if kind > 2:  # else a truth value, which the kind tells
+        if _I16 <= kind <= _I64 and data[at] < 128:  # as most are, without two calls
+            fields[number] = data[at]
+            at += 1
+        elif kind > 2:  # else a truth value, which the kind tells
             fields[number], at = _read_value(data, at, kind)
     return fields, at + 1
