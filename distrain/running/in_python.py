@@ -15,6 +15,11 @@ _WORDS: tuple[tuple[str, str], ...] = (
     (r"(?:pass )?--set ([\w.]+)=([^\s,;]+?)(?=\.?$|\.? |[,;])", r'pass overrides={"\1": \2}'),
     (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
     (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
+    (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
+    (
+        r"--raw or --prepared",
+        "distrain.scoring.score_rows(model, rows, raw=RawOptions(is_raw=True)), or False",
+    ),
     (r"--run-dir", "run_dir"),
     (r"--scheduler", "scheduler"),
 )

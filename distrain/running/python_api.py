@@ -93,19 +93,31 @@ class Run:
     def predict(self, rows: Any, *, keep: Sequence[str] = ()) -> "pandas.DataFrame":
         """The scores of rows, in their order; those of a table need no target.
 
+        Those of a DataFrame have its index, so that `rows.join(run.predict(rows))` puts each score
+        beside its row.
+
         Args:
             rows: A DataFrame or Arrow table, or files: as the run's data were before they were
                 prepared, or prepared by the run's own workflow.
             keep: Columns to have beside the scores.
         """
+        import pandas
+
         from distrain.models import handed_over
         from distrain.scoring import score_rows
 
         with speaking_python(), handed_over(names=self._names):
-            return score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
+            found = score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
+        if isinstance(rows, pandas.DataFrame):
+            numbers = found.get("row_number")  # prepared rows have none, and are all there
+            found.index = rows.index if numbers is None else rows.index.take(numbers)
+        return found
 
     def evaluate(self, rows: Any) -> "BinaryReport":
-        """The metrics of rows with labels, scored in this process; `rows` as of `predict`."""
+        """The metrics of rows with labels, scored in this process; `rows` as of `predict`.
+
+        Metrics of your own are of validations alone.
+        """
         from distrain.models import handed_over
         from distrain.scoring import evaluate_rows
 

@@ -1,5 +1,6 @@
 """Scores and metrics of rows in memory."""
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.cluster import ClusterRequest, open_cluster
+from distrain.errors import DistrainError, InputError
 from distrain.etl import FILE
 from distrain.metrics import BinaryReport
 from distrain.scoring.evaluation import evaluate_saved
@@ -20,6 +22,12 @@ from distrain.train.saving import open_model
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
 _NAMED = (str, Path, list, tuple)
+_OF_ROWS = {
+    "Mend the features document, or leave the file out. A workflow takes files": "The model's "
+    "workflow takes rows",
+    ", or leave the file out": "",
+    "Check the files.": "Check the rows given.",
+}
 
 
 def score_rows(
@@ -65,9 +73,40 @@ def _files(rows: Any) -> Iterator[tuple[Path, tuple[str, ...]]]:
     """A folder for a while, and the files of the rows, which are written there if need be."""
     with TemporaryDirectory(prefix="distrain-rows-") as name:
         folder = Path(name)
-        if isinstance(rows, _NAMED):
-            names = [rows] if isinstance(rows, str | Path) else rows
+        names = [rows] if isinstance(rows, str | Path) else rows
+        if isinstance(names, list | tuple) and all(isinstance(one, str | Path) for one in names):
             yield folder, tuple(map(str, names))
-        else:
-            pq.write_table(pa.table(rows), folder / "rows.parquet")
-            yield folder, (str(folder / "rows.parquet"),)
+            return
+        file = str(folder / "rows.parquet")
+        pq.write_table(_table(rows), file)
+        try:
+            yield folder, (file,)
+        except DistrainError as error:
+            for one in (error, *error.parts):
+                _tell_of_rows(one, file)
+            raise
+
+
+def _table(rows: Any) -> pa.Table:
+    try:
+        return pa.table(rows)
+    except (TypeError, ValueError, pa.ArrowException) as error:
+        raise InputError(
+            f"the {type(rows).__name__} given cannot be read as a table: {error}",
+            hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "
+            "each, or the paths of files.",
+        ) from None
+
+
+def _tell_of_rows(error: DistrainError, file: str) -> None:
+    """Have an error about the file that holds the rows tell of the rows."""
+    words = {file: "the rows given", **_OF_ROWS}
+    for old, new in words.items():
+        error.message = error.message.replace(old, new)
+        error.hint = error.hint and error.hint.replace(old, new)
+    error.args = (error.message,)
+    error.where = {
+        place: re.sub("^missing", "missing in the rows given", str(said))
+        for place, said in error.where.items()
+        if str(said) != file
+    }

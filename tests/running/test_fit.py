@@ -10,6 +10,7 @@ import sys
 import threading
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import torch
 from small_jobs import make_spec, small_document
@@ -61,6 +62,8 @@ def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
     found = run.evaluate(prepared / "valid")
     assert found.rows == 3_500
     assert found.auc == pytest.approx(run.summary.auc, abs=2 * run.summary.auc_bound)
+    some = pq.read_table(prepared / "valid").to_pandas().iloc[[7, 3]]
+    assert run.predict(some).index.tolist() == [7, 3]
     again = distrain.Run(run.run_dir)
     assert (repr(again), again.summary) == (repr(run), run.summary)
 

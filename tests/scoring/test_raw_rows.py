@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -15,7 +16,7 @@ from click.testing import CliRunner
 from distributed import Client, LocalCluster
 
 import distrain.cluster
-from distrain import fit
+from distrain import Run, fit
 from distrain.cli.saved.evaluate import command as evaluate_command
 from distrain.cli.saved.predict import command as predict_command
 from distrain.errors import DataError, InputError
@@ -184,6 +185,31 @@ def test_labelled_raw_rows_have_the_metrics_of_the_prepared_ones(
     assert "neither --scheduler nor --resume" in done.exception.message
 
 
+def test_scores_of_a_dataframe_have_its_index_and_errors_tell_of_rows_and_functions(
+    root: Path,
+) -> None:
+    run = Run(root / "r")
+    whole = pd.DataFrame(LABELLED)
+    scores = run.predict(whole)["logit"]
+    some = whole.sample(30, random_state=0)
+    np.testing.assert_allclose(some.join(run.predict(some))["logit"], scores[some.index], rtol=1e-5)
+
+    with pytest.raises(DataError) as lacks:
+        run.predict(whole.drop(columns=["price"]))
+    assert lacks.value.where["column price"] == "missing in the rows given"
+    assert "rows with the columns that it was fitted with" in str(lacks.value.hint)
+    with pytest.raises(DataError) as unlabelled:
+        run.evaluate(whole.drop(columns="bought"))
+    assert unlabelled.value.hint == "Rows without a target: run.predict(rows) scores them."
+    for said in (lacks, unlabelled):
+        assert "distrain-rows" not in str(said.value)
+        assert "file" not in str(said.value)
+    for wrong in (whole["price"], [whole], 7, pd.DataFrame({"price": [1, "a"]})):
+        with pytest.raises(InputError, match=f"the {type(wrong).__name__} given cannot be") as said:
+            run.predict(wrong)
+        assert "A DataFrame or an Arrow table is needed" in str(said.value.hint)
+
+
 def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path) -> None:
     model = root / "r" / "model"
     wanted = score_rows(model, root / "d" / "train")
@@ -195,6 +221,9 @@ def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path) -> None:
     pq.write_table(loose, tmp_path / "loose.parquet")
     with pytest.raises(InputError, match="could be raw or prepared"):
         score_rows(model, tmp_path / "loose.parquet")
+    with pytest.raises(InputError, match="could be raw or prepared") as asked:
+        Run(root / "r").predict(loose)
+    assert "RawOptions(is_raw=True)" in str(asked.value.hint)
     said = score_rows(model, tmp_path / "loose.parquet", raw=RawOptions(is_raw=False))
     assert said["logit"].equals(wanted["logit"])
 
