@@ -23,6 +23,7 @@ log = logging.getLogger(__name__)
 _PASSING = {
     *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ETIMEDOUT),
     *(errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN),
+    errno.EROFS,
 }
 """Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
