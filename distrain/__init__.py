@@ -1,4 +1,4 @@
-"""distrain trains click-through-rate models on Criteo-format tables, on a Dask cluster.
+"""distrain trains click-through-rate models on tables such as Criteo's, on a Dask cluster.
 
 Importing this package loads no torch, dask, pandas or cudf; names resolve on first use.
 """

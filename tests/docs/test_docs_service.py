@@ -67,6 +67,10 @@ def follow(serve: Serve, commands: list[str], folder: Path, environment: dict[st
         done = run(command, folder, environment, typed)
         if "token create --user alice" in command:
             tokens["alice"] = done.stdout.strip()
+    (download,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
+    subprocess.run([sys.executable, "-c", download], cwd=folder, env=environment, check=True)
+    assert (folder / "copy" / "model" / "workflow" / "workflow.json").is_file()
+    run("distrain predict copy/model criteo/valid --out scores", folder, environment)
     with serve.client() as client:
         [job] = client.get("/v1/jobs").json()["jobs"]
         assert job["state"] == "succeeded"

@@ -5,6 +5,7 @@ import html.parser
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 from click.testing import CliRunner
@@ -64,6 +65,13 @@ def page_of(root, tmp_path):
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     return keep_run(tmp_path_factory.mktemp("runs") / "run", finished_view(records_of()))
+
+
+def test_a_page_says_where_a_constant_beats_the_model(tmp_path):
+    records = [replace(record, normalised_entropy=1.25) for record in records_of()]
+    root = keep_run(tmp_path / "run", finished_view(records))
+    told = page_of(root, tmp_path).row("normalised entropy")
+    assert told == "1.25000 (a constant has 1: this model is worse)"
 
 
 def test_a_run_that_succeeded_is_told_in_full(finished, tmp_path):
