@@ -9,6 +9,7 @@ from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.features import (
     FeatureConfig,
     Inferred,
+    check_named,
     check_tables,
     infer_features,
     with_features,
@@ -57,6 +58,7 @@ __all__ = [
     "TextLayout",
     "Vocabulary",
     "Workflow",
+    "check_named",
     "check_tables",
     "criteo_workflow",
     "detect_format",

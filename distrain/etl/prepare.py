@@ -242,7 +242,7 @@ class _Run:
             read = read_inputs(files, request, self._workflow, runner, staging, report)
         if not read.parts:
             raise _no_rows(files, read)
-        read.bad_lines.check_share(read.num_rows, request.max_bad)
+        read.bad_lines.check_share(read.num_good, request.max_bad)
         self._workflow.check_category_types(read.category_types)
         self._category_types = read.category_types
         return read

@@ -64,8 +64,14 @@ class ReadInputs:
 
     @property
     def num_rows(self) -> int:
-        """How many rows there are."""
+        """How many rows are in `parts`."""
         return sum(part.num_rows for part in self.parts)
+
+    @property
+    def num_good(self) -> int:
+        """How many rows were read that are no bad lines: those without a label, too."""
+        valid = sum(part.num_rows for part in self.valid_parts or ())
+        return self.num_rows + valid + self.unlabelled
 
 
 def detect_format(path: str) -> str | None:

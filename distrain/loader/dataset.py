@@ -18,7 +18,7 @@ from distrain.partition import (
     read_footers,
     wanted_columns,
 )
-from distrain.schema import Schema, find_schema_beside
+from distrain.schema import Schema, find_schema_beside, hint_without_schema
 from distrain.storage import is_remote, list_inputs
 
 CELL_BYTES = 4
@@ -148,7 +148,9 @@ def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:
         raise SchemaError(
             "found no schema beside the files",
             where={"file": first},
-            hint="Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside "
-            "them.",
+            hint=hint_without_schema(
+                first,
+                "Pass schema=..., or put the schema.pbtxt that `distrain prep` writes beside them.",
+            ),
         )
     return Schema.load(found)

@@ -2,7 +2,7 @@
 
 from distrain.schema.column import ColumnSchema, Tags
 from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL, criteo_schema
-from distrain.schema.files import find_schema, find_schema_beside
+from distrain.schema.files import find_schema, find_schema_beside, hint_without_schema
 from distrain.schema.schema import Schema
 
 __all__ = [
@@ -15,4 +15,5 @@ __all__ = [
     "criteo_schema",
     "find_schema",
     "find_schema_beside",
+    "hint_without_schema",
 ]

@@ -25,7 +25,7 @@ from distrain.schema.messages import (
     write_text,
 )
 from distrain.schema.textproto import Field, parse, render
-from distrain.storage import is_remote, read_bytes, refuse_unfinished, whole_file
+from distrain.storage import is_remote, open_input, read_bytes, refuse_unfinished, whole_file
 
 _log = logging.getLogger(__name__)
 
@@ -111,6 +111,18 @@ def find_schema_beside(file: str | Path) -> Path | None:
         except SchemaError:
             continue
     return None
+
+
+def hint_without_schema(file: str, hint: str) -> str:
+    """What to do where no schema lies beside a file: `hint`, unless the file is a raw one."""
+    with open_input(file) as handle:
+        is_parquet = handle.read(4) in (b"PAR1", b"PARE")
+    if is_parquet:
+        return hint
+    return (
+        "This is a raw file: prepare it with `distrain prep`, and name the folder OUT/train that "
+        "it makes. docs/any-table.md shows how."
+    )
 
 
 def _check_ending(path: Path) -> None:

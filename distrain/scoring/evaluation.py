@@ -139,7 +139,7 @@ def check_group(dataset: Dataset, column: str) -> pa.DataType:
     """
     files = _files(dataset)
     for file in files:
-        check_side_columns(file, [column], "to group by")
+        check_side_columns(file, [column], "--group")
     return common_type(files, column)
 
 

@@ -346,7 +346,7 @@ def _inputs(request: PredictRequest) -> _Inputs:
         if file.path not in with_rows:
             raise DataError("no rows in the file", where={"file": file.path}, hint="Leave it out.")
     for file in files:
-        check_side_columns(file.path, request.keep, "to keep")
+        check_side_columns(file.path, request.keep, "--keep")
     check_same_workflow(request.model_dir, saved, [file.path for file in files])
     keep = [(column, column) for column in request.keep]
     return _Inputs(saved, files, _Rows.of(table, str, keep))
@@ -361,7 +361,7 @@ def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> 
         )
     workflow = workflow_for(request.model_dir, saved)
     rows = RawRows(tuple(files), workflow, request.raw, request.keep)
-    rows.check()
+    rows.check("--keep")
     return rows
 
 

@@ -71,11 +71,14 @@ class RawRows:
     keep: tuple[str, ...] = ()
     labeled: bool = False
 
-    def check(self) -> None:
-        """Raise a `DataError` if one of the first files lacks columns; needs no cluster."""
+    def check(self, option: str) -> None:
+        """Raise a `DataError` if one of the first files lacks columns; needs no cluster.
+
+        `option` is what asks for the columns to keep.
+        """
         features = with_features(self._request("unused")).features
         if features is not None:
-            check_tables(self.files, features)
+            check_tables(self.files, features, option)
 
     @contextmanager
     def prepared(
@@ -128,7 +131,7 @@ def labelled_rows(
         return
     keep = () if group is None else (group,)
     raw = RawRows(tuple(files), workflow_for(model_dir, saved), options, keep, labeled=True)
-    raw.check()
+    raw.check("--group")
     place = tempfile.gettempdir()
     with open_client() as client, raw.prepared(client, place, on_prepare) as result:
         yield Dataset(f"{result.out}/train", saved.schema), next(iter(result.kept), None), result

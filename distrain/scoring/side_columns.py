@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
+from distrain.etl import check_named
 from distrain.storage import open_input
 
 
@@ -58,22 +59,13 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
         ) from None
 
 
-def check_side_columns(file: str, columns: Sequence[str], purpose: str) -> None:
-    """Raise a `DataError` if a parquet file lacks one of some columns.
-
-    `purpose` is for the message, such as `to keep`.
-    """
+def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
+    """Raise a `DataError` if a parquet file lacks one of the columns that an option names."""
     if not columns:
         return
     with open_input(file) as handle:
         names = pq.ParquetFile(handle).schema_arrow.names
-    missing = [name for name in columns if name not in names]
-    if missing:
-        raise DataError(
-            f"no column {', '.join(missing)} {purpose}",
-            where={"file": file},
-            hint=f"It has: {', '.join(names)}.",
-        )
+    check_named(option, columns, names, file)
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:

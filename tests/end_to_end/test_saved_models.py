@@ -181,7 +181,7 @@ def test_predict_leaves_nothing_when_one_file_is_bad(
 
 def test_predict_asks_before_it_scores(trained: Path, prepared: Path, tmp_path: Path) -> None:
     inputs = (str(prepared / "valid"),)
-    with pytest.raises(DataError, match="no column clicks to keep"):
+    with pytest.raises(DataError, match="--keep clicks: the rows have no such column"):
         predict(PredictRequest(trained / "model", inputs, tmp_path / "out", ("clicks",)), None)
     with pytest.raises(DataError, match="no such saved model"):
         predict(PredictRequest(tmp_path / "nothing", inputs, tmp_path / "out"), None)

@@ -191,8 +191,12 @@ def test_more_bad_lines_than_max_bad_are_an_error_that_names_the_largest_causes(
     result = prep(tmp_path / "t.csv", document, skip_bad_lines=True, max_bad=0.1)
     assert result.bad_lines.by_kind == {"no label": 7, "bad x": 3}
     dropping = document.replace("target: y", "target: {column: y, missing: drop}")
-    with pytest.raises(DataError, match="3 of 93 lines"):
+    with pytest.raises(DataError, match="3 of 100 lines"):
         prep(tmp_path / "t.csv", dropping, skip_bad_lines=True)
+    split = "split: {by: column, column: c, equals: b}\n"
+    with pytest.raises(DataError, match=r"3 of 100 lines \(3\.0%\)"):
+        prep(tmp_path / "t.csv", split + dropping, skip_bad_lines=True)
+    assert prep(tmp_path / "t.csv", split + dropping, skip_bad_lines=True, max_bad=0.03).valid
 
 
 def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_prep_and_plan(

@@ -1,6 +1,7 @@
 """Raw rows scored by a run's own workflow, and rows that another workflow prepared."""
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,8 +20,9 @@ import distrain.cluster
 from distrain import Run, fit
 from distrain.cli.saved.evaluate import command as evaluate_command
 from distrain.cli.saved.predict import command as predict_command
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError, InputError, SchemaError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.loader import Dataset
 from distrain.scoring import (
     PredictRequest,
     RawOptions,
@@ -35,7 +37,8 @@ COLUMNS = {
     "price": {"kind": "continuous", "log": True, "normalize": True},
     "pages": {"kind": "categorical", "separator": "|"},
 }
-FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
+TARGET = {"column": "bought", "missing": "drop"}
+FEATURES = FeatureConfig.parse({"target": TARGET, "columns": COLUMNS})
 LABELLED = [
     {
         "order": f"o{n}",
@@ -208,6 +211,53 @@ def test_scores_of_a_dataframe_have_its_index_and_errors_tell_of_rows_and_functi
         with pytest.raises(InputError, match=f"the {type(wrong).__name__} given cannot be") as said:
             run.predict(wrong)
         assert "A DataFrame or an Arrow table is needed" in str(said.value.hint)
+
+
+def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:
+    rows = [
+        {**row, "bought": "" if n % 6 == 0 else row["bought"]} for n, row in enumerate(LABELLED)
+    ]
+    raw = csv(
+        tmp_path / "t.csv", [{**row, "shop": str(row["shop"]).replace("s1", "")} for row in rows]
+    )
+    raw.write_text(raw.read_text() + "o,s\n")
+    words = [str(root / "r"), str(raw), "--bad-lines", "skip", "--group", "shop"]
+    done = CliRunner().invoke(evaluate_command, words)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"left out, no label +20 rows", done.output)
+    assert re.search(r"bad lines left out +1 ", done.output)
+    assert "\n  (missing) " in done.stdout
+    assert "None" not in done.stdout
+    told = json.loads(CliRunner().invoke(evaluate_command, [*words, "--json"]).stdout)
+    assert (told["rows"], told["rows_without_label"], told["bad_lines"]["count"]) == (100, 20, 1)
+    assert None in [row["value"] for row in told["largest_groups"]]
+
+
+def test_a_column_to_keep_or_group_by_that_rows_lack_is_told_as_that_with_a_guess(
+    root: Path, tmp_path: Path
+) -> None:
+    run, out = str(root / "r"), ["--out", str(tmp_path / "out")]
+    for data in (root / "t.csv", root / "d" / "train"):
+        for command, option in ((predict_command, "--keep"), (evaluate_command, "--group")):
+            words = [run, str(data), option, "age", *(out if option == "--keep" else [])]
+            done = CliRunner().invoke(command, words)
+            assert isinstance(done.exception, DataError)
+            told = f"{option} age: the rows have no such column; did you mean 'pages'?"
+            assert done.exception.message == told
+            assert "shop" in str(done.exception.hint)
+    words = [run, str(root / "t.csv"), "--keep", "er", *out]
+    told = str(CliRunner().invoke(predict_command, words).exception)
+    assert "did you mean 'order'?" in told, "a part of the name"
+
+
+def test_a_raw_file_in_place_of_prepared_rows_is_told_to_be_one(root: Path, tmp_path: Path) -> None:
+    for read in (
+        lambda: fit(job(root / "t.csv"), run_dir=tmp_path / "r"),
+        lambda: Dataset(root / "t.csv"),
+    ):
+        with pytest.raises(SchemaError, match="found no schema beside") as caught:
+            read()
+        assert "This is a raw file: prepare it with `distrain prep`" in str(caught.value.hint)
 
 
 def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path) -> None:

@@ -118,14 +118,16 @@ def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
 
 def _schema_beside(pattern: str, file: str) -> "Schema":
     from distrain.errors import SchemaError
-    from distrain.schema import Schema, find_schema_beside
+    from distrain.schema import Schema, find_schema_beside, hint_without_schema
 
     found = find_schema_beside(file)
     if found is None:
         raise SchemaError(
             "found no schema beside the data",
             where={"input": pattern},
-            hint="Name one with --schema; `distrain prep` writes schema.pbtxt and schema.json.",
+            hint=hint_without_schema(
+                file, "Name one with --schema; `distrain prep` writes schema.pbtxt and schema.json."
+            ),
         )
     return Schema.load(found)
 

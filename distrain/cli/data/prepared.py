@@ -14,9 +14,7 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:
         lines["validation rows"] = f"{result.valid.num_rows:,} in {result.valid.num_files} files"
-    lines |= bad_lines_of(result)
-    if result.unlabelled:
-        lines["left out, no label"] = f"{result.unlabelled:,} rows"
+    lines |= left_out_of(result)
     lines["ids in all columns"] = f"{sum(result.cardinalities.values()):,}"
     if result.new_ids is not None:
         columns = sum(1 for count in result.new_ids.values() if count)
@@ -30,16 +28,16 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
     warn_of(result, is_fitted_anew)
 
 
-def bad_lines_of(result: "PrepResult") -> dict[str, str]:
-    """What is said of the lines that were left out."""
-    found = result.bad_lines
-    if not found.count:
-        return {}
-    first = found.examples[0]
-    return {
-        "bad lines left out": f"{found.count:,} ({found.causes})",
-        "first bad line": f"{first.file}, line {first.line}: {first.problem}",
-    }
+def left_out_of(result: "PrepResult") -> dict[str, str]:
+    """What is said of the lines and rows that were left out."""
+    found, told = result.bad_lines, {}
+    if found.count:
+        first = found.examples[0]
+        told["bad lines left out"] = f"{found.count:,} ({found.causes})"
+        told["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
+    if result.unlabelled:
+        told["left out, no label"] = f"{result.unlabelled:,} rows"
+    return told
 
 
 _MOST_UNKNOWN = 0.5

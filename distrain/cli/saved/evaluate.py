@@ -154,7 +154,7 @@ def command(
 
     import torch
 
-    from distrain.cli.data import bad_lines_of, warn_of
+    from distrain.cli.data import left_out_of, warn_of
     from distrain.cli.interrupts import if_interrupted
     from distrain.cli.output import print_facts, print_json, print_result, progress_console
     from distrain.cli.progress_bars import WorkProgress
@@ -192,8 +192,11 @@ def command(
             groups = evaluate_groups(scorer, group_column, show).to_json()
             found |= {**groups, "group": group}
     if prepared is not None:
-        print_facts(bad_lines_of(prepared), 29)
+        print_facts(left_out_of(prepared), 29)
         warn_of(prepared)
+        if as_json:
+            of_rows = prepared.to_json()
+            found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
     if as_json:
         print_json(found)
         return
@@ -207,7 +210,8 @@ def command(
         print_result(f"\nthe largest groups of {group}:")
     for row in largest:
         rows, auc = _shown(row["rows"]), _shown(row["auc"])
-        print_result(f"  {row['value']!s:26} {rows:>14} rows  AUC {auc}")
+        value = "(missing)" if row["value"] is None else row["value"]
+        print_result(f"  {value!s:26} {rows:>14} rows  AUC {auc}")
 
 
 def _shown(value: object) -> str:

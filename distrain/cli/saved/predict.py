@@ -128,7 +128,7 @@ def command(
 
 
 def _print(out: Path | str, result: "PredictResult", as_json: bool, told: str) -> None:
-    from distrain.cli.data import bad_lines_of, warn_of
+    from distrain.cli.data import left_out_of, warn_of
     from distrain.cli.output import print_answer, print_facts, print_result
 
     if as_json:
@@ -137,6 +137,6 @@ def _print(out: Path | str, result: "PredictResult", as_json: bool, told: str) -
             found["bad_lines"] = result.prepared.to_json()["bad_lines"]
         print_answer(folder=str(out), **found)
     if result.prepared is not None:
-        print_facts(bad_lines_of(result.prepared), 20)
+        print_facts(left_out_of(result.prepared), 20)
         warn_of(result.prepared)
     print_result(told)

@@ -9,11 +9,13 @@ from distrain.etl.features.inputs import (
     with_features,
     workflow_of,
 )
+from distrain.etl.features.table_file import check_named
 
 __all__ = [
     "FEATURES_FILE",
     "FeatureConfig",
     "Inferred",
+    "check_named",
     "check_tables",
     "infer_features",
     "read_tables",

@@ -81,13 +81,18 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
     return saved
 
 
-def check_tables(files: Sequence[InputFile], features: FeatureConfig) -> None:
-    """Raise a `DataError` if one of the first files lacks columns, before a cluster is started."""
+def check_tables(
+    files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
+) -> None:
+    """Raise a `DataError` if one of the first files lacks columns, before a cluster is started.
+
+    `option` is what asks for the columns to keep.
+    """
     document = features.document
     joined = _brought(side_tables(document.joins))
     folders = partitions_of([file.path for file in files], document.partitions)
     for file, values in list(zip(files, folders, strict=True))[:_LOOKED_AT_FIRST]:
-        _checked_look(file.path, file.size_bytes, features, values, joined)
+        _checked_look(file.path, file.size_bytes, features, values, joined, option)
 
 
 def save_features(features: FeatureConfig, workflow_folder: str) -> None:
@@ -167,11 +172,12 @@ def _checked_look(
     features: FeatureConfig,
     folders: Values,
     joined: dict[str, AddedColumn],
+    option: str = "--keep",
 ) -> TableFile:
     target = features.document.target.column if features.unlabeled else None
     file = look_at(path, size_bytes, features.document.format, target)
     file = replace(file, folders=folders, joined=joined)
-    file.check(features)
+    file.check(features, option)
     return file
 
 

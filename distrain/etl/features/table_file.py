@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property, partial
 from typing import Any
@@ -24,6 +24,7 @@ from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet, rows_of_groups
 from distrain.etl.reading import PARQUET, detect_format
 
+_MOST_GUESSES = 3
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -98,11 +99,16 @@ class TableFile:
         """Whether the file says what its columns hold."""
         return self.kind == PARQUET
 
-    def check(self, features: FeatureConfig) -> None:
-        """Raise a `DataError` that names all columns that are missing or of unusable types."""
+    def check(self, features: FeatureConfig, option: str = "--keep") -> None:
+        """Raise a `DataError` that names all columns that are missing or of unusable types.
+
+        `option` is what asks for the columns to keep.
+        """
         mistakes = dict(_mistakes(self, features))
         if not mistakes:
             return
+        if not dict(_mistakes(self, replace(features, keep=()))):
+            check_named(option, features.keep, self.columns, self.path)
         hint = (
             "Mend the features document, or leave the file out. A workflow takes files with the "
             "columns that it was fitted with."
@@ -146,6 +152,26 @@ class TableFile:
             elif not pa.types.is_null(dtype):
                 found[name] = "single values"
         return found
+
+
+def check_named(option: str, names: Iterable[str], held: Iterable[str], file: str) -> None:
+    """Raise a `DataError` if `held` lacks one of the columns that somebody named by an option."""
+    held = list(held)
+    lacking = [name for name in names if name not in held]
+    if lacking:
+        raise DataError(
+            f"{option} {lacking[0]}: the rows have no such column{_guess(lacking[0], held)}",
+            where={"file": file},
+            hint=f"They have: {_some(held)}.",
+        )
+
+
+def _guess(name: str, held: Iterable[str]) -> str:
+    """The nearest name, else those of which it is a part."""
+    held = list(held)
+    near = get_close_matches(name, held, n=1, cutoff=0.5)
+    near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]
+    return f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
@@ -278,8 +304,7 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
             yield name, f"in partitions, but no folder of the file is named {name}=..."
     for name, mistake_of in checks:
         if name not in file.columns:
-            near = get_close_matches(name, file.columns, n=1, cutoff=0.5)
-            yield name, f"missing; did you mean {near[0]!r}?" if near else "missing"
+            yield name, f"missing{_guess(name, file.columns)}"
         elif file.has_types_in(name) and (mistake := mistake_of(_plain(file.columns[name]))):
             yield name, mistake
 

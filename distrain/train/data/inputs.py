@@ -9,7 +9,14 @@ from pathlib import Path
 from distrain.errors import Mistakes, SchemaError, SpecError
 from distrain.loader import parse_bytes
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, wanted_columns
-from distrain.schema import Schema, Tags, criteo_schema, find_schema, find_schema_beside
+from distrain.schema import (
+    Schema,
+    Tags,
+    criteo_schema,
+    find_schema,
+    find_schema_beside,
+    hint_without_schema,
+)
 from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
 from distrain.storage import is_remote, list_inputs
 from distrain.train.data.handed_tables import Tables, read_tables, write_tables
@@ -160,7 +167,10 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     raise SchemaError(
         "found no schema beside the training data",
         where={"data.train": data.train[0]},
-        hint="Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
+        hint=hint_without_schema(
+            files[0].path,
+            "Set data.schema to a schema.pbtxt or schema.json; `distrain prep` writes both.",
+        ),
     )
 
 
