@@ -39,10 +39,16 @@ def slot_of(state: Any) -> Slot:
 
 def other_builds(builds: Mapping[str, str]) -> str:
     """Why workers get no ranks that run another build of distrain than this scheduler; in words."""
-    if not builds:
-        return ""
-    worker, theirs = min(builds.items())
-    return (
-        f"{len(builds)} more run another build of distrain than the scheduler's {build()}, such as "
-        f"{worker} ({theirs or 'not told'}): install the same there, and start them again"
-    )
+    told = {worker: theirs for worker, theirs in builds.items() if theirs}
+    if told:
+        worker, theirs = min(told.items())
+        return (
+            f"{len(told)} more run another build of distrain than the scheduler's {build()}, such "
+            f"as {worker} ({theirs}): install the same there, and start them again"
+        )
+    if builds:
+        return (
+            f"{len(builds)} more have not told their build of distrain yet, such as {min(builds)}; "
+            f"one that is older than this version never does: install {build()} there"
+        )
+    return ""
