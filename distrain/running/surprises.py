@@ -54,7 +54,9 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
     better += [f"train.epochs to {more:,}"] if more > epochs and is_free else []
-    remedy = f"set {' and '.join(better)}"
+    if is_free and train.optimizer.kind == "sgd":  # it has hardly learnt by then
+        better.append("train.optimizer to {kind: adam, lr: 0.002}")
+    remedy = f"set {', '.join(better)}"
     if batch > rows:
         yield (
             f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "

@@ -194,8 +194,12 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
-        (["global_batch_size=65536"], "train.global_batch_size to 512 and train.epochs to 15"),
-        (["global_batch_size=2048"], "train.global_batch_size to 512 and train.epochs to 15"),
+        (["global_batch_size=65536"], "train.global_batch_size to 512, train.epochs to 15"),
+        (["global_batch_size=2048"], "train.global_batch_size to 512, train.epochs to 15"),
+        (
+            ["global_batch_size=256", "optimizer.kind=sgd"],
+            "train.epochs to 8, train.optimizer to {kind: adam, lr: 0.002}",
+        ),
         (["global_batch_size=256"], "train.epochs to 8"),
         (["global_batch_size=65536", "max_steps=1"], "train.global_batch_size to 512"),
         (["global_batch_size=2048", "max_steps=5"], None),
