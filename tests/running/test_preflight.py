@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from small_jobs import make_spec, small_document
 
 from distrain.cli.main import cli
+from distrain.cli.training.demo import _job_text
 from distrain.errors import DistrainError, SpecError
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks import MLPBlock, ParallelBlock
@@ -21,6 +22,7 @@ from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask
 from distrain.running.checks import preflight
 from distrain.running.surprises import surprises
 from distrain.schema import Schema
+from distrain.spec import parse_spec, parse_yaml
 from distrain.train.planning import fits
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
@@ -215,6 +217,13 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
     inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
     told = [note for note in surprises(spec, inputs) if "train." in note]  # type: ignore[arg-type]
     assert [note.partition("set ")[2] for note in told] == ([remedy] if remedy else [])
+
+
+@pytest.mark.parametrize("rows", [100_000, 1_000_000])
+def test_a_demo_takes_enough_steps_quick_or_not(rows: int) -> None:
+    spec = parse_spec(parse_yaml(_job_text(Path("job.yaml"), Path("data"), rows, 2)))
+    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=rows, only_label=None), valid=None)
+    assert surprises(spec, inputs) == []  # type: ignore[arg-type]
 
 
 def test_a_validation_of_very_many_steps_is_noted(

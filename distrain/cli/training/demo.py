@@ -20,7 +20,7 @@ data:
   valid: {valid}
 model: {{kind: dlrm, embedding_dim: 16, bottom: [128, 64], top: [64, 128, 256]}}
 train:
-  global_batch_size: 4096
+  global_batch_size: {batch_rows}
   epochs: 1
   optimizer: {{kind: adagrad, lr: 0.02}}
   log_every_steps: 5
@@ -67,13 +67,15 @@ def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
     """The job spec, checked before anything is generated."""
     from distrain.spec import parse_spec, parse_yaml
 
+    batch_rows = min(4096, max(64, rows // 240))
     text = JOB.format(
         job=shlex.quote(str(job)),
         # JSON's strings are YAML's, whatever the path holds.
         train=json.dumps(str(data / "train")),
         valid=json.dumps(str(data / "valid")),
         ranks=ranks,
-        every_steps=rows // 4096 // 4 + 1,  # four times, the last one at the end
+        batch_rows=batch_rows,
+        every_steps=rows // batch_rows // 4 + 1,  # four times, the last one at the end
     )
     parse_spec(parse_yaml(text))
     return text
