@@ -35,7 +35,7 @@ TOO_MANY_OPEN = (
 def reading_hint(error: BaseException, otherwise: str) -> str:
     """What to do about a file that could not be read: `otherwise`, unless the error tells more.
 
-    >>> reading_hint(OSError(24, "Too many open files"), "Write it again.")[:33]
+    >>> reading_hint(OSError(24, "Too many open files"), "Write it again.")[:34]
     'The process has as many files open'
     """
     text = str(error).lower()

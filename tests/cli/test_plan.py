@@ -26,7 +26,7 @@ def job(tmp_path_factory):
 def planned(job, *options):
     done = CliRunner().invoke(cli, ["plan", str(job), *options], catch_exceptions=False)
     assert done.exit_code == 0
-    return done.output
+    return done.stdout if "--json" in options else done.output
 
 
 def test_the_plan_tells_what_the_footers_and_the_spec_say(job):

@@ -222,7 +222,7 @@ def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_pre
     out = Path(result.out)
     data = {"train": [f"{out}/train/*.parquet"], "valid": [f"{out}/valid"]}
     spec = JobSpec.model_validate(
-        {"data": data, "model": {"kind": "mlp"}, "train": {"global_batch_size": 5}}
+        {"data": data, "model": {"kind": "mlp"}, "train": {"global_batch_size": 5, "max_steps": 9}}
     )
     inputs = read_inputs(spec)
     assert surprises(spec, inputs) == [

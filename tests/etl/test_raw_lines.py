@@ -91,7 +91,7 @@ def test_a_column_may_be_empty_throughout(make_lines: Callable[..., list[bytes]]
 BAD = [
     ("empty line", None, b"", "the line is empty"),
     ("bad label", "label", b"2", "label is '2', not 0 or 1"),
-    ("bad label", "label", b"", "label is '', not 0 or 1"),
+    ("no label", "label", b"", "label is '', not 0 or 1"),
     ("bad label", "label", b"-1", "label is '-1'"),
     ("bad integer", "I2", b"4x", "I2 is '4x', not an integer"),
     ("bad integer", "I2", b"1.5", "I2 is '1.5', not an integer"),

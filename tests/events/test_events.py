@@ -23,6 +23,7 @@ FIELDS = {
     bool: st.booleans(),
     Sequence[str]: st.lists(st.text(), max_size=5),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
+    Mapping[str, float | None]: st.dictionaries(st.text(), st.none() | SECONDS),
     Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
     Mapping[str, Mapping[str, Any]]: st.dictionaries(st.text(), st.dictionaries(st.text(), COUNTS)),
     Mapping[str, Any]: st.dictionaries(st.text(), COUNTS | st.text() | SECONDS),

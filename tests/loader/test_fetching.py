@@ -161,7 +161,7 @@ def test_no_more_is_held_than_the_bound_or_one_row_group(
 ) -> None:
     url = f"asked://{one_file}"
     options = FetchOptions(connections=1, range_bytes=40, gap_bytes=0, ahead_bytes=bound)
-    fetcher = Fetcher(lambda group, _: [Span(0, sizes[group.index])], options)
+    fetcher = Fetcher(lambda group, *_: [Span(0, sizes[group.index])], options)
     groups = [RowGroup(url, number, 10) for number in range(7)]
     with open(url.removeprefix("asked://"), "rb") as handle:
         content = handle.read()

@@ -166,7 +166,7 @@ def test_of_another_cluster_only_what_is_known_is_refused(
     options += ["--set", "model.embedding_dim=1000000", "--scheduler", "tcp://10.0.0.5:8786"]
     done = CliRunner().invoke(cli, ["train", str(job), *options, "--dry-run"])
     assert done.exit_code == 0, done.output
-    assert "# note: not checked, as the workers are on other machines" in done.stderr
+    assert "# note: not checked, as workers may be on other machines" in done.stderr
     assert "resources.device, memory for the tables, data.cache_dir\n" in done.stderr
     options += ["--set", "embeddings.memory_gib=1", "--set", "resources.device=cpu"]
     told = verdict("train", job, *options, "--dry-run")

@@ -61,7 +61,7 @@ print(sorted(name for name in ("dask", "distributed") if name in sys.modules))
 def test_a_command_that_is_ended_says_how_to_go_on(
     prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def rank(run: object, report: Callable[[object], None]) -> None:
+    def rank(run: object, report: Callable[[object], None], control: object) -> None:
         report(CheckpointSaved(0, 1, "here", 1, 0.0, 0.0))
         raise Terminated
 
@@ -82,7 +82,7 @@ def test_a_command_that_is_ended_after_its_job_says_what_writes_the_rest(
     def finish(recorder: RunRecorder, view: JobView, draw: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("distrain.train.rank.run_rank", lambda run, report: None)
+    monkeypatch.setattr("distrain.train.rank.run_rank", lambda run, report, control: None)
     monkeypatch.setattr(RunRecorder, "finish", finish)
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared)))
     run_dir = tmp_path / "run"
@@ -99,7 +99,7 @@ def test_a_view_is_shown_whole_before_the_next(
 ) -> None:
     event = CheckpointSaved(0, 1, "here", 1, 0.0, 0.0)
 
-    def rank(run: object, report: Callable[[object], None]) -> None:
+    def rank(run: object, report: Callable[[object], None], control: object) -> None:
         second = Thread(target=report, args=[event])
         threads.append(second)
         report(event)

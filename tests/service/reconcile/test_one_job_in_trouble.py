@@ -159,10 +159,10 @@ def test_a_run_directory_that_can_never_be_made_ends_its_job_with_that(
     settings: Settings, store: Store
 ) -> None:
     with reconciler(settings, store) as recorder:
-        recorder.where, recorder.error = "begin", _os_error(errno.EROFS)
+        recorder.where, recorder.error = "begin", _os_error(errno.EACCES)
         submit(settings, store, "job-1")
         until(lambda: job_of(store, "job-1").phase is Phase.FINAL)
         job = job_of(store, "job-1")
         assert (job.state, job.reason) == ("failed", "OutputError")
-        assert "Read-only" in (job.message or "")
+        assert "Permission denied" in (job.message or "")
         assert not recorder._runs  # nothing of it is remembered

@@ -28,7 +28,7 @@ from gloo_ranks import check_origin
 from small_jobs import make_spec
 from torch.distributed import TCPStore
 
-from distrain.events import to_json
+from distrain.events import ReportsAwaited, to_json
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.train.control.control import Control
 from distrain.train.loop.trainer import Trainer
@@ -90,6 +90,9 @@ def live(assignment, end, out):
     told = out.with_suffix(".events").open("w")
 
     def report(event):
+        if isinstance(event, ReportsAwaited):  # as its supervisor answers: all are in the file
+            control.kept_reports.told(event.number)
+            return
         events.append(event)
         told.write(json.dumps(to_json(event)) + "\n")
         told.flush()  # as a pipe would be, when the process is killed
