@@ -36,7 +36,9 @@ def test_a_run_is_watched_and_reported_while_it_goes_on_and_after_its_end(tmp_pa
             training.send_signal(signal.SIGINT)
             training.communicate(timeout=120)
     lines = top.stdout.splitlines()
-    assert re.match(rf"{job_id}  running  step \d+/\d+  [\d,]+ rows/s  loss 0\.\d+", lines[0])
+    assert re.match(
+        rf"{job_id}  running  step \d+/\d+  [\d,]+ rows/s  .*training: loss 0\.\d+", lines[0]
+    )
     assert [re.findall(r"rank (\d)  (\S+)", line)[0][0] for line in lines[1:]] == ["0", "1"]
     assert report.returncode == 0, report.stderr
     assert "<th>state</th><td>running</td>" in text
