@@ -3,8 +3,20 @@
 Sizes of memory and files have IEC units (1 KiB is 1,024 bytes), times are in seconds.
 """
 
+from collections.abc import Sequence
+
 UNKNOWN = "-"
 NO_AUC = "not defined: all of these rows have one label"
+
+
+def some(names: Sequence[str], most: int) -> str:
+    """The first few of some names.
+
+    >>> some(["a", "b", "c"], 2), some(["a", "b"], 2)
+    ('a, b and 1 more', 'a, b')
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def count(value: float | None) -> str:

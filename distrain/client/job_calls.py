@@ -14,6 +14,7 @@ from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.exchange import Call
 from distrain.errors import InputError
+from distrain.wording import some
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0
@@ -212,10 +213,9 @@ def _unknown(connection: Connection, word: str) -> NotFound:
 
 
 def _ambiguous(word: str, ids: list[str]) -> InputError:
-    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
     return InputError(
         f"'{word}' is the beginning of several jobs' ids",
-        where={"jobs": ", ".join(ids[:_MOST_NAMED]) + more},
+        where={"jobs": some(ids, _MOST_NAMED)},
         hint="Type more of the id.",
     )
 

@@ -31,6 +31,9 @@ from distrain.storage import (
     path_or_url,
     with_retries,
 )
+from distrain.wording import some
+
+_SHOWN_COLUMNS = 12
 
 _CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _FOREIGN = {
@@ -319,16 +322,15 @@ def _unusable(
     return DataError(
         f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
         "missing",
-        where={"file": path, "columns here": _some(held), "columns missing": _some(missing)},
+        where={
+            "file": path,
+            "columns here": some(held, _SHOWN_COLUMNS),
+            "columns missing": some(missing, _SHOWN_COLUMNS),
+        },
         hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own name its "
         "columns with --config, as docs/any-table.md shows, or write a Workflow in Python; what "
         "holds ids and finite numbers already needs a schema only, and trains as it is.",
     )
-
-
-def _some(names: Sequence[str], most: int = 12) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 from distrain.errors import InputError
 from distrain.jobs.states import JobState
 from distrain.jobs.view import known_fields
+from distrain.wording import some
 
 _MOST_NAMED = 5
 
@@ -85,21 +86,16 @@ def find_job(jobs: Sequence[Listing], word: str) -> Listing:
     if begun:
         raise InputError(
             f"'{word}' is the beginning of several jobs' ids",
-            where={"jobs": _named([job.job_id for job in begun])},
+            where={"jobs": some([job.job_id for job in begun], _MOST_NAMED)},
             hint="Type more of the id.",
         )
     ids = [job.job_id for job in jobs]
     near = get_close_matches(word, ids, n=_MOST_NAMED, cutoff=0.5)
-    where = {"similar": _named(near)} if near else {"jobs": _named(ids)} if ids else {}
+    named = some(near or ids, _MOST_NAMED)
     raise InputError(
         f"the scheduler knows no job '{word}'",
-        where=where,
+        where={"similar" if near else "jobs": named} if ids else {},
         hint="`distrain jobs` lists them. Of ended jobs a scheduler forgets the oldest, and of all "
         "jobs when it is started anew; their run directories stay, and `distrain train --resume "
         "RUN_DIR` goes on with one that has not succeeded.",
     )
-
-
-def _named(ids: Sequence[str]) -> str:
-    more = f" and {len(ids) - _MOST_NAMED} more" if len(ids) > _MOST_NAMED else ""
-    return ", ".join(ids[:_MOST_NAMED]) + more

@@ -19,7 +19,7 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.pages import codec_bytes
 from distrain.partition import column_of_leaf
 from distrain.storage import open_input
-from distrain.wording import byte_size
+from distrain.wording import byte_size, some
 
 _READERS = 16
 _BYTES_OF_TYPE = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4}
@@ -228,7 +228,5 @@ def _about_codecs(footers: FooterSummary) -> str | None:
 def _about_wide_ids(footers: FooterSummary) -> str | None:
     if not footers.wide_ids:
         return None
-    names = ", ".join(footers.wide_ids[:_MOST_LISTED])
-    rest = len(footers.wide_ids) - _MOST_LISTED
-    more = f" and {rest} more" if rest > 0 else ""
-    return f"ids are int64 in {names}{more}: as int32, which they fit, they decode faster"
+    names = some(footers.wide_ids, _MOST_LISTED)
+    return f"ids are int64 in {names}: as int32, which they fit, they decode faster"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.spec import DataSpec, JobSpec
 from distrain.storage import is_remote
+from distrain.wording import some
 
 if TYPE_CHECKING:
     from distrain.train.data import Inputs
@@ -104,6 +105,5 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
         if share - fitted.get(column, 0) > most
     ]
     if columns:
-        named = ", ".join(columns[:_SHOWN])
-        named += f" and {len(columns) - _SHOWN} more" if len(columns) > _SHOWN else ""
+        named = some(columns, _SHOWN)
         yield f"many values of {role} rows have no id, and tell a model nothing: {named}"

@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING
 
 from distrain.cli.output import print_facts, print_warning
+from distrain.wording import some
 
 if TYPE_CHECKING:
     from distrain.etl import Drifted, PrepResult
@@ -81,9 +82,8 @@ def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
     shares = result.train.unknown_share.items() if is_fitted_anew else ()
     rare = [f"{column} ({share:.0%})" for column, share in shares if share > _MOST_UNKNOWN]
     if rare:
-        more = f" and {len(rare) - 5} more" if len(rare) > 5 else ""
         print_warning(
-            f"warning: most training values have no id in {', '.join(rare[:5])}{more}; a lower "
+            f"warning: most training values have no id in {some(rare, 5)}; a lower "
             "freq_threshold, a larger max_size or num_buckets gives them some"
         )
     for one in result.drifted:

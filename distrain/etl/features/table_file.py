@@ -23,8 +23,10 @@ from distrain.etl.features.values import holds_text, mistake_of_type, mistake_of
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet, rows_of_groups
 from distrain.etl.reading import PARQUET, detect_format
+from distrain.wording import some
 
 _MOST_GUESSES = 3
+_SHOWN_COLUMNS = 20
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
 
 
@@ -125,7 +127,7 @@ class TableFile:
             )
         where = {"file": self.path, **{f"column {c}": said for c, said in mistakes.items()}}
         if sum(said.startswith("missing") for said in mistakes.values()) * 2 > len(mistakes):
-            where["columns here"] = _some(self.columns)
+            where["columns here"] = some(list(self.columns), _SHOWN_COLUMNS)
         raise DataError(
             f"{len(mistakes)} of {len(features.inputs)} columns cannot be used",
             where=where,
@@ -162,7 +164,7 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
         raise DataError(
             f"{option} {lacking[0]}: the rows have no such column{_guess(lacking[0], held)}",
             where={"file": file},
-            hint=f"They have: {_some(held)}.",
+            hint=f"They have: {some(held, _SHOWN_COLUMNS)}.",
         )
 
 
@@ -329,9 +331,3 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
 
 def _plain(dtype: pa.DataType) -> pa.DataType:
     return dtype.value_type if pa.types.is_dictionary(dtype) else dtype
-
-
-def _some(names: Iterable[str], most: int = 20) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - most} more" if len(listed) > most else ""
-    return ", ".join(listed[:most]) + more

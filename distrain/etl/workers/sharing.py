@@ -12,6 +12,7 @@ from distributed import Client
 
 from distrain.errors import OutputError
 from distrain.storage import is_remote, translated_errors
+from distrain.wording import some
 
 _MOST_NAMED = 5
 
@@ -35,10 +36,9 @@ def check_shared(places: Sequence[str], client: Client) -> None:
                 probe.unlink()
         blind = sorted({host for host, sees in found.values() if not sees})
         if blind:
-            more = f" and {len(blind) - _MOST_NAMED} more" if len(blind) > _MOST_NAMED else ""
             raise OutputError(
                 "workers do not see this folder, in which all of them leave files for each other",
-                where={"path": place, "workers on": ", ".join(blind[:_MOST_NAMED]) + more},
+                where={"path": place, "workers on": some(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
                 "--staging s3://BUCKET/PATH for what is of no use afterwards, --out for the rest.",
             )

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from distrain.service.decide.seen import ClusterNow
 from distrain.service.values import Job
+from distrain.wording import some
 
 _MOST_NAMED = 4
 _ROUND_S = 300  # coarse, so that a queue's rows are not written anew each minute
@@ -48,7 +49,7 @@ def quota_in_use(
     job: Job, max_ranks: int, used: int, holders: Sequence[Job], elsewhere: int, now_s: float
 ) -> str:
     """The project's jobs hold what its quota allows."""
-    by = [named([holder.id for holder in holders])] if holders else []
+    by = [some([holder.id for holder in holders], _MOST_NAMED)] if holders else []
     if elsewhere:
         by.append(f"its jobs on other clusters ({elsewhere})")
     room = used + job.num_ranks - max_ranks
@@ -85,16 +86,6 @@ def room_at(ranks: int, holders: Sequence[Job], now_s: float) -> str:
             at_s = -(-(now_s + eta_s) // _ROUND_S) * _ROUND_S
             return f"; room from about {clock(at_s)}"
     return ""
-
-
-def named(ids: Sequence[str]) -> str:
-    """The first few of some ids.
-
-    >>> named(["a", "b", "c", "d", "e", "f"])
-    'a, b, c, d and 2 more'
-    """
-    more = len(ids) - _MOST_NAMED
-    return ", ".join(ids[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def clock(unix_s: float) -> str:
