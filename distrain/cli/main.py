@@ -43,7 +43,7 @@ COMMANDS = {
     "logs": "Print the logs of a job's ranks, or their first error.",
     "audit": "Prove that a run trained every row once.",
     "evaluate": "Score labelled rows with a saved model and print its metrics.",
-    "predict": "Write a saved model's scores of parquet files.",
+    "predict": "Write a saved model's scores of rows, raw or prepared.",
     "export": "Write a saved model for torch alone, or for ONNX runtimes.",
     "schema": "Show, select from or convert a schema.",
     "serve": "Run the job service: jobs of many users, over HTTP.",
