@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.storage import RETRY_S, is_remote, open_input, reading_hint, whole_file
+from distrain.storage import RETRY_S, first_line, is_remote, open_input, reading_hint, whole_file
 
 PAD_ID = 0
 NULL_ID = 1
@@ -351,7 +351,7 @@ def _readable(file: str) -> Iterator[None]:
     except (OSError, KeyError, pa.ArrowInvalid) as error:
         raise DataError(
             "the saved categories cannot be read",
-            where={"file": file, "cause": str(error).splitlines()[0]},
+            where={"file": file, "cause": first_line(error)},
             hint=reading_hint(error, "Save the workflow again with `distrain prep`."),
         ) from None
 

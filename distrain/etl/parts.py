@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from distrain.errors import DataError, InputError
 from distrain.schema import LABEL
-from distrain.storage import RETRY_S, is_remote, open_input, reading_hint, whole_file
+from distrain.storage import RETRY_S, first_line, is_remote, open_input, reading_hint, whole_file
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
             return pa.ipc.open_file(file).read_all().select(list(columns))
     except (OSError, pa.ArrowException) as error:
         raise DataError(
-            f"staged rows cannot be read: {str(error).splitlines()[0]}",
+            f"staged rows cannot be read: {first_line(error)}",
             where={"file": path},
             hint=reading_hint(
                 error, "All workers must see the output's folder; prepare the files again."
@@ -181,7 +181,7 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
             "the parquet file cannot be read",
-            where={**place, "cause": str(error).splitlines()[0]},
+            where={**place, "cause": first_line(error)},
             hint=reading_hint(error, "It was cut short or damaged; write it again."),
         ) from None
 

@@ -29,7 +29,7 @@ from distrain.loader.reading import (
     SharedReader,
 )
 from distrain.partition import Table, WantedColumn
-from distrain.storage import is_remote
+from distrain.storage import first_line, is_remote
 
 READERS = ("auto", "arrow", "packed", "cudf")
 
@@ -124,7 +124,7 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
     try:
         kinds = {field.name: field.type for field in pq.read_schema(file)}
     except (OSError, pa.ArrowException) as error:
-        return f"{file} cannot be read: {str(error).splitlines()[0]}"
+        return f"{file} cannot be read: {first_line(error)}"
     for column in columns:
         kind = kinds.get(column.name)
         if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # a missing one is reported

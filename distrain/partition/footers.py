@@ -179,7 +179,7 @@ def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) ->
         if not isinstance(error, OSError | pa.ArrowException | UnicodeDecodeError | IndexError):
             raise
         problem = DataError(
-            f"not a whole parquet file: {str(error).splitlines()[0]}",
+            f"not a whole parquet file: {first_line(error)}",
             where={"file": file.path, "size_bytes": file.size_bytes},
             hint=reading_hint(error, _not_parquet_hint(file.path)),
         )

@@ -345,3 +345,10 @@ def test_too_many_open_files_are_told_as_that_never_as_damage(folder: Path, sche
         with pytest.raises(DataError, match="ulimit -n"), readable_parquet(file):
             pass
     reader.close()
+
+
+def test_an_error_without_a_message_is_told_by_its_kind(folder: Path) -> None:
+    file = str(next(folder.glob("*.parquet")))
+    with pytest.raises(DataError) as caught, readable_parquet(file):
+        raise OSError
+    assert caught.value.where["cause"] == "OSError"

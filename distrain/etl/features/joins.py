@@ -20,7 +20,7 @@ from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
 from distrain.etl.raw_lines import num_lines
 from distrain.etl.texts import TextRange, read_pieces
-from distrain.storage import file_identity, list_inputs
+from distrain.storage import file_identity, first_line, list_inputs
 
 MOST_BYTES = 256 << 20
 """What a side table may take of each worker's memory: its keys and the columns that are joined."""
@@ -190,7 +190,7 @@ def _bounded(pieces: Iterator[pa.Table], join: JoinSpec) -> pa.Table:
         return pa.concat_tables(held, promote_options="permissive")
     except pa.ArrowException as error:
         raise DataError(
-            f"the side table's columns change their types: {str(error).splitlines()[0]}",
+            f"the side table's columns change their types: {first_line(error)}",
             where={"file": join.file},
             hint="Write each column with values of one type.",
         ) from None

@@ -18,6 +18,7 @@ from distrain.etl.features.table_file import TableFile, json_row, json_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import texts_of
 from distrain.etl.raw_lines import BadLine, shown
+from distrain.storage import first_line
 
 _PARSED_AT_ONCE_BYTES = 4 << 20
 _BOM = b"\xef\xbb\xbf"
@@ -108,7 +109,7 @@ def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequenc
             ),
         )
     except pa.ArrowInvalid as error:
-        raise _torn(block, lines, text, str(error).splitlines()[0]) from None
+        raise _torn(block, lines, text, first_line(error)) from None
     is_row = ~np.isin(lines + 1, [line.line for line in bad])
     if table.num_rows != is_row.sum():
         raise _torn(block, lines, text, "rows and lines do not match")

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from distrain.errors import DataError
 from distrain.etl.counting import MappedFile
 from distrain.etl.operators import Vocabulary, text_hashes
-from distrain.storage import reading_hint
+from distrain.storage import first_line, reading_hint
 from distrain.vocabulary import BoolArray, Int32Array, is_text, read_footer, read_meta
 
 Keys = np.ndarray[Any, np.dtype[Any]]
@@ -81,7 +81,7 @@ class MappedVocabulary(Vocabulary):
         except (OSError, ValueError) as error:
             raise DataError(
                 "the index of a vocabulary cannot be read",
-                where={"file": str(path_of(KEYS)), "cause": str(error).splitlines()[0]},
+                where={"file": str(path_of(KEYS)), "cause": first_line(error)},
                 hint=reading_hint(
                     error, "All workers must see the staging folder; prepare the files again."
                 ),

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from distrain.errors import SpecError
+from distrain.storage import first_line
 
 _side_streams: dict[torch.device, torch.cuda.Stream] = {}
 _side_streams_lock = threading.Lock()
@@ -121,7 +122,7 @@ def resolve_device(device: torch.device | str | None) -> torch.device | None:
     try:
         wish = torch.device(device)
     except RuntimeError as error:
-        raise SpecError(f"unknown device {device!r}: {str(error).splitlines()[0]}") from None
+        raise SpecError(f"unknown device {device!r}: {first_line(error)}") from None
     if wish.type == "cpu":
         return wish
     if wish.type != "cuda":

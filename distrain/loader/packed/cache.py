@@ -26,7 +26,7 @@ from distrain.loader.reading import (
     parts_after,
 )
 from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import file_identity, is_remote
+from distrain.storage import file_identity, first_line, is_remote
 
 _log = logging.getLogger(__name__)
 
@@ -225,7 +225,7 @@ class CachingReader(Reader):
         self._forget(name)
         self._folder.remove(name, inode)
         if not self._counters.corrupt:  # logged once, and counted each time
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             _log.warning("dropped a damaged entry of the cache %s: %s", self._folder.path, reason)
         self._count(corrupt=1)
 

@@ -18,6 +18,7 @@ from distrain.loader.packed.mark import Mark, checksum, mark_of
 from distrain.loader.packed.raw_file import Buffers, Identity, RawFile
 from distrain.loader.reading import DecodedColumns
 from distrain.partition import RowGroup, WantedColumn
+from distrain.storage import first_line
 
 _CHANGED = "The file was changed since the run began; start again."
 
@@ -59,7 +60,7 @@ class PackedFile(RawFile):
             with os.fdopen(os.dup(self._descriptor), "rb") as handle:
                 metadata = pq.read_metadata(handle)
         except pa.ArrowException as error:
-            reason = str(error).splitlines()[0]
+            reason = first_line(error)
             hint = "It was cut short or changed."
             raise self.error(f"not a whole parquet file: {reason}", hint) from None
         return PackedFooter(self.identity, metadata, mark_of(metadata, self.path))
