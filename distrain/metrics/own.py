@@ -44,7 +44,7 @@ class Metric:
         raise NotImplementedError
 
     def compute(self) -> float | None:
-        """The value over all rows so far; `None` where they define none."""
+        """The value over all rows so far; where they define none, `None` or what is not finite."""
         raise NotImplementedError
 
     def to_json(self) -> Mapping[str, Any]:
@@ -91,7 +91,7 @@ def check_metric(name: str, kind: Any) -> type[Metric]:
             hint="Derive it from distrain.metrics.Metric, and give the class, not an object.",
         )
     with metric_errors(name):
-        one = kind()
+        one, shared = kind(), _shared(kind)
         one.update(np.array([-1, 2, 0.5], np.float32), np.array([0, 1, 0], np.float32))
         state = one.to_json()
         for attribute, value in state.items():
@@ -106,11 +106,28 @@ def check_metric(name: str, kind: Any) -> type[Metric]:
         total = kind.from_json(json.loads(text))
         total.merge(kind.from_json(json.loads(text)))
         found = total.compute()
+        changed = [held for held, text in _shared(kind).items() if shared.get(held) != text]
+    if changed:
+        raise SpecError(
+            f"metric {name!r} changes its class's {changed[0]!r}, which all its objects share",
+            hint="Give each object its own: set it in __init__, which takes no arguments.",
+        )
     if found is not None and not isinstance(found, Real):
         raise SpecError(
             f"metric {name!r}: compute() gives a {type(found).__name__}, not a number or None"
         )
     return kind
+
+
+def _shared(kind: type) -> dict[str, str]:
+    """What the containers among the attributes of a class hold, in words."""
+    containers = (list, dict, set, np.ndarray)
+    held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
+    return {
+        name: str(value.tolist() if isinstance(value, np.ndarray) else value)
+        for name, value in held.items()
+        if isinstance(value, containers)
+    }
 
 
 def _is_json(value: Any) -> bool:

@@ -121,7 +121,8 @@ def read_footers(
 
 def _only_label(footers: Sequence[_Footer]) -> float | None:
     found = {label for footer in footers for label in footer.labels}
-    return found.pop() if len(found) == 1 else None
+    label = found.pop() if len(found) == 1 else None
+    return None if label is None else label + 0.0  # writers give -0.0 as the least of zeros
 
 
 def _refuse_vocabularies(files: Sequence[InputFile]) -> None:

@@ -1,18 +1,24 @@
 """Errors that speak to who calls functions, not to who types commands."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from distrain.errors import DistrainError
 
-_WORDS: tuple[tuple[str, str], ...] = (
+_END = r"(?=\.?(?:\s|$)|[,;`'])"
+_SET = rf"--set '?([\w.]+)=([^\s,;`']+?)'?{_END}"
+_SETS = rf"(`|or |pass |distrain train JOB )?{_SET}(?: {_SET})*"
+_WORDS_OF_YAML = {"null": "None", "true": "True", "false": "False"}
+
+_WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (
-        r"distrain train --resume (\S+?) --scheduler (\S+)",
+        rf"distrain train --resume (\S+?) --scheduler (\S+?){_END}",
         r'distrain.fit(resume="\1", scheduler="\2")',
     ),
-    (r"distrain train --resume (\S+)", r'distrain.fit(resume="\1")'),
-    (r"(?:pass )?--set ([\w.]+)=([^\s,;]+?)(?=\.?$|\.? |[,;])", r'pass overrides={"\1": \2}'),
+    (rf"distrain train --resume (\S+?){_END}", r'distrain.fit(resume="\1")'),
+    (_SETS, lambda found: _overrides(found)),
+    (r"--keep (?=\S)", "keep "),
     (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
     (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
     (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
@@ -21,8 +27,23 @@ _WORDS: tuple[tuple[str, str], ...] = (
         "distrain.scoring.score_rows(model, rows, raw=RawOptions(is_raw=True)), or False",
     ),
     (r"--run-dir", "run_dir"),
-    (r"--scheduler", "scheduler"),
+    (r"(?<!doctor )--scheduler", "scheduler"),
 )
+
+
+def _overrides(found: re.Match[str]) -> str:
+    """What sets the same fields in Python."""
+    before, pairs = found[1] or "pass ", re.findall(_SET, found[0])
+    fields = ", ".join(f'"{path}": {_literal(value)}' for path, value in pairs)
+    if before.startswith("distrain"):
+        return f"distrain.fit(JOB, overrides={{{fields}}})"
+    return f"{before}overrides={{{fields}}}"
+
+
+def _literal(value: str) -> str:
+    """A value of YAML as Python writes it; one that stands for others, as N, as it is."""
+    plain = re.fullmatch(r"[A-Z]+|-?[0-9.]+", value)
+    return _WORDS_OF_YAML.get(value, value if plain else f'"{value}"')
 
 
 @contextmanager
@@ -45,6 +66,8 @@ def in_python(text: str) -> str:
     'Go on from the checkpoint of step 4: distrain.fit(resume="runs/a")'
     >>> in_python("To train longer, pass --set train.epochs=N, or train.max_steps.")
     'To train longer, pass overrides={"train.epochs": N}, or train.max_steps.'
+    >>> in_python("`--set train.init_from=runs/a --set train.early_stopping=null`")
+    '`overrides={"train.init_from": "runs/a", "train.early_stopping": None}`'
     """
     for command, function in _WORDS:
         text = re.sub(command, function, text)

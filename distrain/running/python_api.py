@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from numbers import Integral, Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +110,8 @@ class Run:
         with speaking_python(), handed_over(names=self._names):
             found = score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
         if isinstance(rows, pandas.DataFrame):
-            numbers = found.get("row_number")  # prepared rows have none, and are all there
+            # Prepared rows have no numbers but a column of that name, and are all there.
+            numbers = None if "row_number" in keep else found.get("row_number")
             found.index = rows.index if numbers is None else rows.index.take(numbers)
         return found
 
@@ -178,7 +180,9 @@ def fit(
         fields = dict(overrides or {})
         if own:
             fields["evaluate.metrics"] = {name: name_of(metric) for name, metric in own.items()}
-        words = tuple(f"{path}={json.dumps(value)}" for path, value in fields.items())
+        words = tuple(
+            f"{path}={json.dumps(value, default=_plain)}" for path, value in fields.items()
+        )
         if resume is not None:
             if spec is not None or run_dir is not None or overwrite or options:
                 raise DistrainError(
@@ -249,6 +253,21 @@ def _job(
             document["model"] = section.model_dump(mode="json")
     return parse_spec(
         document, overrides, source=str(spec) if isinstance(spec, str | Path) else None
+    )
+
+
+def _plain(value: object) -> str | int | float:
+    """A path, or a number of NumPy's, as JSON has it."""
+    match value:
+        case Path():
+            return str(value)
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value)
+    raise SpecError(
+        f"overrides hold a {type(value).__name__}, which no job spec holds",
+        hint="Give texts, paths, numbers, truth values, None, lists and mappings.",
     )
 
 

@@ -49,8 +49,10 @@ def score_rows(
         with open_cluster(_HERE) as client:
             result = predict(request, client)
         scores = pa.concat_tables([pq.read_table(out / name) for name in result.names])
-    of_memory = FILE in scores.column_names and not isinstance(rows, _NAMED)
-    return scores.drop_columns([FILE]) if of_memory else scores
+    names_file = (
+        FILE in scores.column_names and FILE not in keep
+    )  # prepared rows may keep their own
+    return scores.drop_columns([FILE]) if names_file and not isinstance(rows, _NAMED) else scores
 
 
 def evaluate_rows(

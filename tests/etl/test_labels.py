@@ -233,10 +233,11 @@ def test_values_that_validation_rows_have_and_training_rows_lack_are_told_by_pre
     assert surprises(spec, inputs) == []
     part = next((out / "valid").iterdir())
     valid = pq.read_table(part)
-    ones = valid.set_column(0, "label", pa.array([1.0] * valid.num_rows, pa.float32()))
-    for has_statistics in (True, False):
-        pq.write_table(ones, part, write_statistics=has_statistics)
-        told = ["all 15 validation rows have the label 1"] if has_statistics else []
+    for label, has_statistics in ((1, True), (1, False), (0, True)):
+        labels = pa.array([float(label)] * valid.num_rows, pa.float32())
+        table = valid.set_column(0, "label", labels)
+        pq.write_table(table, part, write_statistics=has_statistics)
+        told = [f"all 15 validation rows have the label {label}"] if has_statistics else []
         assert surprises(spec, read_inputs(spec)) == told
 
 

@@ -64,6 +64,11 @@ def test_a_run_has_its_history_as_a_table_and_scores_other_rows(run, prepared):
     assert found.auc == pytest.approx(run.summary.auc, abs=2 * run.summary.auc_bound)
     some = pq.read_table(prepared / "valid").to_pandas().iloc[[7, 3]]
     assert run.predict(some).index.tolist() == [7, 3]
+    named = some.assign(row_number=[90, 91], file="mine")
+    kept = run.predict(named, keep=["row_number", "file"])
+    assert kept[["row_number", "file"]].equals(named[["row_number", "file"]])
+    with pytest.raises(distrain.DistrainError, match=r"^keep nothing: the rows have no such"):
+        run.predict(some, keep=["nothing"])
     again = distrain.Run(run.run_dir)
     assert (repr(again), again.summary) == (repr(run), run.summary)
 
@@ -112,6 +117,57 @@ def keeps_an_array(self, logits, labels):
     self.rows, self.seen = 1, labels
 
 
+class SharedCounts(Metric):
+    counts = [0]  # noqa: RUF012  # the mistake
+
+    def update(self, logits, labels):
+        self.counts[0] += len(labels)
+
+    def merge(self, other):
+        self.counts[0] += other.counts[0]
+
+    def compute(self):
+        return self.counts[0]
+
+
+class Careless(Metric):
+    """Changes what it is given, and computes no number."""
+
+    def update(self, logits, labels):
+        logits.fill(0)
+        labels.fill(1)
+
+    def merge(self, other):
+        pass
+
+    def compute(self):
+        return float("nan")
+
+
+def test_a_metric_that_changes_its_batches_changes_no_other_and_nan_is_none(prepared, tmp_path):
+    run = distrain.fit(
+        small_document(prepared) | INLINE,
+        overrides={"train.max_steps": np.int64(2), "data.train": prepared / "train"},
+        run_dir=tmp_path / "run",
+        metrics={"careless": Careless, "accuracy": Accuracy},
+    )
+    own = run.records[-1].own
+    assert own["careless"] is None
+    assert (
+        own["accuracy"]
+        == distrain.fit(
+            small_document(prepared) | INLINE,
+            overrides={"train.max_steps": 2},
+            run_dir=tmp_path / "other",
+            metrics={"accuracy": Accuracy},
+        )
+        .records[-1]
+        .own["accuracy"]
+    )
+    with pytest.raises(SpecError, match="overrides hold a set, which no job spec holds"):
+        distrain.fit(small_document(prepared) | INLINE, overrides={"data.train": {1}})
+
+
 def fails_on_the_third_batch(self, logits, labels):
     self.rows += 1
     if self.rows == 3:
@@ -124,6 +180,7 @@ def fails_on_the_third_batch(self, logits, labels):
         (len, "metric 'mine' is a builtin_function_or_method, no subclass"),
         (dict, "metric 'mine' is the class dict, no subclass of distrain.metrics.Metric"),
         (made("update", keeps_an_array), "metric 'mine': its attribute 'seen' holds a ndarray"),
+        (SharedCounts, "metric 'mine' changes its class's 'counts', which all its objects share"),
         (made("compute", lambda self: "high"), r"metric 'mine': compute\(\) gives a str"),
         (made("merge", lambda self: None), "metric 'mine' failed: TypeError: .* takes 1 pos"),
     ],

@@ -15,6 +15,7 @@ MOST_RANKS = 64
 MOST_FILES = 200
 _READ_BYTES = 2**18
 _LOOKED_AT = 20_000
+_OF_OTHER_SHAPE = (TypeError, ValueError, LookupError, AttributeError, ArithmeticError)
 
 
 @dataclass(frozen=True)
@@ -47,8 +48,10 @@ def records_of(run_dir: str) -> list[Record]:
         finally:
             file.close()
         lines = tail[: tail.rfind(b"\n") + 1].splitlines()[first > 0 :]
-        return [record_from_json(json.loads(line)) for line in lines]
-    except (NotInRun, OSError, TypeError, ValueError, KeyError, AttributeError, RecursionError):
+        records = [record_from_json(json.loads(line)) for line in lines]
+        phases(records), ranks(records)  # what they cannot read is no record of ours
+        return records
+    except (NotInRun, OSError, RecursionError, *_OF_OTHER_SHAPE):
         return []
 
 
@@ -67,9 +70,9 @@ def ranks(records: Sequence[Record]) -> list[Rank]:
     last = next((r for r in reversed(records) if r.split == "train"), None)
     if last is None:
         return []
-    found = [Rank(rank, pct) for rank, pct in enumerate(last.stall_pct)]
+    found = [Rank(rank, float(pct)) for rank, pct in enumerate(last.stall_pct)]
     if not found and last.stall_summary is not None:
-        found = [Rank(int(rank), pct) for rank, pct in last.stall_summary["worst"]]
+        found = [Rank(int(rank), float(pct)) for rank, pct in last.stall_summary["worst"]]
     return found[:MOST_RANKS]
 
 

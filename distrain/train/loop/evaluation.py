@@ -1,6 +1,7 @@
 """Scoring labelled rows with a model."""
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -101,7 +102,8 @@ def own_over_ranks(
 def _value_of(name: str, metric: Metric) -> float | None:
     with metric_errors(name):
         found = metric.compute()
-        return None if found is None else float(found)
+        value = math.nan if found is None else float(found)
+        return value if math.isfinite(value) else None  # JSON has no other numbers
 
 
 def evaluate(
@@ -126,7 +128,8 @@ def evaluate(
         metrics.update(logits, labels)
         for name, metric in (own or {}).items():
             with metric_errors(name):
-                metric.update(logits.float().cpu().numpy(), labels.float().cpu().numpy())
+                # Copies: a metric may change what it is given.
+                metric.update(*(part.float().cpu().numpy().copy() for part in (logits, labels)))
     return finite_metrics(metrics)
 
 

@@ -1,5 +1,8 @@
 """What differs between specs, and the last records of a run."""
 
+import json
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from served_jobs import record
@@ -21,6 +24,23 @@ def test_a_spec_does_not_differ_from_itself(spec):
     more = {**spec, "of its own": 1}
     (row,) = differences([spec, more, spec])
     assert (row.field, row.values) == ("of its own", ("-", "1", "-"))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        {"seconds": {"forward": "x"}},
+        {"seconds": [1]},
+        {"seconds": {"forward": 10**400, "other": 0.5}},
+        {"stall_pct": ["x"]},
+        {"stall_summary": {"mean": 1}},
+        {"stall_summary": {"worst": [[0]]}},
+    ],
+)
+def test_records_of_other_shapes_are_not_shown(tmp_path, damage):
+    line = json.loads(lines_of([record(1, 1)])) | {"stall_pct": []} | damage
+    (tmp_path / "metrics.jsonl").write_text(json.dumps(line) + "\n")
+    assert page_records(str(tmp_path)) == []
 
 
 def test_the_last_records_of_a_long_file_are_shown(tmp_path):
