@@ -14,7 +14,7 @@ from distrain.running.checks import Checked, preflight
 from distrain.running.recording import FULL_DISK_S, RetryingRecorder
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
-from distrain.spec import JobSpec, with_absolute_paths
+from distrain.spec import JobSpec, flat, with_absolute_paths
 from distrain.wording import is_no_use
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def _release_place(run: RunRequest) -> None:
 
 
 def _feeds(run: RunRequest, progress: Progress) -> "Feeds":
-    from distrain.sinks import Feeds, RunFacts, flat, open_sinks
+    from distrain.sinks import Feeds, RunFacts, open_sinks
 
     parameters = flat(run.spec.model_dump(mode="json"))
     facts = RunFacts(run.job_id, run.spec.name, run.run_dir, run.spec.tags, parameters)

@@ -66,18 +66,3 @@ def scalars(record: Record) -> dict[str, float]:
     for phase, seconds in (record.seconds or {}).items():
         values[f"seconds/{phase}"] = seconds
     return {name: value for name, value in values.items() if value is not None}
-
-
-def flat(document: Mapping[str, object], prefix: str = "") -> dict[str, object]:
-    """A spec's document in one level.
-
-    >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
-    {'name': 'a', 'train.optimizer.lr': 0.1}
-    """
-    values: dict[str, object] = {}
-    for name, value in document.items():
-        if isinstance(value, Mapping) and value:
-            values |= flat(value, f"{prefix}{name}.")
-        else:
-            values[prefix + name] = value
-    return values

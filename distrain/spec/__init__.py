@@ -5,7 +5,15 @@ from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.explain import explain_all, shown
 from distrain.spec.fields import LARGEST, Combiner, PositiveInt, Real, Section, Whole
 from distrain.spec.job import JOB_NAME, JobSpec
-from distrain.spec.load import dump_yaml, load_spec, parse_spec, parse_yaml, plain, read_document
+from distrain.spec.load import (
+    dump_yaml,
+    flat,
+    load_spec,
+    parse_spec,
+    parse_yaml,
+    plain,
+    read_document,
+)
 from distrain.spec.models import (
     CrossSpec,
     CustomSpec,
@@ -82,6 +90,7 @@ __all__ = [
     "different_fields",
     "dump_yaml",
     "explain_all",
+    "flat",
     "load_spec",
     "parse_spec",
     "parse_yaml",

@@ -66,6 +66,21 @@ def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
     return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
 
 
+def flat(document: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """The values of a document by their dotted names.
+
+    >>> flat({"name": "a", "train": {"optimizer": {"lr": 0.1}}})
+    {'name': 'a', 'train.optimizer.lr': 0.1}
+    """
+    values: dict[str, Any] = {}
+    for name, value in document.items():
+        if isinstance(value, Mapping) and value:
+            values |= flat(value, f"{prefix}{name}.")
+        else:
+            values[prefix + name] = value
+    return values
+
+
 def _key(key: object) -> str:
     # YAML and JSON can escape half a surrogate pair, which no file or terminal takes.
     return str(key).encode(errors="backslashreplace").decode()

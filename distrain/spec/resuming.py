@@ -1,11 +1,11 @@
 """Which fields of a spec must stay when a job goes on from a checkpoint. Pure."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from distrain.spec.fields import LARGEST
 from distrain.spec.job import JobSpec
-from distrain.spec.load import parse_spec
+from distrain.spec.load import flat, parse_spec
 from distrain.spec.training import ScheduleSpec
 
 MAY_DIFFER = (
@@ -65,7 +65,7 @@ def different_fields(
     """The fields that must be the same and are not, each with both values."""
     # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
     before, now = (
-        dict(_leaves(parse_spec(document).model_dump(mode="json")))
+        flat(parse_spec(document).model_dump(mode="json"))
         for document in (dict(saved), spec.model_dump(mode="json"))
     )
     free: tuple[str, ...] = MAY_DIFFER
@@ -78,14 +78,6 @@ def different_fields(
         if not any(field == name or field.startswith(f"{name}.") for name in free)
         and _text(before, field) != _text(now, field)
     ]
-
-
-def _leaves(document: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in document.items():
-        if isinstance(value, Mapping) and value:
-            yield from _leaves(value, f"{prefix}{name}.")
-        else:
-            yield f"{prefix}{name}", value
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -1,9 +1,11 @@
 """What differs between specs, field by field. Pure."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from distrain.spec import flat
 
 _ABSENT = "-"
 
@@ -22,15 +24,7 @@ def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
     >>> differences([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
     [Difference(field='train.epochs', values=('1', '2'))]
     """
-    flat = [dict(_flat(spec)) for spec in specs]
-    names = dict.fromkeys(name for one in flat for name in one)
-    rows = [Difference(n, tuple(one.get(n, _ABSENT) for one in flat)) for n in names]
+    values = [{name: json.dumps(value) for name, value in flat(spec).items()} for spec in specs]
+    names = dict.fromkeys(name for one in values for name in one)
+    rows = [Difference(n, tuple(one.get(n, _ABSENT) for one in values)) for n in names]
     return [row for row in rows if len(set(row.values)) > 1]
-
-
-def _flat(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    if isinstance(value, Mapping) and (value or not name):
-        for key, inner in value.items():
-            yield from _flat(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, json.dumps(value)
