@@ -6,6 +6,7 @@ Or threads of this process alone, for work whose time is spent outside of Python
 import ctypes
 import importlib.util
 import logging
+import os
 import socket
 import tempfile
 from collections.abc import Iterator
@@ -158,8 +159,8 @@ def _check_loopback() -> None:
 SHARED_MEMORY = "/dev/shm"
 
 
-def check_shared_memory() -> None:
-    """See whether this process can write shared memory; Dask would hang without a word.
+def check_shared_memory() -> os.statvfs_result:
+    """How much shared memory there is, if it can be written; else Dask would hang without a word.
 
     Raises:
         ClusterError: It cannot.
@@ -167,6 +168,7 @@ def check_shared_memory() -> None:
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
             file.write(bytes(65536))
+        return os.statvfs(SHARED_MEMORY)
     except OSError as error:
         raise ClusterError(
             f"{SHARED_MEMORY} cannot be written: {error.strerror}",

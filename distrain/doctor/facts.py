@@ -57,7 +57,7 @@ class Facts:
         interface_trouble: Why there is none.
         interfaces: The IP addresses of all interfaces.
         name_addresses: What the machine's own name resolves to.
-        shm_bytes: The size of /dev/shm; 0 where there is none.
+        shm_bytes: The size of /dev/shm; 0 where it cannot be written.
         shm_trouble: Why it cannot be written.
         open_files: How many files the process may open; -1: any number.
         locked_bytes: How much memory it may lock; -1: all.

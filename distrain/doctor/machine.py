@@ -193,10 +193,9 @@ def _shared_memory() -> Check:
     from distrain.cluster import check_shared_memory
 
     try:
-        check_shared_memory()
+        stats = check_shared_memory()
     except DistrainError as error:
         return Check("/dev/shm", Verdict.FAIL, error.message, error.hint or "")
-    stats = os.statvfs("/dev/shm")
     free = stats.f_bavail * stats.f_frsize
     detail = f"{byte_size(free)} free"
     if free >= 256 * 2**20:

@@ -26,7 +26,6 @@ from distrain.doctor.gpus import look_at_gpus
 from distrain.version import build
 
 PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
-SHARED_MEMORY = Path("/dev/shm")
 
 
 async def look(host: str) -> dict[str, Any]:
@@ -78,8 +77,7 @@ def facts_of_here(host: str) -> Facts:
         host=host,
         **_interface(host),
         name_addresses=_own_name(),
-        shm_bytes=_shared_memory(),
-        shm_trouble=_shared_memory_trouble(),
+        **_shared_memory(),
         memory_bytes=memory.total,
         available_bytes=memory.available,
         open_files=_limit(resource.RLIMIT_NOFILE),
@@ -154,22 +152,15 @@ def _own_name() -> list[str]:
     return []
 
 
-def _shared_memory() -> int:
-    with contextlib.suppress(OSError):
-        stats = os.statvfs(SHARED_MEMORY)
-        return stats.f_blocks * stats.f_frsize
-    return 0
-
-
-def _shared_memory_trouble() -> str:
+def _shared_memory() -> dict[str, Any]:
     from distrain.cluster import check_shared_memory
     from distrain.errors import DistrainError
 
     try:
-        check_shared_memory()
+        stats = check_shared_memory()
     except DistrainError as error:
-        return error.message
-    return ""
+        return {"shm_trouble": error.message}
+    return {"shm_bytes": stats.f_blocks * stats.f_frsize}
 
 
 def _limit(what: int) -> int:

@@ -21,8 +21,6 @@ from distrain.spec import CustomSpec
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 """Top-level packages that models may be imported from, with commas between them."""
 
-MakeBlueprint = Callable[..., Blueprint]
-
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 

@@ -190,7 +190,6 @@ def _uniform(source: np.random.SFC64) -> Floats:
 
 
 Words32 = npt.NDArray[np.uint32]
-Words64 = npt.NDArray[np.uint64]
 
 _GOLDEN = 0x9E3779B97F4A7C15
 

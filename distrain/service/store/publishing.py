@@ -15,7 +15,6 @@ from distrain.service.store.engine import Database
 from distrain.service.store.leases import must_hold
 from distrain.service.values import Event, Lease
 
-PUBLISHER = "publisher"
 _events = tables.events
 _outbox = tables.outbox
 _COPIED = ("job_id", "project", "owner", "kind", "body", "at_s")
