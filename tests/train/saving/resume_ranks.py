@@ -12,6 +12,7 @@ How an attempt ends, in terms of the places that a rank has passed at its gate:
     {"checkpoint": place}   a checkpoint is asked for, and the training goes on
 """
 
+import faulthandler
 import json
 import os
 import signal
@@ -123,6 +124,7 @@ def run_attempt(spec, name, attempt, end, folder, port):
         pid = os.fork()
         if pid == 0:
             code = 1
+            faulthandler.enable()
             try:
                 code = live(assignment, end, folder / f"{name}.{attempt}.{rank}.pt")
             except BaseException:
@@ -141,7 +143,7 @@ def run_attempt(spec, name, attempt, end, folder, port):
             del children[pid]
         elif time.monotonic() > deadline_s:
             for left in children:
-                os.kill(left, signal.SIGKILL)
+                os.kill(left, signal.SIGABRT)  # faulthandler tells where each thread is
             raise AssertionError(f"{name}, attempt {attempt}: ranks hang: {children.values()}")
         else:
             time.sleep(0.002)
