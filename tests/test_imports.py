@@ -31,7 +31,7 @@ def test_the_package_itself_is_light():
         "distrain.partition.plan",
         "distrain.jobs",
         "distrain.progress",
-        "distrain.machine",
+        "distrain.lifecycle",
         "distrain.documents",
         "distrain.runs",
         "distrain.reasons",

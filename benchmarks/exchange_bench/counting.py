@@ -7,8 +7,7 @@ operation that it does not know is an error, not a gap in the counts.
 from datetime import timedelta
 from typing import Any
 
-from torch import Tensor
-from torch import distributed as dist
+from torch import Tensor, distributed as dist
 
 BACKEND = "counted"
 

@@ -19,8 +19,8 @@ from prometheus_client.registry import CollectorRegistry
 
 from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
 from distrain.jobs import Slot
-from distrain.machine.machine import Machine
-from distrain.machine.messages import Submit, Tick, WorkersChanged
+from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.messages import Submit, Tick, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.monitor.observer import Monitor
 from distrain.monitor.prometheus import JobsCollector

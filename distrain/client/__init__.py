@@ -1,72 +1,38 @@
 """Submits, follows and cancels jobs of a service over HTTP; needs no torch, no Dask."""
 
-from distrain.client.address import Address, parse_address
-from distrain.client.client import Client
+from distrain.client.address import Address as Address, parse_address as parse_address
+from distrain.client.client import Client as Client
 from distrain.client.credentials import (
-    CA_VARIABLE,
-    SERVER_VARIABLE,
-    TOKEN_VARIABLE,
-    Login,
-    find_login,
-    read_logins,
-    servers_file,
-    state_folder,
-    store_login,
+    CA_VARIABLE as CA_VARIABLE,
+    SERVER_VARIABLE as SERVER_VARIABLE,
+    TOKEN_VARIABLE as TOKEN_VARIABLE,
+    Login as Login,
+    find_login as find_login,
+    read_logins as read_logins,
+    servers_file as servers_file,
+    state_folder as state_folder,
+    store_login as store_login,
 )
 from distrain.client.documents import (
-    Artifact,
-    Cluster,
-    Event,
-    Job,
-    Me,
-    Records,
-    Token,
-    Validation,
-    parse_time,
+    Artifact as Artifact,
+    Cluster as Cluster,
+    Event as Event,
+    Job as Job,
+    Me as Me,
+    Records as Records,
+    Token as Token,
+    Validation as Validation,
+    parse_time as parse_time,
 )
 from distrain.client.errors import (
-    NotAuthorised,
-    NotFinished,
-    NotFound,
-    Pointer,
-    RequestRefused,
-    ServiceError,
-    ServiceUnavailable,
-    WaitTimedOut,
+    NotAuthorised as NotAuthorised,
+    NotFinished as NotFinished,
+    NotFound as NotFound,
+    Pointer as Pointer,
+    RequestRefused as RequestRefused,
+    ServiceError as ServiceError,
+    ServiceUnavailable as ServiceUnavailable,
+    WaitTimedOut as WaitTimedOut,
 )
-from distrain.client.job_calls import submission
-from distrain.client.retries import Retries
-
-__all__ = [
-    "Address",
-    "Artifact",
-    "CA_VARIABLE",
-    "Client",
-    "Cluster",
-    "Event",
-    "Job",
-    "Login",
-    "Me",
-    "NotAuthorised",
-    "NotFinished",
-    "NotFound",
-    "Pointer",
-    "Records",
-    "RequestRefused",
-    "Retries",
-    "SERVER_VARIABLE",
-    "ServiceError",
-    "ServiceUnavailable",
-    "TOKEN_VARIABLE",
-    "Token",
-    "Validation",
-    "WaitTimedOut",
-    "find_login",
-    "parse_address",
-    "parse_time",
-    "read_logins",
-    "servers_file",
-    "state_folder",
-    "store_login",
-    "submission",
-]
+from distrain.client.job_calls import submission as submission
+from distrain.client.retries import Retries as Retries

@@ -1,41 +1,28 @@
 """Where workers come from: a scheduler's address, or a new cluster on this machine."""
 
-from distrain.cluster.connect import connect
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE, token_of_environment
+from distrain.cluster.connect import connect as connect
+from distrain.cluster.dashboard_token import (
+    TOKEN_VARIABLE as TOKEN_VARIABLE,
+    token_of_environment as token_of_environment,
+)
 from distrain.cluster.local import (
-    check_shared_memory,
-    count_gpus,
-    device_of_workers,
-    local_cluster,
+    check_shared_memory as check_shared_memory,
+    count_gpus as count_gpus,
+    device_of_workers as device_of_workers,
+    local_cluster as local_cluster,
 )
-from distrain.cluster.slurm_node import NOTICE_S
-from distrain.cluster.sources import ClusterRequest, WorkerSource, check_cluster, open_cluster
+from distrain.cluster.slurm_node import NOTICE_S as NOTICE_S
+from distrain.cluster.sources import (
+    ClusterRequest as ClusterRequest,
+    WorkerSource as WorkerSource,
+    check_cluster as check_cluster,
+    open_cluster as open_cluster,
+)
 from distrain.cluster.started import (
-    STATE_FILE,
-    ProcessId,
-    StartedCluster,
-    only_one,
-    read_started,
-    write_started,
+    STATE_FILE as STATE_FILE,
+    ProcessId as ProcessId,
+    StartedCluster as StartedCluster,
+    only_one as only_one,
+    read_started as read_started,
+    write_started as write_started,
 )
-
-__all__ = [
-    "ClusterRequest",
-    "NOTICE_S",
-    "ProcessId",
-    "STATE_FILE",
-    "StartedCluster",
-    "TOKEN_VARIABLE",
-    "WorkerSource",
-    "check_cluster",
-    "check_shared_memory",
-    "connect",
-    "count_gpus",
-    "device_of_workers",
-    "local_cluster",
-    "only_one",
-    "open_cluster",
-    "read_started",
-    "token_of_environment",
-    "write_started",
-]

@@ -1,33 +1,23 @@
 """Jobs and their histories as JSON, in bounded memory."""
 
-from distrain.documents.job_history import RANK, TRAIN, VALID, JobHistory
-from distrain.documents.job_json import (
-    Gpu,
-    Watched,
-    eta_s,
-    job_document,
-    job_summary,
-    jobs_document,
-    metrics_document,
+from distrain.documents.job_history import (
+    RANK as RANK,
+    TRAIN as TRAIN,
+    VALID as VALID,
+    JobHistory as JobHistory,
 )
-from distrain.documents.ranks import SHOWN_RANKS, SLOW, stands_out
-from distrain.documents.series import Column, curve_limits
-
-__all__ = [
-    "Column",
-    "Gpu",
-    "JobHistory",
-    "RANK",
-    "SHOWN_RANKS",
-    "SLOW",
-    "TRAIN",
-    "VALID",
-    "Watched",
-    "curve_limits",
-    "eta_s",
-    "job_document",
-    "job_summary",
-    "jobs_document",
-    "metrics_document",
-    "stands_out",
-]
+from distrain.documents.job_json import (
+    Gpu as Gpu,
+    Watched as Watched,
+    eta_s as eta_s,
+    job_document as job_document,
+    job_summary as job_summary,
+    jobs_document as jobs_document,
+    metrics_document as metrics_document,
+)
+from distrain.documents.ranks import (
+    SHOWN_RANKS as SHOWN_RANKS,
+    SLOW as SLOW,
+    stands_out as stands_out,
+)
+from distrain.documents.series import Column as Column, curve_limits as curve_limits

@@ -11,37 +11,29 @@ Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise
 or each a share of its group's copy ("two_level"), with the same to rounding.
 """
 
-from distrain.embeddings.all_to_all import all_to_all
-from distrain.embeddings.canonical import CanonicalTensor, canonical_state, canonical_weights
-from distrain.embeddings.collection import EmbeddingCollection, TouchedRows
-from distrain.embeddings.columns import Combiner, TableColumn, first_of_tables
-from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.padded import PaddedRoutes
-from distrain.embeddings.peers import Arriving, Peers, process_groups
-from distrain.embeddings.route import Route, Traffic
-from distrain.embeddings.sparse_optimizer import SparseOptimizer
-from distrain.embeddings.store import PLACEMENTS, Store
-from distrain.host_memory import empty
-
-__all__ = [
-    "Arriving",
-    "CanonicalTensor",
-    "Combiner",
-    "EmbeddingCollection",
-    "FixedTables",
-    "PLACEMENTS",
-    "PaddedRoutes",
-    "Peers",
-    "Route",
-    "SparseOptimizer",
-    "Store",
-    "TableColumn",
-    "TouchedRows",
-    "Traffic",
-    "all_to_all",
-    "canonical_state",
-    "canonical_weights",
-    "empty",
-    "first_of_tables",
-    "process_groups",
-]
+from distrain.embeddings.all_to_all import all_to_all as all_to_all
+from distrain.embeddings.canonical import (
+    CanonicalTensor as CanonicalTensor,
+    canonical_state as canonical_state,
+    canonical_weights as canonical_weights,
+)
+from distrain.embeddings.collection import (
+    EmbeddingCollection as EmbeddingCollection,
+    TouchedRows as TouchedRows,
+)
+from distrain.embeddings.columns import (
+    Combiner as Combiner,
+    TableColumn as TableColumn,
+    first_of_tables as first_of_tables,
+)
+from distrain.embeddings.fixed import FixedTables as FixedTables
+from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
+from distrain.embeddings.peers import (
+    Arriving as Arriving,
+    Peers as Peers,
+    process_groups as process_groups,
+)
+from distrain.embeddings.route import Route as Route, Traffic as Traffic
+from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
+from distrain.embeddings.store import PLACEMENTS as PLACEMENTS, Store as Store
+from distrain.host_memory import empty as empty

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import Protocol
 
-from torch import Tensor
-from torch import distributed as dist
+from torch import Tensor, distributed as dist
 
 
 class Arrival(Protocol):

@@ -6,8 +6,7 @@ from datetime import timedelta
 from typing import NamedTuple, Self
 
 import torch
-from torch import Tensor
-from torch import distributed as dist
+from torch import Tensor, distributed as dist
 
 from distrain.embeddings.all_to_all import (
     Arrival,

@@ -4,66 +4,42 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and p
 operators are to run on a GPU.
 """
 
-from distrain.etl.column_group import ColumnGroup
-from distrain.etl.days import DriftBounds, Drifted
+from distrain.etl.column_group import ColumnGroup as ColumnGroup
+from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
-    FeatureConfig,
-    Inferred,
-    check_named,
-    check_tables,
-    infer_features,
-    with_features,
+    FeatureConfig as FeatureConfig,
+    Inferred as Inferred,
+    check_named as check_named,
+    check_tables as check_tables,
+    infer_features as infer_features,
+    with_features as with_features,
 )
 from distrain.etl.operators import (
-    Categorify,
-    Clip,
-    FillMissing,
-    ListSlice,
-    LogOp,
-    Normalize,
-    Vocabulary,
+    Categorify as Categorify,
+    Clip as Clip,
+    FillMissing as FillMissing,
+    ListSlice as ListSlice,
+    LogOp as LogOp,
+    Normalize as Normalize,
+    Vocabulary as Vocabulary,
 )
-from distrain.etl.parts import FILE, ROW_NUMBER
-from distrain.etl.plain_lines import IS_BUILT as SPLITTER_IS_BUILT
-from distrain.etl.prepare import prepare
-from distrain.etl.progress import PrepProgress, ProgressCallback
-from distrain.etl.raw_lines import BadLine, BadLineTally, TextLayout
-from distrain.etl.reading import PARQUET, detect_format
-from distrain.etl.request import PrepRequest, PrepResult, SplitReport
-from distrain.etl.workflow import Workflow, criteo_workflow, output_schema
-
-__all__ = [
-    "FILE",
-    "PARQUET",
-    "ROW_NUMBER",
-    "SPLITTER_IS_BUILT",
-    "BadLine",
-    "BadLineTally",
-    "Categorify",
-    "Clip",
-    "ColumnGroup",
-    "DriftBounds",
-    "Drifted",
-    "FeatureConfig",
-    "FillMissing",
-    "Inferred",
-    "ListSlice",
-    "LogOp",
-    "Normalize",
-    "PrepProgress",
-    "PrepRequest",
-    "PrepResult",
-    "ProgressCallback",
-    "SplitReport",
-    "TextLayout",
-    "Vocabulary",
-    "Workflow",
-    "check_named",
-    "check_tables",
-    "criteo_workflow",
-    "detect_format",
-    "infer_features",
-    "output_schema",
-    "prepare",
-    "with_features",
-]
+from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER
+from distrain.etl.plain_lines import SPLITTER_IS_BUILT as SPLITTER_IS_BUILT
+from distrain.etl.prepare import prepare as prepare
+from distrain.etl.progress import PrepProgress as PrepProgress, ProgressCallback as ProgressCallback
+from distrain.etl.raw_lines import (
+    BadLine as BadLine,
+    BadLineTally as BadLineTally,
+    TextLayout as TextLayout,
+)
+from distrain.etl.reading import PARQUET as PARQUET, detect_format as detect_format
+from distrain.etl.request import (
+    PrepRequest as PrepRequest,
+    PrepResult as PrepResult,
+    SplitReport as SplitReport,
+)
+from distrain.etl.workflow import (
+    Workflow as Workflow,
+    criteo_workflow as criteo_workflow,
+    output_schema as output_schema,
+)

@@ -17,7 +17,7 @@ try:
 except ImportError:  # built without a compiler
     _lines = None  # type: ignore[assignment]
 
-IS_BUILT = _lines is not None
+SPLITTER_IS_BUILT = _lines is not None
 _DELIMITERS = "\t,;|"
 
 

@@ -1,8 +1,3 @@
 """Takes jobs over a scheduler's HTTP: put, cancel, changes since a revision."""
 
-from distrain.gateway.attach import install, open_gateway
-
-__all__ = [
-    "install",
-    "open_gateway",
-]
+from distrain.gateway.attach import install as install, open_gateway as open_gateway

@@ -17,7 +17,7 @@ from typing import Any
 
 from distrain.events import Heartbeat
 from distrain.gateway.revisions import Revisions
-from distrain.machine import Job, Reported, Stimulus
+from distrain.lifecycle import Job, Reported, Stimulus
 from distrain.monitor import Monitor
 from distrain.scheduler import CoordinatorPlugin
 

@@ -9,7 +9,7 @@ from distrain.gateway.orders import Orders
 from distrain.gateway.preflight import Preflights
 from distrain.gateway.refusal import Refusal
 from distrain.jobs import Slot
-from distrain.machine import Machine
+from distrain.lifecycle import Machine
 from distrain.monitor import Monitor
 
 EXTENSION = "distrain-gateway"

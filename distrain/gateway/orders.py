@@ -10,7 +10,7 @@ from distrain.errors import SpecError
 from distrain.gateway.changes import Changes
 from distrain.gateway.documents import CancelOrder, Order, PriorityOrder, PutOrder
 from distrain.gateway.refusal import Refusal
-from distrain.machine import Cancel, ChangePriority, Job
+from distrain.lifecycle import Cancel, ChangePriority, Job
 from distrain.spec import parse_spec
 
 MOST_SERVICES = 256

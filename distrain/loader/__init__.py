@@ -1,27 +1,22 @@
 """Decodes, shuffles and lays out row groups as batches, in background threads."""
 
-from distrain.loader.dataset import Dataset
-from distrain.loader.delivery import EpochIterator, LoaderStats, Transform
-from distrain.loader.loader import Loader
-from distrain.loader.memory import LoaderMemory, batches_held, largest_chunk_rows, memory_of
-from distrain.loader.options import parse_bytes, whole_number
-from distrain.loader.reading import FetchOptions
-from distrain.loader.tuning import FooterSummary, footer_summary, tuning_advice
-
-__all__ = [
-    "Dataset",
-    "EpochIterator",
-    "FetchOptions",
-    "FooterSummary",
-    "Loader",
-    "LoaderMemory",
-    "LoaderStats",
-    "Transform",
-    "batches_held",
-    "footer_summary",
-    "largest_chunk_rows",
-    "memory_of",
-    "parse_bytes",
-    "tuning_advice",
-    "whole_number",
-]
+from distrain.loader.dataset import Dataset as Dataset
+from distrain.loader.delivery import (
+    EpochIterator as EpochIterator,
+    LoaderStats as LoaderStats,
+    Transform as Transform,
+)
+from distrain.loader.loader import Loader as Loader
+from distrain.loader.memory import (
+    LoaderMemory as LoaderMemory,
+    batches_held as batches_held,
+    largest_chunk_rows as largest_chunk_rows,
+    memory_of as memory_of,
+)
+from distrain.loader.options import parse_bytes as parse_bytes, whole_number as whole_number
+from distrain.loader.reading import FetchOptions as FetchOptions
+from distrain.loader.tuning import (
+    FooterSummary as FooterSummary,
+    footer_summary as footer_summary,
+    tuning_advice as tuning_advice,
+)

@@ -1,38 +1,34 @@
 """Metrics as states of constant size that update, merge across ranks, and compute."""
 
-from distrain.metrics.binary import BinaryMetrics
-from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS, Counts, bin_of
-from distrain.metrics.distinct_scores import Bounded, DistinctScores, Keys
-from distrain.metrics.exchange_stats import ExchangeStats, add_up_exchanges, follow_up_exchanges
-from distrain.metrics.grouped import GroupedReport, grouped_auc
-from distrain.metrics.own import Metric, check_metric, metric_errors
-from distrain.metrics.ranking import ItemLists, RankingMetrics, RankingReport, top_items
-from distrain.metrics.reliability import reliability
-from distrain.metrics.report import BinaryReport, area_under_roc
-
-__all__ = [
-    "BINS_PER_LOGIT",
-    "BinaryMetrics",
-    "BinaryReport",
-    "Bounded",
-    "Counts",
-    "ExchangeStats",
-    "GroupedReport",
-    "ItemLists",
-    "Keys",
-    "LOGIT_LIMIT",
-    "Metric",
-    "NUM_BINS",
-    "DistinctScores",
-    "RankingMetrics",
-    "RankingReport",
-    "add_up_exchanges",
-    "area_under_roc",
-    "bin_of",
-    "check_metric",
-    "follow_up_exchanges",
-    "grouped_auc",
-    "metric_errors",
-    "reliability",
-    "top_items",
-]
+from distrain.metrics.binary import BinaryMetrics as BinaryMetrics
+from distrain.metrics.bins import (
+    BINS_PER_LOGIT as BINS_PER_LOGIT,
+    LOGIT_LIMIT as LOGIT_LIMIT,
+    NUM_BINS as NUM_BINS,
+    Counts as Counts,
+    bin_of as bin_of,
+)
+from distrain.metrics.distinct_scores import (
+    Bounded as Bounded,
+    DistinctScores as DistinctScores,
+    Keys as Keys,
+)
+from distrain.metrics.exchange_stats import (
+    ExchangeStats as ExchangeStats,
+    add_up_exchanges as add_up_exchanges,
+    follow_up_exchanges as follow_up_exchanges,
+)
+from distrain.metrics.grouped import GroupedReport as GroupedReport, grouped_auc as grouped_auc
+from distrain.metrics.own import (
+    Metric as Metric,
+    check_metric as check_metric,
+    metric_errors as metric_errors,
+)
+from distrain.metrics.ranking import (
+    ItemLists as ItemLists,
+    RankingMetrics as RankingMetrics,
+    RankingReport as RankingReport,
+    top_items as top_items,
+)
+from distrain.metrics.reliability import reliability as reliability
+from distrain.metrics.report import BinaryReport as BinaryReport, area_under_roc as area_under_roc

@@ -16,7 +16,7 @@ from distrain.documents import (
 )
 from distrain.events import Event
 from distrain.jobs import JobState
-from distrain.machine import Job, Reported, Stimulus, Tick
+from distrain.lifecycle import Job, Reported, Stimulus, Tick
 from distrain.scheduler import CoordinatorPlugin
 
 EXTENSION = "distrain-monitor"

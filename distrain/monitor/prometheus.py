@@ -10,10 +10,12 @@ from itertools import islice
 from typing import Any
 
 from prometheus_client import REGISTRY
-from prometheus_client.core import CounterMetricFamily as CounterFamily
-from prometheus_client.core import GaugeMetricFamily as GaugeFamily
-from prometheus_client.core import HistogramMetricFamily as HistogramFamily
-from prometheus_client.core import Metric
+from prometheus_client.core import (
+    CounterMetricFamily as CounterFamily,
+    GaugeMetricFamily as GaugeFamily,
+    HistogramMetricFamily as HistogramFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from distrain.documents import SHOWN_RANKS, Watched, eta_s

@@ -7,67 +7,40 @@ goes through, which `dealing` decides where there are slices. The last four are 
 numbers.
 """
 
-from distrain.partition.dealing import num_bands
-from distrain.partition.footers import PARQUET_SUFFIXES, read_footers
-from distrain.partition.lazy_sequence import LazySequence
-from distrain.partition.order import IS_BUILT as ORDER_IS_BUILT
+from distrain.partition.dealing import num_bands as num_bands
+from distrain.partition.footers import (
+    PARQUET_SUFFIXES as PARQUET_SUFFIXES,
+    read_footers as read_footers,
+)
+from distrain.partition.lazy_sequence import LazySequence as LazySequence
 from distrain.partition.order import (
-    SHUFFLES,
-    Chunk,
-    Chunks,
-    Parts,
-    chunk_order,
-    key_order,
-    parts_of,
-    row_keys,
-    row_order,
-    row_permutation,
-    sliced_order,
+    ORDER_IS_BUILT as ORDER_IS_BUILT,
+    SHUFFLES as SHUFFLES,
+    Chunk as Chunk,
+    Chunks as Chunks,
+    Parts as Parts,
+    chunk_order as chunk_order,
+    key_order as key_order,
+    parts_of as parts_of,
+    row_keys as row_keys,
+    row_order as row_order,
+    row_permutation as row_permutation,
+    sliced_order as sliced_order,
 )
-from distrain.partition.pieces import Piece, Pieces, forward_pieces, lane_pieces
-from distrain.partition.plan import EpochPlan
-from distrain.partition.slices import LARGE_ROWS, Slices
-from distrain.partition.table import RowGroup, Slice, Table
+from distrain.partition.pieces import (
+    Piece as Piece,
+    Pieces as Pieces,
+    forward_pieces as forward_pieces,
+    lane_pieces as lane_pieces,
+)
+from distrain.partition.plan import EpochPlan as EpochPlan
+from distrain.partition.slices import LARGE_ROWS as LARGE_ROWS, Slices as Slices
+from distrain.partition.table import RowGroup as RowGroup, Slice as Slice, Table as Table
 from distrain.partition.wanted_columns import (
-    FILL_HINT,
-    WantedColumn,
-    column_of_leaf,
-    type_problem,
-    value_problem,
-    wanted_columns,
+    FILL_HINT as FILL_HINT,
+    WantedColumn as WantedColumn,
+    column_of_leaf as column_of_leaf,
+    type_problem as type_problem,
+    value_problem as value_problem,
+    wanted_columns as wanted_columns,
 )
-
-__all__ = [
-    "Chunk",
-    "Chunks",
-    "EpochPlan",
-    "FILL_HINT",
-    "LARGE_ROWS",
-    "LazySequence",
-    "ORDER_IS_BUILT",
-    "PARQUET_SUFFIXES",
-    "Parts",
-    "Piece",
-    "Pieces",
-    "RowGroup",
-    "SHUFFLES",
-    "Slice",
-    "Slices",
-    "Table",
-    "WantedColumn",
-    "chunk_order",
-    "column_of_leaf",
-    "forward_pieces",
-    "key_order",
-    "lane_pieces",
-    "num_bands",
-    "parts_of",
-    "read_footers",
-    "row_keys",
-    "row_order",
-    "row_permutation",
-    "sliced_order",
-    "type_problem",
-    "value_problem",
-    "wanted_columns",
-]

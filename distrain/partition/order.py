@@ -34,9 +34,9 @@ from distrain.partition.lazy_sequence import LazySequence
 try:
     from distrain.partition._order import order as _fill_order
 except ImportError:  # built without a compiler
-    IS_BUILT = False
+    ORDER_IS_BUILT = False
 else:
-    IS_BUILT = True
+    ORDER_IS_BUILT = True
 
 if TYPE_CHECKING:
     from distrain.partition.slices import Slices
@@ -251,7 +251,7 @@ def row_order(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.in
     >>> row_order(5, 1, 2, 0).tolist() == row_permutation(5, 1, 2, 0).tolist()
     True
     """
-    if not IS_BUILT:
+    if not ORDER_IS_BUILT:
         return row_permutation(num_rows, seed, epoch, chunk).astype(np.int32)
     order = np.empty(num_rows, np.int32)
     low, high = _source(seed, epoch, 1 + chunk).generate_state(2, np.uint64).tolist()

@@ -1,25 +1,16 @@
 """Runs one job from its spec to a finished run directory; prints nothing."""
 
-from distrain.running.checks import Checked, preflight
-from distrain.running.detached import attach, submit
-from distrain.running.python_api import Run, fit
-from distrain.running.reporting import LoggedProgress, Progress, step_line
-from distrain.running.resuming import Resumption, find_run, how_to_resume
-from distrain.running.run import RunRequest, train
-
-__all__ = [
-    "Checked",
-    "LoggedProgress",
-    "Progress",
-    "Resumption",
-    "Run",
-    "RunRequest",
-    "attach",
-    "find_run",
-    "fit",
-    "how_to_resume",
-    "preflight",
-    "step_line",
-    "submit",
-    "train",
-]
+from distrain.running.checks import Checked as Checked, preflight as preflight
+from distrain.running.detached import attach as attach, submit as submit
+from distrain.running.python_api import Run as Run, fit as fit
+from distrain.running.reporting import (
+    LoggedProgress as LoggedProgress,
+    Progress as Progress,
+    step_line as step_line,
+)
+from distrain.running.resuming import (
+    Resumption as Resumption,
+    find_run as find_run,
+    how_to_resume as how_to_resume,
+)
+from distrain.running.run import RunRequest as RunRequest, train as train

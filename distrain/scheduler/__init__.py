@@ -1,13 +1,12 @@
 """The coordinator in the Dask scheduler: carries out what the job machine decides."""
 
-from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin, ensure_coordinator
-from distrain.scheduler.rendezvous import Stores, listen_for_store, rendezvous_ports
-
-__all__ = [
-    "CoordinatorPlugin",
-    "PLUGIN_NAME",
-    "Stores",
-    "ensure_coordinator",
-    "listen_for_store",
-    "rendezvous_ports",
-]
+from distrain.scheduler.plugin import (
+    PLUGIN_NAME as PLUGIN_NAME,
+    CoordinatorPlugin as CoordinatorPlugin,
+    ensure_coordinator as ensure_coordinator,
+)
+from distrain.scheduler.rendezvous import (
+    Stores as Stores,
+    listen_for_store as listen_for_store,
+    rendezvous_ports as rendezvous_ports,
+)

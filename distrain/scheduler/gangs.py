@@ -11,7 +11,7 @@ from distributed import Client, Scheduler, Security
 from distributed.comm.addressing import get_address_host
 
 from distrain.jobs import Assignment, Rendezvous
-from distrain.machine import CheckpointGang, LaunchGang, StopGang, TakeStacks
+from distrain.lifecycle import CheckpointGang, LaunchGang, StopGang, TakeStacks
 from distrain.scheduler.rendezvous import Stores
 from distrain.spec import JobSpec
 from distrain.worker import COMMAND_OP, rank_key, supervise

@@ -1,7 +1,7 @@
 """What is shown of a job: what the machine and the collector know of it, together."""
 
 from distrain.jobs import JobState, JobView, Listing
-from distrain.machine import Failure, Job
+from distrain.lifecycle import Failure, Job
 from distrain.progress import Collector
 from distrain.spec import JobSpec
 

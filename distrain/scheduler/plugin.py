@@ -17,7 +17,7 @@ from tornado.ioloop import PeriodicCallback
 from distrain.errors import DistrainError
 from distrain.events import RankExited, RankFailed, from_json
 from distrain.jobs import JSON_VERSION, JobState, JobView, Reason
-from distrain.machine import (
+from distrain.lifecycle import (
     Cancel,
     CheckpointGang,
     EndGang,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.jobs import Slot
-from distrain.machine import Budgets, Submit
+from distrain.lifecycle import Budgets, Submit
 from distrain.spec import JobSpec
 from distrain.version import build
 

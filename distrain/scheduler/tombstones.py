@@ -4,7 +4,7 @@ from collections import OrderedDict
 from dataclasses import dataclass
 
 from distrain.jobs import JobState, JobView
-from distrain.machine import Job
+from distrain.lifecycle import Job
 
 KEPT = 10_000
 """Tombstones at most; the oldest are dropped first."""

@@ -1,19 +1,15 @@
 """What each column of a table means; Merlin's schema files, read and written."""
 
-from distrain.schema.column import ColumnSchema, Tags
-from distrain.schema.criteo import CATEGORICAL, CONTINUOUS, LABEL, criteo_schema
-from distrain.schema.files import find_schema, find_schema_beside, hint_without_schema
-from distrain.schema.schema import Schema
-
-__all__ = [
-    "CATEGORICAL",
-    "CONTINUOUS",
-    "ColumnSchema",
-    "LABEL",
-    "Schema",
-    "Tags",
-    "criteo_schema",
-    "find_schema",
-    "find_schema_beside",
-    "hint_without_schema",
-]
+from distrain.schema.column import ColumnSchema as ColumnSchema, Tags as Tags
+from distrain.schema.criteo import (
+    CATEGORICAL as CATEGORICAL,
+    CONTINUOUS as CONTINUOUS,
+    LABEL as LABEL,
+    criteo_schema as criteo_schema,
+)
+from distrain.schema.files import (
+    find_schema as find_schema,
+    find_schema_beside as find_schema_beside,
+    hint_without_schema as hint_without_schema,
+)
+from distrain.schema.schema import Schema as Schema

@@ -1,102 +1,64 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
-from distrain.spec.data import DataSpec
-from distrain.spec.embeddings import EmbeddingsSpec
-from distrain.spec.explain import explain_all, shown
-from distrain.spec.fields import LARGEST, Combiner, PositiveInt, Real, Section, Whole
-from distrain.spec.job import JOB_NAME, JobSpec
+from distrain.spec.data import DataSpec as DataSpec
+from distrain.spec.embeddings import EmbeddingsSpec as EmbeddingsSpec
+from distrain.spec.explain import explain_all as explain_all, shown as shown
+from distrain.spec.fields import (
+    LARGEST as LARGEST,
+    Combiner as Combiner,
+    PositiveInt as PositiveInt,
+    Real as Real,
+    Section as Section,
+    Whole as Whole,
+)
+from distrain.spec.job import JOB_NAME as JOB_NAME, JobSpec as JobSpec
 from distrain.spec.load import (
-    dump_yaml,
-    flat,
-    load_spec,
-    parse_spec,
-    parse_yaml,
-    plain,
-    read_document,
+    dump_yaml as dump_yaml,
+    flat as flat,
+    load_spec as load_spec,
+    parse_spec as parse_spec,
+    parse_yaml as parse_yaml,
+    plain as plain,
+    read_document as read_document,
 )
 from distrain.spec.models import (
-    CrossSpec,
-    CustomSpec,
-    DcnSpec,
-    DcnV2Spec,
-    DeepFmSpec,
-    DlrmCrossSpec,
-    DlrmSpec,
-    MlpSpec,
-    ModelSpec,
-    NcfSpec,
-    TabularSpec,
-    TwoTowerSpec,
-    WideDeepSpec,
+    CrossSpec as CrossSpec,
+    CustomSpec as CustomSpec,
+    DcnSpec as DcnSpec,
+    DcnV2Spec as DcnV2Spec,
+    DeepFmSpec as DeepFmSpec,
+    DlrmCrossSpec as DlrmCrossSpec,
+    DlrmSpec as DlrmSpec,
+    MlpSpec as MlpSpec,
+    ModelSpec as ModelSpec,
+    NcfSpec as NcfSpec,
+    TabularSpec as TabularSpec,
+    TwoTowerSpec as TwoTowerSpec,
+    WideDeepSpec as WideDeepSpec,
 )
-from distrain.spec.paths import PATHS, with_absolute_paths, with_home
-from distrain.spec.presets import PRESETS
+from distrain.spec.paths import (
+    PATHS as PATHS,
+    with_absolute_paths as with_absolute_paths,
+    with_home as with_home,
+)
+from distrain.spec.presets import PRESETS as PRESETS
 from distrain.spec.resources import (
-    CheckpointSpec,
-    DeadlinesSpec,
-    QueueSpec,
-    ResourcesSpec,
-    RestartSpec,
+    CheckpointSpec as CheckpointSpec,
+    DeadlinesSpec as DeadlinesSpec,
+    QueueSpec as QueueSpec,
+    ResourcesSpec as ResourcesSpec,
+    RestartSpec as RestartSpec,
 )
-from distrain.spec.resuming import MAY_DIFFER, MAY_DIFFER_WITHOUT_DECAY, different_fields
+from distrain.spec.resuming import (
+    MAY_DIFFER as MAY_DIFFER,
+    MAY_DIFFER_WITHOUT_DECAY as MAY_DIFFER_WITHOUT_DECAY,
+    different_fields as different_fields,
+)
 from distrain.spec.training import (
-    EarlyStoppingSpec,
-    EvaluateSpec,
-    OptimizerSpec,
-    ScheduleSpec,
-    TrainSpec,
-    ValidationMetric,
+    EarlyStoppingSpec as EarlyStoppingSpec,
+    EvaluateSpec as EvaluateSpec,
+    OptimizerSpec as OptimizerSpec,
+    ScheduleSpec as ScheduleSpec,
+    TrainSpec as TrainSpec,
+    ValidationMetric as ValidationMetric,
 )
-
-__all__ = [
-    "CheckpointSpec",
-    "Combiner",
-    "CrossSpec",
-    "CustomSpec",
-    "DataSpec",
-    "DcnSpec",
-    "DcnV2Spec",
-    "DeadlinesSpec",
-    "DeepFmSpec",
-    "DlrmCrossSpec",
-    "DlrmSpec",
-    "EarlyStoppingSpec",
-    "EmbeddingsSpec",
-    "EvaluateSpec",
-    "JOB_NAME",
-    "JobSpec",
-    "LARGEST",
-    "MAY_DIFFER",
-    "MAY_DIFFER_WITHOUT_DECAY",
-    "MlpSpec",
-    "ModelSpec",
-    "NcfSpec",
-    "OptimizerSpec",
-    "PATHS",
-    "PRESETS",
-    "PositiveInt",
-    "QueueSpec",
-    "Real",
-    "ResourcesSpec",
-    "RestartSpec",
-    "ScheduleSpec",
-    "Section",
-    "TabularSpec",
-    "TrainSpec",
-    "TwoTowerSpec",
-    "ValidationMetric",
-    "Whole",
-    "WideDeepSpec",
-    "different_fields",
-    "dump_yaml",
-    "explain_all",
-    "flat",
-    "load_spec",
-    "parse_spec",
-    "parse_yaml",
-    "plain",
-    "read_document",
-    "shown",
-    "with_absolute_paths",
-    "with_home",
-]

@@ -1,7 +1,6 @@
 """The life of a job, drawn from `distrain.jobs.states.TRANSITIONS`."""
 
-from markdown_pieces import code, comments_of, first_sentence_capital
-from markdown_pieces import table as make_table
+from markdown_pieces import code, comments_of, first_sentence_capital, table as make_table
 
 from distrain.jobs import states as states_module
 from distrain.jobs.states import TRANSITIONS, JobState

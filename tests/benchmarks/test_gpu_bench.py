@@ -8,14 +8,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from benchmarks.gpu_bench import budget, commands, figures, junit, outcome, probe, report, stages
-from benchmarks.loader_bench import cases as loader_cases
-from benchmarks.loader_bench import result as loader_result
-from benchmarks.step_bench import cases as step_cases
-from benchmarks.step_bench import goals as step_goals
+from benchmarks.loader_bench import cases as loader_cases, result as loader_result
+from benchmarks.step_bench import cases as step_cases, goals as step_goals
 
 ROOT = Path(__file__).parents[2]
 

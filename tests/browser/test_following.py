@@ -4,8 +4,7 @@ from typing import Any
 
 import numpy as np
 from bokeh.models import ColumnDataSource
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
 from distrain.monitor.pages.changes import (

@@ -18,8 +18,13 @@ import torch
 from checkpoint_states import MIXED, fill, new_state, same_values
 from gloo_ranks import check_origin
 
-from distrain.checkpoint import CheckpointDir, CheckpointWriter, LocalRankStore, load_newest
-from distrain.checkpoint import shard as shard_module
+from distrain.checkpoint import (
+    CheckpointDir,
+    CheckpointWriter,
+    LocalRankStore,
+    load_newest,
+    shard as shard_module,
+)
 from distrain.embeddings import Peers
 
 KILLS = 30

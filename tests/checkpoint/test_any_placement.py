@@ -14,11 +14,9 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
-from distrain.checkpoint import CheckpointDir, local_rows, shard_reading
-from distrain.checkpoint import shard as shard_module
+from distrain.checkpoint import CheckpointDir, local_rows, shard as shard_module, shard_reading
 from distrain.checkpoint.manifest import from_document
 from distrain.checkpoint.shard_reading import ShardReading
 from distrain.embeddings import Peers

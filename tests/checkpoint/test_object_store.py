@@ -12,8 +12,7 @@ from checkpoint_states import (
 )
 from object_stores import s3fs, serving
 
-from distrain.checkpoint import CheckpointDir, Unavailable, load_newest
-from distrain.checkpoint import shard as shard_module
+from distrain.checkpoint import CheckpointDir, Unavailable, load_newest, shard as shard_module
 from distrain.checkpoint.manifest import DAMAGED_FILE
 from distrain.embeddings import Peers
 from distrain.events import CheckpointSaved, CheckpointTrouble

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from checkpoint_states import new_state, save_together
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from other_user import unprivileged
 
 from distrain.checkpoint import (

@@ -6,9 +6,12 @@ import pytest
 import torch
 from checkpoint_states import new_state
 
-from distrain.checkpoint import CheckpointDir, load_newest
-from distrain.checkpoint import loading as loading_module
-from distrain.checkpoint import shard as shard_module
+from distrain.checkpoint import (
+    CheckpointDir,
+    load_newest,
+    loading as loading_module,
+    shard as shard_module,
+)
 from distrain.checkpoint.checkpoint_dir import name_of
 from distrain.checkpoint.local_rows import local_rows_of, share_of
 from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest

@@ -1,7 +1,6 @@
 """Which checkpoints are kept."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.checkpoint.checkpoint_dir import CheckpointEntry, Survey, name_of
 from distrain.checkpoint.retention import expendable, leftovers

@@ -1,8 +1,7 @@
 """Rows at even distances, shares and slabs, against sets of numbers."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.checkpoint import local_rows
 from distrain.checkpoint.local_rows import LocalRows, Rows, share_of

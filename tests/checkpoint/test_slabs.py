@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from distrain.checkpoint import shard as shard_module
-from distrain.checkpoint import shard_reading
+from distrain.checkpoint import shard as shard_module, shard_reading
 from distrain.checkpoint.local_rows import local_rows_of, share_of
 from distrain.checkpoint.manifest import Manifest
 from distrain.checkpoint.shard_reading import ShardReading

@@ -22,9 +22,14 @@ from checkpoint_states import (
 from other_user import unprivileged
 from synced_files import synced_and_renamed
 
-from distrain.checkpoint import CheckpointDir, CheckpointWriter, LocalRankStore, load_newest
-from distrain.checkpoint import shard as shard_module
-from distrain.checkpoint import writer as writer_module
+from distrain.checkpoint import (
+    CheckpointDir,
+    CheckpointWriter,
+    LocalRankStore,
+    load_newest,
+    shard as shard_module,
+    writer as writer_module,
+)
 from distrain.checkpoint.local_rows import share_of
 from distrain.embeddings import Peers
 from distrain.events import CheckpointSaved, CheckpointTrouble

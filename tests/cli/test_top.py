@@ -17,7 +17,7 @@ from distrain.cli.top.live import chosen, moved
 from distrain.cli.top.view import job_line, phase_shares, screen
 from distrain.cluster import TOKEN_VARIABLE
 from distrain.errors import ClusterError, InputError
-from distrain.machine.messages import Cancel
+from distrain.lifecycle.messages import Cancel
 
 
 async def run(*args: object) -> str:

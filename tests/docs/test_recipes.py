@@ -67,7 +67,7 @@ def test_optimizers_have_one_table():
 
 def test_operators_have_one_table_and_all_are_shown():
     assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
-    assert {operator.__name__ for operator in OPERATORS.values()} <= set(etl.__all__)
+    assert {operator.__name__ for operator in OPERATORS.values()} <= set(vars(etl))
 
 
 def test_workers_come_from_one_table_of_places():

@@ -1,7 +1,13 @@
 import pytest
 
-from distrain.doctor import Check, Verdict, check_machine, check_scheduler, check_write_access
-from distrain.doctor import machine as checks
+from distrain.doctor import (
+    Check,
+    Verdict,
+    check_machine,
+    check_scheduler,
+    check_write_access,
+    machine as checks,
+)
 
 
 def by_name(found):

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.documents.job_history import ENDED_CAPACITY, KEPT_MOMENTS, JobHistory
 from distrain.documents.ranks import SHOWN_RANKS

@@ -7,8 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from monitored import Site, metrics_state, on_site, steps_done
 
 from distrain.documents.job_history import JobHistory
@@ -25,7 +24,7 @@ from distrain.events import (
 from distrain.jobs import Slot
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, JobView, Record
-from distrain.machine.messages import Cancel, WorkersChanged
+from distrain.lifecycle.messages import Cancel, WorkersChanged
 from distrain.monitor.observer import Monitor
 from distrain.spec import parse_spec
 

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import torch
 from gloo_ranks import run_gangs
-from torch import distributed as dist
-from torch import nn
+from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.optimizers import UPDATE_RULES

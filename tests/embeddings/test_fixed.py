@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from gloo_ranks import load_script, ran
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 

@@ -4,13 +4,11 @@ import numpy as np
 import pytest
 import torch
 from host_work import HostWork
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn, collection, kernels
 from distrain.embeddings.canonical import canonical_weights
-from distrain.embeddings.kernels import cpu as kernels_cpu
-from distrain.embeddings.kernels import philox
+from distrain.embeddings.kernels import cpu as kernels_cpu, philox
 
 COLUMNS = (
     TableColumn("a", 50, 4),

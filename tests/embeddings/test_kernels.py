@@ -7,14 +7,15 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from kernel_cases import BOTH, DIMS, bits, needs_c, normal
 from torch import Tensor
 
-from distrain.embeddings.kernels import cpu as kernels_cpu
-from distrain.embeddings.kernels import dispatch as kernels
-from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels import (
+    cpu as kernels_cpu,
+    dispatch as kernels,
+    on_torch as kernels_torch,
+)
 
 
 @st.composite

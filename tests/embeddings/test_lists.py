@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from ragged_rows import draw_rows_of_ids, ragged, rows_of
 from torch import nn
 from torch_checks import one_torch_thread

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from host_work import PlayedDevice
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_state

@@ -5,8 +5,7 @@ import math
 import random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings.sharding.costs import (
     COLLECTIVES,

@@ -13,8 +13,14 @@ import pytest
 
 import distrain.etl.features.joins as joins_module
 from distrain.errors import DataError, SpecError
-from distrain.etl import FeatureConfig, PrepRequest, PrepResult, check_tables, infer_features
-from distrain.etl import prepare as prepare_on
+from distrain.etl import (
+    FeatureConfig,
+    PrepRequest,
+    PrepResult,
+    check_tables,
+    infer_features,
+    prepare as prepare_on,
+)
 from distrain.etl.features.partitions import partitions_of
 from distrain.storage import list_inputs
 

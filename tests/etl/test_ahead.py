@@ -4,8 +4,7 @@ import threading
 from collections.abc import Generator
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.etl.texts.ahead import made_ahead
 

@@ -11,8 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError, InputError
 from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare

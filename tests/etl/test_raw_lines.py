@@ -5,8 +5,7 @@ from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.etl import raw_lines
 from distrain.etl.plain_lines import parse_plain

@@ -9,8 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError
 from distrain.etl.parts import read_part
@@ -20,10 +19,10 @@ from distrain.etl.staging import stage_text
 from distrain.etl.texts import (
     TextRange,
     count_lines_before,
+    pieces as texts_pieces,
     plan_ranges,
     read_pieces,
 )
-from distrain.etl.texts import pieces as texts_pieces
 from distrain.storage import InputFile
 
 

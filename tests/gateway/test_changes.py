@@ -4,15 +4,14 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from quiet_coordinator import SPEC, quiet_coordinator, say, watched_changes
 
 from distrain.gateway import changes as changes_module
 from distrain.gateway.changes import Changes
 from distrain.gateway.revisions import MOST_STAMPS, Revisions
-from distrain.machine.messages import ChangePriority
+from distrain.lifecycle.messages import ChangePriority
 from distrain.scheduler import plugin as plugin_module
 
 JOBS = st.sampled_from("abcd")

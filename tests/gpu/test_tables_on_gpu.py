@@ -8,8 +8,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
-from distrain.embeddings.kernels import dispatch as kernels
-from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels import dispatch as kernels, on_torch as kernels_torch
 from distrain.embeddings.kernels.on_torch import collect, collect_in_pieces
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock

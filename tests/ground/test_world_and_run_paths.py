@@ -3,8 +3,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.run_paths import RunPaths, new_job_id
 from distrain.world import World

@@ -5,8 +5,7 @@ from dataclasses import asdict, fields, replace
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.jobs import (
     JSON_VERSION,

@@ -9,8 +9,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from distrain.errors import DataError, OutputError, SpecError
 from distrain.loader import Dataset, Loader

@@ -16,8 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from fsspec.implementations.local import LocalFileSystem
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import DataError, SpecError

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from distrain.errors import DataError
-from distrain.loader.filling import fill_numpy
-from distrain.loader.filling import filler as fill_module
+from distrain.loader.filling import fill_numpy, filler as fill_module
 from distrain.loader.filling.filler import Filler
 from distrain.loader.filling.schedule import Deal
 from distrain.partition import RowGroup

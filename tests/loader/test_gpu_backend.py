@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from cudf_on_cpu import pylibcudf
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from streams_on_cpu import CpuStreams
 
 from distrain.batch import Batch

@@ -10,11 +10,9 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from distrain.loader import Dataset, Loader
-from distrain.loader import loader as loader_module
+from distrain.loader import Dataset, Loader, loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
 from distrain.partition import LARGE_ROWS, row_permutation

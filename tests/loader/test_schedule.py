@@ -1,8 +1,7 @@
 from collections import defaultdict
 from itertools import count
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.loader.filling.schedule import Load, plan_loads
 from distrain.partition import EpochPlan, Piece, chunk_order, lane_pieces

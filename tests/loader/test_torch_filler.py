@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 from host_work import PlayedDevice
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError
 from distrain.loader.filling.filler import Filler

@@ -4,8 +4,7 @@ from functools import reduce
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from distrain.metrics import BinaryMetrics, BinaryReport

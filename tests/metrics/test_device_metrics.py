@@ -5,8 +5,7 @@ import numpy as np
 import pytest
 import torch
 from devices import no_waiting
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
-from hypothesis import strategies as st
+from hypothesis import example, given, settings, strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
 from distrain.metrics.distinct_scores import DistinctScores, key_of

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 import xxhash
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from safetensors.torch import load_file, save_file
 
 from distrain.embeddings import Peers

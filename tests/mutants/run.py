@@ -61,18 +61,18 @@ CORE = {
     "tests/checkpoint/test_killed.py tests/checkpoint/test_any_placement.py",
     "distrain/checkpoint/local_rows.py": "tests/checkpoint/test_rows.py "
     "tests/checkpoint/test_any_placement.py",
-    "distrain/machine/machine.py": "tests/machine/test_job_states.py "
-    "tests/machine/test_job_stories.py tests/machine/test_job_restarts.py "
-    "tests/machine/test_job_machine_rules.py",
-    "distrain/machine/queue.py": "tests/machine/test_place_gang.py "
-    "tests/machine/test_job_states.py "
-    "tests/machine/test_job_stories.py tests/machine/test_job_machine_rules.py",
-    "distrain/machine/verdict.py": "tests/machine/test_job_restarts.py "
-    "tests/machine/test_job_states.py tests/machine/test_job_stories.py",
-    "distrain/machine/watchdog.py": "tests/machine/test_job_restarts.py "
-    "tests/machine/test_job_states.py tests/machine/test_job_stories.py",
-    "distrain/machine/culprit.py": "tests/machine/test_job_restarts.py "
-    "tests/machine/test_job_states.py tests/machine/test_job_stories.py",
+    "distrain/lifecycle/machine.py": "tests/lifecycle/test_job_states.py "
+    "tests/lifecycle/test_job_stories.py tests/lifecycle/test_job_restarts.py "
+    "tests/lifecycle/test_job_machine_rules.py",
+    "distrain/lifecycle/queue.py": "tests/lifecycle/test_place_gang.py "
+    "tests/lifecycle/test_job_states.py "
+    "tests/lifecycle/test_job_stories.py tests/lifecycle/test_job_machine_rules.py",
+    "distrain/lifecycle/verdict.py": "tests/lifecycle/test_job_restarts.py "
+    "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
+    "distrain/lifecycle/watchdog.py": "tests/lifecycle/test_job_restarts.py "
+    "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
+    "distrain/lifecycle/culprit.py": "tests/lifecycle/test_job_restarts.py "
+    "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
     "distrain/progress/collector.py": "tests/progress/test_collector.py",
     "distrain/progress/merging.py": "tests/progress/test_collector.py",
     "distrain/progress/entries.py": "tests/progress/test_entries.py",

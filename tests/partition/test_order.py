@@ -2,8 +2,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SpecError
 from distrain.partition import (
@@ -14,7 +13,7 @@ from distrain.partition import (
     row_order,
     row_permutation,
 )
-from distrain.partition.order import IS_BUILT
+from distrain.partition.order import ORDER_IS_BUILT
 
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -66,12 +65,12 @@ def test_the_kernel_gives_the_same_order(size: int, seed: int, epoch: int) -> No
 
 
 def test_without_the_kernel_numpy_gives_the_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("distrain.partition.order.IS_BUILT", False)
+    monkeypatch.setattr("distrain.partition.order.ORDER_IS_BUILT", False)
     found = row_order(8, seed=0, epoch=0, chunk=0)
     assert (found.dtype, found.tolist()) == (np.int32, GOLDEN_ROWS)
 
 
-@pytest.mark.skipif(not IS_BUILT, reason="built without a compiler")
+@pytest.mark.skipif(not ORDER_IS_BUILT, reason="built without a compiler")
 @pytest.mark.parametrize(
     ("bits", "out"), [(1, np.empty(3, np.int32)), (32, np.empty(3, np.int32)), (8, bytearray(6))]
 )

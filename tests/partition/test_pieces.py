@@ -1,7 +1,6 @@
 from itertools import pairwise
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.partition import EpochPlan, chunk_order, lane_pieces
 

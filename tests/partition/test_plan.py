@@ -2,8 +2,7 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SpecError
 from distrain.partition import EpochPlan

@@ -4,8 +4,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.partition import EpochPlan, RowGroup, Slices, chunk_order, lane_pieces, sliced_order
 from distrain.partition.dealing import deal_runs, num_bands

@@ -4,8 +4,7 @@ import pickle
 import tracemalloc
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.partition import RowGroup, Table
 

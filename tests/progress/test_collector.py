@@ -7,8 +7,7 @@ from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.events import (
     PHASES,
@@ -31,8 +30,8 @@ from distrain.jobs.view import (
     Restart,
     record_from_json,
 )
-from distrain.machine.machine import Machine
-from distrain.machine.messages import Submit
+from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.messages import Submit
 from distrain.metrics import BinaryMetrics
 from distrain.progress.collector import Collector
 from distrain.progress.entries import ENTRY_BYTES

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.jobs.view import AttemptStarted, Notice, Record
 from distrain.progress.entries import ENTRY_BYTES, RANK_BYTES, EntryLog

@@ -9,14 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.events import EvaluationDone, Event, StepsDone, TrainingStarted, from_json, to_json
 from distrain.jobs.view import Entry, Notice, Record
 from distrain.metrics import BinaryMetrics
-from distrain.progress import kept_reports
-from distrain.progress import replay as replay_module
+from distrain.progress import kept_reports, replay as replay_module
 from distrain.progress.collector import Collector
 from distrain.progress.kept_reports import KeptItem, ReportWriter, joinable
 from distrain.progress.replay import replay_reports

@@ -5,8 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.events import CheckpointSaved, Heartbeat, RankExited, StepsDone, from_json, to_json
 from distrain.metrics import BinaryMetrics

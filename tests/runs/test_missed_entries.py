@@ -4,13 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry, JobView, Notice, Record
-from distrain.runs import open_run, reopen_run
-from distrain.runs import recorder as recorder_module
+from distrain.runs import open_run, recorder as recorder_module, reopen_run
 from distrain.runs.history import Followed, History
 from distrain.sinks import Feeds, RunFacts
 from distrain.sinks.base import Stamped

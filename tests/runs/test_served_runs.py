@@ -5,8 +5,7 @@ import random
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from served_jobs import SPEC, attempt_entries, record, told_by, view_of
 
 from distrain.errors import DistrainError, InputError, OutputError

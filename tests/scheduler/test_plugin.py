@@ -10,11 +10,9 @@ import pytest
 from distributed import Scheduler, Worker
 
 from distrain.jobs.states import JobState
-from distrain.machine.machine import Machine
-from distrain.machine.messages import Cancel
-from distrain.scheduler import gangs as gangs_module
-from distrain.scheduler import plugin as plugin_module
-from distrain.scheduler import rendezvous
+from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.messages import Cancel
+from distrain.scheduler import gangs as gangs_module, plugin as plugin_module, rendezvous
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.spec import parse_spec
 from distrain.version import build
@@ -166,8 +164,8 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
             return make(host, listens_at)
 
         monkeypatch.setattr(rendezvous, "make_store", slow)
-        monkeypatch.setattr("distrain.machine.machine.CANCEL_GRACE_S", 0.0)
-        monkeypatch.setattr("distrain.machine.machine.GIVE_UP_S", 0.0)
+        monkeypatch.setattr("distrain.lifecycle.machine.CANCEL_GRACE_S", 0.0)
+        monkeypatch.setattr("distrain.lifecycle.machine.GIVE_UP_S", 0.0)
         coordinator.submit("a", SPEC, str(tmp_path))
         assert await asyncio.to_thread(opening.wait, 60)
         coordinator.cancel("a")

@@ -4,8 +4,7 @@ import json
 import tracemalloc
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import OutputError, SchemaError
 from distrain.schema import ColumnSchema, Schema, Tags, criteo_schema

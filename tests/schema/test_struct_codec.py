@@ -1,8 +1,7 @@
 """google.protobuf.Struct, byte for byte."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.schema.struct_codec import decode_struct, encode_struct
 

@@ -1,8 +1,7 @@
 """The text form of protocol buffers."""
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SchemaError
 from distrain.schema.textproto import Field, parse, render

@@ -6,8 +6,7 @@ from itertools import count
 import pydantic
 import pytest
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SpecError
 from distrain.spec import DlrmSpec, JobSpec, MlpSpec, TrainSpec, load_spec, parse_spec

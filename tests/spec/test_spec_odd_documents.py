@@ -3,8 +3,7 @@
 import json
 
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.errors import SpecError
 from distrain.spec import JobSpec, parse_spec

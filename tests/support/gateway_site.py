@@ -9,7 +9,7 @@ from distributed import Scheduler, Worker
 from monitored import Site
 
 from distrain.gateway.gateway import EXTENSION, Gateway
-from distrain.machine.messages import Tick
+from distrain.lifecycle.messages import Tick
 from distrain.service.clusters import SchedulerClient
 from distrain.spec import parse_spec
 

@@ -43,11 +43,14 @@ def imports_of(tree: ast.AST, faces: Mapping[str, set[str]], modules: Collection
 
 
 def shown_by(tree: ast.Module) -> set[str]:
-    """The names that a folder's `__init__` lists in `__all__`."""
+    """The names that a folder's `__init__` exports: those imported as themselves, and `__all__`."""
+    names: set[str] = set()
     for node in tree.body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return set(ast.literal_eval(node.value))
-    return set()
+            names |= set(ast.literal_eval(node.value))
+        elif isinstance(node, ast.ImportFrom):
+            names |= {alias.name for alias in node.names if alias.name == alias.asname}
+    return names
 
 
 def passes_a_face(importer: str, imported: str, folders: set[str]) -> bool:

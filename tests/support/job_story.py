@@ -10,9 +10,9 @@ from distrain.events import (
 )
 from distrain.jobs import Slot
 from distrain.jobs.states import JobState
-from distrain.machine.invariants import validate
-from distrain.machine.machine import Machine
-from distrain.machine.messages import Reported, Submit, Tick, WorkersChanged
+from distrain.lifecycle.invariants import validate
+from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
 from distrain.reasons import Reason
 
 REPORTED_BY_RANKS = frozenset(

@@ -5,8 +5,7 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
-from distrain.embeddings.kernels import cpu as kernels_cpu
-from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch
 
 needs_c = pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="built without a compiler")
 BOTH = pytest.mark.parametrize(

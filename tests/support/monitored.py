@@ -12,8 +12,8 @@ from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
 from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
 from distrain.jobs import Slot
-from distrain.machine.machine import Machine
-from distrain.machine.messages import Submit, WorkersChanged
+from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.messages import Submit, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.monitor.observer import EXTENSION, Monitor
 from distrain.progress.collector import Collector

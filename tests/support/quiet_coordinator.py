@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from distrain.events import CheckpointTrouble, to_json
 from distrain.gateway.changes import Changes
-from distrain.machine.machine import Machine
+from distrain.lifecycle.machine import Machine
 from distrain.monitor import Monitor
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.tombstones import Tombstones

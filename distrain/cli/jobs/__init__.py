@@ -1,5 +1,10 @@
 """Commands that give jobs to a scheduler or a service, show them, follow them and stop them."""
 
-from distrain.cli.jobs.place import READ_S, at, server_of_run, server_option, service_at, teller
-
-__all__ = ["READ_S", "at", "server_of_run", "server_option", "service_at", "teller"]
+from distrain.cli.jobs.place import (
+    READ_S as READ_S,
+    at as at,
+    server_of_run as server_of_run,
+    server_option as server_option,
+    service_at as service_at,
+    teller as teller,
+)

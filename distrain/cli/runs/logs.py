@@ -74,8 +74,7 @@ def command(
     paths = RunPaths(run)
     logs = find_logs(paths, attempt, rank)
     if first_error:
-        from distrain.runs import first_error as find_first_error
-        from distrain.runs import silent_ranks
+        from distrain.runs import first_error as find_first_error, silent_ranks
 
         error = find_first_error(logs)
         silent = silent_ranks(logs, error.log.attempt) if error else []

@@ -1,48 +1,31 @@
 """Gather, sum and update rows of tables: in C, torch and Triton, with the same bits."""
 
 from distrain.embeddings.kernels.dispatch import (
-    Grouping,
-    add_rows,
-    collect,
-    draw,
-    expand,
-    gather,
-    is_built,
-    keys_of,
-    part_segments,
-    places_in_rooms,
-    repeated,
-    unique,
-    update,
+    Grouping as Grouping,
+    add_rows as add_rows,
+    collect as collect,
+    draw as draw,
+    expand as expand,
+    gather as gather,
+    is_built as is_built,
+    keys_of as keys_of,
+    part_segments as part_segments,
+    places_in_rooms as places_in_rooms,
+    repeated as repeated,
+    unique as unique,
+    update as update,
 )
-from distrain.embeddings.kernels.fixed import lookup, sum_and_update, sum_segments, update_padded
-from distrain.embeddings.kernels.on_torch import made_once, sqrt
-from distrain.embeddings.kernels.segments import Rates, Rule, Segments, segments_of
-from distrain.embeddings.kernels.triton_use import runs_triton
-
-__all__ = [
-    "Grouping",
-    "Rates",
-    "Rule",
-    "Segments",
-    "add_rows",
-    "collect",
-    "draw",
-    "expand",
-    "gather",
-    "is_built",
-    "keys_of",
-    "lookup",
-    "made_once",
-    "part_segments",
-    "places_in_rooms",
-    "repeated",
-    "runs_triton",
-    "segments_of",
-    "sqrt",
-    "sum_and_update",
-    "sum_segments",
-    "unique",
-    "update",
-    "update_padded",
-]
+from distrain.embeddings.kernels.fixed import (
+    lookup as lookup,
+    sum_and_update as sum_and_update,
+    sum_segments as sum_segments,
+    update_padded as update_padded,
+)
+from distrain.embeddings.kernels.on_torch import made_once as made_once, sqrt as sqrt
+from distrain.embeddings.kernels.segments import (
+    Rates as Rates,
+    Rule as Rule,
+    Segments as Segments,
+    segments_of as segments_of,
+)
+from distrain.embeddings.kernels.triton_use import runs_triton as runs_triton

@@ -14,9 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from distrain.embeddings.kernels import cpu as kernels_cpu
-from distrain.embeddings.kernels import on_torch as kernels_torch
-from distrain.embeddings.kernels import philox
+from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch, philox
 from distrain.embeddings.kernels.segments import Rule
 from distrain.host_memory import to_device
 

@@ -4,8 +4,7 @@ import time
 from collections.abc import Callable
 
 import torch
-from torch import Tensor
-from torch import distributed as dist
+from torch import Tensor, distributed as dist
 
 from distrain.embeddings.peers import all_gather_flat
 from distrain.embeddings.sharding.costs import Costs

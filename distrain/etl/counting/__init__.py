@@ -7,31 +7,22 @@ values, so each is added up by itself. What passes the thresholds goes to a file
 ids, and one task reads these files side by side and writes the vocabulary (`ordering`).
 """
 
-from distrain.etl.counting.adding import add_up, pieces_of, write_vocabularies
-from distrain.etl.counting.mapped_file import MappedFile
-from distrain.etl.counting.memory import MemoryPlan, plan_memory
-from distrain.etl.counting.ordering import Run, RunsInOrder, write_run_in_order
-from distrain.etl.counting.spilling import (
-    Counted,
-    count_values,
-    read_counts,
-    read_counts_table,
-    write_counts,
+from distrain.etl.counting.adding import (
+    add_up as add_up,
+    pieces_of as pieces_of,
+    write_vocabularies as write_vocabularies,
 )
-
-__all__ = [
-    "Counted",
-    "MappedFile",
-    "MemoryPlan",
-    "Run",
-    "RunsInOrder",
-    "add_up",
-    "count_values",
-    "pieces_of",
-    "plan_memory",
-    "read_counts",
-    "read_counts_table",
-    "write_counts",
-    "write_run_in_order",
-    "write_vocabularies",
-]
+from distrain.etl.counting.mapped_file import MappedFile as MappedFile
+from distrain.etl.counting.memory import MemoryPlan as MemoryPlan, plan_memory as plan_memory
+from distrain.etl.counting.ordering import (
+    Run as Run,
+    RunsInOrder as RunsInOrder,
+    write_run_in_order as write_run_in_order,
+)
+from distrain.etl.counting.spilling import (
+    Counted as Counted,
+    count_values as count_values,
+    read_counts as read_counts,
+    read_counts_table as read_counts_table,
+    write_counts as write_counts,
+)

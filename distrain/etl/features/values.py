@@ -15,8 +15,7 @@ from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec,
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.times import calendar, has_calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
-from distrain.etl.operators import PLAIN, ListSlice, concrete
-from distrain.etl.operators import texts_of as spelled
+from distrain.etl.operators import PLAIN, ListSlice, concrete, texts_of as spelled
 from distrain.vocabulary import is_text
 
 _TO_THE_END = 2**31 - 1

@@ -4,6 +4,8 @@ Rows are read and written with Arrow, and what operators learn is learnt with Ar
 no GPU yet.
 """
 
-from distrain.etl.on_cudf.chain import RunOnCudf, check_operators, check_workers
-
-__all__ = ["RunOnCudf", "check_operators", "check_workers"]
+from distrain.etl.on_cudf.chain import (
+    RunOnCudf as RunOnCudf,
+    check_operators as check_operators,
+    check_workers as check_workers,
+)

@@ -3,58 +3,43 @@
 from typing import Any
 
 from distrain.etl.operators.categorify import (
-    Categorify,
-    by_frequency,
-    category_type,
-    fitting_int32,
+    Categorify as Categorify,
+    by_frequency as by_frequency,
+    category_type as category_type,
+    fitting_int32 as fitting_int32,
 )
 from distrain.etl.operators.counts import (
-    NUM_BUCKETS,
-    Counts,
-    added_up,
-    buckets_of,
-    in_buckets,
-    joined,
-    narrow_enough,
-    text_hashes,
+    NUM_BUCKETS as NUM_BUCKETS,
+    Counts as Counts,
+    added_up as added_up,
+    buckets_of as buckets_of,
+    in_buckets as in_buckets,
+    joined as joined,
+    narrow_enough as narrow_enough,
+    text_hashes as text_hashes,
 )
-from distrain.etl.operators.list_slice import ListSlice
-from distrain.etl.operators.numbers import Clip, FillMissing, LogOp, Moments, Normalize
-from distrain.etl.operators.operator import FittedOperator, Operator, concrete
-from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
-from distrain.vocabulary import Vocabulary
+from distrain.etl.operators.list_slice import ListSlice as ListSlice
+from distrain.etl.operators.numbers import (
+    Clip as Clip,
+    FillMissing as FillMissing,
+    LogOp as LogOp,
+    Moments as Moments,
+    Normalize as Normalize,
+)
+from distrain.etl.operators.operator import (
+    FittedOperator as FittedOperator,
+    Operator as Operator,
+    concrete as concrete,
+)
+from distrain.etl.operators.spelling import (
+    AS_TYPED as AS_TYPED,
+    PLAIN as PLAIN,
+    texts_of as texts_of,
+)
+from distrain.vocabulary import Vocabulary as Vocabulary
 
 OPERATORS: dict[str, Any] = {
     operator.kind: operator
     for operator in (Categorify, Clip, FillMissing, ListSlice, LogOp, Normalize)
 }
 """The operators that a saved workflow can name, by kind."""
-
-__all__ = [
-    "AS_TYPED",
-    "NUM_BUCKETS",
-    "added_up",
-    "buckets_of",
-    "by_frequency",
-    "in_buckets",
-    "joined",
-    "Categorify",
-    "Clip",
-    "Counts",
-    "FillMissing",
-    "FittedOperator",
-    "ListSlice",
-    "LogOp",
-    "Moments",
-    "Normalize",
-    "OPERATORS",
-    "Operator",
-    "PLAIN",
-    "Vocabulary",
-    "category_type",
-    "concrete",
-    "fitting_int32",
-    "narrow_enough",
-    "text_hashes",
-    "texts_of",
-]

@@ -1,21 +1,14 @@
 """Full shuffles: rows go to buckets by their places on the line, and from there to batches."""
 
-from distrain.loader.bucketing.bucket_file import BucketFile
-from distrain.loader.bucketing.buckets import Buckets, bucket_rows_bound, use_buckets
-from distrain.loader.bucketing.first_pass import FirstPass
-from distrain.loader.bucketing.store import (
-    Slabs,
-    staged_bytes,
-    stored_row_bytes,
+from distrain.loader.bucketing.bucket_file import BucketFile as BucketFile
+from distrain.loader.bucketing.buckets import (
+    Buckets as Buckets,
+    bucket_rows_bound as bucket_rows_bound,
+    use_buckets as use_buckets,
 )
-
-__all__ = [
-    "BucketFile",
-    "Buckets",
-    "FirstPass",
-    "Slabs",
-    "bucket_rows_bound",
-    "staged_bytes",
-    "stored_row_bytes",
-    "use_buckets",
-]
+from distrain.loader.bucketing.first_pass import FirstPass as FirstPass
+from distrain.loader.bucketing.store import (
+    Slabs as Slabs,
+    staged_bytes as staged_bytes,
+    stored_row_bytes as stored_row_bytes,
+)

@@ -1,56 +1,45 @@
 """Decides which row goes to which place of which batch, and writes it there."""
 
-from distrain.loader.filling.batch_memory import BatchLayout, BlockPool, OpenBatch, OpenBatches
-from distrain.loader.filling.filler import Block, Filler, check_values, unusable
-from distrain.loader.filling.kernel import KERNEL
+from distrain.loader.filling.batch_memory import (
+    BatchLayout as BatchLayout,
+    BlockPool as BlockPool,
+    OpenBatch as OpenBatch,
+    OpenBatches as OpenBatches,
+)
+from distrain.loader.filling.filler import (
+    Block as Block,
+    Filler as Filler,
+    check_values as check_values,
+    unusable as unusable,
+)
+from distrain.loader.filling.kernel import KERNEL as KERNEL
 from distrain.loader.filling.list_columns import (
-    check_lists,
-    cut_lists,
-    deal_lists,
-    join_lists,
-    list_limits,
+    check_lists as check_lists,
+    cut_lists as cut_lists,
+    deal_lists as deal_lists,
+    join_lists as join_lists,
+    list_limits as list_limits,
 )
-from distrain.loader.filling.narrow import NarrowBatch, NarrowLayout, narrow_layout
+from distrain.loader.filling.narrow import (
+    NarrowBatch as NarrowBatch,
+    NarrowLayout as NarrowLayout,
+    narrow_layout as narrow_layout,
+)
 from distrain.loader.filling.schedule import (
-    ChunkDealer,
-    Deal,
-    Load,
-    epoch_chunks,
-    open_groups,
-    plan_loads,
+    ChunkDealer as ChunkDealer,
+    Deal as Deal,
+    Load as Load,
+    epoch_chunks as epoch_chunks,
+    open_groups as open_groups,
+    plan_loads as plan_loads,
 )
-from distrain.loader.filling.tile_memory import tile_bytes
-from distrain.loader.filling.torch_filler import TorchFiller, signed_bits, with_room
-from distrain.loader.filling.torch_lists import DeviceLists, TorchListFiller
-
-__all__ = [
-    "BatchLayout",
-    "Block",
-    "BlockPool",
-    "ChunkDealer",
-    "Deal",
-    "DeviceLists",
-    "Filler",
-    "KERNEL",
-    "Load",
-    "NarrowBatch",
-    "NarrowLayout",
-    "OpenBatch",
-    "OpenBatches",
-    "TorchFiller",
-    "TorchListFiller",
-    "check_lists",
-    "check_values",
-    "cut_lists",
-    "deal_lists",
-    "epoch_chunks",
-    "join_lists",
-    "list_limits",
-    "narrow_layout",
-    "open_groups",
-    "plan_loads",
-    "signed_bits",
-    "tile_bytes",
-    "unusable",
-    "with_room",
-]
+from distrain.loader.filling.tile_memory import tile_bytes as tile_bytes
+from distrain.loader.filling.torch_filler import (
+    TorchFiller as TorchFiller,
+    signed_bits as signed_bits,
+    with_room as with_room,
+)
+from distrain.loader.filling.torch_lists import (
+    DeviceLists as DeviceLists,
+    TorchListFiller as TorchListFiller,
+)

@@ -15,9 +15,11 @@ from distrain.batch import Ragged
 from distrain.errors import DataError, SpecError
 from distrain.loader.filling.batch_memory import ListRun, OpenBatch
 from distrain.loader.filling.filler import check_values, source_of, type_letter
-from distrain.loader.filling.kernel import gather_lists as _gather
-from distrain.loader.filling.kernel import measure_lists as _measure
-from distrain.loader.filling.kernel import place_lists as _place
+from distrain.loader.filling.kernel import (
+    gather_lists as _gather,
+    measure_lists as _measure,
+    place_lists as _place,
+)
 from distrain.loader.filling.schedule import Deal
 from distrain.loader.options import whole_number
 from distrain.partition import RowGroup, WantedColumn

@@ -6,18 +6,11 @@ call into a buffer, checks its checksum, and hands out views. `pack` writes such
 parquet that the loader can read; `CachingReader` keeps row groups of slower sources in this layout.
 """
 
-from distrain.loader.packed.cache import CacheCounters, CachingReader
-from distrain.loader.packed.mark import is_packed
-from distrain.loader.packed.pack import PackReport, pack
-from distrain.loader.packed.reader import PackedReader
-from distrain.loader.packed.writer import MOST_GROUP_ROWS
-
-__all__ = [
-    "CacheCounters",
-    "CachingReader",
-    "MOST_GROUP_ROWS",
-    "PackReport",
-    "PackedReader",
-    "is_packed",
-    "pack",
-]
+from distrain.loader.packed.cache import (
+    CacheCounters as CacheCounters,
+    CachingReader as CachingReader,
+)
+from distrain.loader.packed.mark import is_packed as is_packed
+from distrain.loader.packed.pack import PackReport as PackReport, pack as pack
+from distrain.loader.packed.reader import PackedReader as PackedReader
+from distrain.loader.packed.writer import MOST_GROUP_ROWS as MOST_GROUP_ROWS

@@ -1,31 +1,19 @@
 """Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files."""
 
-from distrain.loader.reading.arrow import ArrowReader, null_error, null_item_error
-from distrain.loader.reading.fetcher import FetchOptions
-from distrain.loader.reading.reader import (
-    DecodedColumns,
-    Expected,
-    Reader,
-    RetryingReader,
-    SameFilesReader,
-    SharedReader,
-    join_decoded,
-    parts_after,
-    unreadable,
+from distrain.loader.reading.arrow import (
+    ArrowReader as ArrowReader,
+    null_error as null_error,
+    null_item_error as null_item_error,
 )
-
-__all__ = [
-    "ArrowReader",
-    "DecodedColumns",
-    "Expected",
-    "FetchOptions",
-    "RetryingReader",
-    "Reader",
-    "SameFilesReader",
-    "SharedReader",
-    "join_decoded",
-    "null_error",
-    "null_item_error",
-    "parts_after",
-    "unreadable",
-]
+from distrain.loader.reading.fetcher import FetchOptions as FetchOptions
+from distrain.loader.reading.reader import (
+    DecodedColumns as DecodedColumns,
+    Expected as Expected,
+    Reader as Reader,
+    RetryingReader as RetryingReader,
+    SameFilesReader as SameFilesReader,
+    SharedReader as SharedReader,
+    join_decoded as join_decoded,
+    parts_after as parts_after,
+    unreadable as unreadable,
+)

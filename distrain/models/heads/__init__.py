@@ -1,20 +1,13 @@
 """What a model is trained for: the last block of a network, its loss and its scores."""
 
 from distrain.models.heads.tasks import (
-    BinaryClassificationTask,
-    MulticlassTask,
-    MultiTask,
-    RegressionTask,
-    Task,
+    BinaryClassificationTask as BinaryClassificationTask,
+    MulticlassTask as MulticlassTask,
+    MultiTask as MultiTask,
+    RegressionTask as RegressionTask,
+    Task as Task,
 )
-from distrain.models.heads.towers import DotProductTask, ItemRetrievalTask
-
-__all__ = [
-    "BinaryClassificationTask",
-    "DotProductTask",
-    "ItemRetrievalTask",
-    "MultiTask",
-    "MulticlassTask",
-    "RegressionTask",
-    "Task",
-]
+from distrain.models.heads.towers import (
+    DotProductTask as DotProductTask,
+    ItemRetrievalTask as ItemRetrievalTask,
+)

@@ -1,5 +1,3 @@
 """The web page: jobs, queue, clusters, rendered on the server."""
 
-from distrain.service.page.mounting import add_pages
-
-__all__ = ["add_pages"]
+from distrain.service.page.mounting import add_pages as add_pages

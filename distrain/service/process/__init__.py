@@ -1,53 +1,36 @@
 """The processes of `distrain serve`: the API, the reconciler, and who starts and watches them."""
 
-from distrain.service.process.checks import Check, Verdict, check_service, exit_code
+from distrain.service.process.checks import (
+    Check as Check,
+    Verdict as Verdict,
+    check_service as check_service,
+    exit_code as exit_code,
+)
 from distrain.service.process.entry import (
-    Serving,
-    api_alone,
-    end_clusters,
-    reconciler_alone,
-    serve,
-    supervised_api,
-    supervised_reconciler,
+    Serving as Serving,
+    api_alone as api_alone,
+    end_clusters as end_clusters,
+    reconciler_alone as reconciler_alone,
+    serve as serve,
+    supervised_api as supervised_api,
+    supervised_reconciler as supervised_reconciler,
 )
-from distrain.service.process.logs import set_up_logs, without_secrets
+from distrain.service.process.logs import (
+    set_up_logs as set_up_logs,
+    without_secrets as without_secrets,
+)
 from distrain.service.process.preparing import (
-    DEFAULT_PROJECT,
-    MadeToken,
-    declare,
-    keep_key,
-    make_folder,
-    new_token,
-    prepare_database,
+    DEFAULT_PROJECT as DEFAULT_PROJECT,
+    MadeToken as MadeToken,
+    declare as declare,
+    keep_key as keep_key,
+    make_folder as make_folder,
+    new_token as new_token,
+    prepare_database as prepare_database,
 )
-from distrain.service.settings import NAME_PATTERN, Settings, load_settings
-from distrain.service.values import Quota, Role, Scope
-
-__all__ = [
-    "NAME_PATTERN",
-    "Quota",
-    "Role",
-    "Scope",
-    "Settings",
-    "load_settings",
-    "Check",
-    "DEFAULT_PROJECT",
-    "MadeToken",
-    "Serving",
-    "Verdict",
-    "api_alone",
-    "check_service",
-    "declare",
-    "end_clusters",
-    "exit_code",
-    "keep_key",
-    "make_folder",
-    "new_token",
-    "prepare_database",
-    "reconciler_alone",
-    "serve",
-    "set_up_logs",
-    "supervised_api",
-    "supervised_reconciler",
-    "without_secrets",
-]
+from distrain.service.settings import (
+    NAME_PATTERN as NAME_PATTERN,
+    Settings as Settings,
+    load_settings as load_settings,
+)
+from distrain.service.values import Quota as Quota, Role as Role, Scope as Scope

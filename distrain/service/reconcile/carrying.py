@@ -10,8 +10,7 @@ from distrain.jobs import JobState, JobView
 from distrain.reasons import Reason
 from distrain.runs import RunInUse
 from distrain.service import decide as wanted
-from distrain.service.clusters import Refused as RefusedBy
-from distrain.service.clusters import SchedulerClient
+from distrain.service.clusters import Refused as RefusedBy, SchedulerClient
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.outside import Recorder
 from distrain.service.reconcile.reading import attempts_of, storable, told_of

@@ -23,8 +23,7 @@ from distrain.service.reconcile.chores import (
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.outside import Connect, MakeLauncher
-from distrain.service.reconcile.outside import Recorder as RecorderLike
+from distrain.service.reconcile.outside import Connect, MakeLauncher, Recorder as RecorderLike
 from distrain.service.reconcile.owner import has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings

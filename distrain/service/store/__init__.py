@@ -1,52 +1,28 @@
 """The service's database: jobs, tokens, leases and events, in short transactions."""
 
-from distrain.service.store.auditing import AuditRow, Deed, Webhook
+from distrain.service.store.auditing import AuditRow as AuditRow, Deed as Deed, Webhook as Webhook
 from distrain.service.store.errors import (
-    DatabaseInUse,
-    KeyInFlight,
-    KeyReused,
-    LeaseLost,
-    NotNow,
-    NotThere,
-    QuotaExceeded,
-    ReadOnly,
-    RevisionDiffers,
-    SchemaDiffers,
-    StorageFull,
-    StoreError,
-    Unstorable,
+    DatabaseInUse as DatabaseInUse,
+    KeyInFlight as KeyInFlight,
+    KeyReused as KeyReused,
+    LeaseLost as LeaseLost,
+    NotNow as NotNow,
+    NotThere as NotThere,
+    QuotaExceeded as QuotaExceeded,
+    ReadOnly as ReadOnly,
+    RevisionDiffers as RevisionDiffers,
+    SchemaDiffers as SchemaDiffers,
+    StorageFull as StorageFull,
+    StoreError as StoreError,
+    Unstorable as Unstorable,
 )
-from distrain.service.store.listing import JobFilter
-from distrain.service.store.people import Project, Token
-from distrain.service.store.recording import ClusterRow, JobChange
-from distrain.service.store.rows import Attempt
-from distrain.service.store.store import Store, migrate, open_store, restore
-
-__all__ = [
-    "ReadOnly",
-    "StorageFull",
-    "Store",
-    "migrate",
-    "open_store",
-    "restore",
-    "Attempt",
-    "AuditRow",
-    "ClusterRow",
-    "Deed",
-    "JobChange",
-    "JobFilter",
-    "Project",
-    "Token",
-    "Webhook",
-    "DatabaseInUse",
-    "KeyInFlight",
-    "KeyReused",
-    "LeaseLost",
-    "NotNow",
-    "NotThere",
-    "QuotaExceeded",
-    "RevisionDiffers",
-    "SchemaDiffers",
-    "StoreError",
-    "Unstorable",
-]
+from distrain.service.store.listing import JobFilter as JobFilter
+from distrain.service.store.people import Project as Project, Token as Token
+from distrain.service.store.recording import ClusterRow as ClusterRow, JobChange as JobChange
+from distrain.service.store.rows import Attempt as Attempt
+from distrain.service.store.store import (
+    Store as Store,
+    migrate as migrate,
+    open_store as open_store,
+    restore as restore,
+)

@@ -1,16 +1,9 @@
 """Tells addresses that users name of their jobs' events."""
 
-from distrain.service.webhooks.addresses import Place, place_of
-from distrain.service.webhooks.delivering import Deliverer
-from distrain.service.webhooks.posting import Posted, send
-from distrain.service.webhooks.signing import signature, webhook_secret
-
-__all__ = [
-    "Deliverer",
-    "Place",
-    "Posted",
-    "place_of",
-    "send",
-    "signature",
-    "webhook_secret",
-]
+from distrain.service.webhooks.addresses import Place as Place, place_of as place_of
+from distrain.service.webhooks.delivering import Deliverer as Deliverer
+from distrain.service.webhooks.posting import Posted as Posted, send as send
+from distrain.service.webhooks.signing import (
+    signature as signature,
+    webhook_secret as webhook_secret,
+)

@@ -1,32 +1,19 @@
 """Ranks meet, choose devices, and agree on the step at which they save or stop."""
 
-from distrain.train.control.control import Control
-from distrain.train.control.gate import StepGate, StopAsked
-from distrain.train.control.kept_reports import KeptReports
+from distrain.train.control.control import Control as Control
+from distrain.train.control.gate import StepGate as StepGate, StopAsked as StopAsked
+from distrain.train.control.kept_reports import KeptReports as KeptReports
 from distrain.train.control.rank_setup import (
-    check_same_data,
-    choose_backend,
-    choose_device,
-    join_peers,
-    leave_peers,
-    process_as_it_was,
-    seed_everything,
+    check_same_data as check_same_data,
+    choose_backend as choose_backend,
+    choose_device as choose_device,
+    join_peers as join_peers,
+    leave_peers as leave_peers,
+    process_as_it_was as process_as_it_was,
+    seed_everything as seed_everything,
 )
-from distrain.train.control.stop_deadline import SHARE_FOR_AGREEMENT, StopDeadline, time_to_leave_s
-
-__all__ = [
-    "check_same_data",
-    "choose_backend",
-    "choose_device",
-    "join_peers",
-    "leave_peers",
-    "process_as_it_was",
-    "seed_everything",
-    "Control",
-    "KeptReports",
-    "StopDeadline",
-    "SHARE_FOR_AGREEMENT",
-    "StepGate",
-    "StopAsked",
-    "time_to_leave_s",
-]
+from distrain.train.control.stop_deadline import (
+    SHARE_FOR_AGREEMENT as SHARE_FOR_AGREEMENT,
+    StopDeadline as StopDeadline,
+    time_to_leave_s as time_to_leave_s,
+)

@@ -1,41 +1,22 @@
 """A rank's inputs: tables, schema, fields and loaders."""
 
 from distrain.train.data.inputs import (
-    Inputs,
-    check_fields,
-    check_inputs,
-    find_data_schema,
-    find_vocabularies,
-    hand_on,
-    list_combiners,
-    read_inputs,
+    Inputs as Inputs,
+    check_fields as check_fields,
+    check_inputs as check_inputs,
+    find_data_schema as find_data_schema,
+    find_vocabularies as find_vocabularies,
+    hand_on as hand_on,
+    list_combiners as list_combiners,
+    read_inputs as read_inputs,
 )
-from distrain.train.data.loaders import job_loader
-from distrain.train.data.span import Span
+from distrain.train.data.loaders import job_loader as job_loader
+from distrain.train.data.span import Span as Span
 from distrain.train.data.vocabularies import (
-    WORKFLOW,
-    Vocabularies,
-    VocabularyFile,
-    check_meaning,
-    new_ids,
-    vocabularies_in,
+    WORKFLOW as WORKFLOW,
+    Vocabularies as Vocabularies,
+    VocabularyFile as VocabularyFile,
+    check_meaning as check_meaning,
+    new_ids as new_ids,
+    vocabularies_in as vocabularies_in,
 )
-
-__all__ = [
-    "Inputs",
-    "Span",
-    "Vocabularies",
-    "VocabularyFile",
-    "WORKFLOW",
-    "check_fields",
-    "check_inputs",
-    "check_meaning",
-    "find_data_schema",
-    "find_vocabularies",
-    "hand_on",
-    "job_loader",
-    "list_combiners",
-    "new_ids",
-    "read_inputs",
-    "vocabularies_in",
-]

@@ -1,19 +1,12 @@
 """Checkpoints and models of a training: when, what, and what can be resumed."""
 
-from distrain.train.saving.checkpoint_model import open_model
-from distrain.train.saving.checkpoints import Checkpoints, Start, checkpoint_dir, likely_start
-from distrain.train.saving.early_stopping import Validations, is_over
-from distrain.train.saving.resume_check import check_resumable
-from distrain.train.saving.stored_model import put_model
-
-__all__ = [
-    "Checkpoints",
-    "Start",
-    "Validations",
-    "check_resumable",
-    "checkpoint_dir",
-    "is_over",
-    "likely_start",
-    "open_model",
-    "put_model",
-]
+from distrain.train.saving.checkpoint_model import open_model as open_model
+from distrain.train.saving.checkpoints import (
+    Checkpoints as Checkpoints,
+    Start as Start,
+    checkpoint_dir as checkpoint_dir,
+    likely_start as likely_start,
+)
+from distrain.train.saving.early_stopping import Validations as Validations, is_over as is_over
+from distrain.train.saving.resume_check import check_resumable as check_resumable
+from distrain.train.saving.stored_model import put_model as put_model

@@ -1,39 +1,21 @@
 """One training step: forward, backward, exchange, update."""
 
-from distrain.train.step.dense import DenseTraining, check_precision
-from distrain.train.step.device_metrics import DeviceBinaryMetrics
-from distrain.train.step.graphed_step import GraphedStep, check_graph
-from distrain.train.step.learning_rate import lr_at
-from distrain.train.step.routing import (
-    Batches,
-    MakeRoute,
-    Routed,
-    RouteMaker,
-    StreamForRoutes,
-    route_batch,
-    routes_of,
+from distrain.train.step.dense import (
+    DenseTraining as DenseTraining,
+    check_precision as check_precision,
 )
-from distrain.train.step.slicing import Slicing, slicing_of
-from distrain.train.step.step import TrainStep
-from distrain.train.step.window import NonFiniteLoss, OpenWindow
-
-__all__ = [
-    "Batches",
-    "DenseTraining",
-    "DeviceBinaryMetrics",
-    "GraphedStep",
-    "MakeRoute",
-    "NonFiniteLoss",
-    "OpenWindow",
-    "RouteMaker",
-    "Routed",
-    "Slicing",
-    "StreamForRoutes",
-    "TrainStep",
-    "check_graph",
-    "check_precision",
-    "lr_at",
-    "route_batch",
-    "routes_of",
-    "slicing_of",
-]
+from distrain.train.step.device_metrics import DeviceBinaryMetrics as DeviceBinaryMetrics
+from distrain.train.step.graphed_step import GraphedStep as GraphedStep, check_graph as check_graph
+from distrain.train.step.learning_rate import lr_at as lr_at
+from distrain.train.step.routing import (
+    Batches as Batches,
+    MakeRoute as MakeRoute,
+    Routed as Routed,
+    RouteMaker as RouteMaker,
+    StreamForRoutes as StreamForRoutes,
+    route_batch as route_batch,
+    routes_of as routes_of,
+)
+from distrain.train.step.slicing import Slicing as Slicing, slicing_of as slicing_of
+from distrain.train.step.step import TrainStep as TrainStep
+from distrain.train.step.window import NonFiniteLoss as NonFiniteLoss, OpenWindow as OpenWindow

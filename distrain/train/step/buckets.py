@@ -3,8 +3,7 @@
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import Tensor, distributed as dist, nn
 
 LEAST_BYTES = 1 << 20
 """A message below it costs mostly its latency."""

@@ -6,8 +6,7 @@ from contextlib import AbstractContextManager, contextmanager
 from inspect import signature
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import Tensor, distributed as dist, nn
 from torch.optim import Optimizer
 
 from distrain.errors import ModelError, SpecError

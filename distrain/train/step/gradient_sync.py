@@ -12,8 +12,7 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch import distributed as dist
+from torch import Tensor, distributed as dist, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from distrain.train.step.buckets import GradientBuckets

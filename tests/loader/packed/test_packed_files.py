@@ -10,14 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed import PackedReader, is_packed, pack
-from distrain.loader.packed import mark as mark_module
-from distrain.loader.packed import writer as writer_module
+from distrain.loader.packed import (
+    PackedReader,
+    is_packed,
+    mark as mark_module,
+    pack,
+    writer as writer_module,
+)
 from distrain.loader.packed.mark import MARK_KEY
 from distrain.loader.packed.packed_file import PackedFile
 from distrain.loader.packed.raw_file import Buffers

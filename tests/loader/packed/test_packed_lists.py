@@ -8,15 +8,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import DataError, OutputError
 from distrain.loader import Dataset, Loader
-from distrain.loader.packed import PackedReader, pack
-from distrain.loader.packed import mark as mark_module
-from distrain.loader.packed import writer as writer_module
+from distrain.loader.packed import PackedReader, mark as mark_module, pack, writer as writer_module
 from distrain.partition import RowGroup, WantedColumn
 from distrain.schema import ColumnSchema, Schema, Tags
 

@@ -1,8 +1,7 @@
 """Two reconcilers, an unreliable scheduler and users who change their minds, in any order."""
 
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 from service_story import ENDS, FATES, Story, walk
 

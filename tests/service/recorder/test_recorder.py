@@ -24,8 +24,7 @@ from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import ServedRun, last_attempt, read_records, read_run_and_spec, read_summary
 from distrain.runs.lines import append
-from distrain.service.recorder import Recorder
-from distrain.service.recorder import recorder as recorder_module
+from distrain.service.recorder import Recorder, recorder as recorder_module
 from distrain.service.settings import Settings
 
 

@@ -15,8 +15,8 @@ from distrain.service.store import (
     QuotaExceeded,
     Unstorable,
     open_store,
+    tables as of,
 )
-from distrain.service.store import tables as of
 from distrain.service.store.submitting.one_statement import put_all
 from distrain.service.values import Key, Quota
 

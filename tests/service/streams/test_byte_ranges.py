@@ -1,8 +1,7 @@
 """Ranges of bytes, against slices."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.service.api.streams.byte_ranges import NoSuchBytes, wanted_range
 

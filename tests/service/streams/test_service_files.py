@@ -4,8 +4,7 @@ import json
 import socket
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from live_service import LiveService
 
 from distrain.service.values import Job, Role

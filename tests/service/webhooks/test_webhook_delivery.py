@@ -17,8 +17,13 @@ from distrain.service.reconcile import Reconciler
 from distrain.service.settings import Settings, Webhooks
 from distrain.service.store import Store, Webhook
 from distrain.service.values import Job, Lease, Role
-from distrain.service.webhooks import Deliverer, send, signature, webhook_secret
-from distrain.service.webhooks import delivering as module
+from distrain.service.webhooks import (
+    Deliverer,
+    delivering as module,
+    send,
+    signature,
+    webhook_secret,
+)
 
 KEY = b"k" * 32
 LOCAL = Webhooks(allow_private=("127.0.0.1",))

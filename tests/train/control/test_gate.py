@@ -7,8 +7,7 @@ from functools import partial
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.checkpoint import LocalRankStore
 from distrain.train.control.gate import StepGate

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.checkpoint.local_rows import local_rows_of, share_of
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings.sharding.costs import COLLECTIVES, sent_bytes
 from distrain.errors import SpecError

@@ -3,8 +3,7 @@
 import psutil
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS, Costs
 from distrain.errors import SchemaError

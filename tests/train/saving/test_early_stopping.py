@@ -3,8 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.errors import SpecError
 from distrain.spec import EarlyStoppingSpec, parse_spec

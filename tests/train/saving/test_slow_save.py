@@ -14,7 +14,7 @@ from distrain.checkpoint import LocalRankStore
 from distrain.errors import ModelError
 from distrain.events import Heartbeat
 from distrain.jobs import JobState, Reason
-from distrain.machine.messages import TakeStacks
+from distrain.lifecycle.messages import TakeStacks
 from distrain.models import tensor_file
 from distrain.run_paths import RunPaths
 from distrain.train.control.control import Control

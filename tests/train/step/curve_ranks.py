@@ -16,8 +16,7 @@ import torch
 import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from gloo_ranks import run_gangs
 from small_jobs import make_spec
-from torch import distributed as dist
-from torch import nn
+from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.models import build_model

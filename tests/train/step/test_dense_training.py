@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import torch
 from click_models import mlp_network
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import nn
 from torch.optim import SGD, Adagrad, Adam, AdamW, RMSprop
 from torch_checks import one_torch_thread

@@ -2,8 +2,7 @@ import math
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.spec import ScheduleSpec
 from distrain.train.step.learning_rate import lr_at

@@ -3,8 +3,7 @@
 import pytest
 import torch
 from click_models import model_over
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock

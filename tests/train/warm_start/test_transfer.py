@@ -16,8 +16,7 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from distrain.checkpoint import CheckpointDir, collectives
 from distrain.checkpoint.checkpoint_dir import name_of

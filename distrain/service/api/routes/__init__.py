@@ -33,5 +33,3 @@ ROUTERS: tuple[APIRouter, ...] = (
     webhooks.router,
     health.router,
 )
-
-__all__ = ["ROUTERS"]

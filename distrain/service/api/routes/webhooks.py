@@ -22,8 +22,7 @@ from distrain.service.api.dependencies import (
     audit_note,
     require,
 )
-from distrain.service.api.documents import Answer, ProjectName, Time
-from distrain.service.api.documents import Request as Body
+from distrain.service.api.documents import Answer, ProjectName, Request as Body, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.decide import utc
 from distrain.service.store import Webhook

@@ -1,10 +1,9 @@
 from collections import Counter
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.jobs import RankPlacement, Slot
-from distrain.machine.queue import Shortage, place_gang
+from distrain.lifecycle.queue import Shortage, place_gang
 from distrain.world import World
 
 SLOTS = st.builds(

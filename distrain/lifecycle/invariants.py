@@ -1,7 +1,7 @@
 """What must always hold of the job machine; tests look after every stimulus."""
 
 from distrain.jobs import JobState
-from distrain.machine.machine import Machine
+from distrain.lifecycle.machine import Machine
 
 
 def validate(machine: Machine) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from distrain.jobs import JobState, Reason
-from distrain.machine.job import Failure, Job
+from distrain.lifecycle.job import Failure, Job
 
 HOPELESS = frozenset(
     {

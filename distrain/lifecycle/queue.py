@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from distrain.jobs import JobState, RankPlacement, Slot
-from distrain.machine.job import Job, slot_key
+from distrain.lifecycle.job import Job, slot_key
 from distrain.world import World
 
 FEWER_AFTER_S = 5.0

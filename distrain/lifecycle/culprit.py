@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from distrain.events import RankExited, RankFailed
 from distrain.jobs import Reason
-from distrain.machine.job import Failure, Job, RankStatus
+from distrain.lifecycle.job import Failure, Job, RankStatus
 
 
 def find_culprit(failures: Sequence[Failure]) -> Failure:

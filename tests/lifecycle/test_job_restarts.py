@@ -13,9 +13,9 @@ from distrain.events import (
     TrainingStarted,
 )
 from distrain.jobs import JobState, Reason, Slot
-from distrain.machine.hosts import AVOID_S
-from distrain.machine.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Machine
-from distrain.machine.messages import (
+from distrain.lifecycle.hosts import AVOID_S
+from distrain.lifecycle.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Machine
+from distrain.lifecycle.messages import (
     Budgets,
     Cancel,
     CheckpointGang,
@@ -28,9 +28,9 @@ from distrain.machine.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.machine.queue import FEWER_AFTER_S
-from distrain.machine.verdict import LOSSES_S
-from distrain.machine.watchdog import STACKS_S
+from distrain.lifecycle.queue import FEWER_AFTER_S
+from distrain.lifecycle.verdict import LOSSES_S
+from distrain.lifecycle.watchdog import STACKS_S
 from distrain.progress.collector import Collector
 from distrain.scheduler.job_view import show
 

@@ -7,9 +7,9 @@ then has the supervisors look at their ranks' processes, and names the culprit.
 
 from distrain.events import Heartbeat
 from distrain.jobs import JobState, Reason
-from distrain.machine.culprit import place_of
-from distrain.machine.job import Failure, Job, RankStatus
-from distrain.machine.messages import TakeStacks
+from distrain.lifecycle.culprit import place_of
+from distrain.lifecycle.job import Failure, Job, RankStatus
+from distrain.lifecycle.messages import TakeStacks
 
 STACKS_S = 1.0
 """How long to wait for the supervisors' reports of a gang that hangs."""

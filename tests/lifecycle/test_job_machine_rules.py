@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
-from hypothesis import settings
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from job_story import REPORTED_BY_RANKS
 
@@ -26,9 +25,9 @@ from distrain.events import (
     TrainingStarted,
 )
 from distrain.jobs import TRANSITIONS, JobState, Reason, Slot
-from distrain.machine.invariants import validate
-from distrain.machine.machine import GIVE_UP_S, LINGER_S, SETTLE_S, Machine
-from distrain.machine.messages import (
+from distrain.lifecycle.invariants import validate
+from distrain.lifecycle.machine import GIVE_UP_S, LINGER_S, SETTLE_S, Machine
+from distrain.lifecycle.messages import (
     Budgets,
     Cancel,
     ChangePriority,
@@ -44,7 +43,7 @@ from distrain.machine.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.machine.verdict import LONGEST_BACKOFF_S
+from distrain.lifecycle.verdict import LONGEST_BACKOFF_S
 
 JOBS = st.sampled_from("abcde")
 SLOTS = [Slot(host, f"tcp://{host}:{port}", f"{host}{port}") for host in "xy" for port in range(3)]

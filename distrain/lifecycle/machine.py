@@ -49,16 +49,16 @@ from distrain.jobs import (
     Restart,
     Slot,
 )
-from distrain.machine import queue
-from distrain.machine.culprit import (
+from distrain.lifecycle import queue
+from distrain.lifecycle.culprit import (
     find_culprit,
     point_at_silent_ranks,
     reported_failure,
     silent_death,
 )
-from distrain.machine.hosts import HostFailures
-from distrain.machine.job import Failure, Job, Move, RankStatus, slot_key
-from distrain.machine.messages import (
+from distrain.lifecycle.hosts import HostFailures
+from distrain.lifecycle.job import Failure, Job, Move, RankStatus, slot_key
+from distrain.lifecycle.messages import (
     Cancel,
     ChangePriority,
     CheckpointGang,
@@ -75,8 +75,8 @@ from distrain.machine.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.machine.verdict import judge
-from distrain.machine.watchdog import hear, missed_deadline, watch
+from distrain.lifecycle.verdict import judge
+from distrain.lifecycle.watchdog import hear, missed_deadline, watch
 
 SETTLE_S = 0.5
 """How long to wait for reports of a gang's other ranks after the first failure."""

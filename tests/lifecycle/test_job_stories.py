@@ -5,10 +5,10 @@ from job_story import Story, kinds
 
 from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, TrainingStarted
 from distrain.jobs import JobState, Reason
-from distrain.machine.culprit import find_culprit
-from distrain.machine.job import Failure
-from distrain.machine.machine import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
-from distrain.machine.messages import (
+from distrain.lifecycle.culprit import find_culprit
+from distrain.lifecycle.job import Failure
+from distrain.lifecycle.machine import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
+from distrain.lifecycle.messages import (
     Cancel,
     ChangePriority,
     EndGang,

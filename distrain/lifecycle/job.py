@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from distrain.events import StacksTaken
 from distrain.jobs import JobState, RankPlacement, Restart, Slot
-from distrain.machine.messages import Submit
+from distrain.lifecycle.messages import Submit
 
 
 @dataclass(frozen=True)

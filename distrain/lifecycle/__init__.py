@@ -1,0 +1,22 @@
+"""Decides what happens to jobs: pure functions of their states, events and the time."""
+
+from distrain.lifecycle.job import Failure as Failure, Job as Job
+from distrain.lifecycle.machine import Machine as Machine
+from distrain.lifecycle.messages import (
+    Budgets as Budgets,
+    Cancel as Cancel,
+    ChangePriority as ChangePriority,
+    CheckpointGang as CheckpointGang,
+    EndGang as EndGang,
+    Instruction as Instruction,
+    LaunchFailed as LaunchFailed,
+    LaunchGang as LaunchGang,
+    Reported as Reported,
+    Stimulus as Stimulus,
+    StopGang as StopGang,
+    Submit as Submit,
+    TakeStacks as TakeStacks,
+    Tick as Tick,
+    WorkerLeaving as WorkerLeaving,
+    WorkersChanged as WorkersChanged,
+)
