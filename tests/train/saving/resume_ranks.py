@@ -36,7 +36,7 @@ from distrain.train.loop.trainer import Trainer
 from distrain.train.rank.process import run_rank
 from distrain.world import World
 
-ATTEMPT_S = 60.0
+ATTEMPT_S = 120.0  # an attempt takes a second; a busy machine's disk may stall
 
 
 def state_of(trainer):

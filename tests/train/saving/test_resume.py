@@ -149,7 +149,7 @@ def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         env=environment_of_ranks(),
         stderr=subprocess.PIPE,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
     )
     assert (root / "done").exists(), process.stderr[-5000:]
