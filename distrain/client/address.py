@@ -13,21 +13,14 @@ _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a service listens.
+    """Where a service listens."""
 
-    Attributes:
-        text: As people write it; what is stored and shown.
-        base_url: What paths are appended to.
-        socket: The Unix socket, for `unix:`.
-        is_private: Whether nobody on the way reads what is sent: TLS, or this machine alone.
-        is_local: Whether it is on this machine.
-    """
-
-    text: str
-    base_url: str
-    socket: Path | None = None
+    text: str  # as people write it; what is stored and shown
+    base_url: str  # what paths are appended to
+    socket: Path | None = None  # the Unix socket, for `unix:`
+    # whether nobody on the way reads what is sent: TLS, or this machine alone
     is_private: bool = True
-    is_local: bool = True
+    is_local: bool = True  # whether it is on this machine
 
 
 def parse_address(text: str) -> Address:

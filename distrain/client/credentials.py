@@ -18,18 +18,14 @@ CA_VARIABLE = "DISTRAIN_CA_FILE"
 
 @dataclass(frozen=True)
 class Login:
-    """A service, and what it takes to use it.
-
-    Attributes:
-        ca_file: The authority that signed its certificate; `None`: those that the system trusts.
-        plain_http: Whether the user allows the token to be sent over plain http.
-    """
+    """A service, and what it takes to use it."""
 
     address: str
     token: str | None = field(default=None, repr=False)
     user: str = ""
+    # the authority that signed its certificate; `None`: those that the system trusts
     ca_file: str | None = None
-    plain_http: bool = False
+    plain_http: bool = False  # whether the user allows the token to be sent over plain http
 
 
 @dataclass(frozen=True)

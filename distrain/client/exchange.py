@@ -8,42 +8,29 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A request.
-
-    Attributes:
-        path: Below the service's address, with quoted segments.
-        body: JSON values, or `None`.
-        repeats: Whether it may be sent again if nobody knows what became of it: it changes
-            nothing, changes the same thing once, or bears an idempotency key.
-        read_s: How long the connection may be silent.
-        whole_s: How long all of the answer may take; `None`: for ever.
-        held_s: How long the service may hold the request back before it answers.
-    """
+    """A request."""
 
     method: str
-    path: str
+    path: str  # below the service's address, with quoted segments
     params: Mapping[str, str | list[str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
-    body: Any = None
+    body: Any = None  # JSON values, or `None`
+    # whether it may be sent again if nobody knows what became of it: it changes nothing, changes
+    # the same thing once, or bears an idempotency key
     repeats: bool = True
-    read_s: float = 30.0
-    whole_s: float | None = 120.0
-    held_s: float = 0.0
+    read_s: float = 30.0  # how long the connection may be silent
+    whole_s: float | None = 120.0  # how long all of the answer may take; `None`: for ever
+    held_s: float = 0.0  # how long the service may hold the request back before it answers
 
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer.
-
-    Attributes:
-        headers: With names in lower case.
-        cut: Why its content is only a beginning; "" if it is whole.
-    """
+    """An answer."""
 
     status: int
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)  # with names in lower case
     content: bytes = b""
-    cut: str = ""
+    cut: str = ""  # why its content is only a beginning; "" if it is whole
 
     @property
     def is_good(self) -> bool:
@@ -60,13 +47,8 @@ class Answer:
 
 @dataclass(frozen=True)
 class Failed:
-    """No answer, or no more of it.
-
-    Attributes:
-        sent: Whether the request may have reached the service.
-        for_good: Whether another try can only end the same way, as with a certificate.
-    """
+    """No answer, or no more of it."""
 
     why: str
-    sent: bool = True
-    for_good: bool = False
+    sent: bool = True  # whether the request may have reached the service
+    for_good: bool = False  # whether another try can only end the same way, as with a certificate

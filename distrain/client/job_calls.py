@@ -24,11 +24,7 @@ _MOST_NAMED = 5
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """The path of a job.
-
-    Raises:
-        InputError: No job can have that id.
-    """
+    """The path of a job; raises InputError: no job can have that id."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
         raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
@@ -76,11 +72,7 @@ def job_filters(
 
 
 def header_value(name: str, value: str) -> dict[str, str]:
-    """A header with a value of the caller's.
-
-    Raises:
-        InputError: It is no value for a header.
-    """
+    """A header with a value of the caller's; raises InputError: it is no value for a header."""
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
     return {name: value}
@@ -226,11 +218,7 @@ def wait(
     timeout_s: float | None,
     on_change: Callable[[Job], object] | None,
 ) -> Job:
-    """Wait for a job's end.
-
-    Raises:
-        WaitTimedOut: It has not come within `timeout_s`.
-    """
+    """Wait for a job's end; raises WaitTimedOut: it has not come within `timeout_s`."""
     began_s = time.monotonic()
     asked_s = began_s
     seen: Job | None = None

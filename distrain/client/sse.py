@@ -7,15 +7,11 @@ _LONGEST_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """An event of a stream.
-
-    Attributes:
-        id: The cursor after it: that of the last event that had one.
-    """
+    """An event of a stream."""
 
     kind: str
     data: str
-    id: str
+    id: str  # the cursor after it: that of the last event that had one
 
 
 class SseParser:

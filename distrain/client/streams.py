@@ -173,18 +173,13 @@ def _log(
 
 @dataclass(frozen=True)
 class _Piece:
-    """Bytes of a log.
-
-    Attributes:
-        offset: Behind it; `None` if it is not known yet.
-        is_complete: Whether the log ends here for good; `None`: the service does not say.
-        more: Whether the answer was cut, so that more is there at once.
-    """
+    """Bytes of a log."""
 
     data: bytes = b""
-    offset: int | None = None
+    offset: int | None = None  # behind it; `None` if it is not known yet
+    # whether the log ends here for good; `None`: the service does not say
     is_complete: bool | None = False
-    more: bool = False
+    more: bool = False  # whether the answer was cut, so that more is there at once
 
 
 _Pieces = Generator[bytes, None, _Piece]

@@ -47,48 +47,25 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sends a request.
-
-    Attributes:
-        is_admin: Whether they operate the service: every project, clusters, users, audit.
-        roles: By project.
-        scopes: What their token, or their sign-on, may be used for.
-        token_id: The token that they showed; `None` with sign-on by a proxy.
-        quotas: Of their projects, where they were read with the token.
-    """
+    """Who sends a request."""
 
     user: str
+    # whether they operate the service: every project, clusters, users, audit
     is_admin: bool = False
-    roles: Mapping[str, Role] = field(default_factory=dict)
+    roles: Mapping[str, Role] = field(default_factory=dict)  # by project
+    # what their token, or their sign-on, may be used for
     scopes: frozenset[Scope] = frozenset(Scope)
-    token_id: str | None = None
+    token_id: str | None = None  # the token that they showed; `None` with sign-on by a proxy
+    # of their projects, where they were read with the token
     quotas: Mapping[str, "Quota"] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job as the database has it.
-
-    Attributes:
-        seq: Grows with each job: lists are ordered by it.
-        rev: Grows with each change; its ETag.
-        resumes: How often it was resumed.
-        cancel_why: Who wanted its end, or what.
-        cancel_grace_s: What its ranks get to save a checkpoint; `None` takes the spec's.
-        phase: See `Phase`.
-        first_attempt: The number of the current submission's first attempt.
-        epoch: The boot of the scheduler that has it, or may have it.
-        scheduler_losses: How often a scheduler lost this submission.
-        state: The coordinator's state as seen last, a `JobState` or one of a later version;
-            `queued` before the first sight.
-        observed_at_s: When the scheduler was last heard about it.
-        progress: Its figures as lists show them: `step`, `num_steps`, `rows_per_s`, `loss`, `auc`,
-            `valid_loss`, `valid_auc`, `restarts`, `checkpoints`, `eta_s`, ...
-        generation: Of the lease under which it was last written by a reconciler.
-    """
+    """A job as the database has it."""
 
     id: str
-    seq: int
+    seq: int  # grows with each job: lists are ordered by it
     project: str
     owner: str
     name: str
@@ -97,37 +74,37 @@ class Job:
     num_ranks: int
     run_dir: str
     created_at_s: float
-    rev: int = 1
+    rev: int = 1  # grows with each change; its ETag
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
     intent: Intent = Intent.RUN
-    resumes: int = 0
-    cancel_why: str = ""
+    resumes: int = 0  # how often it was resumed
+    cancel_why: str = ""  # who wanted its end, or what
+    # what its ranks get to save a checkpoint; `None` takes the spec's
     cancel_grace_s: float | None = None
-    phase: Phase = Phase.QUEUED
-    first_attempt: int = 1
-    epoch: str | None = None
-    scheduler_losses: int = 0
+    phase: Phase = Phase.QUEUED  # see `Phase`
+    first_attempt: int = 1  # the number of the current submission's first attempt
+    epoch: str | None = None  # the boot of the scheduler that has it, or may have it
+    scheduler_losses: int = 0  # how often a scheduler lost this submission
+    # the coordinator's state as seen last, a `JobState` or one of a later version; `queued` before
+    # the first sight
     state: str = "queued"
     attempt: int = 0
     reason: str | None = None
     message: str | None = None
     why_pending: str = ""
+    # its figures as lists show them: `step`, `num_steps`, `rows_per_s`, `loss`, `auc`,
+    # `valid_loss`, `valid_auc`, `restarts`, `checkpoints`, `eta_s`, ...
     progress: Mapping[str, Any] = field(default_factory=dict)
-    observed_at_s: float | None = None
+    observed_at_s: float | None = None  # when the scheduler was last heard about it
     started_at_s: float | None = None
     finished_at_s: float | None = None
-    generation: int = 0
+    generation: int = 0  # of the lease under which it was last written by a reconciler
 
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job that is asked for, checked and resolved.
-
-    Attributes:
-        spec: The resolved spec as JSON values.
-        run_dir: `RUN_ROOT/PROJECT/ID`.
-    """
+    """A job that is asked for, checked and resolved."""
 
     id: str
     project: str
@@ -136,8 +113,8 @@ class NewJob:
     cluster: str
     priority: int
     num_ranks: int
-    run_dir: str
-    spec: Mapping[str, Any]
+    run_dir: str  # `RUN_ROOT/PROJECT/ID`
+    spec: Mapping[str, Any]  # the resolved spec as JSON values
     tags: Mapping[str, str] = field(default_factory=dict)
     parent: str | None = None
 
@@ -153,19 +130,12 @@ class Key:
 
 @dataclass(frozen=True)
 class Quota:
-    """What a project may have at once; `None`: any number.
+    """What a project may have at once; `None`: any number."""
 
-    Attributes:
-        max_ranks: Ranks of jobs that are handed over.
-        max_queued: Jobs that have not ended and hold no workers.
-        max_queued_per_user: The same of one user.
-        max_priority: The highest priority that a submitter may ask for; an operator may ask for the
-            cluster's.
-    """
-
-    max_ranks: int | None = None
-    max_queued: int | None = None
-    max_queued_per_user: int | None = 100
+    max_ranks: int | None = None  # ranks of jobs that are handed over
+    max_queued: int | None = None  # jobs that have not ended and hold no workers
+    max_queued_per_user: int | None = 100  # the same of one user
+    # the highest priority that a submitter may ask for; an operator may ask for the cluster's
     max_priority: int = 0
 
     @property
@@ -176,34 +146,22 @@ class Quota:
 
 @dataclass(frozen=True)
 class Lease:
-    """Who reconciles a cluster, or publishes events.
+    """Who reconciles a cluster, or publishes events."""
 
-    Attributes:
-        name: `cluster:NAME`, or `publisher`.
-        generation: Grows with each change of the owner; every write and command carries it.
-        expires_at_s: By the database's clock.
-    """
-
-    name: str
+    name: str  # `cluster:NAME`, or `publisher`
     owner: str
-    generation: int
-    expires_at_s: float
+    generation: int  # grows with each change of the owner; every write and command carries it
+    expires_at_s: float  # by the database's clock
 
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, as streams tell it.
+    """Something that happened, as streams tell it."""
 
-    Attributes:
-        seq: Without gaps, in the order of publication; the stream's cursor.
-        kind: `job.state`, `job.progress` or `job.deleted`.
-        body: JSON values.
-    """
-
-    seq: int
+    seq: int  # without gaps, in the order of publication; the stream's cursor
     job_id: str
     project: str
     owner: str
-    kind: str
-    body: Mapping[str, Any]
+    kind: str  # `job.state`, `job.progress` or `job.deleted`
+    body: Mapping[str, Any]  # JSON values
     at_s: float

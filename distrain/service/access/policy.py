@@ -18,28 +18,20 @@ _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong with a request.
+    """One thing that is wrong with a request."""
 
-    Attributes:
-        pointer: A JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter
-            or header its name after `#`.
-    """
-
+    # a JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter or header its
+    # name after `#`
     pointer: str
     detail: str
 
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of a spec.
+    """What became of a spec."""
 
-    Attributes:
-        spec: With all its defaults; `None` where it has mistakes.
-        mistakes: With pointers into the spec, and without secrets.
-    """
-
-    spec: JobSpec | None
-    mistakes: tuple[Mistake, ...] = ()
+    spec: JobSpec | None  # with all its defaults; `None` where it has mistakes
+    mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, and without secrets
 
 
 def pointer(*keys: object) -> str:

@@ -33,18 +33,13 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What an action needs.
-
-    Attributes:
-        any_job: The roles that may do it whoever owns the job; with none, admins alone.
-        own_job: The roles that may do it to jobs of their own.
-        everybody: Whether it needs no role.
-    """
+    """What an action needs."""
 
     scope: Scope
+    # the roles that may do it whoever owns the job; with none, admins alone
     any_job: frozenset[Role] = frozenset()
-    own_job: frozenset[Role] = frozenset()
-    everybody: bool = False
+    own_job: frozenset[Role] = frozenset()  # the roles that may do it to jobs of their own
+    everybody: bool = False  # whether it needs no role
 
 
 _ALL = frozenset(Role)

@@ -18,16 +18,11 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that was just made.
-
-    Attributes:
-        text: What its user sends; it is shown once and kept nowhere.
-        sha256: What the database keeps.
-    """
+    """A token that was just made."""
 
     id: str
-    text: str = field(repr=False)
-    sha256: bytes = field(repr=False)
+    text: str = field(repr=False)  # what its user sends; it is shown once and kept nowhere
+    sha256: bytes = field(repr=False)  # what the database keeps
 
 
 def make_token() -> NewToken:

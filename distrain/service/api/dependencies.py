@@ -43,23 +43,17 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 @dataclass
 class Parts:
-    """What one API process has; `request.app.state.parts`.
-
-    Attributes:
-        key: The service's own, which signs cookies and opaque ids.
-        clock: Grows evenly; for rates.
-        now_s: Unix time.
-        token_used_s: When the use of each token was noted last.
-    """
+    """What one API process has; `request.app.state.parts`."""
 
     store: Store
     settings: Settings
-    key: bytes
+    key: bytes  # the service's own, which signs cookies and opaque ids
     reads: Rates
     submits: Rates
     strangers: Rates
-    clock: Callable[[], float] = time.monotonic
-    now_s: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic  # grows evenly; for rates
+    now_s: Callable[[], float] = time.time  # Unix time
+    # when the use of each token was noted last
     token_used_s: dict[str, float] = field(default_factory=dict)
 
 

@@ -78,20 +78,15 @@ class CleanAddress:
 
 @dataclass
 class AuditNote:
-    """What the audit row of a request will say; dependencies and routes fill it in.
-
-    Attributes:
-        keep: Whether there will be a row; false for requests that turn out to change nothing.
-        details: JSON values without secrets.
-        written: Whether the row was written with the change itself, which then was made.
-    """
+    """What the audit row of a request will say; dependencies and routes fill it in."""
 
     user: str = ""
     token_id: str | None = None
     target: str = ""
+    # whether there will be a row; false for requests that turn out to change nothing
     keep: bool = True
-    details: dict[str, Any] = field(default_factory=dict)
-    written: bool = False
+    details: dict[str, Any] = field(default_factory=dict)  # JSON values without secrets
+    written: bool = False  # whether the row was written with the change itself, which then was made
 
     def deed(self, scope: Scope, outcome: str) -> Deed:
         """The row itself."""

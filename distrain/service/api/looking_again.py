@@ -22,14 +22,10 @@ from distrain.service.values import Job, Principal
 
 @dataclass(frozen=True)
 class StillSeen:
-    """Who follows, and what, as they are now.
-
-    Attributes:
-        job: `None` for who follows all jobs.
-    """
+    """Who follows, and what, as they are now."""
 
     caller: Principal
-    job: Job | None
+    job: Job | None  # `None` for who follows all jobs
 
 
 async def look_again(request: Request, service: Parts, job_id: str | None) -> StillSeen:

@@ -55,21 +55,14 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
 
 @dataclass
 class Problem(Exception):
-    """What a route raises to refuse a request.
+    """What a route raises to refuse a request."""
 
-    Attributes:
-        code: One of `CODES`.
-        detail: What failed, with the offending value unless that may be a secret.
-        hint: The likely cause, or what to do next.
-        retry_after_s: When a later try may succeed; becomes `Retry-After`.
-        extra_headers: Others that go with the answer, such as `Content-Range`.
-    """
-
-    code: str
-    detail: str
-    hint: str | None = None
+    code: str  # one of `CODES`
+    detail: str  # what failed, with the offending value unless that may be a secret
+    hint: str | None = None  # the likely cause, or what to do next
     errors: Sequence[Mistake] = ()
-    retry_after_s: float | None = None
+    retry_after_s: float | None = None  # when a later try may succeed; becomes `Retry-After`
+    # others that go with the answer, such as `Content-Range`
     extra_headers: Mapping[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

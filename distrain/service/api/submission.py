@@ -71,34 +71,25 @@ def made_before(service: Parts, caller: Principal, key: Key) -> Job | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A job that is asked for, by whichever call.
-
-    Attributes:
-        priority: `None` takes the spec's.
-        where: The JSON pointer of the spec in the body.
-    """
+    """A job that is asked for, by whichever call."""
 
     project: str
     cluster: str | None
     document: Mapping[str, Any]
-    priority: int | None
+    priority: int | None  # `None` takes the spec's
     tags: Mapping[str, str]
-    where: str
+    where: str  # the JSON pointer of the spec in the body
 
 
 @dataclass(frozen=True)
 class Checked:
-    """What a submission comes to.
-
-    Attributes:
-        is_counted: Whether the project's quota counts the jobs in the queue.
-    """
+    """What a submission comes to."""
 
     cluster: str
     spec: JobSpec
     priority: int
     tags: Mapping[str, str]
-    is_counted: bool
+    is_counted: bool  # whether the project's quota counts the jobs in the queue
 
 
 def check(service: Parts, caller: Principal, wanted: Wanted) -> Checked:
@@ -259,11 +250,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
 def check_priority(
     settings: Settings, caller: Principal, project: str, cluster: str, quota: Quota, priority: int
 ) -> None:
-    """Refuse priorities beyond what the caller's role allows.
-
-    Raises:
-        Problem: `forbidden`.
-    """
+    """Refuse priorities beyond what the caller's role allows; raises Problem: `forbidden`."""
     of_cluster = settings.clusters[cluster].max_priority if cluster in settings.clusters else 0
     most = max_priority(caller, project, quota.max_priority, of_cluster)
     if priority > most:

@@ -35,25 +35,16 @@ _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 @dataclass(frozen=True)
 class SeenJob:
-    """A job as its scheduler shows it.
-
-    Attributes:
-        state: A `JobState`, or the word of a later version.
-        view: All that is shown, with the progress that is new; `None` if this version cannot read
-            it, as with a state of a later version: `document` has it as it came.
-        service: The service that put it there; `None`: it came by another way.
-        first_attempt: The number of its first attempt there.
-        submitted_s: Unix seconds.
-    """
+    """A job as its scheduler shows it."""
 
     job_id: str
-    state: str
+    state: str  # a `JobState`, or the word of a later version
     run_dir: str
-    service: str | None = None
-    first_attempt: int = 1
+    service: str | None = None  # the service that put it there; `None`: it came by another way
+    first_attempt: int = 1  # the number of its first attempt there
     priority: int = 0
     attempt: int = 0
-    submitted_s: float | None = None
+    submitted_s: float | None = None  # Unix seconds
     step: int = 0
     rows_per_s: float | None = None
     loss: float | None = None
@@ -61,6 +52,8 @@ class SeenJob:
     valid_loss: float | None = None
     valid_auc: float | None = None
     eta_s: float | None = None
+    # all that is shown, with the progress that is new; `None` if this version cannot read it, as
+    # with a state of a later version: `document` has it as it came
     view: JobView | None = None
     document: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -103,53 +96,36 @@ class SeenWorker:
 
 @dataclass(frozen=True)
 class Changes:
-    """What changed of a scheduler's jobs.
+    """What changed of a scheduler's jobs."""
 
-    Attributes:
-        epoch: Of the scheduler's start. If it is another one, the jobs that it lacks are lost.
-        revision: What to ask from next.
-        more: Ask again at once.
-        generations: By service, the highest that the scheduler has seen.
-    """
-
-    epoch: str
-    revision: int
-    more: bool = False
+    epoch: str  # of the scheduler's start. If it is another one, the jobs that it lacks are lost
+    revision: int  # what to ask from next
+    more: bool = False  # ask again at once
     jobs: tuple[SeenJob, ...] = ()
     workers: WorkerCounts = WorkerCounts()
+    # by service, the highest that the scheduler has seen
     generations: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a job ended that the scheduler has forgotten, or that was put there once more.
-
-    Attributes:
-        attempt: The last one that it had, or was put for.
-    """
+    """How a job ended that the scheduler has forgotten, or that was put there once more."""
 
     job_id: str
     state: str
-    attempt: int = 0
+    attempt: int = 0  # the last one that it had, or was put for
     reason: str | None = None
     message: str | None = None
 
 
 @dataclass(frozen=True)
 class SeenPreflight:
-    """A check of a spec on a worker.
+    """A check of a spec on a worker."""
 
-    Attributes:
-        state: `waiting`, `running`, `passed`, `failed` (see `errors`) or `lost` (see `error`).
-        notes: What was not checked, and what may surprise.
-        errors: Mistakes, each with `message`, `where` and `hint`.
-        error: Why it could not be checked.
-    """
-
-    state: str
-    notes: tuple[str, ...] = ()
-    errors: tuple[Mapping[str, Any], ...] = ()
-    error: str | None = None
+    state: str  # `waiting`, `running`, `passed`, `failed` (see `errors`) or `lost` (see `error`)
+    notes: tuple[str, ...] = ()  # what was not checked, and what may surprise
+    errors: tuple[Mapping[str, Any], ...] = ()  # mistakes, each with `message`, `where` and `hint`
+    error: str | None = None  # why it could not be checked
     plan: Mapping[str, Any] | None = None
 
     @property
@@ -159,11 +135,7 @@ class SeenPreflight:
 
 
 def changes_from_json(document: Mapping[str, Any]) -> Changes:
-    """An answer to `GET /distrain/v1/jobs`.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is none.
-    """
+    """An answer to `GET /distrain/v1/jobs`; raises KeyError, TypeError, ValueError: it is none."""
     workers = document.get("workers", {})
     for name in workers.keys() & {f.name for f in fields(WorkerCounts)}:
         _count(workers, name)
@@ -178,11 +150,7 @@ def changes_from_json(document: Mapping[str, Any]) -> Changes:
 
 
 def job_from_json(document: Mapping[str, Any]) -> SeenJob:
-    """One job of it.
-
-    Raises:
-        KeyError, TypeError, ValueError: It is none.
-    """
+    """One job of it; raises KeyError, TypeError, ValueError: it is none."""
     shown = told(document["view"])
     state = _name(shown, "state")
     try:

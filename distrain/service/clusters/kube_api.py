@@ -80,12 +80,7 @@ class KubeApi:
         self._http.close()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:
-        """Read an object or a list.
-
-        Raises:
-            KubeRefused: The API refuses.
-            ClusterError: It does not answer.
-        """
+        """Read an object or a list; raises KubeRefused, ClusterError."""
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:

@@ -9,15 +9,10 @@ Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 
 @dataclass(frozen=True)
 class Found:
-    """How a cluster's scheduler is reached.
+    """How a cluster's scheduler is reached."""
 
-    Attributes:
-        url: Of its HTTP server.
-        token: What that asks for; `None` where it asks for nothing.
-    """
-
-    url: str
-    token: str | None = None
+    url: str  # of its HTTP server
+    token: str | None = None  # what that asks for; `None` where it asks for nothing
 
     def __repr__(self) -> str:
         return f"Found({self.url!r}, token={'***' if self.token else None})"
@@ -60,24 +55,15 @@ class Launcher(Protocol):
         """
 
     def state(self) -> LauncherState:
-        """How far it is.
-
-        Raises:
-            ClusterError: The place does not answer.
-        """
+        """How far it is; raises ClusterError: the place does not answer."""
 
 
 @runtime_checkable
 class Scalable(Launcher, Protocol):
-    """A launcher whose cluster is always there, with as many workers as are wanted.
+    """A launcher whose cluster is always there, with as many workers as are wanted."""
 
-    Attributes:
-        min_workers: It keeps so many when nobody needs any.
-        max_workers: It never asks for more.
-    """
-
-    min_workers: int
-    max_workers: int
+    min_workers: int  # it keeps so many when nobody needs any
+    max_workers: int  # it never asks for more
 
     def start(self, num_workers: int | None = None) -> None:
         """Have at least so many workers, within the bounds; never fewer than before."""

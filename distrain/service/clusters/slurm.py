@@ -25,15 +25,11 @@ _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEU
 
 @dataclass(frozen=True)
 class SlurmJob:
-    """A line of squeue: a job that has not ended.
-
-    Attributes:
-        why: Why it waits, in Slurm's word.
-    """
+    """A line of squeue: a job that has not ended."""
 
     id: str
     state: str
-    why: str
+    why: str  # why it waits, in Slurm's word
 
 
 class SlurmLauncher:

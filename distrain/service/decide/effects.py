@@ -73,15 +73,12 @@ class Put:
 
 @dataclass(frozen=True)
 class SendCancel:
-    """Ask for a job's end. Answer: `Accepted`, `Refused` or `Silence`.
-
-    Attributes:
-        newer_generation: Release the lease and take it again before, so that its generation grows.
-    """
+    """Ask for a job's end. Answer: `Accepted`, `Refused` or `Silence`."""
 
     job_id: str
     why: str
     grace_s: float | None = None
+    # release the lease and take it again before, so that its generation grows
     newer_generation: bool = False
 
 
@@ -103,16 +100,11 @@ class TakeView:
 
 @dataclass(frozen=True)
 class FinishRun:
-    """Finish the run directory. Answer: whether that is done.
-
-    Attributes:
-        columns: How the job ends.
-        seen: What the scheduler said of its end, if it did.
-    """
+    """Finish the run directory. Answer: whether that is done."""
 
     job: Job
-    columns: Mapping[str, Any]
-    seen: Sighting | None
+    columns: Mapping[str, Any]  # how the job ends
+    seen: Sighting | None  # what the scheduler said of its end, if it did
 
 
 Effect = (
@@ -133,17 +125,11 @@ Effect = (
 
 @dataclass(frozen=True)
 class Told:
-    """A scheduler's answer about its jobs.
+    """A scheduler's answer about its jobs."""
 
-    Attributes:
-        epoch: Its boot. Of another one than asked about, all jobs are told.
-        revision: Where to go on.
-        more: Whether the answer was cut, and another has to be asked for.
-    """
-
-    epoch: str
-    revision: int
-    more: bool = False
+    epoch: str  # its boot. Of another one than asked about, all jobs are told
+    revision: int  # where to go on
+    more: bool = False  # whether the answer was cut, and another has to be asked for
     workers: Workers = field(default_factory=Workers)
     jobs: tuple[Sighting, ...] = ()
 
@@ -157,42 +143,29 @@ class Silence:
 
 @dataclass(frozen=True)
 class Accepted:
-    """The scheduler has done it, or had done it.
+    """The scheduler has done it, or had done it."""
 
-    Attributes:
-        generation: Of the lease under which it was asked.
-    """
-
-    generation: int = 0
+    generation: int = 0  # of the lease under which it was asked
 
 
 @dataclass(frozen=True)
 class Refused:
-    """The scheduler has not done it.
+    """The scheduler has not done it."""
 
-    Attributes:
-        code: `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
-        ended: With `ended`: the job as its tombstone tells.
-        generation: Of the lease under which it was asked.
-    """
-
-    code: str
+    code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
     message: str = ""
+    # with `ended`: the job as its tombstone tells
     ended: Mapping[str, Any] = field(default_factory=dict)
-    generation: int = 0
+    generation: int = 0  # of the lease under which it was asked
 
 
 @dataclass(frozen=True)
 class NotBegun:
-    """A run directory cannot be written.
-
-    Attributes:
-        for_now: Whether somebody else writes it, so that a later try may succeed.
-    """
+    """A run directory cannot be written."""
 
     reason: str
     message: str
-    for_now: bool = False
+    for_now: bool = False  # whether somebody else writes it, so that a later try may succeed
 
 
 Outcome = Accepted | Refused | Silence

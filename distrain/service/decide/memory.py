@@ -11,32 +11,27 @@ from distrain.service.values import Job
 
 @dataclass
 class Memory:
-    """The scheduler's jobs as its answers add up to, of one epoch.
-
-    Attributes:
-        contact_s: When it answered last.
-        since_s: Since when it answers, or does not.
-        fresh: What answers told and no pass has recorded, in order: a long one comes in parts.
-        orphans: In how many passes a job was seen that has no row.
-        told_why: When a job was told last why it waits.
-        finishing: Since when the run directory of an ended job is being finished.
-        settled: Jobs about which nothing was to be done: the row and the sighting that said so, and
-            in which epoch.
-    """
+    """The scheduler's jobs as its answers add up to, of one epoch."""
 
     name: str
     epoch: str | None = None
     revision: int = 0
     sightings: dict[str, Sighting] = field(default_factory=dict)
+    # what answers told and no pass has recorded, in order: a long one comes in parts
     fresh: list[Sighting] = field(default_factory=list)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
-    contact_s: float | None = None
-    since_s: float | None = None
+    contact_s: float | None = None  # when it answered last
+    since_s: float | None = None  # since when it answers, or does not
     trouble: str = ""
+    # in how many passes a job was seen that has no row
     orphans: Counter[str] = field(default_factory=Counter)
+    # when a job was told last why it waits
     told_why: dict[str, float] = field(default_factory=dict)
+    # since when the run directory of an ended job is being finished
     finishing: dict[str, float] = field(default_factory=dict)
+    # jobs about which nothing was to be done: the row and the sighting that said so, and in which
+    # epoch
     settled: dict[str, tuple[Job, Sighting, str | None]] = field(default_factory=dict)
 
     def hear(self, told: Told, now_s: float) -> None:

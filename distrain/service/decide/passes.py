@@ -72,42 +72,29 @@ class Replaced(Exception):
 
 @dataclass
 class Pass:
-    """One pass.
-
-    Attributes:
-        generation: Of the lease; grows when a cancellation takes a newer one.
-        progress_every_s: Figures alone are written no more often.
-        most_workers: Where the service sets the number of workers: the largest.
-        growth: What keeps workers from coming that are asked for, in words.
-        hold: Why no job is handed over for now; "": they are.
-        wanted_workers: How many it should have then; `None` if that was not looked at.
-        rows: The jobs by id, as they are now.
-        active: Whether something happened after which another pass should follow at once.
-    """
+    """One pass."""
 
     memory: Memory
     service: str
-    generation: int
+    generation: int  # of the lease; grows when a cancellation takes a newer one
     now_s: float
     quotas: Mapping[str, Quota] = field(default_factory=dict)
     min_ranks: Mapping[str, int] = field(default_factory=dict)
     starting: bool = False
     max_losses: int = MAX_SCHEDULER_LOSSES
-    progress_every_s: float = PROGRESS_EVERY_S
-    most_workers: int | None = None
-    growth: str = ""
-    hold: str = ""
+    progress_every_s: float = PROGRESS_EVERY_S  # figures alone are written no more often
+    most_workers: int | None = None  # where the service sets the number of workers: the largest
+    growth: str = ""  # what keeps workers from coming that are asked for, in words
+    hold: str = ""  # why no job is handed over for now; "": they are
+    # how many it should have then; `None` if that was not looked at
     wanted_workers: int | None = None
-    rows: dict[str, Job] = field(default_factory=dict)
+    rows: dict[str, Job] = field(default_factory=dict)  # the jobs by id, as they are now
+    # whether something happened after which another pass should follow at once
     active: bool = False
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> Steps:
-        """The steps.
-
-        Raises:
-            Replaced: Another process has the cluster.
-        """
+        """The steps; raises Replaced: another process has the cluster."""
         jobs = yield ReadJobs()
         self.rows = {job.id: job for job in jobs}
         yield from self._ask()

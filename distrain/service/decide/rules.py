@@ -64,14 +64,10 @@ def progress_every_s(num_jobs: int) -> float:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Commit a row for a new submission, then PUT it.
-
-    Attributes:
-        losses: How often schedulers have lost this submission.
-    """
+    """Commit a row for a new submission, then PUT it."""
 
     epoch: str
-    losses: int = 0
+    losses: int = 0  # how often schedulers have lost this submission
 
 
 @dataclass(frozen=True)
@@ -88,15 +84,12 @@ class Take:
 
 @dataclass(frozen=True)
 class Cancel:
-    """Ask the scheduler for the job's end.
-
-    Attributes:
-        newer_generation: Ask under a newer lease than the row's, so that the scheduler refuses a
-            PUT that may still be under way.
-    """
+    """Ask the scheduler for the job's end."""
 
     why: str
     grace_s: float | None = None
+    # ask under a newer lease than the row's, so that the scheduler refuses a PUT that may still be
+    # under way
     newer_generation: bool = False
 
 

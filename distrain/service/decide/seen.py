@@ -17,25 +17,19 @@ def is_final(state: str) -> bool:
 
 @dataclass(frozen=True)
 class Sighting:
-    """A job as its scheduler told of it last.
-
-    Attributes:
-        service: The service that handed it over; "" for a job of somebody else.
-        first_attempt: Of the submission that the scheduler has.
-        view: The job's view with the progress since the last answer, if this version can read it.
-        progress: Its figures as lists show them.
-    """
+    """A job as its scheduler told of it last."""
 
     job_id: str
-    service: str
-    first_attempt: int
+    service: str  # the service that handed it over; "" for a job of somebody else
+    first_attempt: int  # of the submission that the scheduler has
     state: str
     attempt: int = 0
     priority: int = 0
     reason: str | None = None
     message: str | None = None
     why_pending: str = ""
-    progress: Mapping[str, Any] = field(default_factory=dict)
+    progress: Mapping[str, Any] = field(default_factory=dict)  # its figures as lists show them
+    # the job's view with the progress since the last answer, if this version can read it
     view: JobView | None = None
 
     @property
@@ -70,28 +64,18 @@ class Workers:
 
 @dataclass(frozen=True)
 class ClusterNow:
-    """A cluster at one moment of one reconciler.
-
-    Attributes:
-        epoch: The boot of its scheduler; `None` before the first contact, and while it does not
-            answer.
-        since_s: Since when it answers, or does not.
-        trouble: Why it does not answer, in words.
-        starting: Whether somebody starts it.
-        most_workers: Where the service sets the number of workers: the largest.
-        growth: What keeps workers from coming that are asked for, in words.
-        generation: Of the reconciler's own lease.
-    """
+    """A cluster at one moment of one reconciler."""
 
     name: str
+    # the boot of its scheduler; `None` before the first contact, and while it does not answer
     epoch: str | None = None
-    since_s: float | None = None
-    trouble: str = ""
-    starting: bool = False
+    since_s: float | None = None  # since when it answers, or does not
+    trouble: str = ""  # why it does not answer, in words
+    starting: bool = False  # whether somebody starts it
     workers: Workers = Workers()
-    generation: int = 0
-    most_workers: int | None = None
-    growth: str = ""
+    generation: int = 0  # of the reconciler's own lease
+    most_workers: int | None = None  # where the service sets the number of workers: the largest
+    growth: str = ""  # what keeps workers from coming that are asked for, in words
 
     @property
     def answers(self) -> bool:

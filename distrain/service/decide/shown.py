@@ -19,17 +19,12 @@ STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING,
 
 @dataclass(frozen=True)
 class Shown:
-    """A job's state for people.
+    """A job's state for people."""
 
-    Attributes:
-        state: `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`.
-        last_known: The coordinator's state when it was heard of last, where `state` is not that.
-        why_pending: Why it waits; "" for a job that does not.
-    """
-
-    state: str
+    state: str  # `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`
+    # the coordinator's state when it was heard of last, where `state` is not that
     last_known: str | None = None
-    why_pending: str = ""
+    why_pending: str = ""  # why it waits; "" for a job that does not
 
 
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:

@@ -37,16 +37,12 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at.
-
-    Attributes:
-        mend: What to do about it.
-    """
+    """One thing that was looked at."""
 
     name: str
     verdict: Verdict
     detail: str
-    mend: str = ""
+    mend: str = ""  # what to do about it
 
 
 def check_service(settings: Settings) -> list[Check]:

@@ -30,17 +30,12 @@ from distrain.service.store import open_store
 
 @dataclass(frozen=True)
 class Serving:
-    """A service that answers.
+    """A service that answers."""
 
-    Attributes:
-        url: The API's and the page's address.
-        token: The first operator's, if it was made just now.
-    """
-
-    url: str
+    url: str  # the API's and the page's address
     settings: Settings
     database: str
-    token: MadeToken | None
+    token: MadeToken | None  # the first operator's, if it was made just now
 
 
 def serve(

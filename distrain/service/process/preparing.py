@@ -23,16 +23,12 @@ _KEY = "key_fingerprint"
 
 @dataclass(frozen=True)
 class MadeToken:
-    """A token that was made just now; its text is shown once.
-
-    Attributes:
-        text: The token.
-    """
+    """A token that was made just now; its text is shown once."""
 
     id: str
     user: str
     expires_at_s: float
-    text: str = field(repr=False)
+    text: str = field(repr=False)  # the token
 
 
 def make_folder(settings: Settings) -> None:

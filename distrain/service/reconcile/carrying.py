@@ -43,12 +43,7 @@ class Carrier:
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
 
     def do(self, effect: wanted.Effect) -> Any:
-        """Carry one out.
-
-        Raises:
-            LeaseLost: This process does not have the cluster any more.
-            Unavailable: The database does not answer.
-        """
+        """Carry one out; raises LeaseLost, Unavailable."""
         match effect:
             case wanted.ReadJobs():
                 return self._read()

@@ -57,22 +57,14 @@ class Leases:
         return lease if self._clock() < until_s else None
 
     def must_hold(self, name: str) -> Lease:
-        """The same.
-
-        Raises:
-            LeaseLost: It may not.
-        """
+        """The same; raises LeaseLost: it may not."""
         lease = self.held(name)
         if lease is None:
             raise LeaseLost("this process does not hold the lease", where={"lease": name})
         return lease
 
     def newer(self, name: str) -> Lease:
-        """The lease under a newer generation.
-
-        Raises:
-            LeaseLost: Another was faster.
-        """
+        """The lease under a newer generation; raises LeaseLost: another was faster."""
         before = self.must_hold(name)
         self._store.release(before)
         self._drop(name)

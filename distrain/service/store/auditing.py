@@ -18,38 +18,28 @@ _PUT = insert(_audit)
 
 @dataclass(frozen=True)
 class AuditRow:
-    """What somebody did, or tried.
-
-    Attributes:
-        token_id: The token they showed, if any.
-        outcome: `ok`, or why not.
-        details: JSON values without secrets.
-    """
+    """What somebody did, or tried."""
 
     id: int
     at_s: float
     user: str
-    token_id: str | None
+    token_id: str | None  # the token they showed, if any
     action: str
     target: str
-    outcome: str
-    details: Mapping[str, Any]
+    outcome: str  # `ok`, or why not
+    details: Mapping[str, Any]  # JSON values without secrets
 
 
 @dataclass(frozen=True)
 class Deed:
-    """What an audit row will say, for calls that write it with the change itself.
-
-    Attributes:
-        details: JSON values without secrets.
-    """
+    """What an audit row will say, for calls that write it with the change itself."""
 
     user: str
     action: str
     target: str
     outcome: str
     token_id: str | None = None
-    details: Mapping[str, Any] = field(default_factory=dict)
+    details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
 def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
@@ -60,30 +50,20 @@ def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
 
 @dataclass(frozen=True)
 class Webhook:
-    """An address that is told of a project's events.
-
-    Attributes:
-        kinds: Of the events; empty: all.
-        cursor: The seq of the last event that was delivered, or passed over.
-        failures: In a row.
-        next_at_s: When to try again after a failure.
-        failing_since_s: When the first failure in a row was.
-        disabled_at_s: When it was given up.
-        error: What failed last, or why it was given up.
-    """
+    """An address that is told of a project's events."""
 
     id: str
     project: str
     owner: str
     url: str
-    kinds: tuple[str, ...]
-    cursor: int
+    kinds: tuple[str, ...]  # of the events; empty: all
+    cursor: int  # the seq of the last event that was delivered, or passed over
     created_at_s: float
-    failures: int = 0
-    next_at_s: float | None = None
-    failing_since_s: float | None = None
-    disabled_at_s: float | None = None
-    error: str | None = None
+    failures: int = 0  # in a row
+    next_at_s: float | None = None  # when to try again after a failure
+    failing_since_s: float | None = None  # when the first failure in a row was
+    disabled_at_s: float | None = None  # when it was given up
+    error: str | None = None  # what failed last, or why it was given up
 
 
 class Auditing:
@@ -135,11 +115,7 @@ class Auditing:
             return [_webhook(row._asdict()) for row in connection.execute(statement)]
 
     def delete_webhook(self, webhook_id: str) -> None:
-        """Forget a webhook.
-
-        Raises:
-            NotThere: No such webhook.
-        """
+        """Forget a webhook; raises NotThere: no such webhook."""
         with self.db.write() as connection:
             gone = connection.execute(delete(_webhooks).where(_webhooks.c.id == webhook_id))
             if not gone.rowcount:

@@ -35,11 +35,7 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission.
-
-        Raises:
-            NotThere: No such job.
-        """
+        """The spec of a job's current submission; raises NotThere: no such job."""
         table = tables.specs
         with self.db.read() as connection:
             row = connection.execute(

@@ -37,15 +37,10 @@ class NotNow(StoreError):
 
 
 class QuotaExceeded(StoreError):
-    """A job that a project's quota does not allow now; it may when others have started or ended.
+    """A job that a project's quota does not allow now; it may when others have started or ended."""
 
-    Attributes:
-        which: The field of `Quota`.
-        limit: Its value.
-    """
-
-    which: str = ""
-    limit: int = 0
+    which: str = ""  # the field of `Quota`
+    limit: int = 0  # its value
 
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:

@@ -37,24 +37,18 @@ _jobs = tables.jobs
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs; `None` and empty mean any.
-
-    Attributes:
-        states: As they are shown: `queued`, `handing_over`, `cancelling`, `unknown`, or the
-            coordinator's.
-        tags: All of them, with these values.
-        text: Part of the name or the id, in any case.
-        visible: What the caller may see: projects, each with the only owner whose jobs they may see
-            or `None` for all; `None` instead of the tuple: everything.
-    """
+    """Which jobs; `None` and empty mean any."""
 
     project: str | None = None
     owner: str | None = None
+    # as they are shown: `queued`, `handing_over`, `cancelling`, `unknown`, or the coordinator's
     states: tuple[str, ...] = ()
     cluster: str | None = None
-    tags: tuple[tuple[str, str], ...] = ()
+    tags: tuple[tuple[str, str], ...] = ()  # all of them, with these values
     created_after_s: float | None = None
-    text: str = ""
+    text: str = ""  # part of the name or the id, in any case
+    # what the caller may see: projects, each with the only owner whose jobs they may see or `None`
+    # for all; `None` instead of the tuple: everything
     visible: tuple[tuple[str, str | None], ...] | None = None
 
 

@@ -31,52 +31,36 @@ _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 
 @dataclass(frozen=True)
 class Token:
-    """A token, whose secret only its user has.
+    """A token, whose secret only its user has."""
 
-    Attributes:
-        id: Its public part.
-        sha256: Of its text.
-        used_at_s: To about a minute.
-    """
-
-    id: str
-    sha256: bytes
+    id: str  # its public part
+    sha256: bytes  # of its text
     user: str
     label: str
     scopes: frozenset[Scope]
     created_at_s: float
     expires_at_s: float
     revoked_at_s: float | None = None
-    used_at_s: float | None = None
+    used_at_s: float | None = None  # to about a minute
 
 
 @dataclass(frozen=True)
 class TokenUser:
-    """A token with what holds for its user now.
-
-    Attributes:
-        is_admin: Whether they operate the service.
-        roles: By project.
-        quotas: Of those projects.
-    """
+    """A token with what holds for its user now."""
 
     token: Token
-    is_admin: bool
-    roles: Mapping[str, Role]
-    quotas: Mapping[str, Quota]
+    is_admin: bool  # whether they operate the service
+    roles: Mapping[str, Role]  # by project
+    quotas: Mapping[str, Quota]  # of those projects
 
 
 @dataclass(frozen=True)
 class Project:
-    """A project.
-
-    Attributes:
-        declared: Whether the configuration declares it; the API then does not change it.
-    """
+    """A project."""
 
     name: str
     quota: Quota
-    declared: bool
+    declared: bool  # whether the configuration declares it; the API then does not change it
     created_at_s: float
 
 
@@ -258,11 +242,7 @@ class People:
             )
 
     def remove_member(self, project: str, user: str) -> None:
-        """Take a user's role in a project.
-
-        Raises:
-            NotThere: They have none.
-        """
+        """Take a user's role in a project; raises NotThere: they have none."""
         with self.db.write() as connection:
             gone = connection.execute(
                 delete(_members).where(_members.c.project == project, _members.c.user == user)

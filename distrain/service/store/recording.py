@@ -26,37 +26,27 @@ _IDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class JobChange:
-    """A change of one job.
-
-    Attributes:
-        rev: The revision on which it was decided; a job that has another stays as it is.
-        columns: New values, by the names of `Job`.
-        attempts: Attempts as they are now; each replaces the row of its number.
-        kind: The event's: `job.state` or `job.progress`; `None` takes `job.progress` where progress
-            alone changes.
-        event: The event's body; `None` takes the job as it is after the change.
-    """
+    """A change of one job."""
 
     job_id: str
-    rev: int
-    columns: Mapping[str, Any]
+    rev: int  # the revision on which it was decided; a job that has another stays as it is
+    columns: Mapping[str, Any]  # new values, by the names of `Job`
+    # attempts as they are now; each replaces the row of its number
     attempts: Sequence[Attempt] = ()
+    # the event's: `job.state` or `job.progress`; `None` takes `job.progress` where progress alone
+    # changes
     kind: str | None = None
+    # the event's body; `None` takes the job as it is after the change
     event: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """What a reconciler wrote of a cluster.
-
-    Attributes:
-        state: JSON values.
-        observed_at_s: When its scheduler was last heard; `None` before the first time.
-    """
+    """What a reconciler wrote of a cluster."""
 
     name: str
-    state: Mapping[str, Any]
-    observed_at_s: float | None
+    state: Mapping[str, Any]  # JSON values
+    observed_at_s: float | None  # when its scheduler was last heard; `None` before the first time
 
 
 class Recording:

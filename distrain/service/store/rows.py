@@ -36,22 +36,16 @@ _TOLD = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a job, as it was seen.
-
-    Attributes:
-        epoch: The boot of the scheduler that ran it.
-        reason: Why it ended.
-        step: The last that was reported.
-    """
+    """One attempt of a job, as it was seen."""
 
     job_id: str
     attempt: int
-    epoch: str
+    epoch: str  # the boot of the scheduler that ran it
     started_at_s: float
     ended_at_s: float | None = None
-    reason: str | None = None
+    reason: str | None = None  # why it ended
     message: str | None = None
-    step: int | None = None
+    step: int | None = None  # the last that was reported
 
 
 def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:

@@ -91,11 +91,7 @@ class Store(
         return value if kept is None else kept
 
     def ping(self) -> None:
-        """See that the database answers.
-
-        Raises:
-            Unavailable: It does not.
-        """
+        """See that the database answers; raises Unavailable: it does not."""
         with self.db.read() as connection:
             connection.execute(text("SELECT 1"))
 

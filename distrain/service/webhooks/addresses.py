@@ -20,18 +20,13 @@ _HINT = "The operator allows others by `webhooks.allow_private` of serve.yaml."
 
 @dataclass(frozen=True)
 class Place:
-    """Where a request goes.
-
-    Attributes:
-        address: Of `host`, looked up and allowed.
-        target: Path and query.
-    """
+    """Where a request goes."""
 
     is_tls: bool
     host: str
-    address: str
+    address: str  # of `host`, looked up and allowed
     port: int
-    target: str
+    target: str  # path and query
 
 
 def place_of(url: str, allow_private: Collection[str] = ()) -> Place:

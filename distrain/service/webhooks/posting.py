@@ -21,15 +21,10 @@ _MOST_ERROR = 200
 
 @dataclass(frozen=True)
 class Posted:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        status: The HTTP status, if there was one.
-        error: Why it failed; `None`: the receiver has it.
-    """
-
-    status: int | None
-    error: str | None
+    status: int | None  # the HTTP status, if there was one
+    error: str | None  # why it failed; `None`: the receiver has it
 
 
 def send(

@@ -80,24 +80,14 @@ class OpenFile:
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
-    """A page of names, and whether there are more.
-
-    Raises:
-        NotInRun: There is no such folder.
-        OSError: It cannot be read.
-    """
+    """A page of names, and whether there are more; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         found = list(islice(folder.files(below, after), limit + 1))
     return found[:limit], len(found) > limit
 
 
 def open_artifact(run_dir: str, name: str) -> OpenFile:
-    """Open a file; the caller closes it.
-
-    Raises:
-        NotInRun: There is no such file.
-        OSError: It cannot be opened.
-    """
+    """Open a file; the caller closes it; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         return OpenFile(folder.open(name))
 

@@ -12,45 +12,33 @@ Series = Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True)
 class ClusterFigures:
-    """A cluster as its reconciler wrote it last.
-
-    Attributes:
-        kind: As its profile says.
-        silent_s: How long its scheduler was not heard; infinite: never heard.
-        workers: By state: `total`, `usable`, `free`; empty while it does not answer.
-        jobs: Its jobs that have not ended.
-    """
+    """A cluster as its reconciler wrote it last."""
 
     name: str
-    kind: str
-    silent_s: float
+    kind: str  # as its profile says
+    silent_s: float  # how long its scheduler was not heard; infinite: never heard
+    # by state: `total`, `usable`, `free`; empty while it does not answer
     workers: Mapping[str, int] = field(default_factory=dict)
-    jobs: int = 0
+    jobs: int = 0  # its jobs that have not ended
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What the database tells at a scrape; `None` is left out.
+    """What the database tells at a scrape; `None` is left out."""
 
-    Attributes:
-        ready: Whether `/readyz` would say so.
-        jobs: Those that have not ended, by phase and state.
-        ended: Those that ended in the last hour, by state.
-        lease_ages_s: How long ago each lease was prolonged.
-        webhooks: Their number by state: `ok`, `failing`, `disabled`.
-        backup_s: When the last backup was made, in unix seconds; 0: never.
-    """
-
-    jobs: Mapping[tuple[str, str], int]
+    jobs: Mapping[tuple[str, str], int]  # those that have not ended, by phase and state
     longest_queued_s: float
     reconcile_lag_s: float | None
     events_last: int
-    ready: bool = False
+    ready: bool = False  # whether `/readyz` would say so
+    # those that ended in the last hour, by state
     ended: Mapping[str, int] = field(default_factory=dict)
+    # how long ago each lease was prolonged
     lease_ages_s: Mapping[str, float] = field(default_factory=dict)
     clusters: tuple[ClusterFigures, ...] = ()
+    # their number by state: `ok`, `failing`, `disabled`
     webhooks: Mapping[str, int] = field(default_factory=dict)
-    backup_s: float | None = None
+    backup_s: float | None = None  # when the last backup was made, in unix seconds; 0: never
 
 
 def of_database(figures: Figures | None) -> Iterator[Metric]:

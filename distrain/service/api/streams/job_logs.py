@@ -32,14 +32,10 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class LogPart:
-    """Some bytes of a log.
-
-    Attributes:
-        is_complete: Whether the log is whole, and these are its last bytes.
-    """
+    """Some bytes of a log."""
 
     slice: LogSlice
-    is_complete: bool
+    is_complete: bool  # whether the log is whole, and these are its last bytes
 
 
 def last_attempt(job: Job) -> int:
@@ -70,12 +66,7 @@ def look(place: LogPlace) -> tuple[int, bool]:
 
 
 def read(place: LogPlace, offset: int, limit: int, job: Job, now_s: float) -> LogPart:
-    """Up to `limit` bytes from an offset on.
-
-    Raises:
-        BeyondLog: The offset is beyond the end.
-        OSError: It cannot be read.
-    """
+    """Up to `limit` bytes from an offset on; raises BeyondLog, OSError."""
     try:
         with _opened(place) as (folder, name):
             found = read_log_slice(folder, name, offset, limit)
@@ -99,11 +90,7 @@ def read_new(place: LogPlace, offset: int, limit: int) -> LogSlice:
 
 
 def read_tail(place: LogPlace, lines: int, limit: int, job: Job, now_s: float) -> LogPart:
-    """The last lines, at most `limit` bytes.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """The last lines, at most `limit` bytes; raises OSError: it cannot be read."""
     try:
         with _opened(place) as (folder, name):
             found = read_log_tail(folder, name, limit, lines)

@@ -26,22 +26,15 @@ Read = Callable[[LogPlace, int, int], Awaitable[LogSlice]]
 
 @dataclass
 class SharedLog:
-    """A log that is followed, as its task has read it.
+    """A log that is followed, as its task has read it."""
 
-    Attributes:
-        first: The number of the first byte that is kept.
-        end: Of the byte behind the last one.
-        begun: Looks at the file until now.
-        done: Those that have ended.
-        is_plain: Whether the last one found bytes, or that there are no more, and nothing else.
-    """
-
-    first: int
-    end: int
+    first: int  # the number of the first byte that is kept
+    end: int  # of the byte behind the last one
     chunks: deque[bytes] = field(default_factory=deque)
     followers: int = 0
-    begun: int = 0
-    done: int = 0
+    begun: int = 0  # looks at the file until now
+    done: int = 0  # those that have ended
+    # whether the last one found bytes, or that there are no more, and nothing else
     is_plain: bool = True
     news: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None

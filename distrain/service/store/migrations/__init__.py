@@ -46,12 +46,7 @@ def upgrade(db: Database) -> None:
 
 
 def check(db: Database) -> None:
-    """See that the tables are this version's.
-
-    Raises:
-        SchemaDiffers: They are not.
-        Unavailable: The database does not answer.
-    """
+    """See that the tables are this version's; raises SchemaDiffers, Unavailable."""
     revision = None
     if db.path is None or db.path.exists():  # opening an absent file would make it
         with db.read() as connection:

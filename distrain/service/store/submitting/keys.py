@@ -89,11 +89,7 @@ def find_key(connection: Connection, key: Key) -> Job | None:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """A job that must exist.
-
-    Raises:
-        NotThere: It does not.
-    """
+    """A job that must exist; raises NotThere: it does not."""
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)
