@@ -1,17 +1,23 @@
 """Counts of the package's structure: files, lines, folders, imports past a face, circles, names.
 
-`python tests/support/house.py [REPOSITORY]` prints them as one JSON object.
+`python tests/support/house.py [REPOSITORY]` prints them as one JSON object;
+`python tests/support/house.py --table BEFORE [REPOSITORY]` those of two repositories as a table.
 """
 
 import ast
 import io
 import json
+import re
 import sys
 import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+
+# A contract of import-linter imports this as a module of the package `tests.support`.
+sys.path.append(str(Path(__file__).parent))
+from doc_sentences import LONGEST, long_sentences, pages_of
 
 PACKAGE = "distrain"
 
@@ -92,6 +98,14 @@ class Structure:
                 edges[importer].add(imported)
         return edges
 
+    def edges_with_faces(self) -> dict[str, set[str]]:
+        """As `edges`, with the faces, which load what they show: but those of a module's own."""
+        edges: dict[str, set[str]] = defaultdict(set)
+        for importer, imported, _ in self.imports():
+            if not f"{importer}.".startswith(f"{imported}."):
+                edges[importer].add(imported)
+        return edges
+
     def folder_sizes(self) -> Counter[str]:
         """How many modules each folder holds beside its face."""
         return Counter(name.rpartition(".")[0] for name in self.paths if name not in self.folders)
@@ -167,6 +181,83 @@ def public_names(tree: ast.Module) -> int:
     return sum(not name.startswith("_") for name in names)
 
 
+def classes(tree: ast.Module) -> list[str]:
+    """The names of a module's classes, those inside others and inside functions included."""
+    return [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+
+
+def room_of(module: str) -> str:
+    """The folder of the package that a module lies in; the rest are modules by themselves."""
+    return module.split(".")[1] if module.count(".") else ""
+
+
+def shared_names(names: Iterator[tuple[str, str]]) -> list[str]:
+    """The public names that stand in several rooms, given as pairs of room and name."""
+    rooms: dict[str, set[str]] = defaultdict(set)
+    for room, name in names:
+        if not name.startswith("_"):
+            rooms[name].add(room)
+    return sorted(name for name, where in rooms.items() if len(where) > 1)
+
+
+def lines_by_room(structure: Structure) -> dict[str, Counter[str]]:
+    """How many lines of each kind every room has; modules beside the rooms are one of their own."""
+    rooms: dict[str, Counter[str]] = defaultdict(Counter)
+    for name, path in structure.paths.items():
+        room = room_of(name)
+        shown = f"`{room}`" if f"{PACKAGE}.{room}" in structure.folders else "modules beside them"
+        rooms[shown] += line_kinds(path.read_text())
+    return rooms
+
+
+def measures(repository: Path, structure: Structure) -> dict[str, int]:
+    """The figures of a repository that the table has beside its lines."""
+    trees = structure.trees
+    named = ((room_of(name), one) for name, tree in trees.items() for one in classes(tree))
+    pages = [page.read_text(encoding="utf-8") for page in pages_of(repository)]
+    return {
+        "files": len(trees),
+        "classes": sum(len(classes(tree)) for tree in trees.values()),
+        "public names": sum(public_names(tree) for tree in trees.values()),
+        "public class names in several rooms": len(shared_names(named)),
+        "modules in import circles, types included": sum(
+            len(group) for group in circles(structure.edges_with_faces())
+        ),
+        "imports past a face": len(structure.past_faces()),
+        "files that name the figure `eta_s`": sum(
+            re.search(r"\beta_s\b", path.read_text()) is not None
+            for path in structure.paths.values()
+        ),
+        f"sentences of more than {LONGEST} words in docs": sum(
+            len(long_sentences(page)) for page in pages
+        ),
+        "lines of docs": sum(page.count("\n") for page in pages),
+    }
+
+
+def table(before: Path, now: Path) -> str:
+    """Two repositories side by side, as a table in Markdown."""
+    structures = [Structure.of(repository) for repository in (before, now)]
+    rooms = [lines_by_room(structure) for structure in structures]
+    all_lines = [sum(of_rooms.values(), Counter[str]()) for of_rooms in rooms]
+    figures = [measures(*both) for both in zip((before, now), structures, strict=True)]
+    rows = [f"| {name} | {old:,} | {figures[1][name]:,} |" for name, old in figures[0].items()]
+    lines = [f"| lines | {all_lines[0].total():,} | {all_lines[1].total():,} |"]
+    lines += [
+        f"| lines of {kind} | {all_lines[0][kind]:,} | {all_lines[1][kind]:,} |"
+        for kind in ("code", "docstring", "comment", "empty")
+    ]
+    for room in sorted(rooms[0].keys() | rooms[1].keys()):
+        cells = [
+            f"{of[room].total():,} ({of[room]['code']:,} code, {of[room]['docstring']:,} docstring)"
+            if room in of
+            else "-"
+            for of in rooms
+        ]
+        lines.append(f"| {room} | {cells[0]} | {cells[1]} |")
+    return "\n".join(["| | before | now |", "|---|--:|--:|", *rows, *lines])
+
+
 def count(repository: Path) -> dict[str, object]:
     """All figures of a repository."""
     structure = Structure.of(repository)
@@ -188,5 +279,13 @@ def count(repository: Path) -> dict[str, object]:
     }
 
 
+def main(arguments: list[str]) -> None:
+    """Print a repository's figures as JSON, or two repositories' as a table."""
+    if arguments[:1] == ["--table"]:
+        print(table(Path(arguments[1]), Path((*arguments, ".")[2])))
+    else:
+        print(json.dumps(count(Path((*arguments, ".")[0])), indent=2))
+
+
 if __name__ == "__main__":
-    print(json.dumps(count(Path(sys.argv[1] if len(sys.argv) > 1 else ".")), indent=2))
+    main(sys.argv[1:])
