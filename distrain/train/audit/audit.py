@@ -35,11 +35,7 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class EpochAudit:
-    """What was found about one epoch.
-
-    Attributes:
-        problems: Rows that were lost, trained twice, or are not the table's; empty if all is well.
-    """
+    """An epoch's proof; `problems`: rows lost, trained twice, or not the table's."""
 
     epoch: int
     steps: int
@@ -50,8 +46,6 @@ class EpochAudit:
 
 @dataclass(frozen=True)
 class Audit:
-    """What was found about a run."""
-
     attempts: int
     table_rows: int
     steps: int
@@ -60,11 +54,9 @@ class Audit:
 
     @property
     def proved(self) -> bool:
-        """Whether nothing speaks against it."""
         return bool(self.epochs) and not any(epoch.problems for epoch in self.epochs)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return asdict(self) | {"proved": self.proved}
 
 
@@ -72,7 +64,7 @@ def audit_run(run: Path) -> Audit:
     """Compare what a run trained with the table itself, all of which is read.
 
     Raises:
-        InputError: There is no such folder.
+        InputError: The folder does not exist.
         DataError: The run left no hashes, or data or hashes cannot be read.
         SpecError: The run directory has no usable spec.
     """
@@ -102,7 +94,7 @@ def audit_run(run: Path) -> Audit:
 
 
 def counted_steps(paths: RunPaths) -> list[TrainedRows]:
-    """What all ranks trained in the steps that led to the weights."""
+    """The rows of all ranks in the steps that led to the weights."""
     attempts = {
         attempt: [read_audit(path) for path in files] for attempt, files in _files(paths).items()
     }
@@ -130,7 +122,6 @@ def table_hashes(spec: JobSpec, inputs: Inputs) -> Hashes:
 def _loader(
     spec: JobSpec, inputs: Inputs, *, drop_last: bool, batch_rows: int | None = None
 ) -> Loader:
-    """A loader of the training data in the order of its files."""
     data = spec.data
     dataset = Dataset.of(
         inputs.train,
@@ -143,7 +134,6 @@ def _loader(
 
 
 def _files(paths: RunPaths) -> dict[int, list[Path]]:
-    """The files of hashes by attempt."""
     found = {n: list(of_all_ranks(paths.audit(0, n)).values()) for n in paths.attempts()}
     return {attempt: files for attempt, files in found.items() if files}
 
@@ -185,7 +175,7 @@ def _wrong_sizes(
 
 
 def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
-    """Hashes that the table has more often than the training, and the other way round."""
+    """The hashes that the table has more often than the training, and the other way round."""
     values, places = np.unique(np.concatenate([table, trained]), return_inverse=True)
     counts = np.bincount(places[: len(table)], minlength=len(values))
     counts -= np.bincount(places[len(table) :], minlength=len(values))
@@ -227,7 +217,6 @@ def _when(value: int, steps: dict[int, list[TrainedRows]]) -> str:
 
 
 def _named(texts: Iterable[str], rest: str) -> list[str]:
-    """The first of the texts, and how many more there are."""
     rows = iter(texts)
     first = list(islice(rows, _MOST_NAMED))
     more = sum(1 for _ in rows) if len(first) == _MOST_NAMED else 0

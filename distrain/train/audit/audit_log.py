@@ -34,7 +34,7 @@ class TrainedRows(NamedTuple):
 
 
 class AuditLog:
-    """Writes such a file."""
+    """The writer of such a file; its methods raise `OutputError` where that cannot be written."""
 
     def __init__(self, file: BinaryIO, path: Path):
         self._file = file
@@ -42,7 +42,6 @@ class AuditLog:
 
     @classmethod
     def begin(cls, path: Path, first_step: int) -> "AuditLog":
-        """Begin the file of an attempt; here and later `OutputError` if it cannot be written."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             log = cls(path.open("wb", buffering=2**20), path)
@@ -53,7 +52,7 @@ class AuditLog:
         return log
 
     def add(self, epoch: int, step: int, batch: Batch) -> None:
-        """Note the rows of a step; waits for the device."""
+        """Write the hashes of a step's rows; waits for the device."""
         hashes = row_hashes(batch).cpu().numpy().astype(_INT, copy=False)
         head = np.array([epoch, step, len(hashes)], _INT)
         self._write(head.tobytes(), hashes.tobytes())
@@ -66,25 +65,20 @@ class AuditLog:
             raise _cannot_write(self._path, error) from None
 
     def flush(self) -> None:
-        """Give all that was noted to the operating system, which outlives this process."""
+        """Hand everything to the operating system, which outlives this process."""
         try:
             self._file.flush()
         except OSError as error:
             raise _cannot_write(self._path, error) from None
 
     def close(self) -> None:
-        """End the file; may be called again."""
         if not self._file.closed:
             self.flush()
             self._file.close()
 
 
 def read_audit(path: Path) -> tuple[int, Iterator[TrainedRows]]:
-    """A file's first step, and what follows, up to a step that is not whole.
-
-    Raises:
-        DataError: It is no such file, or cannot be read.
-    """
+    """A file's first step and its whole steps; `DataError` for other files."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -11,10 +11,10 @@ _FACTORS = (0xBF58476D1CE4E5B9 - 2**64, 0x94D049BB133111EB - 2**64)
 
 
 def row_hashes(batch: Batch) -> Tensor:
-    """Of all values of each row: ids, numbers, labels, lists.
+    """The hash of each row's ids, numbers, labels and lists.
 
     Returns:
-        `[rows]`, int64, there; rows with the same values have the same hash.
+        `[rows]`, int64, on the batch's device; rows with the same values have the same hash.
 
     >>> ids = torch.tensor([[1, 2], [2, 1], [1, 2]], dtype=torch.int32)
     >>> batch = Batch(ids, torch.zeros(3, 0), torch.ones(3), ("a", "b"), ())

@@ -17,12 +17,12 @@ from distrain.train.timing import RankActivity
 
 @dataclass(frozen=True)
 class Control:
-    """What the training consults before each step, and what others read of it.
+    """The objects that a training consults before each step, and that others read.
 
     Attributes:
         stop_deadline: `None` for a rank without a supervisor, which nobody else asks to save.
-        look: Called before each step, and each batch of a validation; may raise.
-        kept_reports: `None` for such a rank, too: its reports are recorded as they come.
+        look: Called before each step and each batch of a validation; may raise.
+        kept_reports: `None` for a rank without a supervisor: its reports are recorded as they come.
     """
 
     store: RankStore
@@ -34,7 +34,7 @@ class Control:
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
-        """For one rank that nobody supervises."""
+        """The control of a rank without a supervisor."""
         store = LocalRankStore()
         return cls(store, StepGate(store, 0, 1), RankActivity(), look=look)
 
@@ -47,7 +47,7 @@ class Control:
         *,
         timeout_s: float,
     ) -> Control:
-        """For a rank with a supervisor; the thread that calls this must be the one that trains.
+        """The control of a supervised rank, made by the thread that trains.
 
         Raises:
             torch.distributed.DistError: The store could not be reached.
@@ -64,7 +64,6 @@ class Control:
         )
 
     def heartbeat(self, rank: int) -> Heartbeat:
-        """A heartbeat with the rank's current step, phase and wait."""
         activity = self.activity
         progress = self.gate.passed + activity.slabs
         return Heartbeat(rank, activity.step, progress, activity.doing, activity.waiting_for)

@@ -46,7 +46,7 @@ log = logging.getLogger("distrain.gate")
 
 
 class StopAsked(Exception):
-    """The gate said that the training ends here; `saves`: whether all ranks are here, and save."""
+    """The ranks agreed to end here; `saves`: all of them are here and save a checkpoint."""
 
     def __init__(self, saves: bool):
         self.saves = saves
@@ -65,8 +65,8 @@ class StepGate:
     """One rank's gate.
 
     Args:
-        on_stop: Called by a thread of the gate's when a stop was agreed, with its target, or
-            abandoned, with `None`.
+        on_stop: Called from a thread when a stop was agreed (with its target) or abandoned
+            (`None`).
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class StepGate:
 
     @property
     def asked(self) -> bool:
-        """Whether something was asked for that is not done; may be out of date at once."""
+        """Whether a request waits; may be out of date at once."""
         return bool(self._requests) or self._leaves
 
     def begin(self) -> Word:
@@ -109,9 +109,9 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Ask all ranks to save at the same place, and maybe to end there; returns at once.
+        """Ask all ranks to save at one place, and to end there if it `stops`; returns at once.
 
-        Its number is the same on all ranks; one that was seen before is ignored.
+        A request has the same number on all ranks; a number that was seen before is ignored.
         """
         with self._changed:
             if number in self._seen:
@@ -146,7 +146,7 @@ class StepGate:
         self._take(request, decision)
 
     def _decide(self, request: _Request) -> str:
-        """What all ranks will do; waits for the other ranks until the request's deadline."""
+        """The action of all ranks; waits for the other ranks until the request's deadline."""
         if self._num_ranks == 1:
             return str(self.passed)
         passed, decision = f"gate/{request.number}/passed", f"gate/{request.number}/decision"

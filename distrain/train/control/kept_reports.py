@@ -12,7 +12,7 @@ from distrain.events import KEEP_S, Event, ReportsAwaited
 
 
 class KeptReports:
-    """What a rank's supervisor has kept of its reports."""
+    """The reports of a rank that its supervisor has kept."""
 
     def __init__(self, rank: int, report: Callable[[Event], None]):
         self._rank, self._report = rank, report
@@ -20,11 +20,7 @@ class KeptReports:
         self._awaited = self._kept = 0
 
     def wait(self, within_s: float = KEEP_S) -> None:
-        """Wait until all that was reported before is kept.
-
-        Raises:
-            OSError: It is not.
-        """
+        """Wait until all earlier reports are kept; `OSError` after `within_s` seconds."""
         with self._changed:
             self._awaited = number = self._awaited + 1
         self._report(ReportsAwaited(self._rank, number))
@@ -35,7 +31,6 @@ class KeptReports:
                 )
 
     def told(self, number: int) -> None:
-        """All reports before that number's question are kept."""
         with self._changed:
             self._kept = max(self._kept, number)
             self._changed.notify_all()

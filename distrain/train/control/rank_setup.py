@@ -45,8 +45,8 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
 def seed_everything(seed: int, rank: int, device: torch.device) -> None:
     """Seed every generator, and have cuBLAS add up in one order.
 
-    Each rank draws numbers of its own: it drops out other units than its peers. Initial parameters
-    do not come from here.
+    Each rank draws numbers of its own, so dropout differs between ranks. Initial parameters do not
+    come from here.
     """
     # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
     (own,) = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)
@@ -61,10 +61,7 @@ def seed_everything(seed: int, rank: int, device: torch.device) -> None:
 
 @contextmanager
 def process_as_it_was() -> Iterator[None]:
-    """Put back, on the way out, what a rank sets in its process: generators, threads, cuBLAS's way.
-
-    For a rank in a caller's process; one in a process of its own need not.
-    """
+    """Restore on exit what a rank sets in its process: generators, threads, cuBLAS's workspace."""
     threads, cublas = torch.get_num_threads(), os.environ.get(_CUBLAS)
     drawn, drawn_by_numpy = random.getstate(), np.random.get_state()
     seed = torch.initial_seed()
@@ -118,11 +115,10 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
     """Raise on every rank if two have the same GPU, which NCCL refuses in words of its own.
 
-    Workers that were started by `dask worker` see all GPUs of their host, and so each takes the
-    first one.
+    Workers that `dask worker` started see all GPUs of their host, so each takes the first one.
 
     Raises:
-        SpecError: Naming the ranks that share this rank's or the first GPU that is shared.
+        SpecError: The ranks that share this rank's GPU, or the first GPU that is shared.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
@@ -143,10 +139,10 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
 
 
 def choose_backend(device: torch.device) -> str:
-    """Through what ranks talk: NCCL between GPUs, gloo between CPUs.
+    """The backend of the ranks' collective operations: NCCL between GPUs, gloo between CPUs.
 
-    With `DISTRAIN_COLLECTIVES=gloo` in its environment a rank on a GPU takes gloo too, which copies
-    everything through the host: NCCL refuses two ranks on one GPU.
+    `DISTRAIN_COLLECTIVES=gloo` gives GPUs gloo too, which copies everything through the host: NCCL
+    refuses two ranks on one GPU.
 
     Raises:
         SpecError: The variable has another value.
@@ -161,17 +157,12 @@ def choose_backend(device: torch.device) -> str:
 
 
 def leave_peers() -> None:
-    """Part from the other ranks in order, after all work is done."""
     if dist.is_initialized():
         dist.destroy_process_group()
 
 
 def check_same_data(fingerprint: str, rank: int) -> None:
-    """Raise if the ranks see different data, before they train on it.
-
-    Raises:
-        DataError: On every rank, naming the ones that differ from rank 0.
-    """
+    """Raise `DataError` on every rank if some see other data than rank 0."""
     if not dist.is_initialized():
         return
     own = torch.tensor(list(bytes.fromhex(fingerprint)), dtype=torch.uint8)

@@ -51,13 +51,13 @@ class StopDeadline:
         self._thread: threading.Thread | None = None
 
     def leave_within(self, grace_s: float) -> None:
-        """Leave as it is after so many seconds, or earlier if that was said before."""
+        """Leave after `grace_s` seconds, or at an earlier deadline."""
         with self._changed:
             self._deadline_s = min(self._deadline_s, time.monotonic() + grace_s)
             self._watch()
 
     def stop_agreed(self, target: int | None) -> None:
-        """Note what the ranks have agreed on: where to stop, or `None` if they could not.
+        """Record the agreed place of the stop; `None` if the ranks could not agree.
 
         Before the first place there is nothing to save, and getting there may take long: unless the
         training thread arrives in a moment, the rank leaves without it.
@@ -68,7 +68,7 @@ class StopDeadline:
                 self._watch()
 
     def arrived(self) -> None:
-        """The training thread is where the ranks stop, and saves: it has the rest of the grace."""
+        """The training thread is where the ranks stop and save: it has the rest of the grace."""
         with self._changed:
             self._arrived = True
             self._early_s = math.inf
@@ -81,13 +81,13 @@ class StopDeadline:
         self._changed.notify_all()
 
     def finished(self) -> None:
-        """The training did all its work: what is left to do is not given up."""
+        """The training did all its work, so the remaining work is not given up."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
 
     def stopped(self, step: int, saved: bool) -> bool:
-        """Report that the rank has stopped; returns whether this was the first report."""
+        """Report the stop; false if it was reported before."""
         with self._changed:
             if self._over:
                 return False

@@ -23,11 +23,11 @@ _LONGEST_PAUSE_S = 0.5
 class TorchRankStore:
     """A `RankStore` in one of torch's stores.
 
-    A store's client answers one call at a time, so that a call which waits would hold up all
-    others: nothing here waits inside the store. A wait polls, after pauses that grow.
+    A store's client answers one call at a time, so a call that waits inside it would hold up all
+    others: a wait polls, after pauses that grow.
 
     Args:
-        store: A client of its own, whose keys nobody else uses.
+        store: A client of its own, with keys that nobody else uses.
     """
 
     def __init__(self, store: Store):
@@ -37,7 +37,6 @@ class TorchRankStore:
 
     @classmethod
     def join(cls, meeting: Rendezvous, timeout_s: float) -> TorchRankStore:
-        """The store of the ranks of a rendezvous."""
         from torch.distributed import PrefixStore, TCPStore
 
         timeout = timedelta(seconds=timeout_s)
@@ -45,13 +44,11 @@ class TorchRankStore:
         return cls(PrefixStore(f"{meeting.prefix}/board", store))
 
     def post(self, key: str, text: str) -> None:
-        """See `RankStore`."""
         with self._lock:
             self._own.add(key)
         self._store.set(key, text)
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        """See `RankStore`."""
         given_up = given_up or threading.Event()
         until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
         with waiting(PEERS):
@@ -67,11 +64,9 @@ class TorchRankStore:
         return text.decode()
 
     def check(self, key: str) -> bool:
-        """See `RankStore`."""
         return bool(self._store.check([key]))
 
     def clear(self, prefix: str) -> None:
-        """See `RankStore`."""
         with self._lock:
             keys = [key for key in self._own if key.startswith(prefix)]
             self._own.difference_update(keys)
@@ -79,13 +74,11 @@ class TorchRankStore:
             self._store.delete_key(key)
 
     def add(self, key: str, text: str) -> int:
-        """See `RankStore`."""
         # Before it is counted. torch has not annotated it.
         self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
         return int(self._store.add(_count_of(key), 1))
 
     def take(self, key: str) -> list[str]:
-        """See `RankStore`."""
         if not self.check(key):
             return []
         lines = self._text(key).splitlines()
@@ -94,7 +87,6 @@ class TorchRankStore:
         return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
-        """See `RankStore`."""
         with self._lock:
             self._own.add(key)
         won: bytes = self._store.compare_set(key, "", text)

@@ -27,14 +27,11 @@ _KEY, _TRAIN, _VALID = "key", "train", "valid"
 
 @dataclass(frozen=True)
 class Tables:
-    """The training and the validation rows."""
-
     train: Table
     valid: Table | None
 
 
 def write_tables(path: Path, tables: Tables, data: DataSpec, schema: Schema) -> None:
-    """Hand tables on; raises `OutputError` if the file cannot be written."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
         file.writestr(_KEY, _key(data, schema))
         file.writestr(_TRAIN, tables.train.to_bytes())
@@ -43,7 +40,7 @@ def write_tables(path: Path, tables: Tables, data: DataSpec, schema: Schema) -> 
 
 
 def read_tables(path: Path, data: DataSpec, schema: Schema) -> Tables | None:
-    """What was handed on; `None` if that is not there, damaged, or of other data."""
+    """The tables in the file; `None` if it is missing, damaged, or of other data."""
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(data, schema):
@@ -58,7 +55,7 @@ def read_tables(path: Path, data: DataSpec, schema: Schema) -> Tables | None:
 
 
 def _key(data: DataSpec, schema: Schema) -> str:
-    """Changes with whatever changes what footers are read, and how."""
+    """A key that changes with all that decides which footers are read, and how."""
     document = data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
     how = [document[name] for name in ("hive", "fill_null_id", "fill_null_value")]

@@ -30,15 +30,13 @@ from distrain.train.data.vocabularies import (
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a job reads."""
-
     schema: Schema
     train: Table
     valid: Table | None
 
     @property
     def fingerprint(self) -> str:
-        """Both tables' fingerprints, in hex: ranks that see the same files have the same."""
+        """Both tables' fingerprints, in hex: equal on ranks that see the same files."""
         return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
 
@@ -52,22 +50,17 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
     The command line calls this before it asks for a cluster, every rank before it builds a model.
 
     Args:
-        retry_s: How long to try again where the storage does not answer; no longer than
-            `data.retry_s`.
-        handed: A file with the tables as the command found them (see `hand_on`); footers are read
-            only if it is not there.
+        retry_s: Seconds of further tries where the storage does not answer; at most `data.retry_s`.
+        handed: A file with the tables as the command read them (`hand_on`).
 
     Raises:
         Unavailable: The storage does not answer.
-        SchemaError: No schema was found, it has no features or not exactly one target (a model of
-            the user's own may have several), or it has columns that no model takes (continuous
-            lists, a weight).
+        SchemaError: No schema, no features, not exactly one target (a model of the user's own may
+            have several), continuous lists, or a weight.
         ModelError: The model cannot be built of the columns.
         DataError: A file is missing, damaged, or does not fit the schema.
-        SpecError: The spec asks for validation without validation data, a size is none, or
-            `embeddings.combiners` or `data.max_list_length` name a column of no lists, or lists are
-            to be cached.
-        InputError: Several of these that do not depend on each other.
+        SpecError: Fields of the spec contradict the data or each other.
+        InputError: Several of these.
     """
     mistakes = Mistakes()
     inputs = None
@@ -81,7 +74,7 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
 
 def check_fields(spec: JobSpec) -> None:
-    """The part of `check_inputs` that needs no data; errors as there."""
+    """The checks of `check_inputs` that need no data."""
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sizes(spec.data)
@@ -91,12 +84,12 @@ def check_fields(spec: JobSpec) -> None:
 
 
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Spare the ranks the reading of footers; raises `OutputError`."""
+    """Write the tables for the ranks, which then read no footers."""
     write_tables(path, Tables(inputs.train, inputs.valid), spec.data, inputs.schema)
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
-    """The part of `check_inputs` that looks at the data; errors as there."""
+    """The part of `check_inputs` that looks at the data."""
     retry_s = min(retry_s, spec.data.retry_s)
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
@@ -140,7 +133,6 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
 
 @contextmanager
 def _schema_named(path: str | Path) -> Iterator[None]:
-    """Let an error of the schema name its file."""
     try:
         yield
     except SchemaError as error:
@@ -175,9 +167,9 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
 
 
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
-    """What lies beside a job's schema; files that cannot be read count as unknown.
+    """The vocabularies beside a job's schema; unreadable files count as unknown.
 
-    Their bytes are read, once in a training.
+    All their bytes are read, once in a training.
     """
     path = find_data_schema(data)
     if path is None:
@@ -187,11 +179,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
 
 
 def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Combiner]:
-    """How each categorical column of lists combines the embeddings of a row's ids.
-
-    Raises:
-        SpecError: `embeddings.combiners` names other columns.
-    """
+    """The combiner of each categorical column of lists; `SpecError` for other columns' names."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = [column.name for column in features.categorical if column.holds_lists]
     others = [name for name in embeddings.combiners if name not in lists]
@@ -204,7 +192,7 @@ def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Comb
 
 
 def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
-    """The schema that says how many items of lists are kept, as the saved model will say it."""
+    """The schema with limits of list lengths, as the saved model will have it."""
     lists = [column.name for column in schema.columns if column.holds_lists]
     others = [name for name in limits if name not in lists]
     if others:
@@ -220,7 +208,6 @@ def _with_list_limits(schema: Schema, limits: Mapping[str, int]) -> Schema:
 
 
 def _check_sizes(data: DataSpec) -> None:
-    """Refuse what is no size before anything is started for it."""
     for field, size in (("part_size", data.part_size), ("cache_size", data.cache_size)):
         try:
             parse_bytes(1 if size is None else size)
@@ -248,7 +235,7 @@ def _check_model(schema: Schema, model: ModelSpec, lists: Mapping[str, Combiner]
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
-    """Refuse what files can hold and loaders can read, but the models of today cannot use."""
+    """Refuse what files can hold and loaders can read, but no model of today can use."""
     if not isinstance(model, CustomSpec) or not schema.select_by_tag(Tags.TARGET).columns:
         _ = schema.target  # raises unless there is exactly one
     lists = [column.name for column in schema.continuous if column.holds_lists]

@@ -26,7 +26,6 @@ class Span:
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> "Span":
-        """The span of a job; raises `SpecError` if it has no steps."""
         steps = spec.train.epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)
@@ -41,7 +40,6 @@ class Span:
         return cls(steps, loader.num_steps, rows_per_step, rows_per_epoch)
 
     def check_start(self, step: int, checkpoint: str) -> None:
-        """Refuse to go on from a checkpoint that is beyond the job's last step."""
         if step > self.num_steps:
             raise SpecError(
                 f"the checkpoint is of step {step}, and the job has only {self.num_steps}",
@@ -55,5 +53,4 @@ class Span:
         return epochs * self.rows_per_epoch + min(rest * self.rows_per_step, self.rows_per_epoch)
 
     def epoch_after(self, steps: int) -> int:
-        """The epoch of the last of the first `steps` steps, at least one."""
         return (steps - 1) // self.steps_per_epoch

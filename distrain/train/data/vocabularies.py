@@ -50,15 +50,13 @@ class VocabularyFile:
 
     @property
     def is_unchanged(self) -> bool:
-        """Whether the files are there, with this checksum."""
         return _checksum(self.folder, self.name) == self.xxh3_64
 
     def read(self) -> Vocabulary:
-        """The vocabulary; raises `DataError` if a file is missing or damaged."""
         return Vocabulary.load(self.folder, self.name)
 
     def agrees_with(self, other: "VocabularyFile") -> bool:
-        """Whether an id that both have means the same; files that differ are read, in pieces."""
+        """Whether ids of both mean the same; files that differ are read, in pieces."""
         if self.xxh3_64 == other.xxh3_64:
             return True
         if not (self.is_unchanged and other.is_unchanged):
@@ -75,12 +73,12 @@ class VocabularyFile:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """What a table's values mean, as far as it is known.
+    """The meaning of a table's values, as far as it is known.
 
     Attributes:
         files: The vocabularies of categorical columns.
-        workflow: The workflow's folder or URL; "" if none is known.
-        operators: The checksum of what each column went through, but for its vocabulary.
+        workflow: The workflow's folder or URL; "" if unknown.
+        operators: A checksum of each column's operators, without its vocabulary.
     """
 
     files: Mapping[str, VocabularyFile]
@@ -88,7 +86,6 @@ class Vocabularies:
     operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """What a model's description and a checkpoint's manifest say of it."""
         files = {column: [file.folder, file.name, file.xxh3_64] for column, file in
                  self.files.items()}  # fmt: skip
         workflow = {"folder": self.workflow, "operators": dict(self.operators)}
@@ -96,7 +93,7 @@ class Vocabularies:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Vocabularies":
-        """The inverse of `to_json`; of anything else, that nothing is known."""
+        """The inverse of `to_json`; an unreadable document says nothing."""
         try:
             items = dict(document.get("vocabularies") or {}).items()
             files = {str(c): VocabularyFile(*map(str, file)) for c, file in items}
@@ -108,13 +105,13 @@ class Vocabularies:
         return cls(files, str(said.get("folder") or older), known)
 
     def kept_in(self, workflow: str) -> "Vocabularies":
-        """The same, with its files in a copy of the workflow."""
+        """The same vocabularies, with their files in a copy of the workflow."""
         folder = f"{workflow}/{CATEGORIES}"
         files = {column: replace(file, folder=folder) for column, file in self.files.items()}
         return Vocabularies(files, workflow, self.operators)
 
     def unlike(self, other: "Vocabularies") -> list[str]:
-        """The columns whose values mean something else in the other, of those known in both."""
+        """The columns, known in both, whose values mean something else in the other."""
         return [
             *(c for c, sum_ in self.operators.items() if other.operators.get(c, sum_) != sum_),
             *(c for c, file in self.files.items()
@@ -123,7 +120,7 @@ class Vocabularies:
 
 
 def vocabularies_in(workflow: str, schema: Schema) -> Vocabularies:
-    """What a workflow's folder says of a schema's columns; what cannot be read is unknown."""
+    """The vocabularies of a schema's columns in a workflow; unreadable files are unknown."""
     folder = f"{workflow}/{CATEGORIES}"
     held = _files(folder)
     checksums = {
@@ -143,11 +140,11 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
     """Refuse files that were prepared with a workflow by which values mean something else.
 
     Args:
-        whose: What `known` is of, for the error.
-        files: Tables; of those without a workflow beside them nothing is known.
+        whose: The owner of `known`, for the error.
+        files: Tables; those without a workflow beside them pass.
 
     Raises:
-        DataError: Ids, or numbers, mean something else there.
+        DataError: Ids or numbers mean something else there.
     """
     for workflow, file in _workflows_beside(files).items():
         if workflow == known.workflow:
@@ -170,7 +167,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
 
 
 def _workflows_beside(files: Iterable[str]) -> dict[str, str]:
-    """The workflow in each file's folder or in the one above, and the first file that has it."""
+    """The workflow in each file's folder or in the one above, with the first file that has it."""
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}
     looked_at: dict[str, bool] = {}
@@ -186,13 +183,14 @@ def _workflows_beside(files: Iterable[str]) -> dict[str, str]:
 
 
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """For each id of a vocabulary the id of the same thing in another.
+    """The id in one vocabulary of each id's value in another.
 
-    Values are looked up as they are. Padding and missing values keep their ids, and so do the
-    out-of-vocabulary ids where both have as many: then each value falls into the same one.
+    Padding and missing values keep their ids, and so do the out-of-vocabulary ids where both
+    have as
+    many: then each value falls into the same one.
 
     Returns:
-        `[old.cardinality]`, int32; -1 for what the new one does not know.
+        `[old.cardinality]`, int32; -1 for values that the new one does not have.
 
     Raises:
         DataError: One holds integers and the other strings.
@@ -235,7 +233,6 @@ def _of_column(operators: Iterable[Mapping[str, Any]], column: str) -> list[Any]
 
 
 def _files(folder: str) -> list[str]:
-    """The names of the files there; none if they cannot be listed."""
     try:
         return with_retries(open_folder(str(folder)).files, {"folder": folder}, RETRY_S)
     except (OSError, DistrainError) as error:
@@ -244,7 +241,7 @@ def _files(folder: str) -> list[str]:
 
 
 def _checksum(folder: str, name: str, held: Iterable[str] | None = None) -> str | None:
-    """The checksum of both files of a vocabulary; `None` if they are not there."""
+    """The checksum of both files of a vocabulary; `None` if one is missing."""
     held = _files(folder) if held is None else held
     hashed = xxhash.xxh3_64()
     for file in (f"meta.{name}.parquet", f"unique.{name}.parquet"):

@@ -6,17 +6,16 @@ from distrain.loader import Loader
 
 
 class EpochPrefetch:
-    """Gives a job's batches; threads already read the next epoch while the last batches train.
+    """A job's batches; threads already read the next epoch while the last batches train.
 
     An epoch's first batch needs row groups of all lanes, so it takes longer than any other. The
-    first epoch begins here and now, beside whatever the caller does before it asks for a batch. Any
-    other begins when no more than `ahead_batches` of the one before are left: these have their
-    memory, so at most that many batches are held beyond `Loader.memory`.
-
-    Its `close`, or the loader's, ends what has begun.
+    first epoch begins at once, beside the caller's own set-up. Any other begins when at most
+    `ahead_batches` of the one before are left: these have their memory, so at most that many
+    batches
+    are held beyond `Loader.memory`.
 
     Args:
-        num_steps: How many will be asked for, over all epochs: no epoch begins without need.
+        num_steps: The batches of all epochs: no epoch begins without need.
         first_step: Steps before it are left out, and nothing is read for them.
     """
 
@@ -34,12 +33,6 @@ class EpochPrefetch:
         return self
 
     def __next__(self) -> Any:
-        """The next batch.
-
-        Raises:
-            StopIteration: All `num_steps` were given.
-            DataError: The loader met data that cannot be used.
-        """
         if self._taken == self._num_steps:
             raise StopIteration
         per_epoch = self._loader.num_steps
@@ -56,6 +49,6 @@ class EpochPrefetch:
         return batch
 
     def close(self) -> None:
-        """End the epochs that have begun; a thread that waits for a batch gets `StopIteration`."""
+        """End the open epochs; a thread that waits for a batch gets `StopIteration`."""
         for epoch in (self._current, self._following):
             epoch.close()

@@ -29,7 +29,7 @@ from distrain.train.timing import READER, waiting
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What scoring some rows gave.
+    """The metrics of scored rows.
 
     Attributes:
         from_scores: The AUC of all ranks' rows from their scores; `None` where the bins serve.
@@ -63,7 +63,6 @@ def evaluate_over_ranks(
 
     Where the bins do not bound the AUC well enough, the rows are scored once more and ordered by
     their scores: keeping the scores of every validation would cost the many that need none.
-
     Arguments and errors as of `evaluate`.
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
@@ -80,7 +79,7 @@ def evaluate_over_ranks(
 def own_over_ranks(
     metrics: Mapping[str, Metric], peers: Peers, device: torch.device
 ) -> dict[str, float | None]:
-    """The values of the user's metrics over the rows of all ranks; a collective operation."""
+    """The user's metrics of all ranks' rows; a collective operation."""
     if not metrics:
         return {}
     states = {}
@@ -134,11 +133,7 @@ def evaluate(
 
 
 def finite_metrics(metrics: DeviceBinaryMetrics) -> BinaryMetrics:
-    """What was counted of scored rows, which is then counted anew.
-
-    Raises:
-        NonFiniteOutput: A logit is not finite.
-    """
+    """The metrics since the last call; `NonFiniteOutput` for a logit that is not finite."""
     try:
         return metrics.read_and_reset()
     except ValueError as error:  # the loader has checked the labels
@@ -183,7 +178,7 @@ def scored_batches(
 
 
 def _merged(metrics: BinaryMetrics, peers: Peers, device: torch.device) -> BinaryMetrics:
-    """The metrics of the rows of all ranks, the same on every rank; a collective operation."""
+    """The metrics of all ranks' rows, the same on every rank; a collective operation."""
     if peers.num_ranks == 1:
         return metrics
     counts = torch.from_numpy(np.stack([metrics.negatives, metrics.positives])).to(device)

@@ -39,19 +39,16 @@ class StepCounts:
         self._counts = [0] * (len(STEP_BOUNDS_S) + 1)
 
     def add(self, step_s: float) -> None:
-        """Count a step that took `step_s` seconds."""
         self._counts[bisect_left(STEP_BOUNDS_S, step_s)] += 1
 
     def take(self) -> list[int]:
-        """The counts since the last time: up to each of `STEP_BOUNDS_S`, and longer."""
+        """The counts since the last call: up to each of `STEP_BOUNDS_S`, and longer."""
         taken, self._counts = self._counts, [0] * len(self._counts)
         return taken
 
 
 @dataclass(frozen=True)
 class RankEvents:
-    """Makes a rank's events."""
-
     rank: int
     device: torch.device
     train: TrainSpec
@@ -62,7 +59,6 @@ class RankEvents:
     def started(
         self, model: ClickModel, loader: Loader, start: Start, scored: bool
     ) -> TrainingStarted:
-        """Ready to train, from `start` on."""
         dense = sum(p.numel() for p in model.dense.parameters())
         sparse = sum(w.numel() for w in model.embeddings.weights)
         return TrainingStarted(
@@ -87,7 +83,7 @@ class RankEvents:
         return lr_at(step, self.span.num_steps, self.train.optimizer.lr, schedule)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
-        """Close the window after `taken` steps, as `OpenWindow.close`; waits for the device."""
+        """Close the window after `taken` steps; waits for the device."""
         metrics, loader, exchange = self.window.close(taken, stats)
         seconds, device_seconds = clock.lap(), clock.device_lap()
         return StepsDone(
@@ -106,14 +102,12 @@ class RankEvents:
         )
 
     def evaluated(self, taken: int, found: Evaluation, clock: PhaseClock) -> EvaluationDone:
-        """The validation rows were scored after `taken` steps."""
         epoch, metrics = self.span.epoch_after(taken), found.metrics.to_json()
         auc, bound = found.from_scores or (None, None)
         seen_s, own = clock.running_s, found.own
         return EvaluationDone(self.rank, epoch, taken, seen_s, metrics, auc, bound, own)
 
     def stopped_early(self, taken: int, validations: Validations | None) -> StoppedEarly:
-        """The training ends after `taken` steps, because its validations no longer improve."""
         assert validations is not None
         rows, best = self.span.rows_in(taken), (validations.best_step, validations.best_value)
         return StoppedEarly(self.rank, taken, rows, validations.metric, *best, validations.waited)
@@ -121,7 +115,7 @@ class RankEvents:
     def finished(
         self, taken: int, setup_s: float, stats: LoaderStats, clock: PhaseClock
     ) -> RankFinished:
-        """All is done, after `taken` steps; waits for the device."""
+        """The end, after `taken` steps; waits for the device."""
         clock.lap()
         clock.device_lap(wait=True)
         return RankFinished(

@@ -13,18 +13,15 @@ STATM_FILE = Path("/proc/self/statm")
 def peak_memory(device: torch.device) -> dict[str, int]:
     """The process's largest resident size, and the largest sum of tensors on its GPU.
 
-    The first counts everything that the process ever held at a time, whoever it was for; the second
-    is 0 on the CPU, and leaves out what CUDA and torch hold beside tensors.
+    The first counts everything that the process ever held; the second is 0 on the CPU, and leaves
+    out what CUDA and torch hold beside tensors.
     """
     device_bytes = torch.cuda.max_memory_allocated(device) if device.type == "cuda" else 0
     return {"host_bytes": _peak_resident_bytes(), "device_bytes": device_bytes}
 
 
 def memory_now(device: torch.device) -> dict[str, int]:
-    """The process's resident size, and on a GPU the sum of its tensors there.
-
-    Without /proc the first is missing.
-    """
+    """The process's resident size, unknown without /proc, and the sum of its GPU's tensors."""
     found = {}
     try:
         resident_pages = int(STATM_FILE.read_text().split()[1])

@@ -46,14 +46,13 @@ LONGEST_JOIN_S = 1.0
 
 @dataclass(frozen=True)
 class RoutesInTurn:
-    """Makes each route when its batch is asked for, unless the step makes its own."""
+    """Routes that are made when their batches are asked for, or by the step itself."""
 
     batches: Batches
     make_route: MakeRoute | None
     device: torch.device
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route; errors as of `RoutesAhead.take`, of the batches alone."""
         with clock.phase("data_wait"), waiting(READER):
             batch = next(self.batches)
         with clock.phase("copy"):
@@ -70,20 +69,19 @@ class RoutesInTurn:
         self.close()
 
     def close(self) -> None:
-        """End the batches."""
         self.batches.close()
 
 
 class RoutesAhead:
-    """Makes routes in a thread, in the order of the batches, while the caller trains.
+    """Routes that a thread makes, in the order of the batches, while the caller trains.
 
-    The ranks' threads exchange ids among themselves, through `route_peers` of the tables: nobody
-    else may use their process group. Use it in a `with` statement, or close it.
+    The ranks' threads exchange ids through `route_peers` of the tables: nobody else may use their
+    process group. Use it in a `with` statement, or close it.
 
     Args:
-        batches: Give batches, in the thread; nobody else may take any.
+        batches: Taken by the thread alone.
         streams: The device's; `None` for those of `device`, none for the CPU.
-        make_route: What makes them; `None`: the model's tables.
+        make_route: `None`: the routes of the model's tables.
     """
 
     def __init__(
@@ -116,10 +114,9 @@ class RoutesAhead:
         """The next batch and its route, for use on the calling thread's current stream.
 
         Raises:
-            StopIteration: There is no further batch, or this was closed.
-            DataError: The loader met data that cannot be used. This and any other error of the
-                thread, a lost peer too, is raised after the batches that come before it, and again
-                on every further call.
+            StopIteration: No further batch, or this was closed.
+            DataError: The loader met unusable data. This and any other error of the thread, a lost
+                peer too, is raised after the batches before it, and again on every further call.
         """
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
@@ -156,15 +153,11 @@ def routed_batches(
 ) -> RoutesInTurn | RoutesAhead:
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
-    If routes are made ahead, `route_peers` of the tables get a process group of their own:
-    collective operations of two threads in one group would be taken for each other. It is one of
-    gloo on GPUs too, for which ids are copied: the kernels of two NCCL communicators that two
-    threads issue have no common order on the ranks, and may wait for each other for ever.
-
-    Args:
-        spec: Its `train.route_ahead` says how many finished routes may wait; 0 makes them in the
-            calling thread.
-        step: What they are for. One in a graph wants routes of spread tables alone.
+    Where routes are made ahead, `route_peers` of the tables get a process group of their own:
+    collective operations of two threads in one group would be taken for each other. On GPUs,
+    too, it
+    is one of gloo, for which ids are copied: the kernels of two NCCL communicators that two threads
+    issue have no common order on the ranks, and may wait for each other for ever.
     """
     model = step.model
     make_route = step.ask if isinstance(step, GraphedStep) else routes_of(model)

@@ -27,8 +27,6 @@ from distrain.world import World
 
 
 class Job(Protocol):
-    """The job that a rank trains; see `Trainer`."""
-
     spec: JobSpec
     inputs: Inputs
     world: World
@@ -39,14 +37,11 @@ class Job(Protocol):
     first_attempt: int
     control: Control
 
-    def report(self, event: Event, /) -> None:
-        """Take an event."""
+    def report(self, event: Event, /) -> None: ...
 
 
 @dataclass(frozen=True)
 class Parts:
-    """What a rank trains with."""
-
     model: ClickModel
     step: TrainStep | GraphedStep
     window: OpenWindow

@@ -31,25 +31,21 @@ from distrain.world import World
 
 @dataclass(frozen=True)
 class WaitTrackingPeers(Peers):
-    """The same collective operations; while in one, the thread is noted as waiting for peers."""
+    """`Peers` that mark the thread as waiting while it is in a collective operation."""
 
     def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """See `Peers`."""
         with waiting(PEERS):
             return super().gather_rows_at_first(rows, lengths)
 
     def arrived(self, arriving: Arriving) -> Tensor:
-        """See `Peers`."""
         with waiting(PEERS):
             return super().arrived(arriving)
 
     def count_up(self, counts: Tensor) -> Tensor:
-        """See `Peers`."""
         with waiting(PEERS):
             return super().count_up(counts)
 
     def largest(self, numbers: Sequence[int]) -> list[int]:
-        """See `Peers`."""
         with waiting(PEERS):
             return super().largest(numbers)
 
@@ -76,12 +72,10 @@ STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
 def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
     """Decide where the tables of a job live; a collective operation of its ranks.
 
-    All ranks plan with the same numbers: the least memory that any of them has, and the speed of
-    their exchange as they measured it together. What is decided changes how fast a job is, not what
-    it computes.
-
-    Raises:
-        SpecError: The tables do not fit.
+    All ranks plan with the same numbers: the least memory of any rank, and the speed of their
+    exchange
+    as they measured it together. The decision changes how fast a job is, not what it computes.
+    Raises `SpecError` if the tables do not fit.
     """
     budget_bytes = tables_budget_bytes(
         spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib

@@ -40,8 +40,6 @@ from distrain.world import World
 
 @dataclass
 class Trainer:
-    """One rank's training of one job."""
-
     spec: JobSpec
     inputs: Inputs
     world: World
@@ -54,7 +52,7 @@ class Trainer:
     first_attempt: int = 1
 
     def run(self) -> bool:
-        """Train to the end, save the model, and report all the way; false if asked to stop before.
+        """Train to the end, save the model, and report all the way; false after a requested stop.
 
         Raises:
             NonFiniteLoss: The loss became NaN or infinite.
@@ -148,7 +146,7 @@ class Trainer:
         return bool(due) and step > 0 and self.inputs.valid is not None
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
-        """Ask to go on, and do what the ranks have agreed on; `StopAsked` ends the training."""
+        """Pass the next place, after what the ranks agreed on; `StopAsked` ends the training."""
         self.control.look()
         gate = self.control.gate
         while True:
@@ -258,7 +256,6 @@ class Trainer:
         )
 
     def _close(self) -> None:
-        """End what writes; may be called again."""
         self.checkpoints.close()
         if self.audit is not None:
             self.audit.close()

@@ -29,8 +29,6 @@ from distrain.wording import byte_size
 
 
 class _Limit(NamedTuple):
-    """A limit of memory, and where it is set."""
-
     size_bytes: int
     set_by: str
 
@@ -39,13 +37,15 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
 
     Args:
-        device: Where its ranks train on this machine; `None` for ranks on other machines, whose
-            memory is not known: then only the limits count that the spec names.
+        device: The ranks' device on this machine; `None` for ranks on other machines, whose
+            memory is
+            unknown: then only the spec's limits count.
 
     Raises:
         SchemaError, ModelError: The model cannot be built of the columns.
-        SpecError: Something does not fit, `embeddings.tables` names no column, or the best
-            validation is judged by a metric that the model's task does not have.
+        SpecError: Something does not fit, `embeddings.tables` names no column, or the task
+            lacks the
+            metric that judges validations.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type
@@ -82,7 +82,7 @@ def check_metric(spec: JobSpec, task: Task) -> None:
 
 
 def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
-    """What a rank's tables may take, as the ranks themselves will decide."""
+    """The limit of a rank's tables, as the ranks themselves will decide."""
     options, limit_gib = spec.embeddings, spec.resources.memory_per_rank_gib
     if options.memory_gib is not None:
         return _Limit(int(options.memory_gib * 2**30), "embeddings.memory_gib")
@@ -113,7 +113,6 @@ def _check_sum(
     on_host: bool = True,
     weights_only: bool = False,
 ) -> None:
-    """Raise if all that a rank must hold in one place is more than it may."""
     weights = sum(table.weight_bytes for table in tables.tables)
     state = 0 if weights_only else sum(table.optimizer_bytes for table in tables.tables)
     cached = tables.host_bytes_per_rank if on_host else 0
@@ -140,7 +139,6 @@ def _check_sum(
 
 @contextmanager
 def _limit_named(limit: _Limit | None) -> Iterator[None]:
-    """Add the limit's origin to the error for tables that do not fit."""
     try:
         yield
     except SpecError as error:

@@ -74,7 +74,7 @@ class MachineFile:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def on_host(self, num_ranks: int) -> int:
-        """How many of so many ranks share a host's cores and memory."""
+        """The ranks that share a host's cores and memory."""
         return min(num_ranks, self.ranks_per_node * self.nodes_per_host)
 
     def link_rate(self, collective: str) -> float:
@@ -91,7 +91,7 @@ def load_machine(name: str) -> MachineFile:
     """Read a machine file, by its path or as the name of one that comes with this package.
 
     Raises:
-        SpecError: There is no such file, or it does not say what it must.
+        SpecError: The file is missing or invalid.
     """
     path = GIVEN / f"{name}.yaml" if name in given_machines() else Path(name)
     try:
@@ -105,16 +105,11 @@ def load_machine(name: str) -> MachineFile:
 
 
 def given_machines() -> tuple[str, ...]:
-    """The names of the files that come with this package."""
     return tuple(sorted(path.stem for path in GIVEN.glob("*.yaml")))
 
 
 def machine_of(document: Any, name: str = "machine") -> MachineFile:
-    """The machine that a parsed document describes.
-
-    Raises:
-        SpecError: A field is missing or unknown, has no source, or is no number that it may be.
-    """
+    """The machine of a parsed document; `SpecError` for any mistake in it."""
     if not isinstance(document, Mapping):
         raise _refused(name, "is no mapping of fields")
     known = {f.name: f.default is MISSING for f in fields(MachineFile) if f.name != "sources"}
@@ -135,7 +130,7 @@ def machine_of(document: Any, name: str = "machine") -> MachineFile:
 
 
 def may_be_zero() -> frozenset[str]:
-    """The fields of which 0 is a value: latencies, and those that may be left out for it."""
+    """The fields that may be 0: latencies, and those that may be left out."""
     latencies = ("link_latency_s", "network_latency_s", "step_overhead_s")
     return frozenset(latencies) | {f.name for f in fields(MachineFile) if f.default == 0}
 

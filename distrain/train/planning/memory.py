@@ -46,8 +46,6 @@ _METRIC_ROW_BYTES = 64  # logits, labels, bins and losses of a batch, in 8 bytes
 
 @dataclass(frozen=True)
 class Term:
-    """One part of a rank's memory: what holds it, and its bytes on the host and on the GPU."""
-
     name: str
     host_bytes: int
     device_bytes: int
@@ -55,22 +53,19 @@ class Term:
 
 @dataclass(frozen=True)
 class RankMemory:
-    """What a rank holds at its peak: parts that sum to the totals."""
+    """A rank's peak, by terms."""
 
     terms: tuple[Term, ...]
 
     @property
     def host_bytes(self) -> int:
-        """All of it on the host."""
         return sum(term.host_bytes for term in self.terms)
 
     @property
     def device_bytes(self) -> int:
-        """All of it on the GPU; 0 for a rank on the CPU."""
         return sum(term.device_bytes for term in self.terms)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the totals."""
         totals = {"host_bytes": self.host_bytes, "device_bytes": self.device_bytes}
         return totals | {"terms": [asdict(term) for term in self.terms]}
 
@@ -91,8 +86,7 @@ def rank_memory(
     """Predict the peak of a rank.
 
     Args:
-        rows: Of a step.
-        slice_rows: Of a slice of it.
+        rows: Rows of a step; `slice_rows`: of a slice of it.
         copies: Whether checkpoints are written from a copy.
         scores: Whether validation rows are scored: whole batches, without gradients.
     """
@@ -134,7 +128,7 @@ def rank_memory(
 
 
 def dense_bytes(values: int, optimizer: str) -> int:
-    """The dense parameters, their gradients, and the optimizer's state for them.
+    """Bytes of the dense parameters, their gradients, and the optimizer's state for them.
 
     >>> dense_bytes(1000, "adam")
     16000
@@ -143,7 +137,7 @@ def dense_bytes(values: int, optimizer: str) -> int:
 
 
 def heap_slack_bytes(embeddings: int, activations: int) -> int:
-    """What glibc's heap holds in vain, given a slice's embeddings with gradient, and the rest.
+    """Bytes that glibc's heap wastes, from a slice's embeddings with gradient and its activations.
 
     >>> heap_slack_bytes(1000, 400)
     1600
@@ -152,7 +146,7 @@ def heap_slack_bytes(embeddings: int, activations: int) -> int:
 
 
 def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
-    """A batch's route: the number of each id, and keys of distinct rows."""
+    """Bytes of a batch's route: the number of each id, and keys of distinct rows."""
     total = 4.0 * columns * rows
     for table in tables.tables:
         room, ranks = table.room, tables.num_ranks
@@ -176,7 +170,7 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 
 
 def exchanged_bytes(tables: ShardingPlan) -> int:
-    """Distinct rows and their sums, at most at a time."""
+    """Bytes of distinct rows and their sums, at most at a time."""
     total = 0.0
     for table in tables.tables:
         row_bytes, room, ranks = _VALUE_BYTES * table.dim, table.room, tables.num_ranks
@@ -196,7 +190,7 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 
 def saving_bytes(tables: ShardingPlan) -> int:
-    """What rank 0 holds of shared tables when it writes a model: own part, all parts, a slab."""
+    """Bytes on rank 0 when it writes a model of shared tables: own part, all parts, a slab."""
     shared = [t for t in tables.tables if t.placement in ("row_wise", "two_level")]
     whole = sum(t.weight_bytes * tables.sharers(t.placement) for t in shared)
     if tables.num_ranks == 1 or whole == 0:
@@ -208,9 +202,9 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """What a rank copies of a checkpoint: the rows that it alone holds, and its share of the rest.
+    """Bytes that a rank copies for a checkpoint: its own rows, and its share of the rest.
 
-    `dense` is in it as a whole: gradients are not copied, but rank 0 may copy all of the rest.
+    `dense` counts as a whole: gradients are not copied, but rank 0 may copy all of the rest.
     """
     total = dense
     for table in tables.tables:
@@ -220,5 +214,4 @@ def copy_bytes(tables: ShardingPlan, dense: int) -> int:
 
 
 def _touched(rows: int, unique: float, num_ranks: int) -> float:
-    """Distinct rows that any rank's batch touches, at most."""
     return min(float(rows), num_ranks * unique)

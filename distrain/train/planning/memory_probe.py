@@ -33,17 +33,15 @@ _FLOP_ROWS = 512
 
 @dataclass(frozen=True)
 class MemoryProbe:
-    """What a step in miniature has shown.
+    """The measurements of a step in miniature.
 
     Attributes:
         process_bytes: Resident memory of this process after it.
         dense_values: Values of all dense parameters.
-        fixed_bytes: Tensors that a slice of a step makes whatever its rows are.
-        bytes_per_row: The most tensors at a time per row of a slice, from the embeddings to their
-            gradients, both included.
-        embedding_bytes_per_row: Of these the embeddings themselves.
-        scoring_bytes_per_row: The most tensors at a time per row that is scored, embeddings
-            included.
+        fixed_bytes: Tensors of a slice that do not depend on its rows.
+        bytes_per_row: The most tensors at a time per row of a slice, with embeddings and gradients.
+        embedding_bytes_per_row: The embeddings' part of it.
+        scoring_bytes_per_row: The most tensors at a time per scored row, with embeddings.
         rows_are_independent: Whether the model computes each row from that row alone.
     """
 
@@ -57,16 +55,14 @@ class MemoryProbe:
     rows_are_independent: bool = True
 
     def scoring_bytes(self, rows: int) -> int:
-        """The most that tensors take at a time while a batch is scored."""
         return self.scoring_bytes_per_row * rows
 
     def slice_bytes(self, rows: int) -> int:
-        """The most that tensors of one slice of a step take at a time."""
         return self.fixed_bytes + self.bytes_per_row * rows
 
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
-    """Take a few steps on the CPU, in this process."""
+    """Take a few steps on the CPU, in this process, and measure them."""
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # tensors of tf32 are fp32
     # A capture of the step is of the same operations, and needs a GPU.
@@ -99,7 +95,7 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
 
 
 def dense_flops(spec: JobSpec, schema: Schema) -> float:
-    """Operations of the dense layers for a row, forward and backward, counted on the CPU."""
+    """Floating-point operations of the dense layers per row, forward and backward."""
     model = _small_model(spec, schema)
     plain = {"precision": "fp32", "compile": False, "cuda_graph": False, "micro_batches": 1}
     step = TrainStep(model, spec.train.model_copy(update=plain), 1)
@@ -141,7 +137,6 @@ def _batch(model: ClickModel, rows: int) -> Batch:
 
 
 def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
-    """The most bytes of tensors at a time in forward and backward of one slice."""
     batch = _batch(model, rows)
     with LiveBytes() as counted:
         _train_slice(dense, model, batch)
@@ -151,7 +146,6 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
 
 @torch.no_grad()
 def _most_of_scoring(model: ClickModel, rows: int) -> int:
-    """The most bytes of tensors at a time while a batch is scored."""
     batch, tables = _batch(model, rows), model.embeddings
     model.eval()
     with LiveBytes() as counted:
@@ -178,12 +172,13 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors made inside, as long as they live.
 
     Used as a context, in one thread. On the CPU a backward pass stays in the thread that asked for
-    it, so what it makes is counted as well. Views have no memory of their own; what operations need
-    inside themselves is not seen.
+    it, so its tensors count too. Views have no memory of their own; temporaries inside
+    operations are
+    not seen.
 
     Attributes:
-        live: Bytes of those that live now.
-        most: The most there were at a time.
+        live: Bytes now.
+        most: The most bytes at a time.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):
@@ -198,7 +193,6 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._sizes: dict[int, int] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and note the memory of its results."""
         # What comes from outside is not counted, nor are views of it.
         for given in tree_leaves((args, kwargs)):
             self._note(given, counts=False)

@@ -29,12 +29,7 @@ _MOST_RANK_NUMBERS = 12
 
 @dataclass(frozen=True)
 class RankShare:
-    """One rank's share of a job with `num_ranks` ranks.
-
-    Attributes:
-        rows_per_step: Rows of a step on a rank, at most.
-        memory_bytes: What a rank's loader holds at most.
-    """
+    """One rank's share of a job; its `rows_per_step` and its loader's `memory_bytes` at most."""
 
     num_ranks: int
     lanes: int
@@ -44,19 +39,19 @@ class RankShare:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """What a job's ranks will read and hold.
+    """The predicted reads, memory and exchange of a job's ranks.
 
     Attributes:
         rows: Training rows of an epoch, in all `files`.
         row_group_rows: Rows of the smallest and the largest row group.
         compressed_bytes: Compressed bytes of the columns that are read.
-        share: What each rank does with the number of ranks that the spec names.
+        share: A rank's share, with the spec's number of ranks.
         slices: Slices in which a whole batch of a rank goes through the model.
         chunk_rows: Rows that are shuffled together, at most.
-        memory: What the loader of a rank holds at most, by terms.
-        other_numbers: The same share for other numbers of ranks that the lanes allow.
-        advice: What would be better otherwise, most pressing first.
-        peak: What a rank will hold at its peak, by terms.
+        memory: A rank's loader at most, by terms.
+        other_numbers: The share with other numbers of ranks that the lanes allow.
+        advice: Improvements, most pressing first.
+        peak: A rank's memory at its peak, by terms.
     """
 
     rows: int
@@ -84,7 +79,6 @@ class JobPlan:
     peak: RankMemory
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
 
 
@@ -96,7 +90,7 @@ def plan_job(
     Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it.
 
     Args:
-        memory_budget_bytes: More than this for a rank's loader is advised against.
+        memory_budget_bytes: Advice is given where a rank's loader takes more.
 
     Raises:
         SpecError: The loader cannot serve such a job, or its tables do not fit.
@@ -172,7 +166,7 @@ def peak_of(
     device: torch.device,
     probe: MemoryProbe,
 ) -> RankMemory:
-    """The peak of a rank whose device is of this type; it need not be here."""
+    """The peak of a rank on a device of this type, which need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
     # A step may have a row less of each lane, and an epoch's last batch is smaller: if that makes
@@ -204,7 +198,6 @@ def peak_of(
 
 
 def slicing_of_job(spec: JobSpec, probe: MemoryProbe, device: torch.device) -> Slicing:
-    """How a rank whose device is of this type will cut its batches."""
     return slicing_of(
         spec.train,
         on_cpu=device.type == "cpu",

@@ -55,18 +55,17 @@ class Store:
 
 @dataclass(frozen=True)
 class Work:
-    """What one rank does in a step.
+    """One rank's work in a step.
 
     Attributes:
-        rows: Rows of its batch.
-        global_rows: Of all ranks' batches.
-        values: Values that it decodes.
-        copied_bytes: What goes to its device.
+        global_rows: Rows of all ranks' batches.
+        values: Values to decode.
+        copied_bytes: Bytes for its device.
         flops: Of the dense layers, forward and backward.
-        memory_bytes: What goes through the device's memory: embeddings, sums, updates, activations.
+        memory_bytes: Bytes through the device's memory: embeddings, sums, updates, activations.
         dense_bytes: Gradients of the dense parameters.
         threads: Threads of a rank that trains on the CPU.
-        slices: In which its rows go through the dense layers, one after another.
+        slices: Parts in which its rows go through the dense layers, one after another.
     """
 
     num_ranks: int
@@ -97,10 +96,10 @@ class Scale:
 
     Attributes:
         parts_s: Seconds of each part of a step.
-        exchange_s: Of these the exchange, by the tables' placement.
-        link_bytes: What a rank sends in a step to ranks of its node; `network_bytes`: to others.
-        efficiency: Rows/s of a rank, as a share of what one rank alone does with such a batch.
-        binds: What is busy longest, first.
+        exchange_s: Seconds of the exchange, by the tables' placement.
+        link_bytes: Bytes from a rank to ranks of its node in a step; `network_bytes`: to others.
+        efficiency: A rank's rows/s as a share of those of one rank alone with such a batch.
+        binds: The resources, longest busy first.
     """
 
     num_ranks: int
@@ -115,12 +114,10 @@ class Scale:
     binds: tuple[Share, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return asdict(self)
 
 
 def predict(work: Work, machine: MachineFile) -> Scale:
-    """Predict a step."""
     traffic = _traffic(work, machine)
     parts, step_s = _step(work, machine, traffic)
     alone_s = _step(_alone(work), machine, _NO_TRAFFIC)[1]
@@ -151,7 +148,7 @@ def predict(work: Work, machine: MachineFile) -> Scale:
 
 @dataclass(frozen=True)
 class _Traffic:
-    """What a step sends, and how long it keeps the links busy; `late_s`: for sums of gradients."""
+    """A step's traffic, and its time on the links; `late_s`: that of sums of gradients."""
 
     exchange_s: dict[str, float]
     link_bytes: float
@@ -170,7 +167,6 @@ def _alone(work: Work) -> Work:
 
 
 def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str, float], float]:
-    """The parts of a step, and its length."""
     here, slower = machine.on_host(work.num_ranks), _slower(work, machine)
     sent_bytes = traffic.link_bytes + traffic.network_bytes
     parts = {
@@ -193,18 +189,16 @@ def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str
 
 
 def _trains_s(parts: Mapping[str, float]) -> float:
-    """What follows on each other."""
     return sum(s for part, s in parts.items() if part not in ("decode", "host_to_device"))
 
 
 def _cores_s(work: Work, machine: MachineFile, parts: Mapping[str, float]) -> float:
-    """How long a step keeps all cores of a host busy, of which training may leave some."""
     busy = min(work.threads * machine.on_host(work.num_ranks), machine.cores) / machine.cores
     return parts["decode"] + (parts["compute"] + parts["exchange_cpu"]) * busy
 
 
 def _slower(work: Work, machine: MachineFile) -> float:
-    """How many times as long the CPU's work takes where ranks have fewer cores than threads."""
+    """The factor on the CPU's work where ranks have fewer cores than threads."""
     if machine.device != "cpu":
         return 1.0
     return max(
@@ -213,7 +207,7 @@ def _slower(work: Work, machine: MachineFile) -> float:
 
 
 def _compute_s(work: Work, machine: MachineFile, here: int) -> float:
-    """What a rank's own work takes on cores of its own."""
+    """Seconds of a rank's own work on cores of its own."""
     threads, memory = 1.0, machine.device_bytes_per_s
     if machine.device == "cpu":
         threads = min(work.threads, machine.cores)
@@ -263,14 +257,13 @@ def _latency_s(machine: MachineFile, ranks: int, here: int) -> float:
 
 
 def _stages(store: Store, ranks: int, here: int) -> list[Stage]:
-    """A store's collectives, as many as it says."""
     sent = Sent(0.0, 0.0, store.sent_bytes, store.across_bytes)
     stages = stages_of(store.placement, sent, ranks, here, store.group_size)
     return [replace(stages[0], collectives=store.collectives)] if len(stages) == 1 else stages
 
 
 def _sums_share(placement: str, dim: int) -> float:
-    """How much of the bytes of a store's last stage are sums of gradients.
+    """The share of sums of gradients in the bytes of a store's last stage.
 
     >>> _sums_share("row_wise", 16), _sums_share("replicated", 15)
     (0.48484848484848486, 0.9375)

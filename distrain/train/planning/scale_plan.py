@@ -24,11 +24,7 @@ _SORT_PASSES = 8  # of a radix sort of 4-byte ids, a byte at a time: read and wr
 
 @dataclass(frozen=True)
 class ScalePlan:
-    """What a job takes on a number of ranks of a machine.
-
-    Attributes:
-        peak: A rank's memory, by terms; `memory_bytes` is what the machine has for it.
-    """
+    """A job on a number of ranks of a machine; `peak` and the memory there is for it."""
 
     machine: MachineFile
     work: Work
@@ -40,12 +36,10 @@ class ScalePlan:
 
     @property
     def fits(self) -> bool:
-        """Whether host and device have the memory for it."""
         on_gpu = self.peak.device_bytes <= self.device_memory_bytes
         return on_gpu and self.peak.host_bytes <= self.host_memory_bytes
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return {
             "machine": asdict(self.machine),
             "work": asdict(self.work),
@@ -59,11 +53,7 @@ class ScalePlan:
 
 
 def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan:
-    """Plan a job for `resources.num_ranks` ranks of a machine; footers are read, rows are not.
-
-    Raises:
-        SpecError: The loader cannot serve such a job, or its tables do not fit.
-    """
+    """Plan a job for `resources.num_ranks` ranks of a machine; footers are read, rows are not."""
     ranks, on_gpu = spec.resources.num_ranks, machine.device == "cuda"
     host_bytes = machine.host_memory_bytes / machine.on_host(ranks)
     device_bytes = machine.device_memory_bytes if on_gpu else host_bytes
@@ -89,7 +79,7 @@ def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan
 
 
 def costs_of(machine: MachineFile, num_ranks: int) -> Costs:
-    """The machine's links as the one link that the rule of placements knows: the slower one."""
+    """The slower of the machine's links, as the one link that the rule of placements knows."""
     if num_ranks <= machine.ranks_per_node:
         return Costs(machine.link_bytes_per_s, machine.link_latency_s)
     return Costs(machine.network_bytes_per_s, machine.network_latency_s)
@@ -107,7 +97,6 @@ def links_of(machine: MachineFile) -> Links:
 def work_of(
     spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe, device: torch.device
 ) -> Work:
-    """What a rank does in a step."""
     ranks = tables.num_ranks
     rows = -(-spec.train.global_batch_size // ranks)
     columns = len(inputs.schema.columns)
@@ -135,7 +124,7 @@ def work_of(
 
 
 def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows: int) -> float:
-    """What passes the device's memory in a step, each tensor written once and read once.
+    """Bytes through the device's memory in a step, each tensor written once and read once.
 
     Embeddings are gathered and expanded, their gradients added up: two reads and two writes of each
     looked-up value. Ids are sorted. Touched rows are read and written with their state.

@@ -72,14 +72,13 @@ def tables_budget_bytes(
     ranks_on_host: int,
     memory_per_rank_gib: float | None = None,
 ) -> int:
-    """What a rank's tables may take; looks at this machine if the spec names no number.
+    """The bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
     (`embeddings.sharding.least_over_ranks`).
 
     Args:
-        memory_per_rank_gib: What a rank's process may hold, as `resources` says: on the CPU its
-            tables may not take more. `None`: no limit.
+        memory_per_rank_gib: As in `resources`: on the CPU the tables may not take more.
     """
     if embeddings.memory_gib is not None:
         return int(embeddings.memory_gib * 2**30)
@@ -94,7 +93,7 @@ def tables_budget_bytes(
 
 
 def available_host_bytes() -> int:
-    """What new processes may take: also no more than a container's limit."""
+    """Bytes free for new processes, within a container's limit."""
     available = psutil.virtual_memory().available
     try:
         limit = int(_CGROUP_LIMIT.read_text())

@@ -28,8 +28,6 @@ log = logging.getLogger("distrain.commands")
 
 
 class Commands:
-    """Carries commands out."""
-
     def __init__(
         self, gate: StepGate, stop_deadline: StopDeadline, kept_reports: KeptReports | None = None
     ):
@@ -50,7 +48,7 @@ class Commands:
         threading.Thread(target=take_all, name="commands", daemon=True).start()
 
     def take(self, line: str) -> None:
-        """Carry one out; one that is not understood is logged, for newer supervisors may say more.
+        """Carry a command out; an unknown one is logged, for newer supervisors may say more.
 
         >>> from distrain.checkpoint import LocalRankStore
         >>> gate = StepGate(LocalRankStore(), 0, 1)

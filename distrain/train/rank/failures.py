@@ -24,7 +24,7 @@ _TEXT_CHARS = 16_384
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:
-    """Say why a rank cannot go on.
+    """The report of a rank's error.
 
     >>> explain_failure(DataError("no such file"), rank=1).reason.value
     'DataError'
@@ -48,7 +48,7 @@ def _shortened(text: str) -> str:
 
 
 def _who_asked(error: BaseException) -> str:
-    """The last line of distrain's own that was on its way when an error came."""
+    """The last line of distrain's own in an error's traceback."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

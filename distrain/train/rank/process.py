@@ -108,7 +108,6 @@ def _train(
 
 
 def main() -> None:
-    """The process's entry: never returns."""
     # In this thread and so in all: one alone takes it, whatever the others are stuck in.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     event_fd, supervisor_pid = int(sys.argv[1]), int(sys.argv[2])
@@ -164,7 +163,7 @@ def heartbeat_period_s(progress_s: float | None) -> float:
 def start_heartbeats(
     beat: Callable[[], Heartbeat], report: Callable[[Event], None], every_s: float
 ) -> Callable[[], None]:
-    """Report a heartbeat every `every_s` seconds from a thread; returns what ends that."""
+    """Report a heartbeat every `every_s` seconds from a thread; call the result to end that."""
     ended = threading.Event()
 
     def run() -> None:
@@ -205,7 +204,7 @@ def _write_stacks_on_request(assignment: Assignment) -> None:
 
 
 def _notice_stops(rank: int, report: Callable[[Event], None]) -> None:
-    """Report that somebody wants the process to end; the coordinator then stops all ranks."""
+    """Report a SIGTERM; the coordinator then stops all ranks."""
 
     def wait() -> None:
         number = signal.sigwait({signal.SIGTERM})

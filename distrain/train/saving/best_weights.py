@@ -21,10 +21,7 @@ from distrain.models import ClickModel
 
 @dataclass(frozen=True)
 class BestWeights:
-    """Reads weights of earlier steps back into a model; every rank has one and calls it alike.
-
-    The model's own tensors take them, slab by slab, so no memory for a second model is needed.
-    """
+    """Reads weights of earlier steps into a model, slab by slab, on every rank alike."""
 
     directory: CheckpointDir
     model: ClickModel
@@ -37,14 +34,16 @@ class BestWeights:
         return self.model.embeddings.peers
 
     def read(self, best_step: int, last_step: int) -> int:
-        """Give the model the weights of the best step; a collective operation.
+        """Read the weights of the best step; returns the step of the model's weights now.
 
-        If they cannot be read, the model keeps those of the last step, and rank 0 warns. Returns
-        the step of the weights that the model has.
+        A collective operation. If they cannot be read, the model keeps those of the last
+        step, and rank
+        0 warns.
 
         Raises:
-            DistrainError: The best weights turned out damaged while they were read, and those of
-                the last step cannot be read either.
+            DistrainError: The best weights turned out damaged while they were read, and
+                those of the last
+                step cannot be read either.
         """
         begun = False
         try:

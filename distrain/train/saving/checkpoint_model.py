@@ -23,7 +23,7 @@ from distrain.train.warm_start import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """A saved model's folder, or the folder of one checkpoint, as a model on the CPU.
+    """The model, on the CPU, of a saved model's folder or of one checkpoint.
 
     Raises:
         DataError: The folder is missing, damaged, or of another version.
@@ -35,7 +35,7 @@ def open_model(path: str | Path) -> SavedModel:
 
 
 def load_checkpoint(url: str) -> SavedModel:
-    """Read the model out of a checkpoint; nothing in it is unpickled.
+    """The model of a checkpoint; nothing in it is unpickled.
 
     Raises:
         DataError: It is damaged, or is not a training job's.
@@ -88,7 +88,7 @@ def _check_sizes(
     saved: Mapping[str, TensorFacts],
     url: str,
 ) -> None:
-    """Refuse a model of other sizes than the saved tensors, before there is memory for it."""
+    """Refuse a model of other sizes than the saved tensors, before memory is taken for it."""
     blueprint = blueprint_of(schema, spec.model, combiners)
     places = table_places(blueprint.inputs.columns)
     rows = {place.tensor: (place.first + place.cardinality, place.dim) for place in places}

@@ -33,11 +33,11 @@ from distrain.train.timing import waiting
 
 @dataclass(frozen=True)
 class Start:
-    """Where a training begins.
+    """The beginning of a training.
 
     Attributes:
         validated: Whether the validation after these steps is done, if there is one.
-        checkpoint: What it goes on from; `None` at the very beginning.
+        checkpoint: `None` at the very beginning.
     """
 
     step: int = 0
@@ -49,7 +49,7 @@ class Start:
 
 
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool) -> CheckpointDir:
-    """Where a job's checkpoints lie; its id is the run's, "" for a rank that belongs to none."""
+    """The directory of a job's checkpoints; its id is the run's, "" for a rank without a run."""
     url = spec.checkpoint.dir
     url = paths.place_of(paths.checkpoints) if url is None else url.replace("{run_id}", job_id)
     return CheckpointDir(url, job_id or None, resumed=resumed)
@@ -63,8 +63,6 @@ def likely_start(directory: CheckpointDir) -> int:
 
 @dataclass
 class Checkpoints:
-    """Writes and loads the checkpoints of one rank's training."""
-
     spec: JobSpec
     inputs: Inputs
     directory: CheckpointDir
@@ -102,11 +100,12 @@ class Checkpoints:
         self._last_s = time.monotonic()
 
     def load(self) -> tuple[Start, bool]:
-        """Go on from the newest checkpoint that is whole; a collective operation.
+        """Go on from the newest whole checkpoint; a collective operation.
 
         Returns:
-            Where the training begins, and whether the model must be built anew for that, since it
-            has taken over parts of a checkpoint that turned out damaged.
+            The start, and whether the model must be built anew for it, after parts of a
+                checkpoint that
+            turned out damaged.
 
         Raises:
             SpecError, DataError: The checkpoint is of another training, or cannot be read now.
@@ -167,7 +166,7 @@ class Checkpoints:
         """Save the state as it is; every rank calls it at the same point.
 
         Returns:
-            Whether there is a whole checkpoint of this state; `None` while it is being written.
+            Whether a whole checkpoint of this state exists; `None` while it is being written.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
@@ -196,19 +195,17 @@ class Checkpoints:
             ).whole
 
     def about(self, step: int) -> dict[str, Any]:
-        """What a saved model records of its training, on the rank that saves it."""
+        """The training's facts in a saved model, on the rank that saves it."""
         return {"step": step, **self.vocabularies.to_json()}
 
     def keep_workflow(self, model: Path) -> None:
-        """Keep the workflow of the data in a model's folder, on the rank that saves it."""
         progress = self.control.activity.count_slab
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Give the model the weights of the best validation, if there is one to go back to.
+        """Give the model the best validation's weights, if any; returns the step of its weights.
 
-        A collective operation, after the last checkpoint was written; returns the step of the
-        weights that the model has now.
+        A collective operation, after the last checkpoint was written.
         """
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
@@ -223,15 +220,15 @@ class Checkpoints:
         return best.read(best_step, taken)
 
     def wait(self) -> bool | None:
-        """Wait for what is being written; whether the last checkpoint is whole."""
+        """Wait for the writer; whether the last checkpoint is whole."""
         with self._as_its_thread():
             return self._writer.wait()
 
     def _as_its_thread(self) -> AbstractContextManager[None]:
-        """While inside, this thread waits for whomever the thread that writes waits for."""
+        """While inside, this thread waits for whomever the writing thread waits for."""
         thread = self._writer.thread
         return nullcontext() if thread is None else waiting(thread)
 
     def close(self) -> None:
-        """End the writing, after a moment for what only waits for the disk; may be called again."""
+        """End the writing, after a moment for the disk; may be called again."""
         self._writer.close()

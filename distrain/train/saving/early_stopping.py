@@ -14,10 +14,10 @@ from distrain.spec import EarlyStoppingSpec, JobSpec, ValidationMetric
 
 @dataclass(frozen=True)
 class Validations:
-    """What the validations of a training have shown so far.
+    """The record of a training's validations.
 
     Attributes:
-        best_step: Steps that had been taken at the best one; of equal ones, the first.
+        best_step: Steps before the best one; of equal ones, the first.
         reference: The value to improve on: that of the last improvement by more than `min_delta`.
 
     >>> seen = Validations("auc").after(10, 0.7, 0.01).after(20, 0.705, 0.01)
@@ -33,25 +33,21 @@ class Validations:
 
     @classmethod
     def begin(cls, spec: JobSpec) -> "Validations | None":
-        """The account of a training that begins; `None` if the job wants no best model."""
+        """The record of a training that begins; `None` if the job wants no best model."""
         return None if spec.best_metric is None else cls(spec.best_metric)
 
     @classmethod
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
-        """The account of a training that goes on, from what `to_json` gave.
-
-        The job may judge by another metric than before, or may not have kept an account.
-        """
+        """The record of a training that goes on; a new one where the job's metric changed."""
         if saved is None or saved["metric"] != spec.best_metric:
             return cls.begin(spec)
         return cls(**saved)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return asdict(self)
 
     def after(self, step: int, value: float | None, min_delta: float = 0.0) -> "Validations":
-        """The account with one validation more; a metric that is not defined counts for nothing."""
+        """The record with one validation more; an undefined metric counts for nothing."""
         if value is None:
             return self
         after = self
@@ -64,7 +60,6 @@ class Validations:
     def judged(
         self, step: int, report: BinaryReport, stopping: EarlyStoppingSpec | None
     ) -> "Validations":
-        """The account with the metrics of one validation more, over the rows of all ranks."""
         value = getattr(report, self.metric)
         return self.after(step, value, 0.0 if stopping is None else stopping.min_delta)
 
@@ -73,5 +68,4 @@ class Validations:
 
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
-    """Whether the training ends here, although there are steps left."""
     return seen is not None and stopping is not None and seen.waited >= stopping.patience

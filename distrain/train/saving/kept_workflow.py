@@ -17,9 +17,9 @@ _SLAB_BYTES = 1 << 24
 def keep_workflow(
     vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
 ) -> None:
-    """Copy what prepares raw rows into a model's folder, where it stays when the data goes.
+    """Copy the workflow into a model's folder, where it stays when the data goes.
 
-    Of a workflow that was changed since the training began nothing is kept; the log says so.
+    A workflow that changed since the training began is not kept; the log says so.
     """
     if not vocabularies.workflow:
         return

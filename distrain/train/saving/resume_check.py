@@ -9,7 +9,7 @@ from distrain.train.data import Inputs
 
 
 def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
-    """What a checkpoint keeps so that `check_resumable` can judge it later."""
+    """The values in a checkpoint by which `check_resumable` judges it."""
     return {"spec": spec.model_dump(mode="json"), "fingerprints": _fingerprints(inputs)}
 
 
@@ -19,8 +19,8 @@ def check_resumable(
     """Refuse a checkpoint of another training.
 
     Raises:
-        SpecError: Fields differ on which the training depends; all are named, with both values.
-        DataError: The data is not the data that it was trained on.
+        SpecError: All fields that the training depends on and that differ, with both values.
+        DataError: The data is other than the checkpoint's.
     """
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(

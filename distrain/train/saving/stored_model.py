@@ -16,13 +16,13 @@ _SLAB_BYTES = 64 * 2**20
 
 
 def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) -> None:
-    """Put a model that lies in the folder of this rank into the run directory.
+    """Put a model from this rank's folder into the run directory in a store.
 
     The file that says what the model is comes last, and goes first if an earlier one is there.
 
     Raises:
-        OutputError: The store does not take it.
-        Unavailable: It does not answer.
+        OutputError: The store refuses it.
+        Unavailable: The store does not answer.
     """
     url = paths.place_of(paths.model)
     try:

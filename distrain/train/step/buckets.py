@@ -15,19 +15,21 @@ class GradientBuckets:
     """Adds up a vector of gradients over the ranks, bucket by bucket.
 
     A bucket is a run of whole parameters. Backward makes the last parameters' gradients first, so
-    bucket 0 is the vector's end. Its all-reduce begins as soon as all its gradients are there, and
-    that of each further bucket once they are and the one before has begun: the order of the
-    collective operations is the same on all ranks, whatever the order and the time at which their
-    gradients come. What has not begun by `start`, such as gradients of parameters that a batch did
-    not use, begins then.
+    bucket 0 is the vector's end. Its all-reduce begins as soon as its gradients are there, and
+    that of
+    each further bucket after the one before: the order of the collective operations is the same
+    on all
+    ranks, whatever the order in which their gradients come. `start` begins the others, such as
+    those
+    of parameters that a batch did not use.
 
-    Which values a bucket has follows from the parameters' sizes alone, and so do the bits of the
-    sums, which all ranks share.
+    A bucket's values follow from the parameters' sizes alone, and so do the bits of the sums, which
+    all ranks share.
 
     Args:
         grads: `[size]`, the gradients.
         parameters: Whose gradients are views of it, in its order.
-        starts: Where each of them begins.
+        starts: The first place of each of them.
         all_reduce: Begins to add a piece up over the ranks, in place.
     """
 
@@ -58,7 +60,7 @@ class GradientBuckets:
 
     @property
     def begun(self) -> int:
-        """How many buckets' sums have begun since the last `finish`."""
+        """The buckets whose sums have begun since the last `finish`."""
         return len(self._works)
 
     def arm(self) -> None:
@@ -67,7 +69,6 @@ class GradientBuckets:
         self._armed = True
 
     def start(self) -> None:
-        """Begin all buckets that have not begun."""
         self._armed = False
         while self.begun < len(self._pieces):
             self._begin_next()
@@ -95,10 +96,10 @@ class GradientBuckets:
 
 
 def bucket_cuts(bounds: Sequence[int], value_bytes: int) -> list[int]:
-    """Where parameters are parted into buckets: of each bucket its first, then their number.
+    """The first parameter of each bucket, then the number of parameters.
 
     Args:
-        bounds: Where each parameter begins in the vector, and the vector's length.
+        bounds: The first place of each parameter in the vector, and the vector's length.
 
     >>> bucket_cuts([0, 1_000_000, 1_000_016, 1_500_000], 4)
     [0, 2, 3]

@@ -29,7 +29,7 @@ def clip_scale(sq_norm: Tensor, max_norm: float) -> Tensor:
 
 
 def total_sq_norm(parts: Iterable[Tensor]) -> Tensor:
-    """The sum of the squares of all values of several tensors, a scalar; at least one tensor."""
+    """The sum of the squares of all values of at least one tensor, a scalar."""
     norms = [torch.linalg.vector_norm(part) for part in parts]
     total: Tensor = torch.stack(norms).square().sum()
     return total

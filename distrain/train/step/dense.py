@@ -115,7 +115,6 @@ class DenseTraining:
             self._rest.to_leaves()
 
     def backward_rest(self) -> None:
-        """Do what the last `backward` left."""
         rest, self._rest = self._rest, None
         if rest is not None:
             with self._dense_part():
@@ -136,19 +135,15 @@ class DenseTraining:
         self.sync.start()
 
     def finish_sync(self) -> None:
-        """Wait until the gradients are the sums over the ranks."""
         self.sync.finish()
 
     def grad_sq_norm(self) -> Tensor:
-        """The sum of the squares of all gradients, a scalar on the device."""
         return self.sync.grad_sq_norm()
 
     def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
-        """See `DenseOptimizer.step`."""
         self.optimizer.step(lr, scale)
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero."""
         self.optimizer.zero_grad()
 
 
@@ -198,7 +193,6 @@ class DenseForward(nn.Module):
         self._sizes: set[int] = set()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
-        """The logits, `[rows]`."""
         chosen = self._fast if self._is_steady(len(continuous)) else self.module
         with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
             logits: Tensor = chosen(embedded, continuous)
@@ -216,7 +210,6 @@ class DenseForward(nn.Module):
 
 @contextmanager
 def compiler_errors(compiled: bool) -> Iterator[None]:
-    """Raise `ModelError` if torch's compiler fails inside."""
     if not compiled:
         yield
         return
@@ -286,7 +279,6 @@ class DenseOptimizer:
         self.torch_optimizer.step()
 
     def zero_grad(self) -> None:
-        """Set all gradients to zero, where they are."""
         self.torch_optimizer.zero_grad(set_to_none=False)
 
 
@@ -326,10 +318,11 @@ def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
 
 
 def check_precision(precision: str, device: torch.device) -> None:
-    """Raise `SpecError` if the device cannot compute so.
+    """Raise `SpecError` if the device lacks the precision.
 
-    TF32 is a mode of NVIDIA's matrix units. It is refused elsewhere, rather than taken as fp32:
-    who asked for it would compare a run with others that it is not like.
+    TF32 is a mode of NVIDIA's matrix units. Elsewhere it is refused rather than taken as fp32:
+    a run
+    would be compared with others that it is not like.
     """
     if precision == "tf32" and device.type != "cuda":
         raise SpecError(

@@ -57,11 +57,11 @@ class DeviceBinaryMetrics:
         self._prediction_sum.add_(x.sigmoid_().mul_(usable).sum())
 
     def copy_of_state(self) -> Tensor:
-        """All that was counted since the last reading, `[2 * NUM_BINS + 3]`, int64, beside it."""
+        """A copy of the counts since the last reading, `[2 * NUM_BINS + 3]`, int64."""
         return self._state.clone()
 
     def add_state(self, state: Tensor) -> None:
-        """Count what another one has counted; onto an empty state, that gives the same bits.
+        """Add another state's counts; onto an empty state, that gives the same bits.
 
         >>> other, metrics = (DeviceBinaryMetrics(torch.device("cpu")) for _ in range(2))
         >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
@@ -75,11 +75,12 @@ class DeviceBinaryMetrics:
         sums += more[2 * NUM_BINS + 1 :].view(torch.float64)
 
     def read_and_reset(self) -> BinaryMetrics:
-        """The rows counted since the last call, and an empty state; waits for the device once.
+        """The rows since the last call, and an empty state; waits for the device once.
 
         Raises:
-            ValueError: Some logits were not finite or some labels neither 0 nor 1; the state is
-                empty again all the same.
+            ValueError: Logits that are not finite, or labels neither 0 nor 1; the state is
+                empty all the
+                same.
         """
         state = self._state.cpu().clone().numpy()
         self._state.zero_()

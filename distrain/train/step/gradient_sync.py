@@ -81,12 +81,10 @@ class FlatSync(GradientSync):
             )
 
     def arm(self) -> None:
-        """See `GradientSync`."""
         if self.buckets is not None:
             self.buckets.arm()
 
     def start(self) -> None:
-        """Begin what the backward pass has not begun."""
         if self.buckets is not None:
             self.buckets.start()
         super().start()
@@ -219,7 +217,6 @@ class BufferSync:
             self._work = dist.all_reduce(self._sums, group=self._group, async_op=True)
 
     def finish(self) -> None:
-        """Wait for the sums, and take over their mean."""
         if self._sums is None or self._work is None:
             return
         with waiting(PEERS):

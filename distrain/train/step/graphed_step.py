@@ -36,13 +36,13 @@ _MOST_GRAPHS = 4
 
 
 class StepGraph(Protocol):
-    """Records what a function does to tensors, and does it again."""
+    """A recording of what a function does to tensors."""
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
         """Record a call, which does nothing yet."""
 
     def replay(self) -> tuple[Tensor, ...]:
-        """Do what was recorded, with what is in its tensors now; gives the call's result."""
+        """Repeat the recording on its tensors' present values; gives the call's result."""
 
 
 class CudaStepGraph:
@@ -54,7 +54,7 @@ class CudaStepGraph:
         self._result: tuple[Tensor, ...] = ()
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call; what it would wait for, or read back, is an error of CUDA."""
+        """Record a call; a wait or a read-back in it is an error of CUDA."""
         # Other threads, such as the loader's, may go on allocating meanwhile.
         with torch.cuda.graph(
             self._graph,
@@ -71,8 +71,6 @@ class CudaStepGraph:
 
 @dataclass
 class _Recorded:
-    """A graph and the tensors that it reads."""
-
     graph: StepGraph
     batch: Batch
     padded: PaddedRoutes
@@ -130,9 +128,10 @@ class GraphedStep:
     ) -> tuple[Tensor, Tensor]:
         """Train on one batch; see `TrainStep`.
 
-        What it returns is overwritten by the next step. All of the step's time counts as
-        `forward_backward`, but for the dense update where that is not in the graph. `route` is what
-        `ask` gave for the batch; `None` asks here.
+        The next step overwrites the result. All of the step's time counts as
+        `forward_backward`, but for
+        the dense update where that is not in the graph. `route` is the result of `ask`;
+        `None` asks here.
         """
         assert not isinstance(route, Route)
         self.model.check_columns(batch)
@@ -153,7 +152,7 @@ class GraphedStep:
         return logits, loss_sum
 
     def count_in(self, metrics: DeviceBinaryMetrics) -> None:
-        """Count each batch's rows there as a part of the step, and so of its graph."""
+        """Count each batch's rows in `metrics` as a part of the step, and so of its graph."""
         self._metrics = metrics
 
     @property
@@ -162,19 +161,19 @@ class GraphedStep:
         return self._tables.asks
 
     def ask(self, batch: Batch) -> PaddedRoutes:
-        """Ask other ranks for the rows of a batch; see `FixedTables.ask`. It may be made ahead."""
+        """Ask other ranks for the rows of a batch, maybe ahead; see `FixedTables.ask`."""
         return self._tables.ask(self.model.table_ids(batch)[0])
 
     def read_steps(self) -> None:
-        """Set the sparse optimizer's number of steps, as before saving; waits for the device."""
+        """Set the sparse optimizer's number of steps, before saving; waits for the device."""
         self._tables.read_steps()
 
     def write_steps(self) -> None:
-        """Take over the sparse optimizer's number of steps, as after loading."""
+        """Take over the sparse optimizer's number of steps, after loading."""
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """The step itself: logits, the sum of losses, and the factor that clips gradients."""
+        """The logits, the sum of losses, and the factor that clips gradients."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
@@ -226,7 +225,7 @@ class GraphedStep:
 
 
 def _read_of(batch: Batch) -> tuple[Tensor, ...]:
-    """What a step reads of a batch; of labels either all or the one that there is."""
+    """The tensors of a batch that a step reads; all labels or the only one."""
     labels = batch.label if batch.labels is None else batch.labels
     assert labels is not None
     return batch.categorical, batch.continuous, labels
@@ -243,14 +242,11 @@ def _copy_of(batch: Batch) -> Batch:
 def check_graph(
     train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None = None
 ) -> None:
-    """Refuse what a graph cannot hold.
+    """Refuse what a graph cannot hold, with all reasons.
 
     Args:
-        device: Where the rank trains; `None` where graphs need no GPU, as in tests.
-        tables: The tables, once they are there.
-
-    Raises:
-        SpecError: With all that stands against it.
+        device: The rank's; `None` where graphs need no GPU, as in tests.
+        tables: `None` before they exist.
     """
     lists = ", ".join(tables.list_names) if tables else ""
     by_gloo = tables and tables.peers.num_ranks > 1 and tables.peers.device.type == "cpu"

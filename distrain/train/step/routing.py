@@ -22,12 +22,11 @@ MakeRoute = Callable[[Batch], Route | PaddedRoutes]
 
 
 class Batches(Protocol):
-    """Where batches come from: `EpochPrefetch`."""
+    """The source of batches: `EpochPrefetch`."""
 
     def __next__(self) -> Batch: ...
 
-    def close(self) -> None:
-        """End them; whoever waits for one gets `StopIteration`."""
+    def close(self) -> None: ...
 
 
 class Routed(NamedTuple):
@@ -35,7 +34,7 @@ class Routed(NamedTuple):
 
     Attributes:
         route: Its route through the tables; `None` if the step makes its own.
-        route_s: How long that took to make, waits for the other ranks included.
+        route_s: Seconds to make it, with waits for the other ranks.
     """
 
     batch: Batch
@@ -44,7 +43,7 @@ class Routed(NamedTuple):
 
 
 class Made(NamedTuple):
-    """What is handed from the stream where it was made to another, for use after the event."""
+    """A routed batch on its way from the stream that made it, for use after the event."""
 
     routed: Routed
     event: Event | None
@@ -52,7 +51,6 @@ class Made(NamedTuple):
 
 
 def routes_of(model: ClickModel) -> MakeRoute:
-    """What makes the routes of a `TrainStep`."""
     return lambda batch: model.embeddings.route(*model.table_ids(batch))
 
 
@@ -73,11 +71,10 @@ class RouteMaker:
     streams: Streams | None
 
     def beside(self) -> AbstractContextManager[Any]:
-        """Make the side stream the calling thread's current one."""
         return nullcontext() if self.streams is None else self.streams.beside()
 
     def make_next(self) -> Made:
-        """The next batch and its route; to be called inside `beside`.
+        """The next batch and its route, inside `beside`.
 
         The loader hands over for the stream that is current when it does.
         """
@@ -91,7 +88,7 @@ class RouteMaker:
         return Made(routed, self.streams.mark(), memory)
 
     def hand_over(self, made: Made) -> Routed:
-        """The same for use on the calling thread's current stream, which waits; the thread not."""
+        """The batch for the calling thread's current stream, which waits; the thread does not."""
         if self.streams is not None and made.event is not None:
             self.streams.follow(made.event, made.memory)
         return made.routed
@@ -106,7 +103,6 @@ class StreamForRoutes(CudaStreams):
 
     @property
     def side(self) -> torch.cuda.Stream:
-        """The stream."""
         return self._own
 
 

@@ -69,7 +69,6 @@ class SplitBackward:
         """Whether the graph leads to a leaf; else `to_leaves` does all, and the rest nothing."""
 
     def to_leaves(self) -> None:
-        """Set the leaves' gradients."""
         if not self.parts:
             torch.autograd.backward(self._loss)
             return
@@ -89,7 +88,6 @@ class SplitBackward:
         self._take(shared, made[len(self._leaves) :])
 
     def to_parameters(self) -> None:
-        """Add to the parameters' gradients, the last layers' first."""
         if not self.parts:
             return
         together = self._graph.together()
@@ -111,7 +109,7 @@ class SplitBackward:
     def _of_sides(
         self, node: Node, given: Sequence[Tensor | None]
     ) -> tuple[Sequence[_Place], Sequence[Tensor | None]]:
-        """What the node gives to the sides that are its own."""
+        """The gradients that a node gives to its own sides."""
         places = self._graph.own[node]
         there = [(GradientEdge(node, i), grad) for i, grad in enumerate(given) if grad is not None]
         if not there:
@@ -123,7 +121,7 @@ class SplitBackward:
         )
 
     def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
-        """Go on from the sides whose nodes have all given, to the parameters."""
+        """Go on to the parameters from the sides whose nodes have all given."""
         for places, givers in together:
             ready = [place for place in self._found if place in places]
             if ready and not givers & self._given.keys():
@@ -138,13 +136,14 @@ class SplitBackward:
 class _Graph:
     """The nodes between a loss and some leaves, and the sides that hang at them.
 
-    A side is an input, of a node on a way to a leaf, that is on none. One that several nodes have,
-    or that another side leads to, cannot be asked of one node: such as what a tower makes of
-    numbers, which meets each embedding. It is taken as one more leaf, whose gradient is there once
-    all have given.
+    A side is an input, of a node on a way to a leaf, that is on none. A side of several nodes,
+    or one
+    that another side leads to, cannot be asked of one node: such as a tower's output of
+    numbers, which
+    meets each embedding. It becomes one more leaf, whose gradient is complete once all have given.
 
     Attributes:
-        own: Of each node the sides that are its alone.
+        own: Each node's sides that are its alone.
         shared: The sides that are taken as leaves.
         reaches: Whether the loss leads to a leaf.
     """
@@ -190,9 +189,9 @@ class _Graph:
         }
 
     def together(self) -> list[tuple[set[_Place], set[Node]]]:
-        """Sides that meet, directly or through others, and the nodes whose own they are.
+        """Sides that meet, directly or through others, and the nodes that own them.
 
-        From them one pass goes on: so each parameter gets its gradient at once.
+        One pass goes on from them, so each parameter gets its gradient at once.
         """
         made: list[tuple[set[_Place], set[Node]]] = []
         giver = {place: node for node, places in self.own.items() for place in places}
@@ -218,7 +217,7 @@ def _inputs(node: Node) -> list[_Place]:
 
 
 def _post_order(root: Node) -> Iterator[Node]:
-    """All nodes that a node leads to, each once and after its inputs, and then itself."""
+    """All nodes below a node, each once and after its inputs, and then itself."""
     seen, stack = {root}, [(root, iter(_inputs(root)))]
     while stack:
         node, inputs = stack[-1]

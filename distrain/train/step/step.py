@@ -110,7 +110,7 @@ class TrainStep:
     def _forward_backward(
         self, batch: Batch, route: Route, rows: Sequence[Tensor], global_rows: int
     ) -> tuple[Tensor, Tensor, Callable[[], tuple[TouchedRows, ...]]]:
-        """Logits, the sum of losses, and what ends the exchange of the embeddings' gradients.
+        """Logits, the sum of losses, and the end of the exchange of embedding gradients.
 
         That exchange and the one of dense gradients have begun when it returns: in one order on all
         ranks, whatever their batches.
@@ -151,7 +151,6 @@ class TrainStep:
         last: bool = False,
         alone: bool = False,
     ) -> tuple[Tensor, ...]:
-        """Run some of the rows; returns the leaves, with gradients."""
         task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
         with self.dense.slice(last):
@@ -165,13 +164,11 @@ class TrainStep:
         return embedded
 
     def _scale(self, touched: Sequence[TouchedRows], max_norm: float) -> Tensor:
-        """The factor on all gradients that clips their norm, on the device."""
         sq_norm = add_tables(self.dense.grad_sq_norm(), self.model.embeddings.stores, touched)
         return clip_scale(sq_norm, max_norm)
 
 
 def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOptimizer:
-    """The optimizer of the tables that a job asks for."""
     options = train.optimizer
     return SparseOptimizer(
         tables, options.kind, eps=options.eps, betas=options.betas, seed=train.seed

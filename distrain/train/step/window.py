@@ -35,10 +35,10 @@ class OpenWindow:
 
     Args:
         most_steps: Steps between two reports, at most.
-        graphed: The step that is to count its rows itself, where it is one in a graph.
+        graphed: A step in a graph, which counts its rows itself.
 
     Attributes:
-        restored_rows: Rows that `restore` brought along.
+        restored_rows: Rows from `restore`.
         rows_trained: Rows of this rank in all steps.
     """
 
@@ -95,11 +95,11 @@ class OpenWindow:
                 raise NonFiniteLoss(first + offset + 1, self._rank, loss)
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a checkpoint keeps of it: copies."""
+        """Copies for a checkpoint."""
         return {"metrics": self._metrics.copy_of_state(), "losses": self._losses.clone()}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
-        """Go on with what `tensors` gave: on one rank, or on several whose rows are now here."""
+        """Go on from `tensors` of one rank, or of several whose rows are now here."""
         self.steps = steps
         for tensors in saved:
             self._metrics.add_state(tensors["metrics"])

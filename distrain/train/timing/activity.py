@@ -26,7 +26,7 @@ _waits: dict[int, str | int] = {}
 
 @contextmanager
 def waiting(what: str | int) -> Iterator[None]:
-    """Note that the calling thread waits, while inside.
+    """Mark the calling thread as waiting, while inside.
 
     Args:
         what: `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
@@ -44,7 +44,7 @@ def waiting(what: str | int) -> Iterator[None]:
 
 
 def wait_of(thread: int) -> str:
-    """What a thread waits for; "" while it works.
+    """A thread's wait; "" while it works.
 
     >>> with waiting(READER):
     ...     wait_of(threading.get_ident())
@@ -57,12 +57,12 @@ def wait_of(thread: int) -> str:
 
 
 class RankActivity:
-    """What the thread that made this does in its training; any thread may read it.
+    """The state of the thread that made this, in its training; any thread may read it.
 
     Attributes:
         step: Steps begun since the start of the job.
         slabs: Pieces of checkpoints and models read or written so far.
-        clock: Knows the phase; `None` before the training.
+        clock: Has the phase; `None` before the training.
     """
 
     def __init__(self) -> None:
@@ -72,12 +72,10 @@ class RankActivity:
         self._thread = threading.get_ident()
 
     def count_slab(self) -> None:
-        """Note that a piece of a checkpoint or of a model was read or written."""
         self.slabs += 1
 
     @property
     def doing(self) -> str:
-        """The phase that the training is in; `setup` before it."""
         return "setup" if self.clock is None else self.clock.doing
 
     @property

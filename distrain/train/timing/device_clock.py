@@ -12,17 +12,14 @@ _MOST_OPEN = 1024
 class Marker(Protocol):
     """A point in a stream's work that knows its time, such as a `torch.cuda.Event`."""
 
-    def record(self) -> None:
-        """Put the marker behind the current stream's work, as it is now."""
+    def record(self) -> None: ...
 
-    def query(self) -> bool:
-        """Whether the stream has reached it."""
+    def query(self) -> bool: ...
 
-    def synchronize(self) -> None:
-        """Wait until the stream has reached it."""
+    def synchronize(self) -> None: ...
 
     def elapsed_time(self, end: Any) -> float:
-        """Milliseconds from here to a later marker; the stream must have come there."""
+        """Milliseconds to a later marker, which the stream must have reached."""
 
 
 class _Span(NamedTuple):
@@ -52,7 +49,7 @@ class DeviceClock:
         self.totals: dict[str, float] = {}
 
     def begin(self) -> Marker | None:
-        """Mark where a span begins; `None` if nothing can be marked now."""
+        """A marker at a span's beginning; `None` while paused."""
         if self._paused():
             return None
         marker = self._idle.pop() if self._idle else self._new_marker()
@@ -60,7 +57,6 @@ class DeviceClock:
         return marker
 
     def end(self, name: str, begun: Marker | None) -> None:
-        """Mark where it ends."""
         if begun is None or (ended := self.begin()) is None:
             return
         self._open.append(_Span(name, begun, ended))
@@ -68,7 +64,7 @@ class DeviceClock:
             self._read_finished()
 
     def lap(self, *, wait: bool = False) -> dict[str, float]:
-        """Seconds by name of the spans that have finished since the last lap."""
+        """Seconds by name of the spans that finished since the last lap."""
         if wait and self._open:
             self._open[-1].end.synchronize()
         self._read_finished()

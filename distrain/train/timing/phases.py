@@ -35,12 +35,11 @@ class PhaseClock:
 
     @property
     def elapsed_s(self) -> float:
-        """Wall time from the start to the end of the last lap."""
+        """Seconds from the start to the end of the last lap."""
         return self._lap_end - self._start
 
     @property
     def running_s(self) -> float:
-        """Wall time from the start until now."""
         return time.perf_counter() - self._start
 
     @contextmanager
@@ -58,7 +57,7 @@ class PhaseClock:
             self.doing = "other"
 
     def lap(self) -> dict[str, float]:
-        """Close the window: seconds by phase since the last lap, summing to its wall time."""
+        """Seconds by phase since the last lap, summing to its wall time; begins a new lap."""
         self._lap_end = time.perf_counter()
         window = self._window
         window["other"] += max(0.0, self._lap_end - self._lap_start - sum(window.values()))
@@ -69,10 +68,9 @@ class PhaseClock:
         return window
 
     def device_lap(self, *, wait: bool = False) -> dict[str, float]:
-        """The device's seconds by phase of what it finished since the last; empty on the CPU."""
+        """The device's seconds by phase since the last one; empty on the CPU."""
         return self._device.lap(wait=wait) if self._device else {}
 
     @property
     def device_totals(self) -> dict[str, float]:
-        """The device's seconds by phase, up to the last `device_lap`; empty on the CPU."""
         return dict(self._device.totals) if self._device else {}

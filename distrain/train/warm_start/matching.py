@@ -24,9 +24,8 @@ def table_places(columns: Sequence[TableColumn]) -> list[TablePlace]:
     """The places of all tables, group by group.
 
     >>> columns = [TableColumn("a", 3, 4), TableColumn("b", 5, 2), TableColumn("c", 9, 4)]
-    >>> [(place.name, place.tensor, place.first) for place in table_places(columns)]
-    [('b', 'embeddings.weights.0', 0), ('a', 'embeddings.weights.1', 0), \
-('c', 'embeddings.weights.1', 3)]
+    >>> [(place.name, place.tensor[-1], place.first) for place in table_places(columns)]
+    [('b', '0', 0), ('a', '1', 0), ('c', '1', 3)]
     """
     places = []
     for group, dim in enumerate(sorted({column.dim for column in columns})):
@@ -45,11 +44,11 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two sides: weights on disk, or the model that takes them.
+    """The weights on disk, or the model that takes them.
 
     Attributes:
-        vocabularies: What its ids mean, where that is known.
-        hashed: Those of its columns whose ids are hashes, which the model makes.
+        vocabularies: The meaning of its ids, where that is known.
+        hashed: Its columns whose ids are hashes, which the model makes.
     """
 
     columns: Sequence[TableColumn]
@@ -60,11 +59,11 @@ class Side:
 
 @dataclass(frozen=True)
 class TableMatch:
-    """Where the rows of a table come from.
+    """The origin of a table's rows.
 
     Attributes:
         source: The table on disk; `None` if the rows keep their initial values.
-        vocabularies: The files by which ids are translated, old and new; `None` if they are equal.
+        vocabularies: The files that translate ids, old and new; `None` if ids are equal.
     """
 
     target: TablePlace
@@ -73,7 +72,6 @@ class TableMatch:
 
     @property
     def by(self) -> Literal["id", "value", "fresh"]:
-        """How rows are found."""
         if self.source is None:
             return "fresh"
         return "id" if self.vocabularies is None else "value"
@@ -81,7 +79,7 @@ class TableMatch:
 
 @dataclass
 class Match:
-    """What goes where, and in words what does not fit."""
+    """The matched tensors, and the mismatches in words."""
 
     tables: list[TableMatch] = field(default_factory=list)
     dense: list[str] = field(default_factory=list)
@@ -126,11 +124,7 @@ def _match_tables(source: Side, target: Side, found: Match) -> None:
 
 
 class _Unfit(Exception):
-    """Why a table cannot be taken.
-
-    Attributes:
-        ids_moved: Whether its ids may mean other things than before.
-    """
+    """The reason against a table; `ids_moved`: its ids may mean other things than before."""
 
     def __init__(self, problem: str, *, ids_moved: bool = False):
         self.ids_moved = ids_moved
@@ -178,7 +172,7 @@ def _match_table(
 
 
 def _moved_columns(source: Side, target: Side) -> list[str]:
-    """The columns whose vocabularies differ, whether they have tables of their own or not."""
+    """The columns whose vocabularies differ, with tables of their own or not."""
     old, new = source.vocabularies.files, target.vocabularies.files
     return [name for name in new if name in old and old[name].xxh3_64 != new[name].xxh3_64]
 

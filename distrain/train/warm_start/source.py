@@ -41,13 +41,11 @@ Take = Callable[[Rows, Tensor], None]
 
 
 class Weights(Protocol):
-    """Reads saved tensors in slabs of rows."""
-
     def read(self, name: str, wanted: Wanted, take: Take) -> None:
-        """Hand over a tensor; a scalar is one row.
+        """Hand over a tensor in slabs of rows; a scalar is one row.
 
         Args:
-            take: Gets which rows, and their values `[rows, ...]`, good until it returns.
+            take: Gets the rows and their values `[rows, ...]`, good until it returns.
 
         Raises:
             DataError: A file is damaged.
@@ -56,7 +54,7 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class Source:
-    """Some weights, the saved model or checkpoint that has them, and their steps, if known."""
+    """The weights of a saved model or checkpoint, and their steps, if known."""
 
     path: str
     step: int | None
@@ -65,14 +63,14 @@ class Source:
 
 
 def open_source(path: str) -> Source:
-    """Find the weights that a path means: the headers of their files are read.
+    """The weights at a path, from the headers of their files.
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
             directory of checkpoints, whose newest is taken; the latter two may be URLs.
 
     Raises:
-        SpecError: There is nothing of the kind.
+        SpecError: Nothing of the kind is there.
         DataError: It is damaged, or of another version.
         Unavailable: It cannot be read now.
     """
@@ -100,10 +98,10 @@ def open_source(path: str) -> Source:
 
 
 def open_together(path: str, peers: Peers, device: torch.device) -> Source:
-    """The weights that a path means, the same on every rank; a collective operation.
+    """The weights at a path, the same on every rank; a collective operation.
 
-    A directory of checkpoints may get a newer one while the ranks list it, one after another:
-    they take what rank 0 found. Errors as of `open_source`, on all ranks.
+    A directory of checkpoints may get a newer one while the ranks list it, one after another: they
+    take rank 0's choice. Errors as of `open_source`, on all ranks.
     """
     found = None
     with fail_together(peers, device, path):
@@ -170,8 +168,7 @@ class _Taker:
     take: Take
     shared: bool = False
 
-    def read(self, rows: slice) -> None:
-        """Nothing is read of it."""
+    def read(self, rows: slice) -> None: ...
 
     def write(self, rows: slice, values: Tensor) -> None:
         values = values if values.dim() else values.unsqueeze(0)

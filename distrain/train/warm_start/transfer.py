@@ -49,17 +49,13 @@ def take_weights(
     device: torch.device,
     after_slab: Callable[[], None],
 ) -> WeightsTaken:
-    """Give a model the weights that `train.init_from` names; a collective operation.
+    """Give a model the weights of `train.init_from`; a collective operation.
 
-    The ranks agree on which weights these are, and read them without communication.
-
-    A rank reads what may hold rows that it has, slab by slab. Where vocabularies differ it holds
-    those of one table at a time, and 4 bytes for each row of such tables on disk.
-
-    Rows of which nothing is known keep their initial values. Errors as of `check_warm_start`.
-
-    Returns:
-        What was taken, the same on every rank.
+    The ranks agree on the weights, and read them without communication. A rank reads what may hold
+    its rows, slab by slab. Where vocabularies differ it holds those of one table at a time, and 4
+    bytes for each row of such tables on disk. Rows without a source keep their initial values.
+    Errors
+    as of `check_warm_start`.
     """
     assert spec.train.init_from is not None
     source = open_together(spec.train.init_from, model.embeddings.peers, device)
@@ -77,7 +73,7 @@ def take_matched(
     tensors: Mapping[str, Tensor | Slabs],
     after_slab: Callable[[], None],
 ) -> WeightsTaken:
-    """Take what fits into a model's tensors; as `take_weights`."""
+    """Copy the matched tensors into a model's; as `take_weights`."""
     for name in found.dense:
         _take_dense(source, name, tensors[name])
     plans = [_Plan.of(matched) for matched in found.tables]
@@ -134,18 +130,13 @@ def _take_dense(source: Source, name: str, tensor: Tensor | Slabs) -> None:
 
 @dataclass(frozen=True)
 class _Plan:
-    """A table, and the new id of each old one.
-
-    Attributes:
-        ids: `[old rows]`, -1 for rows that are dropped; `None` where ids are equal.
-    """
+    """A table, and the new id of each old one; -1 drops a row, `None` means equal ids."""
 
     match: TableMatch
     ids: Ids | None
 
     @classmethod
     def of(cls, matched: TableMatch) -> "_Plan":
-        """Reads the vocabularies, if they are needed."""
         if matched.source is None or matched.vocabularies is None:
             return cls(matched, None)
         old, new = (file.read() for file in matched.vocabularies)
@@ -163,7 +154,6 @@ class _Plan:
             raise DataError(error.message, where={"table": matched.target.name}) from None
 
     def counts(self) -> dict[str, Any]:
-        """For `WeightsTaken.tables`."""
         now, was = self.match.target, self.match.source
         matched, dropped = 0, 0
         if was is not None:
@@ -181,15 +171,13 @@ class _Plan:
 
 
 class _Target(NamedTuple):
-    """A table of the model, and its rows on this rank."""
-
     plan: _Plan
     tensor: CanonicalTensor
     held: list[LocalRows]
 
 
 class _Taking:
-    """Takes the slabs of one tensor on disk into the tables of a model."""
+    """Copies the slabs of one tensor on disk into the tables of a model."""
 
     def __init__(
         self, plans: list[_Plan], tensors: Mapping[str, Any], after_slab: Callable[[], None]
@@ -211,7 +199,6 @@ class _Taking:
         return False
 
     def take(self, rows: Rows, values: Tensor) -> None:
-        """Put a slab where it belongs."""
         for target, was, own in self._tables_with(rows):
             plan, now = target.plan, target.plan.match.target
             start = (own.first - rows.first) // rows.stride
@@ -224,7 +211,7 @@ class _Taking:
         self._after_slab()
 
     def _tables_with(self, rows: Rows) -> Iterator[tuple[_Target, TablePlace, Rows]]:
-        """The tables that get some of these rows, their old places, and which rows they get."""
+        """The tables that get some of these rows, their old places, and those rows."""
         for target in self._targets:
             was = target.plan.match.source
             assert was is not None
@@ -234,7 +221,7 @@ class _Taking:
 
 
 def _between(rows: Rows, start: int, stop: int) -> Rows:
-    """Those of some rows that lie in `start .. stop`.
+    """The rows in `start .. stop`.
 
     >>> _between(Rows(1, 3, 4), 3, 8)
     Rows(first=4, stride=3, count=2)
