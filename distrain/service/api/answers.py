@@ -53,13 +53,12 @@ def answers(
 
 
 def as_json(document: BaseModel, status: int = 200, **headers: str) -> Response:
-    """A document as the answer itself, which FastAPI then neither checks nor copies once more."""
+    """A document as the answer itself: FastAPI neither checks it nor copies it again."""
     text = document.model_dump_json().encode()
     return Response(text, status, headers=headers, media_type="application/json")
 
 
 def openapi(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document of all routes, with the answers that they really give."""
     if app.openapi_schema is None:
         document = get_openapi(
             title="distrain: job service",
@@ -77,7 +76,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _drop_validation_errors(document: dict[str, Any]) -> None:
-    """FastAPI adds its own 422, in place of which we answer 400."""
+    """FastAPI documents its own 422; the API answers 400 instead."""
     for operations in document["paths"].values():
         for operation in operations.values():
             answer = operation["responses"].get("422", {})

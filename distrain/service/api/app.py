@@ -22,10 +22,7 @@ _STRANGERS_PER_S = 10.0
 
 
 def make_app(store: Store, settings: Settings) -> FastAPI:
-    """The API v1 as an ASGI application.
-
-    Args:
-        store: An open one; whoever opened it closes it.
+    """The API v1 as an ASGI application; the caller closes `store`.
 
     Raises:
         InputError: The service's key cannot be read or made.
@@ -52,7 +49,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
 
 
 def openapi_document() -> dict[str, Any]:
-    """What the API says of itself, as at `/v1/openapi.json`."""
+    """The document at `/v1/openapi.json`."""
     return _routed().openapi()
 
 

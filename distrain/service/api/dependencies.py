@@ -81,11 +81,10 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """Who calls, by token, by session or by a proxy's header; counted against their rates.
+    """The caller, by token, session or a proxy's header; counted against their rates.
 
     Raises:
-        Problem: `unauthenticated`, `forbidden` (a session's changes without its CSRF token),
-            `rate`.
+        Problem: `unauthenticated`; `forbidden`: a session's change without its CSRF token; `rate`.
     """
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
@@ -110,7 +109,6 @@ Caller = Annotated[Principal, Depends(principal)]
 
 
 async def count_submit(request: Request, parts: Service, caller: Caller) -> None:
-    """Count a request that makes or changes jobs against its caller's rate."""
     _count(parts.submits, caller.user, parts.clock(), request)
 
 
@@ -130,17 +128,13 @@ def _count(rates: Rates, caller: str, now_s: float, request: Request) -> None:
 
 
 def audit_note(request: Request) -> AuditNote:
-    """The note of a request that may change something; of others one that nobody reads."""
+    """The note of a request that may change something; for other requests, one that is dropped."""
     found: AuditNote = getattr(request.state, "audit", None) or AuditNote()
     return found
 
 
 def require(caller: Principal, action: Action) -> None:
-    """Refuse callers whose token was not made for this, before anything is looked up.
-
-    Raises:
-        Problem: `forbidden`.
-    """
+    """Refuse a token without the action's scope, before anything is looked up (`forbidden`)."""
     if not has_scope(caller, action):
         raise Problem(
             "forbidden",
@@ -150,11 +144,7 @@ def require(caller: Principal, action: Action) -> None:
 
 
 def allow(caller: Principal, action: Action, project: str | None, owner: str | None = None) -> None:
-    """Refuse callers whose role does not reach this; they may see the thing itself.
-
-    Raises:
-        Problem: `forbidden`.
-    """
+    """Refuse a role that does not reach the action; the caller may see the thing (`forbidden`)."""
     require(caller, action)
     if not role_allows(caller, action, project, owner):
         where = f" in project {project}" if project else ""
@@ -162,11 +152,7 @@ def allow(caller: Principal, action: Action, project: str | None, owner: str | N
 
 
 def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
-    """A job that the caller may see.
-
-    Raises:
-        Problem: `not_found`, also where there is one that they may not see.
-    """
+    """A job that the caller may see; otherwise `not_found`, whether or not it exists."""
     job = store.job(job_id) if len(job_id) <= 160 else None
     if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
         raise not_found(f"job {job_id!r}")
@@ -174,11 +160,7 @@ def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
 
 
 def caller_now(request: Request, parts: Parts) -> Principal:
-    """Who a request that goes on for long is of, looked up anew; in a thread.
-
-    Raises:
-        Problem: `unauthenticated`: the token was revoked, say.
-    """
+    """The caller of a long request, looked up again, in a thread (`unauthenticated`)."""
     caller = _who(request, parts)
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")
@@ -186,7 +168,7 @@ def caller_now(request: Request, parts: Parts) -> Principal:
 
 
 def shown_secret(request: Request) -> tuple[str, str] | None:
-    """The token or session that alone says who calls; `None` where a proxy's headers say it.
+    """The token or session that alone names the caller; `None` where a proxy's headers do.
 
     A proxy may send one `Authorization` of its own (`Basic`, say) for all its users.
     """
@@ -268,9 +250,9 @@ def _of_proxy(request: Request, parts: Parts) -> Principal | None:
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Whether the peer is on our Unix socket, or has shown a certificate of a named proxy.
+    """Whether the peer is on our Unix socket, or showed a named proxy's certificate.
 
-    Headers tell nothing here: anybody can send them.
+    Headers prove nothing here: anybody can send them.
     """
     server = request.scope.get("server") or ("", None)
     socket = settings.listen.unix_socket
@@ -282,7 +264,6 @@ def _is_proxy(request: Request, settings: Settings) -> bool:
 
 
 def _with_admins(parts: Parts, caller: Principal) -> Principal:
-    """Of a caller who the configuration, perhaps, says is an admin."""
     if caller.is_admin or caller.user not in parts.settings.admins:
         return caller
     return replace(caller, is_admin=True)

@@ -18,7 +18,7 @@ _MOST_DEPTH = 48
 
 
 class Request(BaseModel):
-    """A request's body: closed, and of values that any database and JSON reader takes."""
+    """A request's body: no unknown keys, and values that any database and JSON reader takes."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,13 +32,11 @@ class Request(BaseModel):
 
 
 class Answer(BaseModel):
-    """An answer's body."""
-
     model_config = ConfigDict(frozen=True)
 
 
 def _unusable(value: Any) -> str | None:
-    """What no database or JSON reader would take of JSON values, if anything."""
+    """Why a database or JSON reader would refuse the values; `None` if none would."""
     level = [value]
     for _ in range(_MOST_DEPTH):
         inner: list[Any] = []
@@ -143,7 +141,7 @@ _EXAMPLE: JsonDict = {
 
 
 class JobRequest(Request):
-    """A job that is asked for."""
+    """A job to submit."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
 
@@ -157,7 +155,7 @@ class JobRequest(Request):
 
 
 class JobChangeRequest(Request):
-    """What may be changed of a job that waits."""
+    """The changes of a waiting job."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"priority": 5}]})
 
@@ -176,7 +174,7 @@ class CancelRequest(Request):
 
 
 class AgainRequest(Request):
-    """Settings with which a job is resumed or cloned."""
+    """Settings of a resumed or cloned job."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"set": {"train.epochs": 3}}]})
 
@@ -206,7 +204,7 @@ class Placement(Answer):
 
 
 class Validation(Answer):
-    """What would become of a spec."""
+    """The service's verdict on a spec."""
 
     valid: bool
     spec: dict[str, Any] | None = Field(description="With all its defaults.")
@@ -221,7 +219,7 @@ class PreflightStarted(Answer):
 
 
 class Preflight(Answer):
-    """What a check of a spec's data found so far."""
+    """A check of a spec's data, as far as it is."""
 
     state: str = Field(description="`waiting`, `running`, `passed`, `failed` or `lost`.")
     notes: list[str] = Field(description="What was not checked, and what may surprise.")
@@ -230,7 +228,7 @@ class Preflight(Answer):
 
 
 class TokenRequest(Request):
-    """A token that is asked for."""
+    """A token to make."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"label": "laptop", "scopes": ["read", "submit"]}]}
@@ -260,7 +258,7 @@ class TokenDocument(Answer):
 
 
 class NewTokenDocument(TokenDocument):
-    """A token that was just made."""
+    """A new token, with its text."""
 
     text: str = Field(description="What its user sends; it is shown this once.")
 
@@ -297,7 +295,7 @@ class ProjectList(Answer):
 
 
 class ProjectRequest(Request):
-    """A project that is made, or whose quota is changed."""
+    """A project to make, or its new quota."""
 
     quota: QuotaDocument = QuotaDocument()
 
@@ -334,7 +332,7 @@ class ClusterList(Answer):
 
 
 class AuditRow(Answer):
-    """What somebody changed, or was refused."""
+    """A change that somebody made, or was refused."""
 
     id: int
     at: Time

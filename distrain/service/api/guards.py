@@ -1,4 +1,4 @@
-"""What stands before all routes: sizes of bodies, characters of addresses, audit rows."""
+"""The middleware before all routes: sizes of bodies, characters of addresses, audit rows."""
 
 import asyncio
 import logging
@@ -23,16 +23,15 @@ BODY_S = 30.0
 
 
 class BodyLimit:
-    """Refuses bodies beyond a size before they are read, or as soon as too much has come.
+    """Refuses bodies beyond a size, before they are read or as soon as too much has come.
 
-    Also those that do not come: whoever sends no more holds no request for ever.
+    A body that does not come is refused too: a silent client holds no request for ever.
     """
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app, self._limit_bytes = app, limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, with its body counted."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
@@ -63,13 +62,12 @@ class BodyLimit:
 
 
 class CleanAddress:
-    """Refuses NUL in paths and queries, which databases refuse only later."""
+    """Refuses NUL in paths and queries, which databases would refuse later."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on unless its address has a NUL."""
         if scope["type"] == "http" and ("\0" in scope["path"] or b"%00" in scope["query_string"]):
             problem = Problem("bad_request", "the address has a NUL character")
             return await problem.response(scope["path"].replace("\0", ""))(scope, receive, send)
@@ -78,7 +76,7 @@ class CleanAddress:
 
 @dataclass
 class AuditNote:
-    """What the audit row of a request will say; dependencies and routes fill it in."""
+    """The audit row of a request; dependencies and routes fill it in."""
 
     user: str = ""
     token_id: str | None = None
@@ -89,7 +87,6 @@ class AuditNote:
     written: bool = False  # whether the row was written with the change itself, which then was made
 
     def deed(self, scope: Scope, outcome: str) -> Deed:
-        """The row itself."""
         name = getattr(scope.get("route"), "name", str(scope["method"]))
         return Deed(
             user=self.user,
@@ -108,8 +105,8 @@ REFUSALS_PER_S: Final = 0.1
 class Audit:
     """Writes a row for every request that changes, or would change, something.
 
-    The row is in the database before the answer leaves. Of a caller who is refused all the time
-    some rows are left out, and the next one says how many: nobody fills the table.
+    The row is in the database before the answer leaves. Of a caller's many refusals some have no
+    row, and the next row has their number: nobody fills the table.
 
     Args:
         write: Called in a thread with user, token_id, action, target, outcome and details.
@@ -121,7 +118,6 @@ class Audit:
         self._left_out: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and write its row with the answer's status."""
         if scope["type"] != "http" or scope["method"] not in CHANGING:
             return await self._app(scope, receive, send)
         note = AuditNote()

@@ -1,6 +1,6 @@
-"""Whether who follows something may still see it: looked up anew every few seconds.
+"""Whether a follower may still see a job: looked up again every few seconds.
 
-However many follow one job with one token, they share these looks.
+All followers of one job with one token share a look.
 """
 
 from dataclasses import dataclass
@@ -22,18 +22,14 @@ from distrain.service.values import Job, Principal
 
 @dataclass(frozen=True)
 class StillSeen:
-    """Who follows, and what, as they are now."""
+    """The follower and the job, as they are now."""
 
     caller: Principal
     job: Job | None  # `None` for who follows all jobs
 
 
 async def look_again(request: Request, service: Parts, job_id: str | None) -> StillSeen:
-    """Look up the caller and their job anew, or take what others saw in the last second.
-
-    Raises:
-        Problem: They may no longer see it.
-    """
+    """Look up caller and job again, or share a look of the last second (`not_found`, ...)."""
 
     def look() -> StillSeen:
         caller = caller_now(request, service)

@@ -1,4 +1,4 @@
-"""Cursors: where a list goes on, and for which filter. Pure."""
+"""Cursors: where a list goes on, and for which filters. Pure."""
 
 import base64
 import binascii
@@ -20,11 +20,7 @@ def cursor(seq: int, filters: Mapping[str, Any]) -> str:
 
 
 def seq_of(text: str, filters: Mapping[str, Any]) -> int:
-    """The seq in a cursor.
-
-    Raises:
-        Problem: It is no cursor, or that of a list with other filters.
-    """
+    """The seq in a cursor; `bad_request` for another list's cursor."""
     try:
         body = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
         seq, _, mark = body.decode("ascii").partition(".")

@@ -30,11 +30,7 @@ _lock = threading.Lock()
 def start_preflight(
     service: Parts, caller: Principal, cluster: str, spec: Mapping[str, Any]
 ) -> PreflightStarted:
-    """Have a worker of a cluster look at the data of a spec.
-
-    Raises:
-        Problem: `unavailable`: the cluster does not answer now, or has too many checks to make.
-    """
+    """Have a worker of a cluster check the data of a spec; `unavailable` while it cannot."""
     try:
         with _client(service, cluster) as client:
             number = client.preflight(spec, caller.user)
@@ -47,11 +43,7 @@ def start_preflight(
 
 
 def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight:
-    """What a check has found so far.
-
-    Raises:
-        Problem: `not_found`: it is no check of the caller's, or is forgotten; `unavailable`.
-    """
+    """A check as far as it is; `not_found` for one that is forgotten or not the caller's."""
     text = signed_text(service.key, _PURPOSE, preflight_id)
     cluster, number, user = json.loads(text) if text else ("", "", "")
     if user != caller.user or cluster not in service.settings.clusters:
@@ -85,7 +77,7 @@ def _client(service: Parts, cluster: str) -> Iterator[SchedulerClient]:
 
 @contextmanager
 def _turn(cluster: str) -> Iterator[None]:
-    """Be one of the few that ask a scheduler; who comes too many does not wait."""
+    """Hold one of the few turns; a request that finds none does not wait."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
             raise _unavailable(cluster, "others are asking it already")

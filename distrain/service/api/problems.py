@@ -55,7 +55,7 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
 
 @dataclass
 class Problem(Exception):
-    """What a route raises to refuse a request."""
+    """A refusal that a route raises."""
 
     code: str  # one of `CODES`
     detail: str  # what failed, with the offending value unless that may be a secret
@@ -70,12 +70,10 @@ class Problem(Exception):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
         return CODES[self.code][0]
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that go with it."""
         found = dict(self.extra_headers)
         if self.retry_after_s is not None:
             found["Retry-After"] = str(max(1, int(-(-self.retry_after_s // 1))))
@@ -84,7 +82,6 @@ class Problem(Exception):
         return found
 
     def document(self, instance: str) -> dict[str, Any]:
-        """The answer's body."""
         status, title = CODES[self.code]
         return {
             "type": TYPE_PREFIX + self.code,
@@ -98,14 +95,12 @@ class Problem(Exception):
         }
 
     def response(self, instance: str) -> JSONResponse:
-        """The answer itself."""
         return JSONResponse(
             self.document(instance), self.status, headers=self.headers, media_type=MEDIA_TYPE
         )
 
 
 def too_many_streams(most: int) -> Problem:
-    """What is said of a caller who has so many streams open."""
     return Problem(
         "rate",
         f"{most} streams of this caller are open already",
@@ -115,12 +110,12 @@ def too_many_streams(most: int) -> Problem:
 
 
 def not_found(what: str, hint: str | None = None) -> Problem:
-    """The answer for what is not there and for what the caller may not see: they look the same."""
+    """The answer for what is missing and for what the caller may not see: they look the same."""
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)
 
 
 def register(app: FastAPI) -> None:
-    """Make every expected error of routes a problem, and unexpected ones `internal`."""
+    """Answer every expected error of a route with its problem, and others with `internal`."""
     for kind, handler in (
         (Problem, _problem),
         (HTTPException, _http),

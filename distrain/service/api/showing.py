@@ -11,22 +11,17 @@ from distrain.service.values import Job, Phase
 
 
 def contacts(store: Store) -> dict[str, float | None]:
-    """When each cluster was last heard, in unix seconds."""
+    """When each cluster's scheduler last answered, in unix seconds."""
     return {row.name: row.observed_at_s for row in store.clusters()}
 
 
 def contact_of(store: Store, job: Job) -> float | None:
-    """When a job's cluster was last heard; `None`, unasked, for jobs of which no cluster is."""
+    """When a job's cluster last answered; `None`, without a query, where no cluster has it."""
     return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
-    """A job as callers see it.
-
-    Args:
-        now_s: Unix time.
-        contact_s: When its cluster was last heard.
-    """
+    """A job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
     figures = job.progress
     return JobDocument(
@@ -68,15 +63,15 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument
 
 
 def etag(document: JobDocument) -> str:
-    """The ETag: the revision, and whether the silence of its cluster hides its state.
+    """The revision, and whether the silence of its cluster hides its state.
 
-    That silence changes no row, so the revision alone would answer 304 to who saw another state.
+    That silence changes no row: the revision alone would answer 304 to a caller who saw another
+    state.
     """
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'
 
 
 def token_document(token: Token) -> TokenDocument:
-    """A token without anything that would let somebody use it."""
     return TokenDocument(
         id=token.id,
         user=token.user,

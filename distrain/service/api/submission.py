@@ -42,11 +42,7 @@ IdempotencyKey = Annotated[
 
 
 def make_key(request: Request, caller: Principal, key: str | None, body: BaseModel) -> Key:
-    """The caller's key for this request.
-
-    Raises:
-        Problem: `no_key`, or `bad_request` for one that cannot be kept.
-    """
+    """The caller's key for this request; `no_key` or `bad_request` for one that cannot be kept."""
     if not key:
         raise Problem(
             "no_key",
@@ -62,7 +58,7 @@ def make_key(request: Request, caller: Principal, key: str | None, body: BaseMod
 
 
 def made_before(service: Parts, caller: Principal, key: Key) -> Job | None:
-    """The job that the same request made before; `None` also if its caller may not see it now."""
+    """The job of an earlier request with this key; `None` also if its caller may not see it now."""
     job = service.store.find_key(key)
     if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
         return None
@@ -71,7 +67,7 @@ def made_before(service: Parts, caller: Principal, key: Key) -> Job | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A job that is asked for, by whichever call."""
+    """A job that a call asks for."""
 
     project: str
     cluster: str | None
@@ -83,7 +79,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Checked:
-    """What a submission comes to."""
+    """A submission with its cluster, spec and priority."""
 
     cluster: str
     spec: JobSpec
@@ -93,7 +89,7 @@ class Checked:
 
 
 def check(service: Parts, caller: Principal, wanted: Wanted) -> Checked:
-    """What a submission comes to.
+    """Check a submission.
 
     Raises:
         Problem: `not_found` (project, cluster), `forbidden` (role, priority), `bad_spec`.
@@ -119,7 +115,6 @@ def new_job(
     now_s: float,
     parent: str | None = None,
 ) -> NewJob:
-    """The job that a checked submission makes."""
     cluster, spec = checked.cluster, checked.spec
     moment = datetime.fromtimestamp(now_s, UTC)
     job_id = f"{spec.name}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
@@ -139,11 +134,7 @@ def new_job(
 
 
 def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """A job's spec with changed settings.
-
-    Raises:
-        Problem: `bad_spec`: a path of a setting leads nowhere.
-    """
+    """A job's spec with changed settings; `bad_spec` where a path leads nowhere."""
     try:
         return with_settings(service.store.spec(job.id), settings)
     except KeyError as error:
@@ -152,11 +143,7 @@ def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, An
 
 
 def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None:
-    """Refuse to resume a job that has succeeded, unless its new spec can train on from its end.
-
-    Raises:
-        Problem: `final`, or `bad_spec`.
-    """
+    """Refuse a job that has succeeded, unless its new spec trains longer (`final`, `bad_spec`)."""
     if job.state != JobState.SUCCEEDED:
         return
     if _trains_on(before.get("train") or {}, after):
@@ -182,14 +169,13 @@ def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
 def judge_for(
     settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
 ) -> Judged:
-    """Hold a spec against the limits and the profile of a cluster."""
+    """Judge a spec by the limits and the profile of a cluster."""
     profile, root = settings.clusters[cluster], settings.run_place(cluster)
     closed = (str(settings.data_dir),)  # keys, tokens and the database: workers may read them
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
 
 
 def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
-    """The answer to a spec with mistakes."""
     count = "a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
     detail = f"the spec has {count}: " + "; ".join(m.detail for m in mistakes[:3])
     return Problem(
@@ -201,11 +187,7 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
 
 
 def quota_for(service: Parts, caller: Principal, action: Action, project: str) -> Quota:
-    """The quota of a project in which the caller may do something.
-
-    Raises:
-        Problem: `not_found` (or not seen), or `forbidden`.
-    """
+    """The quota of a project in which the caller may do something (`not_found`, `forbidden`)."""
     require(caller, action)
     quota = caller.quotas.get(project)
     if quota is None and (caller.is_admin or project in caller.roles):
@@ -226,11 +208,7 @@ def usable_clusters(settings: Settings, project: str) -> list[str]:
 
 
 def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
-    """The cluster that was asked for, or the only one that there is.
-
-    Raises:
-        Problem: `bad_spec`: the project may use no such one, or several.
-    """
+    """The named cluster, or the project's only one; otherwise `bad_spec`."""
     usable = usable_clusters(settings, project)
     if asked in usable:
         return asked
@@ -250,7 +228,7 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
 def check_priority(
     settings: Settings, caller: Principal, project: str, cluster: str, quota: Quota, priority: int
 ) -> None:
-    """Refuse priorities beyond what the caller's role allows; raises Problem: `forbidden`."""
+    """Refuse priorities beyond what the caller's role allows (`forbidden`)."""
     of_cluster = settings.clusters[cluster].max_priority if cluster in settings.clusters else 0
     most = max_priority(caller, project, quota.max_priority, of_cluster)
     if priority > most:

@@ -1,4 +1,4 @@
-"""Callers that wait for jobs to end: one look at the database for all, a few times a second."""
+"""Callers that wait for jobs to end: one query for all of them, a few times a second."""
 
 import asyncio
 import logging
@@ -15,8 +15,8 @@ class Waiting:
     """Waits for jobs without a thread for each; one event loop owns it.
 
     Args:
-        ended: Which of some jobs have ended or are gone; it is called in a thread.
-        every_s: How often it is called while somebody waits.
+        ended: Those of some jobs that have ended or are gone; called in a thread.
+        every_s: The time between two calls while somebody waits.
     """
 
     def __init__(self, ended: Callable[[Collection[str]], Collection[str]], every_s: float):
@@ -26,7 +26,7 @@ class Waiting:
         self._stopped = False
 
     async def until_ended(self, job_id: str, timeout_s: float) -> bool:
-        """Wait until a job has ended or is gone, or the time is over; says which."""
+        """Wait until a job has ended or is gone; false if the time is over before."""
         if self._stopped:
             return False
         event = asyncio.Event()
@@ -42,7 +42,7 @@ class Waiting:
         return not self._stopped
 
     def stop(self) -> None:
-        """Let all who wait go, as if their time were over: this process ends."""
+        """Release all waiting callers, as if their time were over: this process ends."""
         self._stopped = True
         for events in self._waiters.values():
             for event in events:

@@ -1,4 +1,4 @@
-"""Who did what, and whom to tell of it: the audit, and webhooks."""
+"""The audit, and the webhooks with their progress."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ _PUT = insert(_audit)
 
 @dataclass(frozen=True)
 class AuditRow:
-    """What somebody did, or tried."""
+    """A change that somebody made or tried."""
 
     id: int
     at_s: float
@@ -32,7 +32,7 @@ class AuditRow:
 
 @dataclass(frozen=True)
 class Deed:
-    """What an audit row will say, for calls that write it with the change itself."""
+    """An audit row, for calls that write it with the change itself."""
 
     user: str
     action: str
@@ -43,14 +43,14 @@ class Deed:
 
 
 def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
-    """Write an audit row in the transaction of the change that it tells of."""
+    """Write an audit row in the transaction of its change."""
     row = vars(deed) | {"target": deed.target[:256], "details": dict(deed.details), "at_s": now_s}
     connection.execute(_PUT, row)
 
 
 @dataclass(frozen=True)
 class Webhook:
-    """An address that is told of a project's events."""
+    """An address that gets a project's events."""
 
     id: str
     project: str
@@ -81,12 +81,11 @@ class Auditing:
         token_id: str | None = None,
         details: Mapping[str, Any] | None = None,
     ) -> None:
-        """Write what somebody did, or tried; `details` must hold no secrets."""
         deed = Deed(user, action, target, outcome, token_id, details or {})
         self.db.together(lambda connection: put_deed(connection, deed, self.db.now_s(connection)))
 
     def audit_rows(self, before_id: int | None, limit: int) -> list[AuditRow]:
-        """What was done, newest first, before a row."""
+        """Rows before `before_id`, newest first."""
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)
@@ -94,20 +93,18 @@ class Auditing:
             return [AuditRow(**row._mapping) for row in connection.execute(statement)]
 
     def put_webhook(self, webhook: Webhook) -> None:
-        """Keep a new webhook."""
         fields = vars(webhook) | {"kinds": list(webhook.kinds)}
         with self.db.write() as connection:
             connection.execute(insert(_webhooks).values(fields))
 
     def webhook(self, webhook_id: str) -> Webhook | None:
-        """A webhook, if there is one with this id."""
         with self.db.read() as connection:
             statement = select(_webhooks).where(_webhooks.c.id == webhook_id)
             row = connection.execute(statement).first()
         return None if row is None else _webhook(row._asdict())
 
     def webhooks(self, project: str | None = None) -> list[Webhook]:
-        """A project's webhooks, or all, in the order in which they came."""
+        """A project's webhooks, or all, oldest first."""
         statement = select(_webhooks).order_by(_webhooks.c.created_at_s, _webhooks.c.id)
         if project is not None:
             statement = statement.where(_webhooks.c.project == project)
@@ -115,7 +112,7 @@ class Auditing:
             return [_webhook(row._asdict()) for row in connection.execute(statement)]
 
     def delete_webhook(self, webhook_id: str) -> None:
-        """Forget a webhook; raises NotThere: no such webhook."""
+        """Delete a webhook; raises NotThere."""
         with self.db.write() as connection:
             gone = connection.execute(delete(_webhooks).where(_webhooks.c.id == webhook_id))
             if not gone.rowcount:
@@ -133,14 +130,7 @@ class Auditing:
         error: str | None = None,
         lease: Lease | None = None,
     ) -> None:
-        """Note how far a webhook has been told; one that was deleted meanwhile stays away.
-
-        Args:
-            lease: Under which it was told.
-
-        Raises:
-            LeaseLost: Another has the lease.
-        """
+        """Note a webhook's progress, under the lease if any; a deleted one stays deleted."""
         with self.db.write() as connection:
             if lease is not None:
                 must_hold(connection, lease)

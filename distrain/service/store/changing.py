@@ -1,4 +1,4 @@
-"""What users do with jobs that are there: read, change, cancel and delete them."""
+"""Existing jobs as users see and change them: read, change, cancel, delete."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,18 +24,17 @@ _jobs = tables.jobs
 
 
 class Changing:
-    """The part of `Store` that shows and changes single jobs for users."""
+    """The part of `Store` for single jobs."""
 
     db: Database
 
     def job(self, job_id: str) -> Job | None:
-        """A job, if there is one with this id."""
         with self.db.read() as connection:
             row = connection.execute(select(_jobs).where(_jobs.c.id == job_id)).first()
         return None if row is None else rows.job_of(row)
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission; raises NotThere: no such job."""
+        """The spec of a job's current submission; raises NotThere."""
         table = tables.specs
         with self.db.read() as connection:
             row = connection.execute(
@@ -47,7 +46,7 @@ class Changing:
         return document
 
     def attempts(self, job_id: str) -> list[Attempt]:
-        """A job's attempts as they were seen, in order; none of a job that is not there."""
+        """A job's attempts, in order; none of a missing job."""
         table = tables.attempts
         with self.db.read() as connection:
             found = connection.execute(
@@ -56,7 +55,7 @@ class Changing:
             return [Attempt(**row._mapping) for row in found]
 
     def usage(self, project: str) -> dict[str, int]:
-        """How many `ranks` a project's jobs hold or are handed over with, and how many wait.
+        """A project's use of its quota.
 
         Returns:
             `ranks`: of jobs that are handed over, or may be, as `Quota.max_ranks` counts;
@@ -81,12 +80,12 @@ class Changing:
         priority: int | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Job:
-        """Change a job's priority, while it holds no workers, or its tags.
+        """Change a job's tags, or its priority while it holds no workers.
 
         Raises:
             NotThere: No such job.
             RevisionDiffers: Its revision is not `rev`.
-            NotNow: It holds workers, or has ended, and its priority means nothing any more.
+            NotNow: It has started, so its priority means nothing any more.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -110,17 +109,13 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Want a job's end. One that is still queued here ends at once; one that has ended stays.
+        """Ask for a job's end; raises NotThere.
+
+        A job that is still queued here ends at once; an ended one stays as it is.
 
         Args:
-            job_id: Which.
-            why: What its users read; may be "".
-            grace_s: What its ranks get to save a checkpoint; `None` takes the spec's. A later
-                call may shorten or lengthen it.
-            by: Who.
-
-        Raises:
-            NotThere: No such job.
+            grace_s: The ranks' time to save a checkpoint; `None` takes the spec's. A later call may
+                shorten or lengthen it.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -144,11 +139,9 @@ class Changing:
             return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
-        """Forget a job that has ended. Its key stays known, so that a late retry makes no new one.
+        """Delete an ended job; raises NotThere, NotNow.
 
-        Raises:
-            NotThere: No such job.
-            NotNow: It has not ended.
+        Its key stays, so that a late retry makes no new job.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -164,7 +157,7 @@ class Changing:
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
-    """Delete rows of jobs, what belongs to them first."""
+    """Delete rows of jobs, and before them the rows that belong to them."""
     for table in (tables.attempts, tables.specs):
         connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
     connection.execute(delete(tables.job_tags).where(tables.job_tags.c.seq.in_(seqs)))

@@ -1,4 +1,4 @@
-"""Backups of a database in a file, and their return."""
+"""Backups of a database in a file, and their restoration."""
 
 import contextlib
 import os
@@ -40,33 +40,28 @@ def backup(source: Path, target: Path) -> None:
 
 
 def note_backup(connection: Connection, now_s: float) -> None:
-    """Note that a backup was made; for SQLite."""
     values = {"name": _BACKUP_S, "value": str(now_s)}
     statement = insert(tables.facts).values(values)
     connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
 
 
 def noted_backup_s(connection: Connection) -> float:
-    """When the last backup was made that was noted, in unix seconds; 0: none was."""
+    """The time of the last backup, in unix seconds; 0: none."""
     facts = tables.facts
     found = connection.execute(select(facts.c.value).where(facts.c.name == _BACKUP_S))
     return float(found.scalar_one_or_none() or 0.0)
 
 
 def restore(copy: Path, path: Path) -> Path | None:
-    """Put a backup in the place of a database that nobody has open.
+    """Put a backup in the place of a database that nobody has open; `copy` stays.
 
-    Leases of the backup count as run out, and their generations go on above all that were given.
-
-    Args:
-        copy: The backup; it stays.
-        path: The database's file.
+    Leases of the backup count as ended, and their generations go on above all earlier ones.
 
     Returns:
-        Where the database is that was there before; `None` if there was none.
+        The place of the earlier database; `None` if there was none.
 
     Raises:
-        InputError: The backup is not there, damaged, or no database of the service.
+        InputError: The backup is missing, damaged, or no database of the service.
         SchemaDiffers: It is of a later version.
         OutputError: It cannot be written whole; then the database is as it was.
     """
@@ -127,7 +122,7 @@ def _check(copy: Path) -> None:
 
 
 def _set_aside(path: Path) -> Path | None:
-    """Give a database a second name; what it had not yet written into its file goes along."""
+    """Give a database a second name; its write-ahead log goes along."""
     if not path.exists():
         return None
     aside = path.with_name(path.name + ".replaced")

@@ -52,7 +52,7 @@ SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
-    """One database, whichever it is.
+    """One database of either kind.
 
     Attributes:
         path: The file; `None` for PostgreSQL.
@@ -81,33 +81,22 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A connection for queries; each sees what is committed when it begins.
-
-        Raises:
-            Unavailable: The database does not answer.
-        """
+        """A connection for queries, each of which sees what is committed when it begins."""
         with translated(self.where), self.reads.connect() as connection:
             yield connection
 
     @contextmanager
     def write(self) -> Iterator[Connection]:
-        """A transaction: committed at the end of the block, rolled back by an error in it.
-
-        Raises:
-            Unavailable: The database does not answer, or others write for too long.
-        """
+        """A transaction: committed at the end of the block, rolled back by an error in it."""
         with translated(self.where), self._my_turn(), self._writer.begin() as connection:
             yield connection
 
     def together(self, work: Callable[[Connection], T]) -> T:
-        """What some work gives, in a transaction that is committed when this returns.
+        """The result of some work, in a transaction that is committed when this returns.
 
         On SQLite the work of threads that come meanwhile shares the transaction, and so the wait
         for the disk; work that fails is undone alone. It may be called a second time, in another
         transaction, after the first was rolled back.
-
-        Raises:
-            Unavailable: As from `write`.
         """
         if self.is_postgres:  # commits of several connections at once share that wait by themselves
             with self.write() as connection:
@@ -119,20 +108,17 @@ class Database:
         return POSTGRES_NOW if self.is_postgres else SQLITE_NOW
 
     def now_s(self, connection: Connection) -> float:
-        """Its clock."""
         if not self.is_postgres:
             return time.time()
         return float(connection.execute(select(self.now())).scalar_one())
 
     def clock_s(self) -> float:
-        """Its clock, asked by itself."""
         if not self.is_postgres:
             return time.time()
         with self.read() as connection:
             return self.now_s(connection)
 
     def close(self) -> None:
-        """Close its connections."""
         self.reads.dispose()
         self.engine.dispose()
 
@@ -152,11 +138,7 @@ class Database:
 
 
 def database_url(settings: Settings) -> URL:
-    """Where the database is.
-
-    Raises:
-        InputError: `database_url` is neither PostgreSQL's nor SQLite's.
-    """
+    """The database's URL; raises InputError: it is neither PostgreSQL's nor SQLite's."""
     if settings.database_url is None:
         return URL.create("sqlite", database=str(settings.data_dir / "service.db"))
     try:

@@ -1,4 +1,4 @@
-"""What the database refuses, and that it does not answer."""
+"""The database's refusals and failures."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ _POSTGRES_READ_ONLY = "25006"
 
 
 class StoreError(DistrainError):
-    """What the database refuses."""
+    """A refusal of the database."""
 
 
 class NotThere(StoreError):
@@ -33,7 +33,7 @@ class RevisionDiffers(StoreError):
 
 
 class NotNow(StoreError):
-    """What a job's state, or a project's origin, does not allow."""
+    """A change that a job's state, or a project's origin, does not allow."""
 
 
 class QuotaExceeded(StoreError):
@@ -44,7 +44,6 @@ class QuotaExceeded(StoreError):
 
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
-    """Make the error."""
     error = QuotaExceeded(
         f"the project has {limit} waiting jobs, as many as its quota allows"
         if which == "max_queued"
@@ -82,14 +81,7 @@ class ReadOnly(Unavailable):
 
 @contextmanager
 def translated(where: str) -> Iterator[None]:
-    """Raise the database's errors as ours; a statement's values stay out of the message.
-
-    Raises:
-        StorageFull: Its disk has no room.
-        ReadOnly: It may not be written.
-        Unavailable: It does not answer, waits too long for a lock, or is damaged.
-        Unstorable: It cannot hold a value.
-    """
+    """Raise the database's errors as ours; a statement's values stay out of the message."""
     try:
         yield
     except exc.DataError as error:

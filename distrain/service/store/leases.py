@@ -52,16 +52,13 @@ class Leases:
     def take_lease(
         self, name: str, owner: str, ttl_s: float = TTL_S, *, ended: str | None = None
     ) -> Lease | None:
-        """Take a lease that nobody has, or that ran out; one's own is prolonged.
+        """Take a free or ended lease, or renew the owner's; `None` while another has it.
 
         Args:
             name: `cluster:NAME`, or `publisher`.
-            owner: Must be unique to the process, and to its start.
-            ttl_s: How long it is.
+            owner: Unique to the process, and to its start.
+            ttl_s: Its term.
             ended: An owner that has ended without releasing its leases: they are free.
-
-        Returns:
-            The lease; `None` while another has it.
         """
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
 
@@ -93,9 +90,9 @@ class Leases:
         return None if row is None else Lease(**row._mapping)
 
     def renew(self, leases: Sequence[Lease], ttl_s: float = TTL_S) -> list[Lease]:
-        """Prolong leases of one owner, in one transaction; returns those that it still has.
+        """Renew leases of one owner, in one transaction; returns those that it still has.
 
-        One that ran out and that nobody took is prolonged, too; one that was released is not.
+        A lease that ended and that nobody took is renewed, too; a released one is not.
         """
         if not leases:
             return []
@@ -111,12 +108,12 @@ class Leases:
         return self.db.together(renew)
 
     def lease_owner(self, name: str) -> str | None:
-        """Who has a lease, or had it last; `None`: nobody ever had."""
+        """The last owner of a lease; `None`: it never had one."""
         with self.db.read() as connection:
             return connection.execute(_OWNER, {"_name": name}).scalar()
 
     def release(self, lease: Lease) -> None:
-        """Let others have a lease now; one that is lost already is left alone."""
+        """Free a lease now; one that is lost already is left alone."""
         statement = (
             update(_leases)
             .where(
@@ -129,7 +126,7 @@ class Leases:
         self.db.together(lambda connection: connection.execute(statement))
 
     def lease_ends(self) -> dict[str, float]:
-        """In how many seconds each lease runs out; negative: it did that long ago."""
+        """The seconds until each lease ends; negative: it ended so long ago."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             found = connection.execute(select(_leases.c.name, _leases.c.expires_at_s))
@@ -137,11 +134,7 @@ class Leases:
 
 
 def must_hold(connection: Connection, lease: Lease) -> None:
-    """Lock a lease's row until the transaction ends, so that nobody takes it meanwhile.
-
-    Raises:
-        LeaseLost: Another has it, or had it.
-    """
+    """Lock a lease's row until the transaction ends, so that nobody takes it; raises LeaseLost."""
     row = connection.execute(_LOCKED, {"_name": lease.name}).first()
     if row is None or (row.owner, row.generation) != (lease.owner, lease.generation):
         raise _lost(lease)

@@ -37,7 +37,7 @@ _jobs = tables.jobs
 
 @dataclass(frozen=True)
 class JobFilter:
-    """Which jobs; `None` and empty mean any."""
+    """The jobs of a list; `None` and empty mean any."""
 
     project: str | None = None
     owner: str | None = None
@@ -53,18 +53,10 @@ class JobFilter:
 
 
 class Listing:
-    """The part of `Store` that lists jobs."""
-
     db: Database
 
     def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
-        """A page of jobs, newest first.
-
-        Args:
-            wanted: Which.
-            limit: How many at most.
-            before_seq: The seq of the last job of the page before.
-        """
+        """A page of jobs, newest first, below `before_seq`: the last seq of the page before."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
@@ -74,7 +66,7 @@ class Listing:
             return [rows.job_of(row) for row in connection.execute(statement)]
 
     def ended(self, cluster: str, limit: int = 1000) -> list[Job]:
-        """A cluster's jobs that have ended, the last that ended first."""
+        """A cluster's ended jobs, the last end first."""
         statement = (
             select(_jobs)
             .where(_jobs.c.finished_at_s.is_not(None), _jobs.c.cluster == cluster)
@@ -85,7 +77,7 @@ class Listing:
             return [rows.job_of(row) for row in connection.execute(statement)]
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
-        """How many jobs have not ended, by phase and by the coordinator's state."""
+        """The number of jobs that have not ended, by phase and the coordinator's state."""
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)
         )
@@ -94,7 +86,7 @@ class Listing:
             return {(phase, state): count for phase, state, count in found}
 
     def ended_counts(self, within_s: float) -> dict[str, int]:
-        """How many jobs ended that short a time ago, by their last state."""
+        """The number of jobs that ended within that time, by their last state."""
         with self.db.read() as connection:
             since_s = self.db.now_s(connection) - within_s
             counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
@@ -102,7 +94,7 @@ class Listing:
             return {state: count for state, count in found}  # noqa: C416 - rows are no pairs to mypy
 
     def longest_queued_s(self) -> float:
-        """How long the job that waits longest in the database has done so; 0 if none waits."""
+        """The longest wait in the database's queue; 0 if no job waits."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             oldest = select(func.min(_jobs.c.created_at_s)).where(

@@ -46,7 +46,7 @@ class Token:
 
 @dataclass(frozen=True)
 class TokenUser:
-    """A token with what holds for its user now."""
+    """A token with its user's present rights."""
 
     token: Token
     is_admin: bool  # whether they operate the service
@@ -56,8 +56,6 @@ class TokenUser:
 
 @dataclass(frozen=True)
 class Project:
-    """A project."""
-
     name: str
     quota: Quota
     declared: bool  # whether the configuration declares it; the API then does not change it
@@ -65,12 +63,10 @@ class Project:
 
 
 class People:
-    """The part of `Store` for users, projects and tokens."""
-
     db: Database
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
-        """Make a user where there is none; `is_admin` also changes one who is there."""
+        """Make a missing user; `is_admin` also changes an existing one."""
         with self.db.read() as connection:
             row = connection.execute(select(_users.c.is_admin).where(_users.c.name == user)).first()
         if row is not None and is_admin in (None, row.is_admin):
@@ -89,7 +85,7 @@ class People:
             )
 
     def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
-        """Whether a user operates the service, and their role in each project of theirs."""
+        """Whether a user is an admin, and their role in each project of theirs."""
         with self.db.read() as connection:
             found = connection.execute(
                 select(_users.c.is_admin, _members.c.project, _members.c.role)
@@ -100,7 +96,7 @@ class People:
         return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
 
     def users(self) -> dict[str, bool]:
-        """All users by name, and whether they operate the service."""
+        """All users by name, and whether they are admins."""
         with self.db.read() as connection:
             found = connection.execute(
                 select(_users.c.name, _users.c.is_admin).order_by(_users.c.name)
@@ -108,7 +104,7 @@ class People:
             return {row.name: row.is_admin for row in found}
 
     def token_by_sha256(self, sha256: bytes) -> Token | None:
-        """The token whose text has this hash, also one that ran out or was revoked."""
+        """The token whose text has this hash, also an expired or revoked one."""
         with self.db.read() as connection:
             row = connection.execute(select(_tokens).where(_tokens.c.sha256 == sha256)).first()
         return None if row is None else _token(row._asdict())
@@ -127,18 +123,14 @@ class People:
         return TokenUser(_token(fields), is_admin, roles, quotas)
 
     def put_token(self, token: Token) -> None:
-        """Keep a new token; its user exists from then on."""
+        """Keep a new token, and make its user."""
         self.ensure_user(token.user)
         fields = dataclasses.asdict(token) | {"scopes": sorted(s.value for s in token.scopes)}
         with self.db.write() as connection:
             connection.execute(_tokens.insert().values(fields))
 
     def revoke_token(self, token_id: str) -> Token:
-        """Make a token worthless, at once; one that was revoked before keeps its time.
-
-        Raises:
-            NotThere: No such token.
-        """
+        """Revoke a token, at once; a second time changes nothing. Raises NotThere."""
         with self.db.write() as connection:
             connection.execute(
                 update(_tokens)
@@ -151,7 +143,7 @@ class People:
         return _token(row._asdict())
 
     def note_token_used(self, token_id: str) -> None:
-        """Note that a token was shown now; at most once a minute is written."""
+        """Note a token's use, at most once a minute."""
         now = self.db.now()
         late = or_(_tokens.c.used_at_s.is_(None), _tokens.c.used_at_s < now - USED_EVERY_S)
         mine = _tokens.c.id == token_id
@@ -170,23 +162,17 @@ class People:
             return [_token(row._asdict()) for row in connection.execute(statement)]
 
     def projects(self) -> list[Project]:
-        """All projects, by name."""
         with self.db.read() as connection:
             found = connection.execute(select(_projects).order_by(_projects.c.name))
             return [_project(row) for row in found]
 
     def project(self, name: str) -> Project | None:
-        """A project; `None` if there is none of that name."""
         with self.db.read() as connection:
             row = connection.execute(_PROJECT, {"name": name}).first()
         return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
-        """Make a project, or change its quota.
-
-        Raises:
-            NotNow: The configuration declares it, and this call does not come from there.
-        """
+        """Make a project, or change its quota; NotNow for one that the configuration declares."""
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         values = {"quota": dataclasses.asdict(quota), "declared": declared}
         with self.db.write() as connection:
@@ -198,7 +184,7 @@ class People:
             )
 
     def undeclare_projects(self, but: Iterable[str]) -> None:
-        """Leave projects that the configuration declares no more to the API."""
+        """Leave projects that the configuration no longer declares to the API."""
         with self.db.write() as connection:
             connection.execute(
                 update(_projects)
@@ -207,7 +193,6 @@ class People:
             )
 
     def members(self, project: str) -> dict[str, Role]:
-        """A project's members by name, with their roles."""
         with self.db.read() as connection:
             found = connection.execute(
                 select(_members.c.user, _members.c.role)
@@ -217,11 +202,7 @@ class People:
             return {row.user: Role(row.role) for row in found}
 
     def set_member(self, project: str, user: str, role: Role) -> None:
-        """Give a user a role in a project; the user exists from then on.
-
-        Raises:
-            NotThere: No such project.
-        """
+        """Give a user, whom this makes, a role in a project; raises NotThere."""
         self.ensure_user(user)
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         with self.db.write() as connection:
@@ -242,7 +223,7 @@ class People:
             )
 
     def remove_member(self, project: str, user: str) -> None:
-        """Take a user's role in a project; raises NotThere: they have none."""
+        """Take a user's role in a project; raises NotThere."""
         with self.db.write() as connection:
             gone = connection.execute(
                 delete(_members).where(_members.c.project == project, _members.c.user == user)

@@ -21,18 +21,13 @@ _COPIED = ("job_id", "project", "owner", "kind", "body", "at_s")
 
 
 class Publishing:
-    """The part of `Store` for events."""
-
     db: Database
 
     def publish(self, lease: Lease, limit: int = 500) -> int:
-        """Number waiting rows and move them to the events, oldest first.
+        """Number waiting rows and move them to the events, oldest first; raises LeaseLost.
 
         Returns:
-            How many; as many as `limit` means that more may wait.
-
-        Raises:
-            LeaseLost: Another has the lease.
+            Their number; as many as `limit` means that more may wait.
         """
         with self.db.read() as connection:
             if connection.execute(select(_outbox.c.id).limit(1)).first() is None:
@@ -56,11 +51,9 @@ class Publishing:
         return self.db.together(move)
 
     def events_after(self, seq: int, limit: int) -> list[Event]:
-        """The events that follow one, in order."""
         return self._events(select(_events).where(_events.c.seq > seq), limit)
 
     def job_events_after(self, job_id: str, seq: int, limit: int) -> list[Event]:
-        """Those of a job."""
         return self._events(
             select(_events).where(_events.c.job_id == job_id, _events.c.seq > seq), limit
         )
@@ -70,7 +63,7 @@ class Publishing:
         return self._seq(func.max(_events.c.seq))
 
     def first_seq(self) -> int:
-        """The number of the oldest that is kept; 0 if there are none.
+        """The number of the oldest kept event; 0 if there are none.
 
         A cursor `c` is good while `c + 1 >= first_seq()`: those between were not pruned.
         """

@@ -1,4 +1,4 @@
-"""What reconcilers write, each time under their lease: jobs, attempts, what clusters are like."""
+"""The writes of reconcilers, each under their lease: jobs, attempts, clusters."""
 
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,7 +42,7 @@ class JobChange:
 
 @dataclass(frozen=True)
 class ClusterRow:
-    """What a reconciler wrote of a cluster."""
+    """A reconciler's last report of a cluster."""
 
     name: str
     state: Mapping[str, Any]  # JSON values
@@ -50,17 +50,13 @@ class ClusterRow:
 
 
 class Recording:
-    """The part of `Store` for reconcilers."""
-
     db: Database
 
     def alive(self, cluster: str, known: Mapping[str, Job] | None = None) -> list[Job]:
-        """The jobs of a cluster that have not ended, in the order in which they came.
+        """The jobs of a cluster that have not ended, by seq.
 
         Args:
-            cluster: Its name.
-            known: By id, jobs as they were read before: those whose revision is still the same are
-                not read again.
+            known: Jobs of an earlier read, by id: those of the same revision are not read again.
         """
         with self.db.read() as connection:
             if not known:
@@ -87,18 +83,14 @@ class Recording:
     def record(
         self, lease: Lease, changes: Iterable[JobChange], known: dict[str, Job] | None = None
     ) -> list[JobChange]:
-        """Write changes of jobs of the lease's cluster, with their attempts and events, or none.
+        """Write changes of jobs of the lease's cluster, with attempts and events; raises LeaseLost.
 
         Args:
-            lease: Of the cluster.
-            changes: At most one a job.
-            known: By id, jobs as they were read before, for `alive`: they are kept up to date.
+            changes: At most one per job.
+            known: Jobs of an earlier read, by id, for `alive`: they are kept up to date.
 
         Returns:
-            Those that were left out, because their job has another revision, or is gone.
-
-        Raises:
-            LeaseLost: Another has the lease.
+            The changes that were left out: their job has another revision, or is gone.
         """
         in_order = sorted(changes, key=lambda change: change.job_id)
 
@@ -124,9 +116,9 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """By cluster, numbers that differ once a job is submitted, resumed, changed or cancelled.
+        """By cluster, numbers that change once a job is submitted, resumed, changed or cancelled.
 
-        Cheap enough to be asked a few times a second: what runs undisturbed is not looked at.
+        Cheap enough to be asked a few times a second: undisturbed jobs are not looked at.
         """
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
@@ -141,16 +133,11 @@ class Recording:
     def put_cluster(
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
-        """Write what the lease's cluster is like.
+        """Write the state of the lease's cluster; raises LeaseLost.
 
         Args:
-            lease: Of the cluster.
-            state: JSON values.
-            observed_at_s: When its scheduler was last heard; `None` leaves what is written. Jobs of
-                a cluster that was not heard of for 30 s are shown as unknown.
-
-        Raises:
-            LeaseLost: Another has the lease.
+            observed_at_s: When its scheduler last answered; `None` leaves what is written. Jobs of
+                a cluster that was silent for 30 s are shown as unknown.
         """
         dialect = "postgresql" if self.db.is_postgres else "sqlite"
         values: dict[str, Any] = {"name": _cluster(lease), "state": dict(state)}
@@ -164,7 +151,6 @@ class Recording:
         self.db.together(write)
 
     def clusters(self) -> list[ClusterRow]:
-        """What reconcilers know of each cluster, by name."""
         table = tables.clusters
         with self.db.read() as connection:
             found = connection.execute(select(table).order_by(table.c.name))
@@ -212,7 +198,7 @@ def _cluster(lease: Lease) -> str:
 def _apply_figures(
     connection: Connection, lease: Lease, changes: Sequence[JobChange], known: Mapping[str, Job]
 ) -> dict[str, Job]:
-    """Write figures alone of jobs that are known, by one statement; the jobs after it, or none.
+    """Write figures alone of known jobs, by one statement; the jobs after it, or none.
 
     A statement for each, with its row read back, takes most of a transaction's time where many run.
     """
@@ -251,7 +237,7 @@ def _apply(connection: Connection, lease: Lease, change: JobChange, now_s: float
 
 @lru_cache(maxsize=256)
 def _update_returning(columns: frozenset[str]) -> ReturningUpdate[Any]:
-    """The statement for these columns: to build it anew takes longer than to run it."""
+    """The statement for these columns: to build it takes longer than to run it."""
     return _update(columns).returning(*_jobs.c)
 
 

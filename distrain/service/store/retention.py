@@ -1,4 +1,4 @@
-"""Forgets what is older than it need be, a bounded number of rows in each transaction."""
+"""Deletes old rows, a bounded number in each transaction."""
 
 from collections.abc import Callable
 
@@ -20,24 +20,16 @@ def _never() -> bool:
 
 
 class Pruning:
-    """The part of `Store` that keeps it from growing for ever."""
-
     db: Database
 
     def prune(
         self, retention: Retention, *, must_stop: Callable[[], bool] = _never
     ) -> dict[str, int]:
-        """Delete jobs that ended, events, audit and keys that are older than they are kept.
+        """Delete ended jobs, events, audit and keys beyond their retention; the rows by table.
 
-        Others may write between the transactions. Events go oldest first, so that those that are
-        kept have no gaps, and the last one always stays: the next continues its number.
-
-        Args:
-            retention: How long each is kept.
-            must_stop: Asked before each transaction; what is left, the next call deletes.
-
-        Returns:
-            How many rows went, by table.
+        Others may write between the transactions. Events go oldest first, so that the kept ones
+        have no gaps, and the last one always stays: the next continues its number. `must_stop` is
+        asked before each transaction; the next call deletes the rest.
         """
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
             ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),

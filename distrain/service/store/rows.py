@@ -36,8 +36,6 @@ _TOLD = (
 
 @dataclass(frozen=True)
 class Attempt:
-    """One attempt of a job, as it was seen."""
-
     job_id: str
     attempt: int
     epoch: str  # the boot of the scheduler that ran it
@@ -49,7 +47,6 @@ class Attempt:
 
 
 def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
-    """The job in a row of `jobs`."""
     fields = dict(row._mapping if isinstance(row, Row) else row)
     fields["intent"] = Intent(fields["intent"])
     fields["phase"] = Phase(fields["phase"])
@@ -57,12 +54,11 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
 
 
 def event_of(row: Row[Any]) -> Event:
-    """The event in a row of `events`."""
     return Event(**row._mapping)
 
 
 def told(job: Job, kind: str) -> dict[str, Any]:
-    """The body of an event: what a list shows of the job, in the names of `Job`."""
+    """The body of an event: the job's columns of a list, by the names of `Job`."""
     body: dict[str, Any] = {name: getattr(job, name) for name in _TOLD}
     if kind == PROGRESS:
         body["progress"] = dict(job.progress)
@@ -75,9 +71,7 @@ def tell(
     """Write the outbox's rows of changed jobs, in the transaction that changes them.
 
     Args:
-        connection: The transaction.
         jobs: Each as it is now, the event's kind, and its body; `None` takes `told`.
-        now_s: The event's time.
     """
     rows = [
         {

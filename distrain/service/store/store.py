@@ -37,10 +37,6 @@ class Store(
 
     Every call may raise `distrain.errors.Unavailable`: the database does not answer. A write that
     raised it was perhaps committed all the same; jobs are submitted with keys for that.
-
-    Attributes:
-        db: The connections.
-        service_id: Which service this is, for schedulers that are asked by several.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
@@ -60,21 +56,20 @@ class Store(
         self.close()
 
     def close(self) -> None:
-        """Close its connections, and let another service have the file."""
+        """Close its connections, and free the file for another service."""
         self.db.close()
         if self._lock is not None:
             self._lock.close()
             self._lock = None
 
     def fact(self, name: str) -> str | None:
-        """What is kept of the service as a whole under a name."""
+        """A fact of the service as a whole, by its name."""
         facts = tables.facts.c
         with self.db.read() as connection:
             found = connection.execute(select(facts.value).where(facts.name == name)).first()
         return None if found is None else str(found[0])
 
     def keep_fact(self, name: str, value: str) -> None:
-        """Keep it from now on."""
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         new = dialect_insert(tables.facts).values(name=name, value=value)
         put = new.on_conflict_do_update(index_elements=["name"], set_={"value": value})
@@ -82,7 +77,7 @@ class Store(
             connection.execute(put)
 
     def keep_first(self, name: str, value: str) -> str:
-        """Keep it unless something is kept under that name; returns what is kept."""
+        """Keep a fact unless its name has one; returns the kept one."""
         dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         new = dialect_insert(tables.facts).values(name=name, value=value)
         with self.db.write() as connection:
@@ -91,17 +86,11 @@ class Store(
         return value if kept is None else kept
 
     def ping(self) -> None:
-        """See that the database answers; raises Unavailable: it does not."""
         with self.db.read() as connection:
             connection.execute(text("SELECT 1"))
 
     def backup(self, target: Path) -> None:
-        """Copy the database to a new file, while it is used; only SQLite's.
-
-        Raises:
-            InputError: This is PostgreSQL, which has its own tools.
-            OutputError: The file exists, or cannot be written whole.
-        """
+        """Copy SQLite's database to a new file while it is used; raises InputError, OutputError."""
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
         copies.backup(self.db.path, target)
@@ -112,23 +101,17 @@ class Store(
             log.warning("the backup's time was not noted: %s", error)
 
     def backup_s(self) -> float | None:
-        """When `backup` last made a copy, in unix seconds; 0: never; `None`: PostgreSQL."""
+        """The time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
         if self.db.path is None:
             return None
         with self.db.read() as connection:
             return copies.noted_backup_s(connection)
 
     def check(self) -> None:
-        """See that the database answers, and that its tables are this version's.
-
-        Raises:
-            SchemaDiffers: They are not.
-            Unavailable: It does not answer.
-        """
+        """Raise SchemaDiffers unless the tables are this version's."""
         migrations.check(self.db)
 
     def now_s(self) -> float:
-        """The database's clock, in unix seconds."""
         return self.db.clock_s()
 
 
@@ -136,7 +119,6 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
     """Open the database; its tables must be this version's.
 
     Args:
-        settings: Where it is.
         single: Refuse a file that another service has. One process of a service asks for that, and
             opens it for as long as the service lives; the others of the same service do not.
 
@@ -160,7 +142,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
 
 def migrate(settings: Settings) -> None:
-    """Make the tables, or bring them to this version's; nothing is done where they are.
+    """Make the tables, or bring them to this version's.
 
     Raises:
         SchemaDiffers: They are of a later version.
@@ -181,18 +163,10 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Put a backup in the place of the database, while no service runs; only SQLite's.
+    """Put a backup in the place of SQLite's database, while no service runs.
 
     Numbers of events go on from the backup's, so clients may hold cursors above the last one.
-
-    Returns:
-        Where the database is that was there before; `None` if there was none.
-
-    Raises:
-        InputError: The backup is not usable, or the database is PostgreSQL.
-        SchemaDiffers: The backup is of a later version.
-        DatabaseInUse: A service runs on the file.
-        OutputError: It cannot be written whole; then the database is as it was.
+    `copies.restore` has the result and the errors; DatabaseInUse: a service runs on the file.
     """
     db = Database(database_url(settings))
     try:
@@ -221,7 +195,7 @@ def _make_file(path: Path) -> None:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Hold the file beside a database that says which service has it; closing gives it back."""
+    """Hold the file beside a database that names its service; closing frees it."""
     beside = path.with_name(path.name + ".lock")
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

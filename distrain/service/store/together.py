@@ -22,7 +22,7 @@ class _Work:
 
 
 class Together:
-    """Whoever comes first waits for the turn to write, and then does what has come until then.
+    """A batch of work by one thread: the first to come waits for the turn to write.
 
     Args:
         write: Begins a transaction, when it is this process's turn.
@@ -34,11 +34,7 @@ class Together:
         self._waiting: list[_Work] = []
 
     def run(self, do: Callable[[Connection], T]) -> T:
-        """Do some work in a transaction, and return when it is committed.
-
-        Raises:
-            Exception: Whatever the work raised: nothing of it is left. Or the transaction failed.
-        """
+        """Do some work in a transaction, and return when it is committed, or raise its error."""
         mine = _Work(do)
         with self._lock:
             self._waiting.append(mine)

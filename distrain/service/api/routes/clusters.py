@@ -24,7 +24,7 @@ def list_clusters(caller: Caller, service: Service) -> ClusterList:
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
 def get_cluster(cluster: str, caller: Caller, service: Service) -> ClusterDocument:
-    """A cluster, and what its reconciler wrote of it last."""
+    """A cluster, and its reconciler's last report."""
     require(caller, Action.SEE_CLUSTERS)
     found = next((c for c in _documents(service, caller) if c.name == cluster), None)
     if found is None:
@@ -34,7 +34,7 @@ def get_cluster(cluster: str, caller: Caller, service: Service) -> ClusterDocume
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
 def get_preflight(preflight_id: str, caller: Caller, service: Service) -> Preflight:
-    """What a check of a spec's data, which the caller asked for, has found so far."""
+    """A check of a spec's data, as far as it is."""
     require(caller, Action.SUBMIT)
     return preflight(service, caller, preflight_id)
 

@@ -44,7 +44,7 @@ async def job_events(
     after: After = None,
     last_event_id: LastEventId = None,
 ) -> Response:
-    """The events of a job: from a cursor on, or from how the job is now.
+    """The events of a job, from a cursor on or from the present state.
 
     `end` comes when the job has ended; a stream that closes without it broke: come back with the
     last id. `reset` has the job as it is now: events behind the cursor are gone.
@@ -90,7 +90,7 @@ def _cursor(after: int | None, last_event_id: str | None) -> int | None:
 
 
 class _Source:
-    """What a caller may see of the events of a job, or of all."""
+    """The events of a job, or of all jobs, that a caller may see."""
 
     def __init__(self, request: Request, service: Parts, caller: Principal, job_id: str | None):
         self.job_id = job_id

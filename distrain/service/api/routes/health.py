@@ -1,4 +1,4 @@
-"""`/livez`, `/readyz`, `/metrics`: how the service itself is."""
+"""`/livez`, `/readyz`, `/metrics`: the health of the service itself."""
 
 import ipaddress
 import math
@@ -37,7 +37,7 @@ _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
 class Health(Answer):
-    """How the service is."""
+    """The service's health."""
 
     status: str
     failed: dict[str, str] = Field({}, description="What failed, and how.")
@@ -45,7 +45,7 @@ class Health(Answer):
 
 @router.get("/livez", responses=answers(public=True))
 async def livez() -> Health:
-    """This process answers; nothing else is looked at."""
+    """Whether this process answers; nothing else is looked at."""
     return Health(status="ok")
 
 
@@ -137,7 +137,7 @@ def _state_of(hook: Webhook) -> str:
 
 
 def _is_local(request: Request) -> bool:
-    """Whether somebody on this machine asks, and not a proxy there on behalf of others."""
+    """Whether the request is this machine's, and no proxy's there on behalf of others."""
     if any(name in request.headers for name in _FORWARDED):
         return False
     try:

@@ -1,4 +1,4 @@
-"""Jobs that are there: list, read, wait, change, cancel, delete."""
+"""Existing jobs: list, read, wait, change, cancel, delete."""
 
 import re
 from collections.abc import Sequence
@@ -97,12 +97,12 @@ def _page(
 
 
 def _unix_s(moment: datetime) -> float:
-    """Unix seconds; never by this machine's time zone, which knows no year 1 either."""
+    """Unix seconds; without an offset UTC, not this machine's zone, which has no year 1 either."""
     return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _states(asked: Sequence[str]) -> tuple[str, ...]:
-    """States to filter by: a word that is none would only ever find nothing."""
+    """The states of a filter; an unknown word is refused, since it would match nothing."""
     unknown = [repr(word[:64]) for word in dict.fromkeys(asked) if word not in STATES]
     if unknown:
         mistake = Mistake("#state", f"it is one of {', '.join(STATES)}")
@@ -132,7 +132,7 @@ def get_job(
     service: Service,
     if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
 ) -> JobDocument | Response:
-    """A job as it stands."""
+    """A job."""
     require(caller, Action.SEE_JOB)
     document = _shown(service, seen_job(service.store, caller, job_id), response)
     tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
@@ -253,7 +253,7 @@ def cancel(
     service: Service,
     body: CancelRequest | None = None,
 ) -> JobDocument:
-    """Want a job's end; its ranks save a checkpoint first. One that has ended stays as it is."""
+    """Ask for a job's end; its ranks save a checkpoint first. An ended job stays as it is."""
     require(caller, Action.CANCEL_JOB)
     job = seen_job(service.store, caller, job_id)
     audit_note(request).target = job.id
@@ -273,7 +273,7 @@ def cancel(
     responses=answers("not_found", "not_final"),
 )
 def delete_job(job_id: str, request: Request, caller: Caller, service: Service) -> None:
-    """Forget a job that has ended. Its run directory stays until it is too old."""
+    """Delete an ended job. Its run directory stays for `run_dirs_days`."""
     require(caller, Action.CHANGE_JOB)
     job = seen_job(service.store, caller, job_id)
     audit_note(request).target = job.id

@@ -78,7 +78,7 @@ async def job_logs(
         bool, Query(description="Whether more bytes are sent in the same answer as they come.")
     ] = False,
 ) -> Response:
-    """What a rank printed. A byte keeps its number for ever.
+    """The output of a rank. A byte keeps its number for ever.
 
     Go on at `X-Next-Offset` until `X-Complete` is `true`. If an answer breaks off, go on behind the
     bytes that came, from `X-Offset`.
@@ -114,7 +114,7 @@ class _Wanted:
 
 @dataclass
 class _Reading:
-    """Whose log is read for whom, and from where on."""
+    """One request's reading of a log."""
 
     request: Request
     service: Parts
@@ -128,7 +128,7 @@ class _Reading:
         return streams_of(self.request.app)
 
     async def part(self) -> LogPart:
-        """The next bytes; they are waited for where there are none."""
+        """The next bytes; waits where there are none."""
         until_s = self.service.clock() + self.wanted.wait_s
         part = await self._read()
         if self._says(part, until_s):
@@ -137,7 +137,7 @@ class _Reading:
             return await self._next(log, until_s)
 
     async def _next(self, log: SharedLog, until_s: float) -> LogPart:
-        """The next bytes, from those that are read for all where they are among them."""
+        """The next bytes, from the shared log where it has them."""
         clock, wanted = self.service.clock, self.wanted
         while True:
             within_s = min(until_s - clock(), _CHECK_S)
@@ -162,7 +162,7 @@ class _Reading:
         return bool(part.slice.data or part.slice.gaps) or part.is_complete or is_over
 
     async def _check_at_times(self) -> None:
-        """Refuse whoever may no longer see the job: they get no more of its log."""
+        """Refuse a caller who may no longer see the job: they get no more of its log."""
         if self.service.clock() - self.checked_s < _CHECK_S:
             return
         self.checked_s = self.service.clock()

@@ -1,4 +1,4 @@
-"""`/v1/me`: who the caller is."""
+"""`/v1/me`: the caller."""
 
 from fastapi import APIRouter
 
@@ -12,7 +12,7 @@ router = APIRouter(tags=["people"])
 
 @router.get("/v1/me", responses=answers())
 def me(caller: Caller) -> Me:
-    """Who the caller is, and what they may do."""
+    """The caller, and what they may do."""
     require(caller, Action.SEE_SELF)
     return Me(
         user=caller.user,

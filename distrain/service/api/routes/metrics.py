@@ -23,7 +23,7 @@ _READ_BYTES = 4 * 2**20
 
 
 class Records(Answer):
-    """Records as `metrics.jsonl` has them, in its order."""
+    """Records in the form and order of `metrics.jsonl`."""
 
     records: list[dict[str, Any]] = Field(
         description="`split` is `train` or `valid`; `step`, `loss`, `auc`, `rows_per_s`, ..."

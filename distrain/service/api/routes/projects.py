@@ -67,7 +67,7 @@ def get_project(project: Name, caller: Caller, service: Service) -> ProjectDocum
 def put_project(
     project: Name, body: ProjectRequest, request: Request, caller: Caller, service: Service
 ) -> ProjectDocument:
-    """Make a project, or change its quota; for admins. Those of the configuration stay."""
+    """Make a project, or change its quota; for admins. The configuration's projects stay."""
     require(caller, Action.SET_QUOTA)
     if not caller.is_admin:
         _seen(service, caller, project)

@@ -1,4 +1,4 @@
-"""Jobs that come in: submit, validate, resume, clone."""
+"""New and resumed jobs: submit, validate, resume, clone."""
 
 from dataclasses import replace
 from typing import Annotated
@@ -78,7 +78,7 @@ def submit(
     service: Service,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Submit a job. With the same key and body again, the answer is the same job, with 200."""
+    """Submit a job. A repeated key and body answer 200 with the first request's job."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
     wanted = Wanted(body.project, body.cluster, body.spec, body.priority, body.tags, "/spec")
@@ -110,7 +110,7 @@ def clone(
     service: Service,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Submit a new job with another one's spec, tags and priority, some of it set anew."""
+    """Submit a new job with another job's spec, tags and priority, and with changed settings."""
     require(caller, Action.SUBMIT)
     taken = make_key(request, caller, key, body)
     job, is_new = made_before(service, caller, taken), False
@@ -146,9 +146,9 @@ def resume(
     service: Service,
     key: IdempotencyKey = None,
 ) -> Response:
-    """Bring a job that has ended back into the queue; it goes on from its last checkpoint.
+    """Queue an ended job again; it goes on from its last checkpoint.
 
-    One that has succeeded goes on only where `set` makes its training longer.
+    A job that has succeeded goes on only where `set` makes its training longer.
     """
     require(caller, Action.CHANGE_JOB)
     taken = make_key(request, caller, key, body)
@@ -198,7 +198,7 @@ def validate(
         bool, Query(description="Whether a worker is to look at the data as well.")
     ] = False,
 ) -> Validation | Response:
-    """Say what would become of a submission; nothing is submitted."""
+    """Validate a submission; nothing is submitted."""
     audit_note(request).keep = False
     quota_for(service, caller, Action.SUBMIT, body.project)
     cluster = choose_cluster(service.settings, body.project, body.cluster)
@@ -252,7 +252,7 @@ def _made(request: Request, service: Parts, job: Job, status: int) -> Response:
 
 
 def _told(request: Request, job: Job | NewJob) -> Deed:
-    """What the audit says of a job that is made or resumed."""
+    """The audit row of a job that is made or resumed."""
     of_job = {"project": job.project, "cluster": job.cluster}
     note = replace(audit_note(request), target=job.id, details=of_job)
     return note.deed(request.scope, "ok")

@@ -65,7 +65,7 @@ def create_token(
     responses=answers("not_found"),
 )
 def revoke_token(token_id: str, request: Request, caller: Caller, service: Service) -> None:
-    """Make a token worthless, at once. Every token may end itself, whatever its scopes."""
+    """Revoke a token, at once. Every token may revoke itself, whatever its scopes."""
     audit_note(request).target = token_id
     own = {token.id for token in service.store.tokens(caller.user)}
     if token_id not in own and not caller.is_admin:

@@ -1,4 +1,4 @@
-"""`/v1/webhooks`: addresses that are told of a project's events."""
+"""`/v1/webhooks`: addresses that get a project's events."""
 
 import json
 import secrets
@@ -39,7 +39,7 @@ Kind = Literal["job.state", "job.progress", "job.deleted"]
 
 
 class WebhookRequest(Body):
-    """An address that is to be told."""
+    """A webhook to make."""
 
     project: ProjectName = "default"
     url: str = Field(min_length=1, max_length=2048, description="`https://` or `http://`.")
@@ -49,7 +49,7 @@ class WebhookRequest(Body):
 
 
 class WebhookDocument(Answer):
-    """An address that is told of the events of those jobs that its owner may see."""
+    """An address that gets the events of the jobs that its owner may see."""
 
     id: str
     project: str
@@ -66,7 +66,7 @@ class WebhookDocument(Answer):
 
 
 class NewWebhookDocument(WebhookDocument):
-    """A webhook that was just made."""
+    """A new webhook, with its secret."""
 
     secret: str = Field(description="Of its signatures; it is shown this once.")
 
@@ -78,7 +78,7 @@ class WebhookList(Answer):
 
 
 class WebhookTest(Answer):
-    """What came of a test."""
+    """The outcome of a test."""
 
     delivered: bool
     status: int | None = Field(description="What the receiver answered.")
@@ -91,7 +91,7 @@ def list_webhooks(
     service: Service,
     project: Annotated[ProjectName | None, Query(description="Of this project alone.")] = None,
 ) -> WebhookList:
-    """List the webhooks that the caller may see: their own, and those of projects they operate."""
+    """List the caller's webhooks, and those of the projects that they operate."""
     require(caller, Action.SEE_WEBHOOKS)
     found = service.store.webhooks(project)
     return WebhookList(webhooks=[_document(hook) for hook in found if _is_seen(caller, hook)])
@@ -108,7 +108,7 @@ def list_webhooks(
 def create_webhook(
     body: WebhookRequest, request: Request, response: Response, caller: Caller, service: Service
 ) -> NewWebhookDocument:
-    """Tell an address of events from now on. The secret is in this answer alone."""
+    """Send a project's events to an address from now on. The secret is in this answer alone."""
     require(caller, Action.SET_WEBHOOKS)
     if not role_allows(caller, Action.SEE_PROJECT, body.project):
         raise not_found(f"project {body.project!r}")
@@ -138,7 +138,7 @@ def create_webhook(
 
 @router.get("/v1/webhooks/{webhook_id}", responses=answers("not_found"))
 def get_webhook(webhook_id: str, caller: Caller, service: Service) -> WebhookDocument:
-    """One webhook, and whether it fails."""
+    """A webhook, and whether it fails."""
     require(caller, Action.SEE_WEBHOOKS)
     return _document(_seen(service, caller, webhook_id))
 
@@ -150,7 +150,7 @@ def get_webhook(webhook_id: str, caller: Caller, service: Service) -> WebhookDoc
     responses=answers("not_found"),
 )
 def delete_webhook(webhook_id: str, request: Request, caller: Caller, service: Service) -> None:
-    """Tell an address nothing any more; an event that is on its way may still arrive."""
+    """Delete a webhook; an event on its way may still arrive."""
     audit_note(request).target = webhook_id
     require(caller, Action.SET_WEBHOOKS)
     hook = _seen(service, caller, webhook_id)
@@ -165,7 +165,7 @@ def delete_webhook(webhook_id: str, request: Request, caller: Caller, service: S
 def test_webhook(
     webhook_id: str, request: Request, caller: Caller, service: Service
 ) -> WebhookTest:
-    """Send an event of the kind `webhook.test` now, and say what the receiver answered."""
+    """Send an event of the kind `webhook.test` now, and show the receiver's answer."""
     audit_note(request).target = webhook_id
     require(caller, Action.SET_WEBHOOKS)
     hook = _seen(service, caller, webhook_id)

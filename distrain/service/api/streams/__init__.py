@@ -1,4 +1,4 @@
-"""What flows out of the service: logs, events, metrics, files, and how it is."""
+"""The service's streams: logs, events, metrics, files, and its own health."""
 
 from distrain.service.api.streams.artifacts import (
     OpenFile as OpenFile,

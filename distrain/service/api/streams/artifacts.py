@@ -34,27 +34,23 @@ _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inlin
 
 @dataclass(frozen=True)
 class OpenFile:
-    """A file that is open, as it was then: what is appended later is not part of it."""
+    """An open file, as it was when it was opened: bytes appended later are not part of it."""
 
     file: FileReader
 
     @property
     def etag(self) -> str:
-        """Another one where anything has changed."""
         return self.file.etag
 
     @property
     def size_bytes(self) -> int:
-        """Its size."""
         return self.file.size_bytes
 
     def close(self) -> None:
-        """Close it."""
         self.file.close()
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers that describe it."""
         last = PurePosixPath(self.file.name)
         shown = _SHOWN.get(last.suffix)
         kind = "inline" if shown else "attachment"
@@ -87,7 +83,7 @@ def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[F
 
 
 def open_artifact(run_dir: str, name: str) -> OpenFile:
-    """Open a file; the caller closes it; raises NotInRun, OSError."""
+    """Open a file, which the caller closes; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         return OpenFile(folder.open(name))
 

@@ -6,16 +6,14 @@ _ONE_RANGE = re.compile(r"bytes=[ \t]*([0-9]*)-([0-9]*)[ \t]*", re.IGNORECASE)
 
 
 class NoSuchBytes(ValueError):
-    """A range lies beyond the file."""
+    pass
 
 
 def wanted_range(header: str | None, size_bytes: int) -> tuple[int, int] | None:
-    """Where the wanted bytes begin, and up to where they go; `None`: all of the file.
+    """The first byte of a range, and the one behind its last; `None`: all of the file.
 
     A header with a mistake, with several ranges or of another unit is ignored, as RFC 9110 allows.
-
-    Raises:
-        NoSuchBytes: There are none of them.
+    A range beyond the file raises `NoSuchBytes`.
 
     >>> wanted_range("bytes=2-4", 10), wanted_range("bytes=-3", 10), wanted_range("bytes=8-", 10)
     ((2, 5), (7, 10), (8, 10))

@@ -30,10 +30,10 @@ class EventFeed:
     """The events of the store as they come.
 
     Args:
-        read: Gives the events after a number, at most so many; called in a thread.
-        last: Gives the number of the last event; called in a thread.
-        every_s: How often the store is asked.
-        kept: Events that are kept.
+        read: The events after a number, at most so many; called in a thread.
+        last: The number of the last event; called in a thread.
+        every_s: The time between two questions to the store.
+        kept: The number of events that are kept.
     """
 
     def __init__(
@@ -56,11 +56,7 @@ class EventFeed:
 
     @asynccontextmanager
     async def followed(self) -> AsyncIterator["EventFeed"]:
-        """Keep the events that come in the block; `position` is the last before them.
-
-        Raises:
-            Unavailable: The database does not answer.
-        """
+        """Keep the events that come in the block; `position` is the last before them."""
         self._followers += 1
         try:
             async with self._start:
@@ -79,7 +75,7 @@ class EventFeed:
         """The kept events after a number, as soon as there are any; none if that takes longer.
 
         Raises:
-            FellBehind: There were others in between.
+            FellBehind: Earlier ones are no longer kept.
         """
         if seq >= self.position:
             news = self._news
@@ -107,7 +103,6 @@ class EventFeed:
         return found
 
     def stop(self) -> None:
-        """Let all followers know that this process ends."""
         self.stopped = True
         self._news.set()
 

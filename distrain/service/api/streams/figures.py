@@ -1,4 +1,4 @@
-"""What the database and the filesystems tell at a scrape, as families of metrics. Pure."""
+"""The figures of the database and the filesystems at a scrape, as families of metrics. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ Series = Mapping[tuple[str, ...], float]
 
 @dataclass(frozen=True)
 class ClusterFigures:
-    """A cluster as its reconciler wrote it last."""
+    """A cluster as its reconciler last reported it."""
 
     name: str
     kind: str  # as its profile says
@@ -24,7 +24,7 @@ class ClusterFigures:
 
 @dataclass(frozen=True)
 class Figures:
-    """What the database tells at a scrape; `None` is left out."""
+    """The database's figures at a scrape; `None` is left out."""
 
     jobs: Mapping[tuple[str, str], int]  # those that have not ended, by phase and state
     longest_queued_s: float
@@ -42,7 +42,7 @@ class Figures:
 
 
 def of_database(figures: Figures | None) -> Iterator[Metric]:
-    """Its families; without an answer only that there was none."""
+    """Families of the database's figures; without figures, only that it does not answer."""
     up, ready = figures is not None, figures is not None and figures.ready
     yield _one("database_up", "Whether the database answers: 1 or 0", float(up))
     yield _one("ready", "Whether the service can do its work, as /readyz says: 1 or 0", ready)
@@ -64,7 +64,7 @@ def of_database(figures: Figures | None) -> Iterator[Metric]:
 
 
 def of_places(rooms: Mapping[str, Room | None], certificates: Mapping[str, float]) -> list[Metric]:
-    """Families of filesystems, and of certificates with when they end."""
+    """Families of the filesystems' room and of the certificates' ends."""
     known = {place: room for place, room in rooms.items() if room is not None}
     return [
         _many(

@@ -1,9 +1,9 @@
-"""One stream of events: where it begins, what it tells, when it ends.
+"""One stream of events: where it begins, what it sends, when it ends.
 
 It begins behind a cursor, or with a snapshot: `job.state` where there is no cursor, `reset` where
-events behind the cursor were pruned. What happened before now comes from the store, the rest from
-the feed. A job's stream ends with `end` when the job has ended and all its events are told. Any
-other end means that the stream broke: a client comes back with its cursor.
+events behind the cursor were pruned. Events before now come from the store, the rest from the feed.
+A job's stream ends with `end` when the job has ended and all its events are sent. Any other end
+means that the stream broke: a client comes back with its cursor.
 """
 
 import time
@@ -23,27 +23,24 @@ DELETED = "job.deleted"
 
 
 class Source(Protocol):
-    """What a stream tells, to whom; all but `tells` and `look` is called in threads."""
+    """The events of a stream and its caller; all but `tells` and `look` is called in threads."""
 
     job_id: str | None
 
     def page(self, seq: int, limit: int) -> list[Event]:
-        """The events after a number, at least those of the job."""
+        """The events after a number, at least the job's."""
 
     def is_good(self, cursor: int) -> bool:
-        """Whether all events behind it are kept."""
+        """Whether all events behind the cursor are kept."""
 
     def snapshot(self) -> Mapping[str, Any]:
-        """The things as they are now."""
+        """The job, or the newest jobs, as they are now."""
 
     async def look(self) -> tuple[bool, bool]:
-        """Whether the caller may still see them, and whether the job had ended a moment ago.
-
-        It is asked anew every few seconds.
-        """
+        """Whether the caller may still see it, and whether the job had ended; asked at times."""
 
     def ended(self) -> tuple[int, Mapping[str, Any]] | None:
-        """The revision and document of a job that has ended, as of now."""
+        """The revision and document of an ended job."""
 
     def tells(self, event: Event) -> bool:
         """Whether an event is for this stream."""
@@ -54,7 +51,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds between pings and between checks, and how long an ended job's last event may take."""
+    """Seconds between pings, between checks, and until an ended job's last event at most."""
 
     ping_s: float = 15.0
     check_s: float = 3.0
@@ -62,12 +59,6 @@ class Pace:
 
 
 class Stream:
-    """The frames of one stream.
-
-    Args:
-        clock: Grows evenly, in seconds.
-    """
-
     def __init__(
         self,
         feed: EventFeed,
@@ -84,7 +75,6 @@ class Stream:
         self._ended_s = 0.0
 
     async def frames(self, after: int | None) -> AsyncGenerator[bytes]:
-        """Bytes of the stream, from a cursor on."""
         async with self._feed.followed():
             yield PING + await self._begin(after)
             while self._cursor < self._feed.position and not self._is_over:
@@ -163,7 +153,7 @@ class Stream:
             self._may_have_ended = True
 
     async def _look_for_end(self) -> None:
-        """A job that ended may be resumed before anybody hears of the end: the store knows."""
+        """Ask the store: a job that ended may be resumed before anybody hears of the end."""
         self._may_have_ended = False
         if self._is_over or self._source.job_id is None:
             return

@@ -23,7 +23,7 @@ QUIET_S = 15.0
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Whose log: files stay where the ranks write them."""
+    """A rank's log; its file stays where the rank writes it."""
 
     run_dir: str
     attempt: int
@@ -32,14 +32,12 @@ class LogPlace:
 
 @dataclass(frozen=True)
 class LogPart:
-    """Some bytes of a log."""
-
     slice: LogSlice
     is_complete: bool  # whether the log is whole, and these are its last bytes
 
 
 def last_attempt(job: Job) -> int:
-    """The attempt whose log is meant where none is named."""
+    """The attempt whose log is shown where none is named."""
     if job.attempt:
         return job.attempt
     try:
@@ -57,7 +55,7 @@ def exists(place: LogPlace) -> bool:
 
 
 def look(place: LogPlace) -> tuple[int, bool]:
-    """Where a log ends now, and whether it is closed."""
+    """The end of a log, and whether it is closed."""
     try:
         with _opened(place) as (folder, name):
             return log_extent(folder, name)
@@ -76,12 +74,7 @@ def read(place: LogPlace, offset: int, limit: int, job: Job, now_s: float) -> Lo
 
 
 def read_new(place: LogPlace, offset: int, limit: int) -> LogSlice:
-    """The same bytes, without a word on whether they are the last ones.
-
-    Raises:
-        BeyondLog: The offset is beyond the end.
-        OSError: It cannot be read.
-    """
+    """The same bytes without `is_complete`; raises BeyondLog, OSError."""
     try:
         with _opened(place) as (folder, name):
             return read_log_slice(folder, name, offset, limit)

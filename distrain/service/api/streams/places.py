@@ -16,17 +16,17 @@ WAIT_S = 1.0
 
 @dataclass(frozen=True)
 class Room:
-    """A filesystem's size, and what of it is free for the service's user."""
+    """A filesystem's size, and the free part for the service's user."""
 
     free_bytes: int
     size_bytes: int
 
 
 class Places:
-    """Asks filesystems how much room they have; one that hangs holds up nobody.
+    """Asks filesystems for their room; one that hangs holds up no other.
 
     Args:
-        folders: By name; of one that is not there yet, the nearest that holds it counts.
+        folders: By name; for a missing folder its nearest parent counts.
     """
 
     def __init__(self, folders: Mapping[str, Path]):
@@ -35,7 +35,7 @@ class Places:
         self._threads: dict[Path, threading.Thread] = {}
 
     def rooms(self, within_s: float = WAIT_S) -> dict[str, Room | None]:
-        """By name; `None` where there was no answer within that time."""
+        """The room by name; `None` without an answer within that time."""
         paths = set(self._folders.values())
         for path in paths:
             thread = self._threads.get(path)
@@ -66,7 +66,7 @@ class Places:
 
 
 def folders_of(settings: Settings) -> dict[str, Path]:
-    """The folders that the service writes, by the keys of the configuration."""
+    """The local folders that the service writes, by the keys of the configuration."""
     roots = {
         f"clusters.{name}.run_root": settings.run_root(name)
         for name in settings.clusters
@@ -76,7 +76,7 @@ def folders_of(settings: Settings) -> dict[str, Path]:
 
 
 def certificate_ends_s(settings: Settings) -> dict[str, float]:
-    """When each certificate ends that the configuration names, in unix seconds."""
+    """The end of each certificate of the configuration, in unix seconds."""
     sections = [("listen.tls", settings.listen.tls)]
     sections += [(f"clusters.{name}.tls", one.tls) for name, one in settings.clusters.items()]
     named = {name: path for section, tls in sections for name, path in _files(section, tls)}

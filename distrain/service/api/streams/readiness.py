@@ -14,11 +14,11 @@ DATABASE_S = 2.0
 
 
 class NoAnswer(Exception):
-    """A look has not ended in time."""
+    """A call has not ended in time."""
 
 
 class Look:
-    """Calls something that may hang, one call at a time, in a thread that nobody else needs."""
+    """Calls functions that may hang, one at a time, in a thread of its own."""
 
     def __init__(self, name: str):
         self._threads = ThreadPoolExecutor(1, thread_name_prefix=name)
@@ -26,11 +26,7 @@ class Look:
         self._began_s = 0.0
 
     async def result(self, work: Callable[[], Result], within_s: float) -> Result:
-        """What it returns, after others who ask now; a call that hangs long is not waited for.
-
-        Raises:
-            NoAnswer: It takes longer, or an earlier one still hangs.
-        """
+        """The result, after earlier callers'; raises NoAnswer, also while an earlier call hangs."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + within_s
         while self._running is not None and not self._running.done():
@@ -48,32 +44,21 @@ class Look:
 
 
 def lag_limit_s(ttl_s: float = LEASE_S) -> float:
-    """From what lag on a reconciler counts as gone; one that renews in time is far below."""
+    """The lag from which a reconciler counts as gone; one that renews in time is far below."""
     return max(LAG_S, 2 * ttl_s)
 
 
 def lease_ages_s(ends: Mapping[str, float], ttl_s: float = LEASE_S) -> dict[str, float]:
-    """How long ago each lease was prolonged.
-
-    Args:
-        ends: In how many seconds each lease runs out.
-        ttl_s: What it was taken for.
-    """
+    """The time since each lease was renewed; `ends` are the seconds until each ends."""
     return {name: max(0.0, ttl_s - end_s) for name, end_s in ends.items()}
 
 
 def reconcile_lag_s(
     ends: Mapping[str, float], clusters: Collection[str], ttl_s: float = LEASE_S
 ) -> float | None:
-    """How long ago the reconciler that is furthest behind prolonged its lease.
+    """The time since the slowest reconciler renewed its lease, in seconds.
 
-    Args:
-        ends: In how many seconds each lease runs out.
-        clusters: Those that must have a reconciler.
-        ttl_s: What a lease is taken for.
-
-    Returns:
-        Seconds; `None`: a cluster never had a reconciler.
+    `None`: a cluster never had a reconciler; `ends` are the seconds until each lease ends.
 
     >>> reconcile_lag_s({"cluster:a": 12.0, "cluster:b": -20.0}, ["a", "b"])
     35.0

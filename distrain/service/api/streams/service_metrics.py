@@ -13,7 +13,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class ServiceMetrics:
-    """Counts requests as they end; one per application."""
+    """The counts of an application's requests, and their text for Prometheus."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -32,19 +32,13 @@ class ServiceMetrics:
         )
 
     def count(self, route: str, method: str, code: int, seconds: float, *, streams: bool) -> None:
-        """Count a request that has ended."""
         known = method if method in _METHODS else "other"
         self._requests.labels(route, known, str(code)).inc()
         if not streams:
             self._seconds.labels(route).observe(seconds)
 
     def text(self, now: Iterable[Metric], num_streams: int) -> bytes:
-        """All of it as Prometheus reads it.
-
-        Args:
-            now: What else there is to tell now.
-            num_streams: Streams of events that are open.
-        """
+        """The metrics for Prometheus, with other families and the number of open event streams."""
         about = "Streams of events that this process serves"
         streams = GaugeMetricFamily("distrain_service_streams", about, num_streams)
         registry = CollectorRegistry()
@@ -61,13 +55,12 @@ class _Now(Collector):
 
 
 class Counting:
-    """Counts all requests; the outermost middleware."""
+    """Counts all requests at their end; the outermost middleware."""
 
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
         self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count it at its end."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         began_s, code, streams = time.monotonic(), 500, False

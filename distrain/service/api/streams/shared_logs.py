@@ -1,10 +1,10 @@
-"""Logs that are read once for all who follow them.
+"""Logs that are read once for all their followers.
 
-Per log there is one task while anybody follows it. It reads what is new and keeps the last bytes.
-A follower has only the number of its next byte: it takes what is kept behind that. A slow one, or
-one that comes late, whose next byte is not kept, reads the file itself until it has caught up, and
-holds nobody up. So does each follower where there is more to say than bytes: at a gap, at the end
-of a closed log, and where the file cannot be read.
+Per log one task reads new bytes while anybody follows, and keeps the last ones. A follower has only
+the number of its next byte, and takes kept bytes from there. A slow or late one, whose next byte is
+not kept, reads the file itself until it has caught up, and holds nobody up. So does each follower
+where there is more to say than bytes: at a gap, at the end of a closed log, and where the file
+cannot be read.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ Read = Callable[[LogPlace, int, int], Awaitable[LogSlice]]
 
 @dataclass
 class SharedLog:
-    """A log that is followed, as its task has read it."""
+    """A followed log, as its task has read it."""
 
     first: int  # the number of the first byte that is kept
     end: int  # of the byte behind the last one
@@ -42,8 +42,7 @@ class SharedLog:
     async def after(self, offset: int, limit: int, within_s: float) -> bytes | None:
         """Bytes from a number on, as soon as there are any; none if that takes longer.
 
-        Returns:
-            `None`: the caller must read the file.
+        `None`: the caller must read the file.
         """
         before = self.begun
         try:
@@ -59,7 +58,7 @@ class SharedLog:
         return self._from(offset)[:limit]
 
     def keep(self, found: LogSlice) -> None:
-        """Keep what was read behind `end`, and wake whoever waits for it."""
+        """Keep what was read behind `end`, and wake the waiting followers."""
         if found.first != self.end:  # behind a gap: those before it read for themselves
             self.chunks.clear()
             self.first = found.first
@@ -73,7 +72,6 @@ class SharedLog:
             self.tell()
 
     def tell(self) -> None:
-        """Wake whoever waits."""
         news, self.news = self.news, asyncio.Event()
         news.set()
 
@@ -88,11 +86,11 @@ class SharedLog:
 
 
 class SharedLogs:
-    """The logs that are followed now.
+    """The followed logs.
 
     Args:
         read: Reads up to so many bytes of a log from a number on.
-        every_s: How often each is looked at.
+        every_s: The time between two reads of a log.
     """
 
     def __init__(self, read: Read, every_s: float = EVERY_S):
@@ -101,7 +99,7 @@ class SharedLogs:
 
     @asynccontextmanager
     async def followed(self, place: LogPlace, offset: int) -> AsyncIterator[SharedLog]:
-        """Share a log in the block; whoever is the first begins at a number."""
+        """Share a log in the block; the first follower begins at `offset`."""
         log = self._logs.setdefault(place, SharedLog(offset, offset))
         log.followers += 1
         try:

@@ -1,4 +1,4 @@
-"""Looks at something that many want to see at about the same time: one look serves them all."""
+"""Looks at the same thing at about the same time: one look serves them all."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Hashable
@@ -9,20 +9,16 @@ HOLDS_S = 1.0
 
 
 class SharedLooks(Generic[Seen]):
-    """What was seen within the last moments, by key.
-
-    Args:
-        holds_s: How long after its begin a look serves others too.
-    """
+    """The looks of the last moments, by key; one serves others for `holds_s` from its begin."""
 
     def __init__(self, holds_s: float = HOLDS_S):
         self._holds_s = holds_s
         self._looks: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """What a look with this key sees; its error where it fails.
+        """The result of a look with this key, or its error.
 
-        Whoever goes away ends no look that others wait for.
+        A caller who leaves ends no look that others wait for.
         """
         found = self._looks.get(key)
         if found is None:
@@ -33,6 +29,6 @@ class SharedLooks(Generic[Seen]):
 
 
 def _take_error(look: "asyncio.Future[Seen]") -> None:
-    """Python warns of errors that nobody takes; whoever waited may be gone."""
+    """Python warns of errors that nobody takes; the waiting callers may be gone."""
     if not look.cancelled():
         look.exception()

@@ -18,7 +18,6 @@ _UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
 def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
-    """One event on the wire."""
     text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return format_sse_event(event=kind, data_str=text, id=str(seq))
 
@@ -26,7 +25,7 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
 class LiveResponse(StreamingResponse):
     """An answer that goes on while things happen; a client that reads nothing for `SEND_S` is cut.
 
-    `done` is called at its end, whatever that is.
+    `done` is called at its end in any case.
     """
 
     def __init__(
@@ -39,8 +38,6 @@ class LiveResponse(StreamingResponse):
         self._chunks, self._done = chunks, done
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send it."""
-
         async def in_time(message: Message) -> None:
             async with asyncio.timeout(SEND_S):  # `wait_for` would make a task of each
                 await send(message)
@@ -55,8 +52,6 @@ class LiveResponse(StreamingResponse):
 
 
 class EventStream(LiveResponse):
-    """A stream of events."""
-
     media_type = "text/event-stream"
 
     def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object] = lambda: None):

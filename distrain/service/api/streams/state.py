@@ -1,4 +1,4 @@
-"""What the streams of one API process share; `request.app.state.streams`."""
+"""The shared parts of an API process's streams; `request.app.state.streams`."""
 
 import logging
 import resource
@@ -40,7 +40,7 @@ _THREAD_S = 5.0
 
 
 class Streams:
-    """Events read once for all, logs read once for all, and how many streams each caller has.
+    """Events and logs that are read once for all, and the number of each caller's streams.
 
     Files are read in threads of their own: a filesystem that hangs takes these, and no others.
     """
@@ -59,11 +59,11 @@ class Streams:
         self._threads = CapacityLimiter(_FILE_THREADS)
 
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
-        """Do what may hang with a filesystem.
+        """Do work that may hang with a filesystem.
 
         Raises:
-            Problem: `unavailable`: all of the threads for that hang already, or the filesystem or
-                object store does not answer.
+            Problem: `unavailable`: all threads for files hang already, or the filesystem or object
+                store does not answer.
         """
         try:
             with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
@@ -80,9 +80,9 @@ class Streams:
         return await self.in_file_thread(partial(read_new, place, offset, limit))
 
     def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
-        """Count a stream of a caller; returns what ends it, `None` beyond the most.
+        """Count a stream of a caller; returns its release, `None` beyond the limit.
 
-        Nor may the streams of all take the descriptors that requests need.
+        The streams of all must leave the descriptors that requests need.
         """
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
@@ -107,6 +107,5 @@ def _no_answer(what: str) -> Problem:
 
 
 def streams_of(app: FastAPI) -> Streams:
-    """Those of an application."""
     found: Streams = app.state.streams
     return found

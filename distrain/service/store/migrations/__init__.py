@@ -1,4 +1,4 @@
-"""Brings a database's tables to those of this version, and looks whether they are."""
+"""Brings a database's tables to this version's, and checks them."""
 
 import uuid
 from collections.abc import Iterator
@@ -20,19 +20,13 @@ _SERVICE_ID = "service_id"
 
 
 def head() -> str:
-    """The revision of this version's tables."""
     revision = _script().get_current_head()
     assert revision is not None
     return revision
 
 
 def upgrade(db: Database) -> None:
-    """Bring the tables to this version's, from none or from any earlier ones, in one transaction.
-
-    Raises:
-        SchemaDiffers: They are of a later version.
-        Unavailable: The database does not answer.
-    """
+    """Bring the tables to this version's in one transaction; SchemaDiffers for later ones."""
     with _alone(db) as connection:
         _refuse_later(db, current(connection))
         script = _script()
@@ -46,7 +40,7 @@ def upgrade(db: Database) -> None:
 
 
 def check(db: Database) -> None:
-    """See that the tables are this version's; raises SchemaDiffers, Unavailable."""
+    """Raise SchemaDiffers unless the tables are this version's."""
     revision = None
     if db.path is None or db.path.exists():  # opening an absent file would make it
         with db.read() as connection:
@@ -70,7 +64,6 @@ def check(db: Database) -> None:
 
 
 def current(connection: Connection) -> str | None:
-    """The revision of a database's tables; `None` without any."""
     return MigrationContext.configure(connection).get_current_revision()
 
 
@@ -80,7 +73,6 @@ def is_known(revision: str | None) -> bool:
 
 
 def service_id(db: Database) -> str:
-    """Which service this database is of."""
     with db.read() as connection:
         statement = select(tables.facts.c.value).where(tables.facts.c.name == _SERVICE_ID)
         return str(connection.execute(statement).scalar_one())

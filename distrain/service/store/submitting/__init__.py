@@ -1,4 +1,4 @@
-"""Jobs that come in: each with its spec, tags, key and event at once, within the quota."""
+"""New jobs: each with its spec, tags, key and event at once, within the quota."""
 
 from distrain.service.store.submitting.keys import found as found, no_such_job as no_such_job
 from distrain.service.store.submitting.taking import (

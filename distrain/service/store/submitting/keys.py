@@ -1,4 +1,4 @@
-"""Keys of requests: whose request came first, and which job it made."""
+"""Keys of requests: whose request came first, and its job."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -38,7 +38,7 @@ _LOCK_JOB = _FIND_JOB.with_for_update()
 def take_key(
     connection: Connection, key: Key, job_id: str, db: Database
 ) -> tuple[Job | None, float]:
-    """The job that the key has made, or `None` where it is taken now; and the database's clock.
+    """The job of an earlier request, or `None` if the key is taken now; and the database's clock.
 
     The clock comes with the key's row: each statement of a submission is a round trip.
     """
@@ -52,7 +52,7 @@ def take_key(
 
 @contextmanager
 def keys_in_flight() -> Iterator[None]:
-    """Tell of a key whose first request holds it for too long."""
+    """Raise KeyInFlight for a key whose first request holds it for too long."""
     try:
         yield
     except DBAPIError as error:
@@ -68,14 +68,13 @@ def _in_flight() -> KeyInFlight:
 
 
 def first_job(known: Job | None) -> Job:
-    """The job of a key that another request has."""
     if known is None:  # it had it a moment ago; its row was pruned since
         raise _in_flight()
     return known
 
 
 def find_key(connection: Connection, key: Key) -> Job | None:
-    """The job that a request with this key made."""
+    """The job of the request with this key; raises KeyReused, NotThere."""
     row = connection.execute(_FIND_KEY, {"of_owner": key.owner, "of_key": key.key}).first()
     if row is None:
         return None
@@ -89,7 +88,7 @@ def find_key(connection: Connection, key: Key) -> Job | None:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """A job that must exist; raises NotThere: it does not."""
+    """The job, which must exist; raises NotThere."""
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)
@@ -97,7 +96,6 @@ def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
 
 
 def no_such_job(job_id: str) -> NotThere:
-    """Make the error."""
     return NotThere(
         "no such job", where={"job": job_id}, hint="`distrain jobs` lists those that you may see."
     )

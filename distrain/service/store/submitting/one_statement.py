@@ -39,18 +39,11 @@ _WRITTEN = [column.name for column in tables.jobs.c if column.name not in ("seq"
 def put_all(
     connection: Connection, new: NewJob, key: Key, deed: Deed | None, *, unless_counted: bool
 ) -> Job | None:
-    """Write a job with its key, spec, tags, event and audit row.
+    """Write a job with its key, spec, tags, event and audit row; `None` if another has the key.
 
     Args:
-        connection: Of PostgreSQL.
-        new: The job.
-        key: Of the request.
-        deed: The audit row, if there is to be one.
         unless_counted: Write nothing where the project's quota counts jobs, or there is no such
-            project. Nothing is left to be seen to then: the statement is a transaction by itself.
-
-    Returns:
-        The job; `None` if another request has the key, or because of `unless_counted`.
+            project: then `None`, too. The statement is a transaction by itself in that case.
     """
     job = fresh(new, 0.0)
     given = written(job) | {

@@ -1,10 +1,10 @@
-"""Jobs that come in: each with its spec, tags, key and event in one transaction, within the quota.
+"""New jobs: each with its spec, tags, key and event in one transaction, within the quota.
 
 On PostgreSQL all rows of a new job are one statement; it is the whole transaction where the
 project's quota counts nothing.
 
 Two requests with one key meet at the key's row, which is written first: the second waits there
-until the first has ended, and then finds its job. Two requests of one project meet at the project's
+until the first has ended, and then reads its job. Two requests of one project meet at the project's
 row, locked last, so that what the quota counts does not change until the transaction ends.
 """
 
@@ -59,19 +59,15 @@ _PUT_TAGS = insert(tables.job_tags)
 
 
 class Submitting:
-    """The part of `Store` that takes jobs."""
-
     db: Database
 
     def submit(
         self, new: NewJob, key: Key, deed: Deed | None = None, *, is_counted: bool = True
     ) -> tuple[Job, bool]:
-        """Take a job, or find the one that the same request made before.
+        """Take a job, or find the job of an earlier request with the same key.
 
         Args:
-            new: The job.
-            key: Of the request.
-            deed: The audit row that is written if the job is new.
+            deed: The audit row of a new job.
             is_counted: Whether the project's quota counted jobs when the caller read it. It may
                 have changed since: this says only what is tried first.
 
@@ -109,12 +105,7 @@ class Submitting:
         return self.db.together(work)
 
     def find_key(self, key: Key) -> Job | None:
-        """The job that a request with this key made; `None` if there was none.
-
-        Raises:
-            NotThere: The job was deleted.
-            KeyReused: The key came with another body.
-        """
+        """The job of the request with this key; raises NotThere, KeyReused."""
         with self.db.read() as connection:
             return find_key(connection, key)
 
@@ -126,19 +117,9 @@ class Submitting:
         key: Key,
         deed: Deed | None = None,
     ) -> tuple[Job, bool]:
-        """Bring a job that has ended back into the queue, with a spec that replaces its own.
+        """Queue an ended job again, with a new spec; whether this call did it, or an earlier one.
 
-        `deed` is the audit row that is written if this call resumes it.
-
-        Returns:
-            The job, and whether this call resumed it, not an earlier one with the same key.
-
-        Raises:
-            NotThere: No such job.
-            NotNow: It has not ended.
-            KeyReused: The key came with another body.
-            KeyInFlight: The key's first request has not ended.
-            QuotaExceeded: The project has too many waiting jobs.
+        Raises the errors of `submit`, and NotNow: it has not ended.
         """
         with self.db.write() as connection:
             known, now_s = take_key(connection, key, job_id, self.db)
@@ -188,7 +169,7 @@ def _put_all(
 
 
 def _see_quota(connection: Connection, job: Job, is_counted: bool = False) -> None:
-    """Lock the project, and see that its quota allows a job that is in the queue already.
+    """Lock the project, and check its quota against a job that is in the queue already.
 
     This comes last in its transaction, so that requests wait for each other as shortly as can be;
     they do not where there is nothing to count, unless `is_counted` says that there is.
@@ -220,7 +201,6 @@ def _quota(connection: Connection, statement: Select[Any], project: str) -> Quot
 
 
 def _put_each(connection: Connection, new: NewJob, deed: Deed | None, now_s: float) -> Job:
-    """Write a job's rows with a statement for each table."""
     job = fresh(new, now_s)
     row = written(job) | {"created_at_s": now_s}
     job = dataclasses.replace(job, seq=connection.execute(_PUT_JOB, row).scalar_one())
@@ -233,7 +213,6 @@ def _put_each(connection: Connection, new: NewJob, deed: Deed | None, now_s: flo
 
 
 def put_tags(connection: Connection, job: Job) -> None:
-    """Make the rows of a job's tags what the job says."""
     table = tables.job_tags
     if job.rev > 1:
         connection.execute(delete(table).where(table.c.seq == job.seq))
