@@ -1,4 +1,4 @@
-"""A cluster in the service's settings: where it comes from, and what its jobs may do."""
+"""A cluster in the service's settings: its source, and the limits of its jobs."""
 
 import ipaddress
 import re

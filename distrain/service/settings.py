@@ -1,4 +1,4 @@
-"""What an operator decides: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
+"""The operator's decisions: `serve.yaml`, `DISTRAIN_SERVE_*` variables, and their defaults."""
 
 import ipaddress
 from collections.abc import Mapping
@@ -41,7 +41,7 @@ __all__ = [
 
 
 class Limits(Section):
-    """What one user or one request may take."""
+    """The limits of one user or one request."""
 
     body_bytes: int = Field(256 * 2**10, description="Of a request.")
     spec_bytes: int = Field(64 * 2**10, description="Of a job spec as JSON.")
@@ -111,7 +111,6 @@ class Listen(Section):
 
     @property
     def url(self) -> str:
-        """The address for people."""
         if self.public_url:
             return self.public_url.rstrip("/")
         if self.unix_socket:
@@ -136,7 +135,7 @@ class Leases(Section):
 
 
 class Webhooks(Section):
-    """Where webhooks may go."""
+    """The addresses that webhooks may reach."""
 
     allow_private: tuple[str, ...] = Field(
         (),
@@ -153,8 +152,6 @@ class Webhooks(Section):
 
 
 class Settings(BaseSettings):
-    """All of it."""
-
     model_config = SettingsConfigDict(
         extra="forbid", frozen=True, env_prefix="DISTRAIN_SERVE_", env_nested_delimiter="__"
     )
@@ -190,16 +187,16 @@ class Settings(BaseSettings):
 
     @property
     def num_api_processes(self) -> int:
-        """How many processes of the API there are: over SQLite they would wait for each other."""
+        """The number of API processes: over SQLite several would wait for each other."""
         on_sqlite = self.database_url is None or self.database_url.startswith("sqlite")
         return self.api_processes or (1 if on_sqlite else 2)
 
     def run_root(self, cluster: str) -> Path:
-        """Where the runs of a cluster go, if that is no URL."""
+        """The folder of a cluster's runs, if that is no URL."""
         return Path(self.run_place(cluster))
 
     def run_place(self, cluster: str) -> str:
-        """Where the runs of a cluster go: a path or a URL."""
+        """The path or URL of a cluster's runs."""
         root = self.clusters[cluster].run_root
         if isinstance(root, str) and is_remote(root):
             return root.rstrip("/")
@@ -280,7 +277,6 @@ _PATHS = frozenset({"data_dir", "run_root", "unix_socket"})
 
 
 def _placed(key: object, value: Any, folder: Path) -> Any:
-    """A value of the file whose paths are absolute."""
     if isinstance(value, dict):
         return {name: _placed(name, inner, folder) for name, inner in value.items()}
     if isinstance(value, str) and "://" in value:

@@ -1,6 +1,6 @@
-"""What the service keeps of jobs, users and clusters, as values; nothing here does any work.
+"""The service's values of jobs, users and clusters; nothing here does any work.
 
-Times are unix seconds. A value that is not known is `None`.
+Times are unix seconds. An unknown value is `None`.
 """
 
 from collections.abc import Mapping
@@ -10,14 +10,14 @@ from typing import Any
 
 
 class Intent(StrEnum):
-    """What the users want of a job."""
+    """The users' wish for a job."""
 
     RUN = "run"
     CANCEL = "cancel"
 
 
 class Phase(StrEnum):
-    """How far the service has brought the job's current submission.
+    """The progress of a job's current submission in the service.
 
     A submission is a job's first run, or one of its resumptions. Its phases follow each other.
     """
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class Role(StrEnum):
-    """What a user may do in a project, from the least to the most."""
+    """The rights of a user in a project, from the least to the most."""
 
     VIEWER = "viewer"  # sees all jobs
     SUBMITTER = "submitter"  # submits jobs, and sees, changes and cancels those of their own
@@ -37,7 +37,7 @@ class Role(StrEnum):
 
 
 class Scope(StrEnum):
-    """What a token may be used for, whatever its user's roles allow."""
+    """The uses of a token, whatever its user's roles allow."""
 
     READ = "read"
     SUBMIT = "submit"
@@ -47,7 +47,7 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """Who sends a request."""
+    """The caller of a request."""
 
     user: str
     # whether they operate the service: every project, clusters, users, audit
@@ -104,7 +104,7 @@ class Job:
 
 @dataclass(frozen=True)
 class NewJob:
-    """A job that is asked for, checked and resolved."""
+    """A job to make, checked and resolved."""
 
     id: str
     project: str
@@ -121,7 +121,7 @@ class NewJob:
 
 @dataclass(frozen=True)
 class Key:
-    """An idempotency key of a user, and the hash of the body that it came with."""
+    """An idempotency key of a user, and the hash of its request's body."""
 
     owner: str
     key: str
@@ -130,7 +130,7 @@ class Key:
 
 @dataclass(frozen=True)
 class Quota:
-    """What a project may have at once; `None`: any number."""
+    """The limits of a project; `None`: any number."""
 
     max_ranks: int | None = None  # ranks of jobs that are handed over
     max_queued: int | None = None  # jobs that have not ended and hold no workers
@@ -146,7 +146,7 @@ class Quota:
 
 @dataclass(frozen=True)
 class Lease:
-    """Who reconciles a cluster, or publishes events."""
+    """The right to reconcile a cluster, or to publish events."""
 
     name: str  # `cluster:NAME`, or `publisher`
     owner: str
@@ -156,7 +156,7 @@ class Lease:
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened, as streams tell it."""
+    """A change of a job, as streams send it."""
 
     seq: int  # without gaps, in the order of publication; the stream's cursor
     job_id: str

@@ -1,4 +1,4 @@
-"""Who may do what: tokens, roles, quotas of requests."""
+"""The rights of callers: tokens, roles, rates of requests."""
 
 from distrain.service.access.paths import (
     has_credentials as has_credentials,

@@ -1,4 +1,4 @@
-"""Which paths and URLs a spec may name, by their text alone. Pure.
+"""The paths and URLs that a spec may name, by their text alone. Pure.
 
 Links cannot be judged here: a link under an allowed root may lead anywhere, so operators keep
 users from making links there, or give the workers' user no rights elsewhere.
@@ -88,7 +88,7 @@ def _may_reach(place: str, folder: str) -> bool:
 
 
 def _place(path: str) -> str | None:
-    """A path in the form in which places are compared; `None` for a relative one."""
+    """A path in a form that can be compared; `None` for a relative one."""
     scheme, _, rest = path.partition("://") if is_remote(path) else ("file", "", path)
     scheme = scheme.lower()
     scheme = _SAME.get(scheme, scheme)

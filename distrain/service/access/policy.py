@@ -1,4 +1,4 @@
-"""Which job specs a cluster's operator lets users submit. Pure: opens nothing that a spec names."""
+"""The job specs that a cluster's operator accepts. Pure: opens nothing that a spec names."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -18,7 +18,7 @@ _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 @dataclass(frozen=True)
 class Mistake:
-    """One thing that is wrong with a request."""
+    """One mistake of a request."""
 
     # a JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter or header its
     # name after `#`
@@ -28,7 +28,7 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Judged:
-    """What became of a spec."""
+    """A spec's verdict."""
 
     spec: JobSpec | None  # with all its defaults; `None` where it has mistakes
     mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, and without secrets
@@ -52,11 +52,11 @@ def judge(
     project: str,
     closed: Sequence[str] = (),
 ) -> Judged:
-    """Parse a spec and hold it against the limits and a cluster's profile.
+    """Parse a spec, and check it against the limits and a cluster's profile.
 
     Args:
         document: JSON values, as a user sent them.
-        run_root: Where the cluster's runs go; those of the project may be read.
+        run_root: The folder of the cluster's runs; those of the project may be read.
         closed: Other folders that specs may not name.
     """
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
@@ -76,7 +76,6 @@ def judge(
 
 
 def tag_mistakes(tags: Mapping[str, str], limits: Limits, where: str) -> list[Mistake]:
-    """What is wrong with a job's tags."""
     found = []
     if len(tags) > limits.tags:
         found.append(Mistake(where, f"{len(tags)} tags are more than {limits.tags}"))

@@ -1,4 +1,4 @@
-"""How often a caller may ask: token buckets, in this process. Pure but for what it remembers."""
+"""The rate of callers' requests: token buckets, in this process. Pure but for what it remembers."""
 
 from dataclasses import dataclass, field
 
@@ -9,10 +9,7 @@ _MOST_KEPT = 10_000
 class Rates:
     """A bucket for each caller, filled at a rate, which holds two seconds' worth, or `burst`.
 
-    Not for several threads: the API's event loop owns it.
-
-    Args:
-        per_s: How many calls a second; each process of the API counts its own.
+    Not for several threads: the API's event loop owns it. Each process of the API counts its own.
     """
 
     per_s: float
@@ -20,13 +17,10 @@ class Rates:
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
-        """Take one call from a caller's bucket.
-
-        Args:
-            now_s: By a clock that never goes back.
+        """Take one call from a caller's bucket; `now_s` is by a clock that never goes back.
 
         Returns:
-            0, or how long the caller must wait for the next call; then nothing was taken.
+            0, or the seconds until the caller's next call; then nothing was taken.
         """
         most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))

@@ -1,4 +1,4 @@
-"""Who may do what: one table of actions, and `may`, which reads it. Pure.
+"""The rights of callers: one table of actions, and `may`, which reads it. Pure.
 
 An action needs a scope of the token, and a role in the project that the thing belongs to. Admins
 need no role. Some actions of submitters reach their own jobs alone.
@@ -13,7 +13,7 @@ from distrain.service.values import Principal, Role, Scope
 
 
 class Action(StrEnum):
-    """What callers do, as far as anybody may be refused it."""
+    """The actions that callers may be refused."""
 
     SEE_JOB = "see_job"
     SUBMIT = "submit"
@@ -33,7 +33,7 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """What an action needs."""
+    """The scope and the roles of an action."""
 
     scope: Scope
     # the roles that may do it whoever owns the job; with none, admins alone
@@ -68,11 +68,7 @@ RULES: Final[Mapping[Action, Rule]] = {
 def may(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Whether a caller may do something.
-
-    Args:
-        project: Of the thing itself; `None` where it belongs to none.
-        owner: Whose job it is; `None` where it is nobody's.
+    """Whether a caller may act on a thing of that project, which that owner's job is or has.
 
     >>> alice = Principal("alice", roles={"ads": Role.SUBMITTER})
     >>> may(alice, Action.SEE_JOB, "ads", "alice"), may(alice, Action.SEE_JOB, "ads", "bob")
@@ -82,14 +78,14 @@ def may(
 
 
 def has_scope(principal: Principal, action: Action) -> bool:
-    """Whether the caller's token may be used for it at all, whatever it is done to."""
+    """Whether the caller's token has the action's scope."""
     return RULES[action].scope in principal.scopes
 
 
 def role_allows(
     principal: Principal, action: Action, project: str | None = None, owner: str | None = None
 ) -> bool:
-    """Whether the caller could do it with a token of all scopes."""
+    """Whether the caller might act with a token of all scopes."""
     rule = RULES[action]
     if principal.is_admin or rule.everybody:
         return True
@@ -114,12 +110,7 @@ def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
 
 
 def max_priority(principal: Principal, project: str, of_project: int, of_cluster: int) -> int:
-    """The highest priority that a caller may give a job.
-
-    Args:
-        of_project: What the project's quota lets submitters ask for.
-        of_cluster: What the cluster's profile lets anybody ask for.
-    """
+    """The highest priority of a caller's job, by the project's quota and the cluster's profile."""
     if principal.is_admin or principal.roles.get(project) == Role.OPERATOR:
         return of_cluster
     return min(of_project, of_cluster)

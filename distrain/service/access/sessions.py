@@ -1,4 +1,4 @@
-"""Sessions of browsers: signed cookies made from a token, and the proofs that forms carry.
+"""Sessions of browsers: signed cookies made from a token, and the tokens of their forms.
 
 A cookie holds the token's hash and an end, signed with the service's key, so that nothing is kept,
 and a revoked token ends its sessions at once.
@@ -22,16 +22,11 @@ _KEY_BYTES = 32
 
 
 def key_file(settings: Settings) -> Path:
-    """Where the service's key is kept."""
     return settings.secrets_file or settings.data_dir / "service.key"
 
 
 def service_key(settings: Settings) -> bytes:
-    """The key that signs the service's cookies, made where there is none yet.
-
-    Raises:
-        InputError: Its file cannot be read or made, or is too short for a key.
-    """
+    """The key that signs the service's cookies, made if it is missing; raises InputError."""
     path = key_file(settings)
     try:
         if not path.exists():
@@ -54,11 +49,7 @@ def service_key(settings: Settings) -> bytes:
 
 
 def key_fingerprint(settings: Settings) -> str:
-    """What tells one service's key from another, and nothing of either.
-
-    Raises:
-        InputError: As `service_key`.
-    """
+    """A hash that identifies the key, and reveals nothing of it; raises InputError."""
     return hmac.new(service_key(settings), b"fingerprint", hashlib.sha256).hexdigest()[:32]
 
 
@@ -79,13 +70,13 @@ def _make_key(path: Path) -> None:
 
 
 def sign(key: bytes, purpose: str, text: str) -> str:
-    """A text with a signature that holds for one purpose alone."""
+    """A text with a signature that is valid for one purpose alone."""
     body = base64.urlsafe_b64encode(text.encode()).decode().rstrip("=")
     return f"{body}.{_mac(key, purpose, body)}"
 
 
 def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
-    """The text that was signed; `None` where the signature does not hold.
+    """The signed text; `None` where the signature is invalid.
 
     >>> signed_text(b"key", "cookie", sign(b"key", "cookie", "a text"))
     'a text'
@@ -97,12 +88,12 @@ def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
 
 
 def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
-    """A cookie's value for whoever showed the token with that hash."""
+    """The cookie's value for the token with that hash."""
     return sign(key, "session", f"{sha256.hex()} {now_s + SESSION_S:.0f}")
 
 
 def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
-    """The hash of the token that a cookie was made from; `None` where the cookie does not hold."""
+    """The hash of the cookie's token; `None` for an invalid cookie."""
     text = signed_text(key, "session", cookie)
     if text is None:
         return None
@@ -111,12 +102,11 @@ def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """What a form of that session carries, as `csrf_token` or in the header `X-CSRF-Token`."""
+    """The session's token in forms, as `csrf_token` or in the header `X-CSRF-Token`."""
     return _mac(key, "csrf", cookie)
 
 
 def is_csrf_token(key: bytes, cookie: str, given: str) -> bool:
-    """Whether a form was made for that session."""
     return given.isascii() and hmac.compare_digest(given, csrf_token(key, cookie))
 
 

@@ -18,15 +18,12 @@ _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
 @dataclass(frozen=True)
 class NewToken:
-    """A token that was just made."""
-
     id: str
     text: str = field(repr=False)  # what its user sends; it is shown once and kept nowhere
     sha256: bytes = field(repr=False)  # what the database keeps
 
 
 def make_token() -> NewToken:
-    """A token with a new id and a new secret."""
     token_id = secrets.token_hex(6)
     number = secrets.randbits(256)
     letters = []

@@ -1,4 +1,4 @@
-"""Where the service's clusters come from, and how their schedulers are asked over HTTP."""
+"""The launchers of the service's clusters, and the client of their schedulers."""
 
 from distrain.service.clusters.answers import (
     FIGURES as FIGURES,

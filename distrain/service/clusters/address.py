@@ -6,7 +6,7 @@ from distrain.service.settings import ClusterProfile
 
 
 class AddressLauncher:
-    """Always finds the cluster where the configuration says that it is."""
+    """A cluster at the address of the configuration, which the service neither starts nor ends."""
 
     def __init__(self, name: str, profile: ClusterProfile):
         self._name, self._profile = name, profile
@@ -34,5 +34,4 @@ class AddressLauncher:
         """Nothing: it is ended elsewhere."""
 
     def state(self) -> LauncherState:
-        """It runs as far as a launcher can know."""
         return LauncherState("running", "started elsewhere")

@@ -1,4 +1,4 @@
-"""The environment of what the service starts: no credentials of the service's own."""
+"""The environment of started clusters: no credentials of the service's own."""
 
 from collections.abc import Mapping
 

@@ -219,7 +219,6 @@ def _seconds(header: str | None) -> float | None:
 
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> bool:
-    """Whether an error comes from another."""
     while error is not None:
         if isinstance(error, kind):
             return True

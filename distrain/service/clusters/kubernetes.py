@@ -19,13 +19,10 @@ _PODS = 50
 
 
 class KubernetesLauncher:
-    """Scales the workload of a profile; the scheduler is not its business.
+    """Sets the number of a workload's pods; its scheduler is started elsewhere.
 
-    It needs `get` and `patch` on the workload's `scale`. It says more where it may `get` the
-    workload and `list` its pods.
-
-    Args:
-        account: The folder of the pod's service account.
+    It needs `get` and `patch` on the workload's `scale`. Its messages say more where it may `get`
+    the workload and `list` its pods. `account` is the folder of the pod's service account.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
@@ -40,23 +37,18 @@ class KubernetesLauncher:
         return self._scheduler.find()
 
     def start(self, num_workers: int | None = None) -> None:
-        """Have at least so many workers, within the profile's bounds; never fewer than before."""
         wanted = max(self.min_workers, min(self.max_workers, num_workers or 1))
         self._scale(lambda now: max(now, wanted))
 
     def stop(self) -> None:
-        """The same as `shrink`."""
         self.shrink()
 
     def shrink(self) -> bool:
-        """Have `min_workers`; whether there were more. Whoever calls knows that all are idle.
-
-        A change whose answer was lost counts as made: workers may be ending.
-        """
+        """As `Scalable.shrink`; a change without an answer counts: workers may be ending."""
         return self._scale(lambda now: min(now, self.min_workers), lost_counts=True)
 
     def state(self) -> LauncherState:
-        """How many workers are wanted and ready and, where that may be seen, why not all are."""
+        """The wanted and ready workers and, where it may be seen, why not all are ready."""
         with KubeApi(self._section, self._account) as api:
             scale = self._read(api)
             wanted = _whole(scale, "spec")
@@ -70,11 +62,6 @@ class KubernetesLauncher:
         return LauncherState("starting", self._counts(wanted, there, ready) + why)
 
     def check(self) -> None:
-        """Try whether it may be scaled, without an effect.
-
-        Raises:
-            ClusterError: It may not, or nobody answers.
-        """
         with KubeApi(self._section, self._account) as api:
             now = self._read(api)
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
@@ -82,8 +69,7 @@ class KubernetesLauncher:
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
         """Set a number that follows from the present one; whether it is another.
 
-        Args:
-            lost_counts: Take a change for made if nobody tells; else that is an error.
+        With `lost_counts` a change without an answer counts as made; otherwise it is an error.
         """
         tried = False
         with KubeApi(self._section, self._account) as api:
@@ -138,7 +124,7 @@ class KubernetesLauncher:
         )
 
     def _explained(self, refused: KubeRefused, api: KubeApi, verb: str) -> KubeRefused:
-        """The same refusal, with what to do about this workload."""
+        """The same refusal, with the mend for this workload."""
         message, hint = refused.message, refused.hint
         if refused.status == 403:
             message = f"the service may not {verb} the scale of {self._section.workload}: {message}"
@@ -161,7 +147,7 @@ class KubernetesLauncher:
         return explained
 
     def _ready(self, api: KubeApi) -> int | None:
-        """Ready pods, if the workload tells and may be seen."""
+        """Ready pods, if the workload says so and may be seen."""
         try:
             status = api.get(self._path(api)).get("status") or {}
         except ClusterError:
@@ -191,7 +177,7 @@ class KubernetesLauncher:
 
 
 def why_pods_wait(pods: Sequence[Mapping[str, Any]]) -> str:
-    """What the first pod that waits says, and how many others do.
+    """The reason of the first waiting pod, and the number of the others.
 
     >>> why_pods_wait([])
     '; no pod says why: look at the events of the workload'

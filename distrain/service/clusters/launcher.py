@@ -1,4 +1,4 @@
-"""What every launcher can do: start a cluster, find it again, end it."""
+"""The protocol of launchers: start a cluster, find it again, end it."""
 
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
@@ -9,7 +9,7 @@ Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 
 @dataclass(frozen=True)
 class Found:
-    """How a cluster's scheduler is reached."""
+    """The address of a cluster's scheduler."""
 
     url: str  # of its HTTP server
     token: str | None = None  # what that asks for; `None` where it asks for nothing
@@ -20,47 +20,35 @@ class Found:
 
 @dataclass(frozen=True)
 class LauncherState:
-    """How far a cluster is, with what is to be said about it in `detail`."""
+    """The progress of a cluster, with a sentence for people in `detail`."""
 
     phase: Phase
     detail: str = ""
 
 
 class Launcher(Protocol):
-    """A place from which a cluster comes. A new one is a module here, and in `make_launcher`.
+    """The source of a cluster.
 
-    Methods may wait for commands of the place, and are called from threads. They may be called by
-    several processes at once, and a process may be killed inside any of them.
+    Methods may wait for commands of the source, and are called from threads. They may be called by
+    several processes at once, and a process may be killed inside any of them. They raise
+    ClusterError where the source does not answer.
     """
 
     def find(self) -> Found | None:
-        """The cluster if its scheduler can be asked, whoever started it; else `None`.
-
-        Raises:
-            ClusterError: The place does not answer, so that nothing is known.
-        """
+        """The cluster if its scheduler can be asked, whoever started it; else `None`."""
 
     def start(self, num_workers: int | None = None) -> None:
-        """Have the cluster started, unless it runs or is about to; returns before it can be asked.
-
-        Raises:
-            ClusterError: It cannot be started now.
-        """
+        """Start the cluster, unless it runs or is about to; returns before it can be asked."""
 
     def stop(self) -> None:
-        """End the cluster, also one that is about to start; nothing happens where there is none.
+        """End the cluster, also a starting one; without a cluster nothing happens."""
 
-        Raises:
-            ClusterError: It could not be ended.
-        """
-
-    def state(self) -> LauncherState:
-        """How far it is; raises ClusterError: the place does not answer."""
+    def state(self) -> LauncherState: ...
 
 
 @runtime_checkable
 class Scalable(Launcher, Protocol):
-    """A launcher whose cluster is always there, with as many workers as are wanted."""
+    """A launcher whose cluster always runs, and whose number of workers the service sets."""
 
     min_workers: int  # it keeps so many when nobody needs any
     max_workers: int  # it never asks for more
@@ -69,11 +57,7 @@ class Scalable(Launcher, Protocol):
         """Have at least so many workers, within the bounds; never fewer than before."""
 
     def shrink(self) -> bool:
-        """Have `min_workers`; whether there were more. Whoever calls knows that all are idle."""
+        """Have `min_workers`; whether there were more. The caller knows that all are idle."""
 
     def check(self) -> None:
-        """Try whether the number may be set, without an effect.
-
-        Raises:
-            ClusterError: It may not, or the place does not answer.
-        """
+        """Try to set the number, without an effect."""

@@ -22,8 +22,7 @@ STOP_S = 60.0
 class LocalLauncher:
     """Starts `distrain.cluster.serve_local`, and finds it by the file that it writes.
 
-    Args:
-        folder: The cluster's own, such as `DATA_DIR/clusters/NAME`.
+    `folder` is the cluster's own, such as `DATA_DIR/clusters/NAME`.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
@@ -38,8 +37,7 @@ class LocalLauncher:
     def start(self, num_workers: int | None = None) -> None:
         """Start the process, unless it runs.
 
-        Two callers at the same moment start two processes. The cluster is the one that gets the
-        lock in its folder; the other ends.
+        Two callers at the same moment start two processes: the one without the folder's lock ends.
         """
         if self._running() or self._is_child_alive():
             return
@@ -68,7 +66,7 @@ class LocalLauncher:
             ) from error
 
     def stop(self) -> None:
-        """End the process in order; kill what is left of it after `STOP_S`."""
+        """End the process in order; kill its rest after `STOP_S`."""
         started = self._running()
         process = started.process if started else None
         if process is None and self._child and self._is_child_alive():
@@ -78,7 +76,6 @@ class LocalLauncher:
         self._is_child_alive()
 
     def state(self) -> LauncherState:
-        """What the process wrote, and whether it runs."""
         alive, started = self._is_child_alive(), read_started(self._folder)
         if started is None:
             return LauncherState("starting" if alive else "absent")
@@ -98,7 +95,7 @@ class LocalLauncher:
         return started if started and started.process.is_running() else None
 
     def _is_child_alive(self) -> bool:
-        """Whether this object's process runs; one that has ended is reaped."""
+        """Whether this object's process runs; an ended one is reaped."""
         return self._child is not None and self._child.poll() is None
 
     def _log(self) -> BinaryIO:

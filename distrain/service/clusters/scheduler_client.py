@@ -1,4 +1,4 @@
-"""Asks a scheduler over HTTP: puts, cancels and follows jobs. One client may serve many threads."""
+"""The HTTP client of a scheduler: puts, cancels and follows jobs. Threads may share it."""
 
 import ssl
 import time
@@ -38,16 +38,15 @@ _OF_PROXIES = (502, 503, 504)
 
 
 class Unreachable(ClusterError):
-    """A scheduler gave no answer, or none that can be read: an order may have been carried out."""
+    """A scheduler gave no answer, or an unreadable one: an order may have been carried out."""
 
 
 class Refused(DistrainError):
-    """A scheduler has refused an order, and has not carried it out.
+    """A scheduler's refusal of an order, which it has not carried out.
 
     Attributes:
         code: One word: `epoch_changed`, `stale_generation`, `ended`, `unknown`, `not_pending`,
             `other_service`, `bad_spec`, `bad_request`, `busy`, ..., or one of a later version.
-        status: Of HTTP.
         document: The whole answer.
     """
 
@@ -67,7 +66,7 @@ class Refused(DistrainError):
 
     @property
     def ended(self) -> Ended | None:
-        """How the job ended, if that is why (`ended`)."""
+        """The job's end, with the code `ended`."""
         job = self.document.get("job")
         return ended_from_json(job) if self.code == "ended" and job else None
 
@@ -75,16 +74,12 @@ class Refused(DistrainError):
 class SchedulerClient:
     """A connection to one scheduler's HTTP server, kept open between calls.
 
-    Each call raises `Unreachable` or `Refused`.
+    Each call raises `Unreachable` or `Refused`; unusable TLS files raise ClusterError.
 
     Args:
         url: The server's address, as of the scheduler's dashboard.
         token: The scheduler's `DISTRAIN_DASHBOARD_TOKEN`; `None` works on its own machine alone.
-        tls: Whom to trust, and a certificate to show, for `https`.
-        service: The id of the service that asks.
-
-    Raises:
-        ClusterError: The TLS files cannot be used.
+        service: The id of the calling service.
     """
 
     def __init__(
@@ -123,7 +118,6 @@ class SchedulerClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections."""
         self._http.close()
 
     def put(
@@ -137,11 +131,11 @@ class SchedulerClient:
         generation: int,
         priority: int | None = None,
     ) -> tuple[SeenJob, bool]:
-        """Have the scheduler queue a job; again: no effect. Also says whether it is new there.
+        """Queue a job at the scheduler; a repetition has no effect. Also whether it is new there.
 
         Args:
             first_attempt: Above that of `Ended.attempt` for a job that has ended there.
-            epoch: Of `Changes` by which this was decided.
+            epoch: Of the `Changes` of this decision.
         """
         status, document = self._order(
             "PUT",
@@ -158,22 +152,20 @@ class SchedulerClient:
     def cancel(
         self, job_id: str, why: str = "", *, generation: int, grace_s: float | None = None
     ) -> None:
-        """Have a job end; `grace_s` is what its ranks get to save a checkpoint."""
+        """End a job; `grace_s` is its ranks' time to save a checkpoint."""
         self._order("POST", f"jobs/{job_id}/cancel", generation, why=why, grace_s=grace_s)
 
     def set_priority(self, job_id: str, priority: int, *, generation: int) -> None:
-        """Change the priority of a job that waits."""
+        """Change the priority of a waiting job."""
         self._order("POST", f"jobs/{job_id}/priority", generation, priority=priority)
 
     def changes(
         self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
     ) -> Changes:
-        """What changed since a revision of an epoch; all jobs if that is not the scheduler's.
+        """The changes since a revision of an epoch; all jobs if the scheduler has another epoch.
 
-        This tells the scheduler, too, that the service has taken in all that came before.
-
-        Args:
-            collect_s: How long the scheduler may collect news of a job that only goes on.
+        The question tells the scheduler that the service has taken in all earlier changes. For
+        `collect_s` the scheduler may collect news of jobs that only go on.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:
@@ -183,20 +175,18 @@ class SchedulerClient:
         return _read(changes_from_json, self._ask("GET", "jobs", params=query)[1])
 
     def job(self, job_id: str) -> SeenJob:
-        """One job, without its progress."""
+        """A job, without its progress."""
         return _read(job_from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
 
     def workers(self) -> tuple[SeenWorker, ...]:
-        """All workers of the scheduler."""
         return _read(workers_from_json, self._ask("GET", "workers")[1].get("workers"))
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
-        """Have a spec of somebody checked on a worker; the answer is the check's id."""
+        """Have a worker check somebody's spec; the answer is the check's id."""
         order = {"spec": spec, "owner": owner}
         return str(self._ask("POST", "preflight", json=order)[1].get("id"))
 
     def preflight_result(self, preflight_id: str) -> SeenPreflight:
-        """What is known of a check."""
         return _read(preflight_from_json, self._ask("GET", f"preflight/{preflight_id}")[1])
 
     def _order(
@@ -245,7 +235,7 @@ class SchedulerClient:
 
 
 def _code_of(status: int) -> str:
-    """The code of a refusal that names none, such as of the guard before the routes."""
+    """The code of a refusal without one, such as of the guard before the routes."""
     return {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
 
 

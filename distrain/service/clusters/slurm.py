@@ -45,7 +45,7 @@ class SlurmLauncher:
         self._job_name, self._folder = job_name, folder
 
     def find(self) -> Found | None:
-        """The cluster, if its job runs and has written where its scheduler is."""
+        """The cluster, if its job runs and has written its scheduler's address."""
         return self._found(self._jobs())
 
     def start(self, num_workers: int | None = None) -> None:
@@ -55,7 +55,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Have the cluster leave, its ranks with a checkpoint; cancel what is left then.
+        """Have the cluster end, its ranks with a checkpoint; then cancel the rest.
 
         `scancel` alone would kill the tasks at once: srun does so when it gets SIGTERM.
         """
@@ -71,9 +71,9 @@ class SlurmLauncher:
         self._cancel(jobs)
 
     def state(self) -> LauncherState:
-        """What Slurm says of the job; surplus jobs of the same name are cancelled.
+        """Slurm's word on the job; surplus jobs of the same name are cancelled.
 
-        A surplus one is left by a starter that was killed within `sbatch`, and waits for the first.
+        A starter that was killed within `sbatch` leaves a surplus job, which waits for the first.
         """
         jobs = self._jobs()
         if not jobs:
@@ -100,7 +100,6 @@ class SlurmLauncher:
         return None
 
     def _jobs(self) -> list[SlurmJob]:
-        """This cluster's jobs that have not ended."""
         told = self._run(
             "squeue", "--me", "--noheader", f"--name={self._job_name}", f"--states={_ALIVE}",
             "--format=%i|%T|%r",

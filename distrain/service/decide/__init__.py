@@ -1,4 +1,4 @@
-"""Decides what is to be done about jobs and clusters: pure functions of what was seen."""
+"""Decides the service's next steps for jobs and clusters: pure functions of what was seen."""
 
 from distrain.service.decide.admission import admit as admit
 from distrain.service.decide.effects import (

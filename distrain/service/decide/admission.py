@@ -1,11 +1,11 @@
-"""Who of the queue is handed over to the cluster now, and why the others wait.
+"""The jobs of the queue that are handed over now, and the others' reasons to wait.
 
 Jobs go by priority; of the same priority by their project, the one with the fewest ranks in use
 first, then by their owner in the same way, then by age. The first whose workers are not free is
 handed over nevertheless: the coordinator may preempt others for it. It then blocks those of the
-same or a lower priority, so the coordinator's own queue stays short, and priorities of what waits
-here can still be changed. A job that its project's quota holds back blocks its project alone; one
-that is larger than the cluster blocks nobody.
+same or a lower priority, so the coordinator's own queue stays short, and priorities of the jobs
+that wait here can still be changed. A job that its project's quota holds back blocks its project
+alone; one that is larger than the cluster blocks nobody.
 """
 
 from collections import Counter, defaultdict, deque
@@ -28,15 +28,13 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """The jobs to hand over, in order, and why each of the others waits.
+    """The jobs to hand over, in order, and the other jobs' reasons to wait.
 
     Args:
-        queue: Jobs that wait here; others than those are left out.
+        queue: Jobs that wait here; others are left out.
         active: Jobs of the cluster that are handed over, and have not ended.
         quotas: By project; none: no limit.
-        cluster: The cluster and its workers.
-        now_s: Seconds since 1970.
-        min_ranks: Of elastic jobs, by id: with how many ranks they may begin.
+        min_ranks: The least ranks of elastic jobs, by id.
         elsewhere: Ranks in use on other clusters, by project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]

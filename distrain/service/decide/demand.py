@@ -1,4 +1,4 @@
-"""How many workers a cluster should have whose number the service sets."""
+"""The wanted number of a cluster's workers, where the service sets it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,14 +19,10 @@ def workers_wanted(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> int:
-    """The workers that would all be used, `most` at most.
+    """The workers that would all be used, at most `most`.
 
-    Those are the ranks of the jobs that are there, and of those that a cluster with `most` workers
-    would get now: not of jobs that wait for a quota, and not of any that `most` cannot hold.
-
-    Args:
-        queue: Jobs that wait here.
-        active: Jobs that are handed over, and have not ended.
+    Those are the ranks of the active jobs, and of the waiting ones that a cluster with `most`
+    workers would get now: not of jobs that wait for a quota, nor of any that `most` cannot hold.
     """
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)

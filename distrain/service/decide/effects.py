@@ -1,4 +1,4 @@
-"""What a pass asks of the world, and what the world answers. A pass yields these, one at a time."""
+"""The effects of a pass, and their answers. A pass yields these, one at a time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class FindJob:
 
 @dataclass(frozen=True)
 class Poll:
-    """What changed at the scheduler. Answer: `Told` or `Silence`."""
+    """The changes at the scheduler. Answer: `Told` or `Silence`."""
 
     epoch: str | None
     since: int
@@ -45,14 +45,14 @@ class Commit:
 
 @dataclass(frozen=True)
 class CountRanks:
-    """How many ranks projects have in use on all clusters. Answer: numbers by project."""
+    """The ranks of projects in use on all clusters. Answer: numbers by project."""
 
     projects: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class CountAttempts:
-    """The highest attempt in a job's run directory. Answer: a number; `None` if it is not known."""
+    """The highest attempt in a job's run directory. Answer: a number; `None` if unknown."""
 
     job: Job
 
@@ -92,7 +92,7 @@ class SendPriority:
 
 @dataclass(frozen=True)
 class TakeView:
-    """Record in the run directory what was seen. No answer."""
+    """Record a view in the run directory. No answer."""
 
     job: Job
     seen: Sighting
@@ -136,7 +136,7 @@ class Told:
 
 @dataclass(frozen=True)
 class Silence:
-    """There was no answer: whether a command arrived is not known."""
+    """No answer: whether a command arrived is unknown."""
 
     trouble: str = ""
 
@@ -161,8 +161,6 @@ class Refused:
 
 @dataclass(frozen=True)
 class NotBegun:
-    """A run directory cannot be written."""
-
     reason: str
     message: str
     for_now: bool = False  # whether somebody else writes it, so that a later try may succeed

@@ -1,4 +1,4 @@
-"""What one reconciler remembers of a cluster from pass to pass; nothing of it must survive."""
+"""A reconciler's memory of a cluster from pass to pass; nothing of it must survive."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -35,7 +35,6 @@ class Memory:
     settled: dict[str, tuple[Job, Sighting, str | None]] = field(default_factory=dict)
 
     def hear(self, told: Told, now_s: float) -> None:
-        """Take an answer in."""
         if told.epoch != self.epoch:
             self.epoch = told.epoch
             self.sightings.clear()
@@ -51,12 +50,10 @@ class Memory:
             self.trouble = ""
 
     def miss(self, trouble: str, now_s: float) -> None:
-        """Note that there was no answer."""
         self._now(False, now_s)
         self.trouble = trouble
 
     def cluster(self, generation: int, *, starting: bool = False) -> ClusterNow:
-        """The cluster for those who decide."""
         return ClusterNow(
             self.name,
             self.epoch if self.answers else None,
@@ -68,7 +65,7 @@ class Memory:
         )
 
     def forget_ended(self, alive: set[str]) -> None:
-        """Drop what is of no use any more."""
+        """Drop what ended jobs left."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
         of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)

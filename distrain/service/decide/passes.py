@@ -67,13 +67,11 @@ Steps = Generator[Effect, Any, None]
 
 
 class Replaced(Exception):
-    """The scheduler has heard of a later generation: another process has the cluster."""
+    """The scheduler has seen a later generation: another process has the cluster."""
 
 
 @dataclass
 class Pass:
-    """One pass."""
-
     memory: Memory
     service: str
     generation: int  # of the lease; grows when a cancellation takes a newer one
@@ -94,7 +92,7 @@ class Pass:
     _undone: list[str] = field(default_factory=list)
 
     def run(self) -> Steps:
-        """The steps; raises Replaced: another process has the cluster."""
+        """The effects of the pass; raises Replaced."""
         jobs = yield ReadJobs()
         self.rows = {job.id: job for job in jobs}
         yield from self._ask()
@@ -122,7 +120,7 @@ class Pass:
     def _adopt(self) -> Steps:
         """Take over submissions of ours that are later than their rows.
 
-        Such are there after a database came back from a copy that was made before them.
+        They exist after the database came back from a copy that was made before them.
         """
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
@@ -144,7 +142,7 @@ class Pass:
                 yield TakeView(job, seen)
 
     def _take(self) -> Steps:
-        """Write what was seen, and the ends of jobs."""
+        """Write sightings, and the ends of jobs."""
         changes: list[Change] = []
         cluster = self.memory.cluster(self.generation)
         for job in list(self.rows.values()):
@@ -163,9 +161,9 @@ class Pass:
             yield from self._commit(*changes[first : first + _ROWS])
 
     def _command(self) -> Generator[Effect, Any, bool]:
-        """Send what running jobs need; whether the scheduler answered to all.
+        """Send the orders of running jobs; whether the scheduler answered to all.
 
-        Of a job for which there was nothing to do when all was decided, there still is nothing.
+        A job that needed nothing when all was decided still needs nothing.
         """
         for job_id in self._undone:
             job = self.rows[job_id]
@@ -230,7 +228,7 @@ class Pass:
         yield from self._tell_why(why)
 
     def _tell_why(self, why: Mapping[str, str]) -> Steps:
-        """Write why jobs wait, of each not too often: a whole queue may wait for one job."""
+        """Write the reasons to wait, not too often: a whole queue may wait for one job."""
         told = self.memory.told_why
         changes = []
         for job_id, words in why.items():
@@ -243,7 +241,7 @@ class Pass:
             yield from self._commit(*changes[first : first + _ROWS])
 
     def _tell_one(self, job: Job, words: str) -> Steps:
-        """Write why a job waits; a reason that stays makes no revisions."""
+        """Write a reason to wait; an unchanged reason makes no revisions."""
         if job.why_pending != words:
             yield from self._commit(Change(job, {"why_pending": words}))
 
@@ -321,7 +319,7 @@ class Pass:
     def _run_finished(
         self, job: Job, columns: Mapping[str, Any], seen: Sighting | None = None
     ) -> Generator[Effect, Any, bool]:
-        """Finish the run directory; whether the row may say now that the job has ended."""
+        """Finish the run directory; whether the row may now say that the job has ended."""
         if job.phase is Phase.QUEUED:
             return True
         known = self.memory.sightings.get(job.id)
@@ -334,7 +332,7 @@ class Pass:
         return False
 
     def _passed_s(self, since_s: float) -> float:
-        """How long ago that was; of a clock that was put back, by how much."""
+        """The time since then; the absolute value, since a clock may have been put back."""
         return abs(self.now_s - since_s)
 
     def _cancel_orphans(self) -> Steps:

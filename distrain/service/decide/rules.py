@@ -50,7 +50,7 @@ other moments, found more often that one had come, and wrote three times as much
 
 
 def progress_every_s(num_jobs: int) -> float:
-    """How often the figures of each of so many jobs are written, in seconds.
+    """The time between two writes of a job's figures, among so many jobs, in seconds.
 
     >>> progress_every_s(3), progress_every_s(1000), progress_every_s(100_000)
     (2.0, 13.454342644059432, 15.0)
@@ -77,7 +77,7 @@ class PutAgain:
 
 @dataclass(frozen=True)
 class Take:
-    """Write what was seen into the row, as far as it differs, and when it was seen."""
+    """Write what was seen into the row, as far as it differs, and when."""
 
     columns: Mapping[str, Any]
 
@@ -118,17 +118,15 @@ def reconcile(
     max_losses: int = MAX_SCHEDULER_LOSSES,
     progress_every_s: float = PROGRESS_EVERY_S,
 ) -> tuple[Action, ...]:
-    """What is to be done about a job that has not ended.
+    """The actions for a job that has not ended.
 
     Args:
         job: Its row.
         seen: What the scheduler of `cluster.epoch` has under the job's id. `None` says that it has
             nothing, in a whole answer to a question asked after the row's last command.
-        cluster: Its cluster.
-        now_s: Seconds since 1970.
         max_losses: How often a scheduler may lose this submission.
-        progress_every_s: So far apart are the moments at which figures alone are written; a change
-            of state is written at once.
+        progress_every_s: The time between writes of figures alone; changes of state are written at
+            once.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -147,7 +145,7 @@ def reconcile(
 
 
 def first_attempt(job: Job, attempts_in_run_dir: int) -> int:
-    """The number of the first attempt of a job's next submission: above all that have been."""
+    """The number of the first attempt of a job's next submission: above all earlier ones."""
     before = job.first_attempt if job.phase is not Phase.QUEUED else job.first_attempt - 1
     return max(attempts_in_run_dir, job.attempt, before) + 1
 
@@ -188,17 +186,15 @@ def ended(job: Job, seen: Sighting, now_s: float) -> dict[str, Any]:
 def answered_cancel(
     job: Job, tombstone: Sighting | None, generation: int, now_s: float
 ) -> tuple[Finish, ...]:
-    """What follows when the scheduler says that a job to be cancelled is not among its live ones.
+    """What follows when a cancelled job is not among the scheduler's live ones.
 
     A job that it never had may still arrive: its PUT waits in some buffer. The scheduler refuses
     generations below the highest that it has seen, so an answer to a cancellation of a higher one
     than the PUT's says that the job will never come.
 
     Args:
-        job: Its row.
-        tombstone: How the scheduler says that the job ended; `None`: it does not know it.
-        generation: Of the lease under which it was asked.
-        now_s: Seconds since 1970.
+        tombstone: The scheduler's word on the job's end; `None`: it does not know it.
+        generation: Of the lease of the order.
     """
     if tombstone is not None and tombstone.first_attempt >= job.first_attempt:
         return (Finish(ended(job, tombstone, now_s)),)
@@ -225,13 +221,11 @@ def _seen(
 
 
 def is_turn(job: Job, now_s: float, every_s: float) -> bool:
-    """Whether the figures of a cluster's jobs were to be written since a job's row was.
+    """Whether a moment to write the cluster's figures has come since a job's row was written.
 
-    What `reconcile` says of a job that the scheduler has, of the same epoch, can become something
-    else with time alone only by this.
-
-    Those of one cluster are written together, those of another at another moment: a transaction for
-    each pass would cost more than the rows in it.
+    With time alone `reconcile` says something else of a job that the scheduler has, of the same
+    epoch, only by this. The jobs of one cluster have one moment, and each cluster another: a
+    transaction for each pass would cost more than the rows in it.
     """
     first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
     observed_s = job.observed_at_s or 0.0

@@ -1,4 +1,4 @@
-"""The state of a job as people see it, from what they want, what was done, and what was seen."""
+"""The state of a job for people, from what they want, what was done, and what was seen."""
 
 from dataclasses import dataclass
 
@@ -30,11 +30,8 @@ class Shown:
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
     """The state of a job at the unix time `now_s`.
 
-    Args:
-        job: The job as the database has it.
-        now_s: Seconds since 1970.
-        contact_s: When its cluster was heard of last. A job's own `observed_at_s` is written only
-            when something of it has changed, so it alone makes quiet jobs unknown.
+    `contact_s` is when its cluster last answered: a job's own `observed_at_s` is written only when
+    something of it has changed, so it alone would make quiet jobs unknown.
     """
     if job.phase is Phase.FINAL:
         return Shown(job.state)

@@ -26,7 +26,7 @@ _AS_THEY_ARE = (
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """An event with the names that a job's document has."""
+    """An event by the names of a job's document."""
     body = event.body
     found = {
         "id": event.job_id,
@@ -52,7 +52,6 @@ def event_document(event: Event) -> dict[str, Any]:
 
 
 def _job(event: Event) -> Job:
-    """As much of a job as its state needs."""
     body = event.body
     unknown = Job(
         event.job_id, 0, event.project, event.owner, "", body.get("cluster", ""), 0, 0, "", 0.0

@@ -1,4 +1,4 @@
-"""Why a job waits, in words for its owner: each names the blocker."""
+"""The reasons to wait, in words for a job's owner: each names the blocker."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -12,7 +12,6 @@ _ROUND_S = 300  # coarse, so that a queue's rows are not written anew each minut
 
 
 def not_answering(cluster: ClusterNow) -> str:
-    """The cluster is not there, or not yet."""
     since = "" if cluster.since_s is None else f" since {clock(cluster.since_s)}"
     if cluster.starting:
         return f"cluster {cluster.name} is starting{since}"
@@ -21,7 +20,6 @@ def not_answering(cluster: ClusterNow) -> str:
 
 
 def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
-    """The cluster could not run the job even if it were empty."""
     most = cluster.most_workers
     if most is not None and needs > most:
         return (
@@ -38,7 +36,6 @@ def too_small(job: Job, needs: int, cluster: ClusterNow) -> str:
 
 
 def quota_too_small(job: Job, max_ranks: int) -> str:
-    """The project may never have that many ranks."""
     return (
         f"the quota of project {job.project} allows {_ranks(max_ranks)}, and job {job.id} needs "
         f"{job.num_ranks}"
@@ -48,7 +45,6 @@ def quota_too_small(job: Job, max_ranks: int) -> str:
 def quota_in_use(
     job: Job, max_ranks: int, used: int, holders: Sequence[Job], elsewhere: int, now_s: float
 ) -> str:
-    """The project's jobs hold what its quota allows."""
     by = [some([holder.id for holder in holders], _MOST_NAMED)] if holders else []
     if elsewhere:
         by.append(f"its jobs on other clusters ({elsewhere})")
@@ -61,7 +57,6 @@ def quota_in_use(
 
 
 def behind(blocker: Job, needs: int, cluster: ClusterNow) -> str:
-    """Another job goes first, and waits for workers itself."""
     return (
         f"behind {blocker.id} (priority {blocker.priority}), which waits for {_workers(needs)} of "
         f"cluster {cluster.name}"
@@ -69,7 +64,6 @@ def behind(blocker: Job, needs: int, cluster: ClusterNow) -> str:
 
 
 def behind_in_project(blocker: Job) -> str:
-    """An earlier job of the same project waits for the project's quota."""
     return f"behind {blocker.id}, which waits for the quota of project {blocker.project}"
 
 

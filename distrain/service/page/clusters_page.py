@@ -36,7 +36,6 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 @router.get("/clusters")
 def clusters(request: Request, caller: Caller, service: Service) -> HTMLResponse:
-    """All clusters, as reconcilers saw them last."""
     require(caller, Action.SEE_CLUSTERS)
     rows = {row.name: row for row in service.store.clusters()}
     shown = []
@@ -76,7 +75,7 @@ def dashboard_home(
 
 @router.get("/dashboards/{ticket}/{path:path}")
 async def dashboard(request: Request, ticket: str, path: str, service: Service) -> Response:
-    """A page of the dashboard that a ticket is for."""
+    """A page of the ticket's dashboard."""
     name = await run_in_threadpool(cluster_of_ticket, service, ticket)
     if name is None:
         raise not_found("dashboard; open it anew from the page of clusters")
@@ -88,7 +87,7 @@ async def dashboard(request: Request, ticket: str, path: str, service: Service) 
 
 @router.websocket("/dashboards/{ticket}/{path:path}")
 async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
-    """The messages of such a page; its origin is `null`, and the ticket says who asks."""
+    """The messages of such a page; its origin is `null`, and the ticket names the caller."""
     parts: Parts = browser.app.state.parts
     name = await run_in_threadpool(cluster_of_ticket, parts, ticket)
     if name is None:
@@ -102,7 +101,7 @@ async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
 
 
 def _proxy(app: Any, parts: Parts, name: str) -> DashboardProxy | None:
-    """The proxy of a cluster as it can be found now; `None` where it cannot."""
+    """The proxy of a running cluster; `None` where there is none."""
     try:
         found = make_launcher(name, parts.settings, parts.store.service_id).find()
     except DistrainError:

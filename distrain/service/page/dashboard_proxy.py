@@ -32,13 +32,7 @@ _MESSAGE_BYTES = 64 * 2**20
 
 
 class DashboardProxy:
-    """One scheduler's dashboard.
-
-    Args:
-        url: The scheduler's HTTP address.
-        token: What the scheduler asks for; `None` where it asks for nothing.
-        verify: The TLS context for `https` addresses.
-    """
+    """One scheduler's dashboard."""
 
     def __init__(self, url: str, token: str | None = None, verify: ssl.SSLContext | None = None):
         self._url = url.rstrip("/")
@@ -52,7 +46,6 @@ class DashboardProxy:
         )
 
     async def close(self) -> None:
-        """Close its connections."""
         await self._client.aclose()
 
     async def get(self, request: Request, path: str) -> Response:

@@ -1,4 +1,4 @@
-"""Tickets to a cluster's dashboard: who was let in, until when, signed with the service's key."""
+"""Tickets to a cluster's dashboard: caller and end, signed with the service's key."""
 
 import json
 from typing import Final
@@ -18,7 +18,7 @@ def make_ticket(key: bytes, cluster: str, caller: Principal, now_s: float) -> st
 
 
 def cluster_of_ticket(parts: Parts, ticket: str) -> str | None:
-    """The cluster whose dashboard a ticket opens now; `None` if it opens none any more."""
+    """The cluster of a ticket; `None` for one that is invalid by now."""
     text = signed_text(parts.key, _PURPOSE, ticket)
     if text is None:
         return None

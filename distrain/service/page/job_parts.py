@@ -1,4 +1,4 @@
-"""What a job's page shows of its run directory beside curves: time by phase, ranks, files."""
+"""The parts of a job's page from its run directory, beside curves: time by phase, ranks, files."""
 
 import json
 from collections.abc import Sequence
@@ -28,16 +28,16 @@ class Phase:
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank and the share of its time that it waited for data."""
+    """A rank, and the share of its time that it waited for data."""
 
     rank: int
     stall_pct: float
 
 
 def records_of(run_dir: str) -> list[Record]:
-    """The last records of a run; none where there are none to be read.
+    """The last records of a run; none where none can be read.
 
-    Whoever trains writes the folder: links, pipes and files without end must not hold up the page.
+    The job writes the folder: links, pipes and files without end must not hold up the page.
     """
     try:
         with open_run_folder(run_dir) as folder:

@@ -37,7 +37,6 @@ _MOST_COMPARED = 8
 
 @router.get("/")
 def home(request: Request) -> RedirectResponse:
-    """The jobs are the first page."""
     return RedirectResponse(request.scope.get("root_path", "") + "/jobs", 303)
 
 
@@ -53,7 +52,6 @@ def jobs(
     tag: str = "",
     before: Annotated[int | None, Query(ge=1)] = None,
 ) -> HTMLResponse:
-    """Jobs that the caller may see, the newest first."""
     require(caller, Action.SEE_JOB)
     key, sign, value = tag.partition("=")
     wanted = JobFilter(
@@ -92,7 +90,7 @@ def compare(
 
 @router.get("/queue")
 def queue(request: Request, caller: Caller, service: Service) -> HTMLResponse:
-    """What waits for each cluster, in the order in which it will start."""
+    """The waiting jobs of each cluster, in the order in which they will start."""
     require(caller, Action.SEE_JOB)
     queues = []
     for cluster in service.settings.clusters:
@@ -114,7 +112,7 @@ def job(
     service: Service,
     others: Annotated[tuple[str, ...], Query(alias="with")] = (),
 ) -> HTMLResponse:
-    """One job; `with` names others, whose curves and specs are laid beside its own."""
+    """A job; `with` names others, whose curves and specs are laid beside its own."""
     require(caller, Action.SEE_JOB)
     found = seen_job(service.store, caller, job_id)
     spec = service.store.spec(found.id)

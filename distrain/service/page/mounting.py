@@ -8,7 +8,6 @@ from distrain.service.page.rendering import STATIC
 
 
 def add_pages(app: FastAPI) -> None:
-    """Serve the pages beside the API v1 of an application that `make_app` made."""
     app.state.dashboards = {}
     for part in (signing_on, jobs_page, clusters_page):
         app.include_router(part.router)

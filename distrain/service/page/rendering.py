@@ -62,7 +62,7 @@ def at(seconds: float | None) -> str:
 
 
 def age(text: str | None) -> str:
-    """How long ago a time of the API was."""
+    """The time since a time of the API."""
     if not text:
         return "-"
     seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()
@@ -103,7 +103,7 @@ def page(
     status: int = 200,
     **values: Any,
 ) -> HTMLResponse:
-    """A template as an answer; of a session its forms get a token against forged requests."""
+    """A rendered template; the forms of a session carry its CSRF token."""
     cookie = request.cookies.get(COOKIE)
     text = _TEMPLATES.get_template(template).render(
         principal=principal,
@@ -116,6 +116,5 @@ def page(
 
 
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
-    """This page's address with some parameters replaced."""
     kept = {k: v for k, v in request.query_params.items() if v} | dict(changes)
     return f"{request.url.path}?{urlencode(kept)}"

@@ -1,4 +1,4 @@
-"""The routes of pages: what the API answers as a problem, they show as a page."""
+"""The routes of pages: they show the API's problems as pages."""
 
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -14,10 +14,9 @@ from distrain.service.page.rendering import page
 
 
 class PageRoute(APIRoute):
-    """A route whose refusals are pages; whoever is not signed on is sent to `/login`."""
+    """A route whose refusals are pages; callers without a session are sent to `/login`."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, with its refusals as pages."""
         answer = super().get_route_handler()
 
         async def handler(request: Request) -> Response:

@@ -24,7 +24,6 @@ _HOME = "/jobs"
 
 @router.get("/login")
 def login_form(request: Request, next: str = _HOME) -> HTMLResponse:
-    """Ask for a token."""
     return page(request, "login.html", None, next=_own_path(next), problem="")
 
 
@@ -35,7 +34,7 @@ def login(
     token: Annotated[str, Form()],
     next: Annotated[str, Form()] = _HOME,
 ) -> Response:
-    """Make a session of a token that holds."""
+    """Make a session of a valid token."""
 
     def refuse(problem: str, status: int) -> HTMLResponse:
         return page(request, "login.html", None, status, next=_own_path(next), problem=problem)
@@ -64,7 +63,6 @@ def login(
 
 @router.post("/logout")
 def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = "") -> Response:
-    """Forget the session in this browser."""
     cookie = request.cookies.get(COOKIE, "")
     answer = RedirectResponse(request.scope.get("root_path", "") + "/login", 303)
     if is_csrf_token(service.key, cookie, csrf):
@@ -73,7 +71,7 @@ def logout(request: Request, service: Service, csrf: Annotated[str, Form()] = ""
 
 
 def _own_path(path: str) -> str:
-    r"""A path of this server; that of the jobs where another server is meant.
+    r"""A path of this server; the jobs' page instead of another server's.
 
     >>> _own_path("/jobs/a?x=1"), _own_path("//elsewhere"), _own_path("/\\elsewhere")
     ('/jobs/a?x=1', '/jobs', '/jobs')

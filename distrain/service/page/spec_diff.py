@@ -1,4 +1,4 @@
-"""What differs between specs, field by field. Pure."""
+"""The differences between specs, field by field. Pure."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ _ABSENT = "-"
 
 @dataclass(frozen=True)
 class Difference:
-    """A field that is not the same in all specs, and its value in each; `-` where one lacks it."""
+    """A field that differs, and its value in each spec; `-` where one lacks it."""
 
     field: str
     values: tuple[str, ...]

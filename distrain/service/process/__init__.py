@@ -1,4 +1,4 @@
-"""The processes of `distrain serve`: the API, the reconciler, and who starts and watches them."""
+"""The processes of `distrain serve`: the API, the reconciler, and their supervisor."""
 
 from distrain.service.process.checks import (
     Check as Check,

@@ -1,4 +1,4 @@
-"""The process of the API: uvicorn over one socket, until it is told to end."""
+"""The process of the API: uvicorn over one socket, until it is stopped."""
 
 import socket
 import ssl
@@ -39,11 +39,7 @@ class _Server(uvicorn.Server):
 
 
 def run_api(settings: Settings, bound: socket.socket, on_ready: Callable[[], None]) -> None:
-    """Serve until SIGTERM or SIGINT; the socket stays open for others that hold it.
-
-    Raises:
-        DistrainError: The database or the service's key cannot be used.
-    """
+    """Serve until SIGTERM or SIGINT; the socket stays open for others that hold it."""
     take_all_descriptors()
     with open_store(settings, single=False) as store:
         app = make_app(store, settings)

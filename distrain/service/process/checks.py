@@ -27,7 +27,7 @@ LEAST_FREE_BYTES = 2**30
 
 
 class Verdict(StrEnum):
-    """How a check ended; `away`: what it asks does not answer now."""
+    """The outcome of a check; `away`: the other side does not answer now."""
 
     OK = "ok"
     NOTE = "note"
@@ -37,7 +37,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at."""
+    """The outcome of one check, with its mend."""
 
     name: str
     verdict: Verdict
@@ -68,7 +68,7 @@ def check_service(settings: Settings) -> list[Check]:
 
 
 def exit_code(checks: list[Check]) -> int:
-    """0 where all is well, 1 where something must be mended, 69 where something does not answer."""
+    """0: all is well; 1: something must be mended; 69: something does not answer."""
     verdicts = {check.verdict for check in checks}
     if Verdict.FAIL in verdicts:
         return 1
@@ -167,7 +167,7 @@ def _run_root(cluster: str, place: str) -> Check:
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
-    """A warning where specs may name any path; one user's own machine is the exception."""
+    """A note where specs may name any path; one user's own machine is the exception."""
     if profile.allowed_roots or profile.kind == "local":
         return
     yield Check(
@@ -179,7 +179,7 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
 
 
 def _bucket(name: str, url: str) -> Check:
-    """Whether objects can be written there, and refuses a write whose condition does not hold."""
+    """Whether objects can be written there, and writes with a false condition are refused."""
     probe = f".distrain-check-{uuid.uuid4().hex}"
     hint = "Check the bucket, and the credentials in the service's environment (AWS_...)."
     try:
@@ -223,7 +223,7 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
 
 
 def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
-    """Whether the number of workers may be set, where that is the service's business."""
+    """Whether the number of workers may be set, where the service sets it."""
     launcher, label = make_launcher(name, settings, service_id), f"clusters.{name}.kubernetes"
     if not isinstance(launcher, Scalable):
         return

@@ -1,4 +1,4 @@
-"""One process of the service, as its supervisor sees it: started, watched, started again."""
+"""A process of the service, under its supervisor: started, watched, started again."""
 
 import json
 import signal
@@ -19,7 +19,7 @@ SETTLED_S = 30.0
 
 
 def pause_s(failures: int) -> float:
-    """How long to wait before a start, after so many failures in a row.
+    """The pause before a start, after so many failures in a row.
 
     >>> [pause_s(failures) for failures in (0, 1, 2, 3, 20)]
     [0.0, 0.2, 0.4, 0.8, 30.0]
@@ -28,14 +28,14 @@ def pause_s(failures: int) -> float:
 
 
 class Child:
-    """A process that is started again when it ends, after a pause that grows.
+    """A process that is started again when it ends, after a growing pause.
 
     It gets the settings as one line of JSON on its standard input, which stays open: its end tells
     the child that the supervisor is gone. On standard output it says `ready`.
 
     Args:
         words: Of the command line after the program.
-        on_ready: Called in a thread when it says so.
+        on_ready: Called in a thread at that word.
     """
 
     def __init__(
@@ -55,11 +55,9 @@ class Child:
 
     @property
     def pid(self) -> int | None:
-        """The number of its process, while there is one."""
         return self._process.pid if self._process else None
 
     def start(self, settings: Settings, now_s: float) -> None:
-        """Start its process now."""
         self._process = process = subprocess.Popen(
             self._words,
             stdin=subprocess.PIPE,
@@ -76,7 +74,7 @@ class Child:
         threading.Thread(target=self._listen, args=(process.stdout,), daemon=True).start()
 
     def ended(self, now_s: float) -> int | None:
-        """Its exit code if it has ended, once; it is then due again after a pause."""
+        """The exit code of an ended process, once; it is then due again after a pause."""
         if self._process is None or (code := self._process.poll()) is None:
             return None
         self._close()
@@ -85,7 +83,7 @@ class Child:
         return code
 
     def end(self, wait_s: float, in_haste: Callable[[], bool] = lambda: False) -> None:
-        """Ask it to end, and wait; kill it after `wait_s`, or as soon as there is haste."""
+        """Stop it and wait; kill it after `wait_s`, or at once in haste."""
         self.start_at_s = None
         if self._process is None:
             return
@@ -113,11 +111,11 @@ class Child:
 
 
 def settings_line(settings: Settings) -> bytes:
-    """Settings as a child reads them."""
+    """Settings in the form for a child."""
     return json.dumps(settings.model_dump(mode="json")).encode() + b"\n"
 
 
 def settings_from(line: bytes) -> Settings:
-    """What `settings_line` wrote."""
+    """The settings in a line of `settings_line`."""
     values: dict[str, Any] = json.loads(line)
     return Settings(**values)

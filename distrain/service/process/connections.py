@@ -1,4 +1,4 @@
-"""Connections to the API: who is at their other end, and how long a request may take to come."""
+"""Connections to the API: their clients' certificates, and the time and size of their requests."""
 
 import asyncio
 import resource
@@ -22,10 +22,10 @@ _MOST_IDLE = 4096
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """A connection that is ended where a request does not come to an end.
+    """A connection that is cut where a request does not come to an end.
 
-    Of those that ask for nothing the oldest make room, so that others find a descriptor.
-    Tells applications whose certificate a client has shown, as the ASGI extension `tls` does.
+    The oldest idle ones make room, so that others find a descriptor. Applications get the client's
+    certificate name as the ASGI extension `tls`.
     """
 
     _head_due: asyncio.TimerHandle | None = None
@@ -33,7 +33,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
     _idle: ClassVar[dict["Connection", None]] = {}  # the oldest first
 
     def connection_made(self, transport: Any) -> None:
-        """A client has connected."""
         super().connection_made(transport)
         self._expect_head()
         name = common_name(transport.get_extra_info("peercert"))
@@ -41,7 +40,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
             self.app: ASGIApp = _told(self.app, name)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes have come: of a head, of a body, or of several requests."""
         if self._head_due is None and not self._is_at_work():  # a new request begins
             self._came_bytes = 0
         super().data_received(data)
@@ -55,7 +53,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
             self.transport.abort()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """It has ended."""
         self._expect_nothing()
         super().connection_lost(error)
 
@@ -63,7 +60,6 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
         return self.cycle is not None and not self.cycle.response_complete
 
     def on_response_complete(self) -> None:
-        """A request was answered."""
         super().on_response_complete()
         if not (self.transport.is_closing() or self._is_at_work()):
             self._note_idle()
@@ -95,19 +91,19 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen 
 
 @cache
 def most_idle() -> int:
-    """How many connections that ask for nothing a process keeps: a quarter of its descriptors."""
+    """The idle connections that a process keeps: a quarter of its descriptors."""
     return min(_MOST_IDLE, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 
 
 def take_all_descriptors() -> None:
-    """Let this process have as many open files as it may: most have 1,024 until they ask."""
+    """Raise this process's limit of open files to its maximum: most have 1,024 before."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def common_name(certificate: Any) -> str | None:
-    """The common name of a certificate as `ssl` gives it; `None` where there is none.
+    """The common name of a certificate as `ssl` gives it; `None` without one.
 
     >>> common_name({"subject": ((("commonName", "proxy"),),)})
     'proxy'

@@ -1,4 +1,4 @@
-"""What the commands call: the whole service, and each of its processes alone."""
+"""The calls of the commands: the whole service, and each of its processes alone."""
 
 import os
 import socket
@@ -30,7 +30,7 @@ from distrain.service.store import open_store
 
 @dataclass(frozen=True)
 class Serving:
-    """A service that answers."""
+    """A running service."""
 
     url: str  # the API's and the page's address
     settings: Settings
@@ -46,17 +46,14 @@ def serve(
     stop_clusters: bool = False,
     makes_token: bool = True,
 ) -> None:
-    """Run the service until SIGTERM or SIGINT.
+    """Run the service until SIGTERM or SIGINT; raises DistrainError where it cannot start.
 
     Args:
         read: Reads the settings; called again to reload them.
         on_ready: Called once, when all processes have started.
         stop_clusters: End the clusters that the service starts, too.
-        makes_token: Make the first admin's token where no admin has ever had one. Whoever keeps
-            this process's output, as Kubernetes does, would keep the token.
-
-    Raises:
-        DistrainError: It cannot be started.
+        makes_token: Make the first admin's token where no admin has ever had one. A keeper of
+            this process's output, as Kubernetes is, would keep the token.
     """
     settings = read()
     set_up_logs("supervisor")
@@ -87,21 +84,13 @@ def serve(
 
 
 def end_clusters(settings: Settings, service_id: str) -> None:
-    """End the clusters that the service has started.
-
-    Raises:
-        ClusterError: One could not be ended.
-    """
+    """End the clusters that the service has started; raises ClusterError."""
     for name in settings.clusters:
         make_launcher(name, settings, service_id).stop()
 
 
 def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
-    """Run the API in this process, until SIGTERM or SIGINT.
-
-    Raises:
-        DistrainError: It cannot be started.
-    """
+    """Run the API in this process, until SIGTERM or SIGINT."""
     from distrain.service.process.api_process import run_api
 
     set_up_logs("api")
@@ -113,11 +102,7 @@ def api_alone(settings: Settings, on_ready: Callable[[str], None]) -> None:
 
 
 def reconciler_alone(settings: Settings, on_ready: Callable[[], None]) -> None:
-    """Run the reconciler in this process, until SIGTERM or SIGINT.
-
-    Raises:
-        DistrainError: It cannot be started.
-    """
+    """Run the reconciler in this process, until SIGTERM or SIGINT."""
     set_up_logs("reconciler")
     make_folder(settings)
     _check_key(settings)
@@ -130,7 +115,7 @@ def _check_key(settings: Settings) -> None:
 
 
 def supervised_api(descriptor: int) -> None:
-    """The API as a supervisor's child, over a socket that it was given."""
+    """Run the API as a supervisor's child, over its socket."""
     from distrain.service.process.api_process import run_api
 
     set_up_logs("api")
@@ -141,7 +126,7 @@ def supervised_api(descriptor: int) -> None:
 
 
 def supervised_reconciler() -> None:
-    """The reconciler as a supervisor's child."""
+    """Run the reconciler as a supervisor's child."""
     set_up_logs("reconciler")
     _reconcile(_settings_of_supervisor(), _say_ready)
 
@@ -165,7 +150,7 @@ def _settings_of_supervisor() -> Settings:
 
 
 def _end_with_the_supervisor() -> None:
-    """Ask this process to end when the supervisor's end of standard input is closed."""
+    """Stop this process when the supervisor's end of standard input is closed."""
     import signal
 
     while os.read(0, 1024):

@@ -16,12 +16,7 @@ SOCKET_MODE = 0o660
 
 
 def bind(listen: Listen) -> socket.socket:
-    """A listening socket as the settings say; port 0 takes a free one.
-
-    Raises:
-        ClusterError: Another program listens there.
-        OutputError: The Unix socket's place cannot be used.
-    """
+    """A listening socket by the settings; port 0 takes a free one (ClusterError, OutputError)."""
     if listen.unix_socket is not None:
         return _bind_unix(listen.unix_socket)
     try:

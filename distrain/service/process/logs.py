@@ -22,7 +22,7 @@ HIDDEN = "***"
 
 
 def without_secrets(value: Any) -> Any:
-    """A value whose texts show no tokens, passwords or signatures; keys of such are hidden whole.
+    """A value without tokens, passwords or signatures; keys of such are hidden whole.
 
     >>> without_secrets("GET postgresql://me:secret@h/d with Bearer abcdefgh")
     'GET postgresql://me:***@h/d with Bearer ***'
@@ -55,7 +55,7 @@ def _redacted(
 
 
 def set_up_logs(process: str, *, level: str = "info", console: bool | None = None) -> None:
-    """Send what structlog and Python's logging get in this process to standard error.
+    """Send this process's logs to standard error.
 
     Args:
         process: Its name in every line.

@@ -1,4 +1,4 @@
-"""What stands before the first process: folder, database, declared projects, the first token."""
+"""The preparations of a start: folder, database, declared projects, the first token."""
 
 import os
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ _KEY = "key_fingerprint"
 
 @dataclass(frozen=True)
 class MadeToken:
-    """A token that was made just now; its text is shown once."""
+    """A new token; its text is shown once."""
 
     id: str
     user: str
@@ -32,11 +32,7 @@ class MadeToken:
 
 
 def make_folder(settings: Settings) -> None:
-    """Make the data folder for its owner alone, and the service's key in it.
-
-    Raises:
-        OutputError: It cannot be made.
-    """
+    """Make the data folder for its owner alone, and the service's key in it; raises OutputError."""
     try:
         settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         if not os.access(settings.data_dir, os.W_OK | os.X_OK):
@@ -60,21 +56,16 @@ def prepare_database(settings: Settings) -> None:
 
 
 def keep_key(store: Store, settings: Settings) -> None:
-    """Note which key the service's processes share from now on."""
+    """Note the key of the service's processes."""
     store.keep_fact(_KEY, key_fingerprint(settings))
 
 
 def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
-    """Refuse to start with another key than the processes on other machines.
+    """Refuse to start with another key than the processes on other machines (InputError).
 
-    Webhooks that one signs could not be checked with the secret that another told, and each would
-    refuse the other's sessions. A service with SQLite is on one machine, and may change its key.
-
-    Args:
-        keeps: Note a key where none was noted.
-
-    Raises:
-        InputError: The key is another one.
+    The secret of a webhook from one process could not check the signatures of another, and each
+    would refuse the other's sessions. A service with SQLite is on one machine, and may change its
+    key. `keeps` notes a key where none was noted.
     """
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:
@@ -96,7 +87,7 @@ def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
 
 
 def declare(store: Store, settings: Settings) -> None:
-    """Bring admins and declared projects in the database to what the settings say."""
+    """Bring admins and declared projects in the database to the settings."""
     for user, is_admin in store.users().items():
         if is_admin and user not in settings.admins:
             store.ensure_user(user, is_admin=False)
@@ -135,7 +126,6 @@ def new_token(
     days: float = DEFAULT_DAYS,
     scopes: frozenset[Scope] = ALL_SCOPES,
 ) -> MadeToken:
-    """Make a token and keep its hash."""
     made, now_s = make_token(), store.now_s()
     expires_at_s = now_s + timedelta(days=days).total_seconds()
     store.put_token(Token(made.id, made.sha256, user, label, scopes, now_s, expires_at_s))

@@ -15,7 +15,7 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or takes the caller's, and logs how it was answered.
+    """Gives each request an id, or takes the caller's, and logs its answer.
 
     The query is left out: it may hold what users search for. Probes are logged when they fail.
     """
@@ -24,7 +24,6 @@ class RequestLog:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         given = dict(scope["headers"]).get(HEADER, b"")

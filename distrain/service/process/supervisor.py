@@ -35,7 +35,7 @@ class Supervisor:
     """Keeps the processes of one service running.
 
     Args:
-        read: Reads the settings anew, and raises `InputError` if they cannot be used.
+        read: Reads the settings again, and raises `InputError` if they cannot be used.
         config: The file that is watched for changes; `None`: SIGHUP alone reloads.
         on_ready: Called once all processes have said that they are ready.
     """
@@ -67,7 +67,6 @@ class Supervisor:
 
     @property
     def settings(self) -> Settings:
-        """Those that hold now."""
         return self._settings
 
     def run(self) -> None:

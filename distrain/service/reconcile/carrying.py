@@ -1,4 +1,4 @@
-"""Carries the effects of passes out: database, scheduler, run directories."""
+"""Carries out the effects of passes: database, scheduler, run directories."""
 
 import errno
 import logging
@@ -28,10 +28,9 @@ _PASSING = {
 
 
 class Carrier:
-    """What one cluster's passes work with.
+    """Carries out the effects of one cluster's passes.
 
-    Attributes:
-        scheduler: `None` while there is none to ask, for the reason in `trouble`.
+    `scheduler` is `None` while there is none to ask, for the reason in `trouble`.
     """
 
     def __init__(self, cluster: str, store: Store, leases: Leases, recorder: Recorder):
@@ -43,7 +42,7 @@ class Carrier:
         self._known: dict[str, Job] = {}  # as last read or written; nothing else is kept here
 
     def do(self, effect: wanted.Effect) -> Any:
-        """Carry one out; raises LeaseLost, Unavailable."""
+        """The answer to an effect; raises LeaseLost, Unavailable."""
         match effect:
             case wanted.ReadJobs():
                 return self._read()
@@ -75,11 +74,11 @@ class Carrier:
         return None
 
     def leave(self) -> None:
-        """Forget what was recorded under a lease that has gone to another process."""
+        """Forget records of a lease that has gone to another process."""
         self._recorder.leave(self._cluster)
 
     def finish_late(self) -> None:
-        """Have finished what an earlier process left of the jobs that ended last."""
+        """Finish what an earlier process left of the jobs that ended last."""
         columns = ("phase", "state", "reason", "message", "attempt")
         self._recorder.finish_late(
             [
@@ -219,7 +218,7 @@ def _may_pass(error: OutputError) -> bool:
 
 
 def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
-    """The end of a job that no scheduler tells any more."""
+    """The end of a job that no scheduler reports any more."""
     assert columns["phase"] is Phase.FINAL
     return JobView(
         job.id,

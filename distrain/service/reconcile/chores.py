@@ -1,4 +1,4 @@
-"""What a reconciler does besides its clusters: publish events, renew leases, wake loops, prune."""
+"""A reconciler's chores: publish events, renew leases, wake loops, prune."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def every(period_s: float, stop: threading.Event, work: Callable[[], None]) -> None:
-    """Do something again and again until `stop` is set; what fails is tried again."""
+    """Do some work again and again until `stop` is set; a failure is tried again."""
     trouble = ""
     while not stop.wait(period_s):
         try:
@@ -43,7 +43,6 @@ class Publisher:
         self._asked_s: float | None = None
 
     def __call__(self) -> None:
-        """Publish all that waits."""
         lease = self._leases.held("publisher")
         if lease is None:
             now_s = time.monotonic()
@@ -68,7 +67,6 @@ class Watcher:
         self._marks: dict[str, tuple[int, int]] = {}
 
     def __call__(self) -> None:
-        """Look once."""
         marks = self._store.marks()
         changed = [name for name, mark in marks.items() if self._marks.get(name) != mark]
         self._marks = marks
@@ -78,7 +76,7 @@ class Watcher:
 
 
 class Pruner:
-    """Deletes rows that are older than they are kept, under a lease: once an hour is enough."""
+    """Deletes rows beyond their retention, in the process that publishes."""
 
     def __init__(
         self,
@@ -92,7 +90,6 @@ class Pruner:
         self._remove_runs, self._stop = remove_runs, stop
 
     def __call__(self) -> None:
-        """Prune once, if this process is the one that publishes."""
         if self._leases.held("publisher") is None:
             return
         gone = self._store.prune(self._retention, must_stop=self._stop.is_set)

@@ -29,12 +29,11 @@ log = logging.getLogger(__name__)
 class ClusterLoop:
     """Reconciles one cluster while this process has its lease.
 
-    Args:
-        jobs_of_all: How many jobs all loops of this process have.
+    `jobs_of_all` is the number of jobs in all loops of this process.
 
     Attributes:
         wake: Set to have the next pass made at once.
-        pass_s: How long the longest pass took since the cluster was told of last.
+        pass_s: The longest pass since the last report of the cluster.
         num_jobs: Of the cluster, that have not ended; 0 without its lease.
     """
 
@@ -93,8 +92,7 @@ class ClusterLoop:
         """Make one pass, if this process has the lease; whether another should follow at once.
 
         Raises:
-            LeaseLost: Another process has it.
-            Replaced: The same, as the scheduler says.
+            LeaseLost, Replaced: Another process has it, by the database or the scheduler.
             Unavailable: The database does not answer.
         """
         lease = self._leases.hold(f"cluster:{self.name}")
@@ -143,7 +141,7 @@ class ClusterLoop:
         )
 
     def _scale(self) -> None:
-        """Have workers come or go, as the pass before has found."""
+        """Have workers come or go, by the last pass."""
         scaling, memory = self._contact.scaling, self._memory
         if scaling is None or self._wanted_workers is None:
             return
@@ -164,7 +162,7 @@ class ClusterLoop:
             steps.close()
 
     def _look_at_waiting(self, alive: list[Job]) -> None:
-        """Read with how few ranks jobs may begin; an elastic job that is new waits for a pass."""
+        """Read the least ranks of jobs; a new elastic job waits for a pass."""
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
         for gone in known.keys() - wanted:
@@ -175,7 +173,7 @@ class ClusterLoop:
             known[key] = int(resources.get("min_ranks") or num_ranks)
 
     def _tell(self, alive: list[Job], now_s: float) -> None:
-        """Write what the cluster is like, when that has changed, and every few seconds."""
+        """Write the cluster's state, when it has changed, and every few seconds."""
         memory, contact = self._memory, self._contact
         scaling = contact.scaling
         state = {

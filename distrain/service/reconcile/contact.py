@@ -1,4 +1,4 @@
-"""The way to a cluster's scheduler: finds it, has it started when jobs wait, ends it when idle."""
+"""The contact to a cluster's scheduler: starts it when jobs wait, ends it when it is idle."""
 
 import logging
 from collections.abc import Callable
@@ -15,10 +15,10 @@ log = logging.getLogger(__name__)
 
 
 class Contact:
-    """One cluster's.
+    """The contact to one cluster's scheduler.
 
     Attributes:
-        client: Who asks the scheduler; `None` while there is none.
+        client: The scheduler's client; `None` while there is no scheduler.
         trouble: Why there is none, in words.
         starting: Whether the cluster is about to come.
         scaling: Of the number of its workers, where the service sets that.
@@ -48,7 +48,7 @@ class Contact:
             self.most_workers = launcher.max_workers
 
     def look(self, *, is_needed: bool) -> None:
-        """Find the scheduler, or have it started if there are jobs for it."""
+        """Find the scheduler, or start it if there are jobs for it."""
         try:
             found = self._launcher.find()
             if found is None:
@@ -64,7 +64,6 @@ class Contact:
             self.trouble = str(error)
 
     def close(self) -> None:
-        """Drop the connections."""
         self._use(None)
 
     def _use(self, found: Found | None) -> None:

@@ -1,4 +1,4 @@
-"""Leases of this process, and until when it may trust them by its own clock."""
+"""The leases of this process, and their end by its own clock."""
 
 import logging
 import math
@@ -15,15 +15,13 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """Takes, renews and gives back leases; threads may share it.
+    """Takes, renews and releases leases; threads may share it.
 
     Args:
-        store: The database.
         owner: Unique to this process and its start.
         clock: Seconds that only grow; it stands for this process alone.
-        terms: How long a lease holds, and when it is renewed.
         has_ended: Whether the process of an owner's name has surely ended. Its lease is taken at
-            once then, instead of when it runs out.
+            once then, instead of when it ends.
     """
 
     def __init__(
@@ -42,7 +40,7 @@ class Leases:
         self._renewed_s: dict[str, float] = {}
 
     def hold(self, name: str) -> Lease | None:
-        """The lease, taken or prolonged if need be; `None` while another has it."""
+        """The lease, taken or renewed if need be; `None` while another has it."""
         lease = self.held(name)
         # It is for `renew_all` to prolong it, with the others; this is for when that comes late.
         late_s = (self._terms.renew_s + self._terms.ttl_s - self._terms.margin_s) / 2
@@ -57,7 +55,7 @@ class Leases:
         return lease if self._clock() < until_s else None
 
     def must_hold(self, name: str) -> Lease:
-        """The same; raises LeaseLost: it may not."""
+        """The lease; raises LeaseLost if it may not be trusted."""
         lease = self.held(name)
         if lease is None:
             raise LeaseLost("this process does not hold the lease", where={"lease": name})
@@ -74,7 +72,7 @@ class Leases:
         return lease
 
     def renew_all(self) -> None:
-        """Prolong all once one needs it; called all the time by a thread of its own."""
+        """Renew all once one is due; a thread of its own calls this all the time."""
         with self._lock:
             held = [lease for lease, _ in self._held.values()]
             oldest_s = min((self._renewed_s[lease.name] for lease in held), default=math.inf)
@@ -94,7 +92,6 @@ class Leases:
                 self._drop(lease.name, lease.generation)
 
     def release_all(self) -> None:
-        """Let other processes have them now."""
         with self._lock:
             held = [lease for lease, _ in self._held.values()]
             self._held.clear()

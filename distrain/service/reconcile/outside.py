@@ -1,4 +1,4 @@
-"""What the loop needs of those who write run directories, so that tests may give it another."""
+"""The recorder, connections and launchers of a reconciler, for tests that give it others."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
@@ -9,35 +9,33 @@ from distrain.service.values import Job
 
 
 class Recorder(Protocol):
-    """Writes run directories; `distrain.service.recorder.Recorder` is one."""
+    """A writer of run directories, such as `distrain.service.recorder.Recorder`."""
 
     @property
     def collects_s(self) -> float:
-        """How long views of a job are collected before they are written, in seconds."""
+        """The seconds for which views of a job are collected before they are written."""
 
     def begin(self, job: Job, spec: Mapping[str, Any], generation: int) -> None:
         """Make a submission's run directory."""
 
     def take(self, job: Job, view: JobView) -> None:
-        """Record what is new in a view."""
+        """Record the news of a view."""
 
     def finish(self, job: Job, view: JobView) -> bool:
         """Record a last view; whether that is done."""
 
     def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
-        """Finish what no process has finished of jobs that have ended."""
+        """Finish the records of ended jobs that no process has finished."""
 
     def attempts(self, job: Job) -> int:
         """The highest attempt in a run directory."""
 
-    def release(self, job_id: str) -> None:
-        """Forget a job."""
+    def release(self, job_id: str) -> None: ...
 
     def leave(self, cluster: str) -> None:
         """Forget a cluster's jobs, whose lease has gone to another process."""
 
-    def close(self) -> None:
-        """Write what waits."""
+    def close(self) -> None: ...
 
 
 Connect = Callable[[str, Found], SchedulerClient]

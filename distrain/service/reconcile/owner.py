@@ -1,4 +1,4 @@
-"""The name under which a process takes leases, and whether the process of such a name has ended."""
+"""The owner's name of a process's leases, and whether that process has ended."""
 
 import hashlib
 import os
@@ -20,10 +20,9 @@ def owner_name() -> str:
 
 
 def has_ended(owner: str) -> bool:
-    """Whether the process of this name has surely ended: one of this machine, as this boot knows.
+    """Whether the process of this name has surely ended: one of this machine and boot.
 
-    One that stands still has not, and of another machine's, or another container's, nothing is
-    known: their leases run out.
+    A stopped one has not; of another machine or container nothing is known: its leases run out.
     """
     machine = _machine()
     match owner.rsplit(":", 4):
@@ -44,7 +43,7 @@ def has_ended(owner: str) -> bool:
 
 
 def _machine() -> str:
-    """This boot of this machine, and which numbers of processes it is about; "" if unknown."""
+    """This boot of this machine, and its namespace of process numbers; "" if unknown."""
     with suppress(OSError):
         me = ProcessId.of(os.getpid())
         if me is not None:

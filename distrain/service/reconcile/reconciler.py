@@ -38,27 +38,19 @@ log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile all clusters of the settings until `stop` is set. Blocks.
+    """Reconcile all clusters of the settings until `stop` is set.
 
     Any number of processes may do this with one PostgreSQL: each cluster is one's at a time.
-
-    Raises:
-        SchemaDiffers: The database's tables are not this version's.
-        Unavailable: It does not answer.
     """
     with open_store(settings, single=False) as store:
         Reconciler(settings, store).run(stop)
 
 
 class Reconciler:
-    """One process's share.
+    """One process's share of the clusters.
 
-    Args:
-        settings: The service's.
-        store: Its database.
-        recorder: Makes what writes run directories, from the generations of leases by cluster.
-        connect: Makes a client of a scheduler.
-        launcher: Makes the launcher of a cluster.
+    `recorder` makes the writer of run directories, from the generations of leases by cluster; the
+    factories are for tests.
     """
 
     def __init__(
@@ -91,7 +83,7 @@ class Reconciler:
         }
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set, then give the leases back."""
+        """Work until `stop` is set, then release the leases."""
         end = threading.Event()
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
         threads += [

@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Scaling:
-    """One cluster's.
+    """The number of one cluster's workers.
 
     Attributes:
-        words: What keeps workers from coming; "" when all that are asked for are there.
+        words: Why wanted workers do not come; "" when all are there.
         hold: Why no job may be handed over now: its ranks would start on workers that end.
     """
 
@@ -47,8 +47,7 @@ class Scaling:
         """Ask for more workers, or let idle ones go; returns within seconds.
 
         Args:
-            wanted: Workers that jobs need.
-            there: Workers that the scheduler has; `None` if it does not answer.
+            there: Workers of the scheduler; `None` if it does not answer.
             in_use: Workers with ranks, also of jobs that are not the service's.
         """
         now_s = self._clock()

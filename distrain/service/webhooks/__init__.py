@@ -1,4 +1,4 @@
-"""Tells addresses that users name of their jobs' events."""
+"""Delivers jobs' events to addresses that users name."""
 
 from distrain.service.webhooks.addresses import Place as Place, place_of as place_of
 from distrain.service.webhooks.delivering import Deliverer as Deliverer

@@ -1,4 +1,4 @@
-"""Which addresses a webhook may reach: public ones, and those that the operator allows.
+"""The addresses that a webhook may reach: public ones, and those that the operator allows.
 
 A name is resolved once, and the connection goes to the address that was looked at: a name that
 changes its address in between changes nothing.
@@ -20,7 +20,7 @@ _HINT = "The operator allows others by `webhooks.allow_private` of serve.yaml."
 
 @dataclass(frozen=True)
 class Place:
-    """Where a request goes."""
+    """The target of a request."""
 
     is_tls: bool
     host: str
@@ -30,7 +30,7 @@ class Place:
 
 
 def place_of(url: str, allow_private: Collection[str] = ()) -> Place:
-    """Look a webhook's URL up; blocks while its name is resolved.
+    """The target of a webhook's URL; blocks while its name is resolved.
 
     Args:
         allow_private: Hosts and networks whose addresses need not be public.
@@ -91,7 +91,6 @@ def is_allowed(host: str, address: str, allow_private: Collection[str]) -> bool:
 
 
 def _inner(address: _Address) -> _Address:
-    """The IPv4 address that an IPv6 one stands for."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     teredo = address.teredo[1] if address.teredo else None

@@ -1,7 +1,7 @@
 """Delivers events to webhooks: in order to each, at least once, some webhooks at a time.
 
-A webhook's row has a cursor, which moves when the receiver has answered: who is killed in between
-leaves the event to be sent again, with the same id. One process delivers, under a lease.
+A webhook's row has a cursor, which moves when the receiver has answered: a process that is killed
+in between leaves the event to be sent again, with the same id. One process delivers, under a lease.
 """
 
 import json
@@ -36,17 +36,13 @@ log = logging.getLogger(__name__)
 
 
 class HoldsLeases(Protocol):
-    """What a deliverer asks about its lease."""
+    def hold(self, name: str) -> Lease | None: ...
 
-    def hold(self, name: str) -> Lease | None:
-        """Take it, or prolong it."""
-
-    def held(self, name: str) -> Lease | None:
-        """It, if it may be trusted."""
+    def held(self, name: str) -> Lease | None: ...
 
 
 def pause_s(failures: int) -> float:
-    """How long to wait after so many failures in a row.
+    """The pause after so many failures in a row.
 
     >>> [pause_s(n) for n in (1, 2, 5, 40)]
     [1.0, 2.0, 16.0, 3600.0]
@@ -57,26 +53,20 @@ def pause_s(failures: int) -> float:
 def event_id(event: Event) -> str:
     """An id that stays the same when the event is sent again.
 
-    It has the event's time too: a database that was restored gives numbers anew.
+    It has the event's time too: a restored database repeats numbers.
     """
     return f"{event.seq}-{event.at_s * 1000:.0f}"
 
 
 def body_of(hook: Webhook, kind: str, told_id: str, data: Any) -> bytes:
-    """What is sent."""
     document = {"id": told_id, "kind": kind, "webhook": hook.id, "data": data}
     return json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
 
 
 class Deliverer:
-    """Looks for webhooks that have something to be told, and tells them in threads.
+    """Looks for webhooks with undelivered events, and delivers them in threads.
 
-    Args:
-        store: The database.
-        settings: The service's.
-        key: Gives the service's own key.
-        leases: This process's.
-        clock: Seconds that only grow.
+    `key` gives the service's own key; `clock` has seconds that only grow.
     """
 
     def __init__(
@@ -170,7 +160,7 @@ class Deliverer:
                     self._busy.discard(hook_id)
 
     def _turn(self, hook_id: str) -> None:
-        """Tell a webhook what it was not told yet, for a while."""
+        """Deliver a webhook's events, for a while."""
         hook = self._store.webhook(hook_id)  # anew: who handed it out may have read it long ago
         until_s = self._clock() + _TURN_S
         cursor = 0 if hook is None else max(hook.cursor, self._passed.get(hook_id, 0))

@@ -21,7 +21,7 @@ _MOST_ERROR = 200
 
 @dataclass(frozen=True)
 class Posted:
-    """What came of it."""
+    """The outcome of a POST."""
 
     status: int | None  # the HTTP status, if there was one
     error: str | None  # why it failed; `None`: the receiver has it
@@ -80,7 +80,7 @@ def _words(error: Exception) -> str:
 
 
 class _Connection(http.client.HTTPConnection):
-    """A connection to the address that was looked at, whatever the name has now."""
+    """A connection to the checked address, whatever the name has now."""
 
     def __init__(self, place: Place, timeout_s: float):
         host = f"[{place.host}]" if ":" in place.host else place.host
@@ -90,7 +90,6 @@ class _Connection(http.client.HTTPConnection):
         self.is_cut = False
 
     def connect(self) -> None:
-        """Connect, and shake hands."""
         place = self._place
         self.sock = socket.create_connection((place.address, place.port), self._timeout_s)
         if place.is_tls:
@@ -103,7 +102,6 @@ class _Connection(http.client.HTTPConnection):
             self.sock.do_handshake()
 
     def cut(self) -> None:
-        """End it, from another thread."""
         self.is_cut = True
         sock = self.sock
         if sock is not None:

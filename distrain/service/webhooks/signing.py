@@ -1,14 +1,13 @@
-"""Secrets of webhooks, and how what is sent to them is signed."""
+"""Secrets of webhooks, and the signatures made with them."""
 
 import hashlib
 import hmac
 
 
 def webhook_secret(key: bytes, webhook_id: str) -> str:
-    """The secret that a webhook's receiver checks signatures with; nobody keeps it.
+    """The secret with which a webhook's receiver checks signatures; nobody keeps it.
 
-    Args:
-        key: The service's own.
+    `key` is the service's own.
     """
     return hmac.new(key, f"webhook\0{webhook_id}".encode(), hashlib.sha256).hexdigest()
 
