@@ -2,16 +2,15 @@
 
 Its import prepares the pages, documents and orders of jobs, since Dask builds its routes and its
 dashboard right after it. Without it the first `distrain train --scheduler ADDRESS` installs the
-coordinator and adds the pages (`distrain.monitor.attach`); orders over HTTP need the preload.
+coordinator and adds the pages (`distrain.door`); orders over HTTP need the preload.
 """
 
 from distributed import Scheduler
 
-from distrain import gateway, monitor
+from distrain.door import install, open_door
 from distrain.scheduler import PLUGIN_NAME, CoordinatorPlugin
 
-monitor.install()
-gateway.install()
+install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
@@ -19,5 +18,4 @@ async def dask_setup(scheduler: Scheduler) -> None:
     await scheduler.register_scheduler_plugin(
         CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
     )
-    monitor.watch(scheduler)
-    gateway.open_gateway(scheduler)
+    open_door(scheduler)

@@ -17,13 +17,13 @@ from distributed.protocol import dumps
 from prometheus_client import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
+from distrain.door.monitor import Monitor
+from distrain.door.prometheus import JobsCollector
 from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
 from distrain.jobs import Slot
 from distrain.lifecycle.machine import Machine
 from distrain.lifecycle.messages import Submit, Tick, WorkersChanged
 from distrain.metrics import BinaryMetrics
-from distrain.monitor.observer import Monitor
-from distrain.monitor.prometheus import JobsCollector
 from distrain.progress.collector import Collector
 from distrain.scheduler.plugin import PROGRESS_BYTES, CoordinatorPlugin
 from distrain.spec import parse_spec
@@ -100,7 +100,7 @@ class Simulation:
                 for at, document in enumerate(documents):
                     coordinator.rank_reported("job", 1, document)
                     if at % every == 0:
-                        coordinator._handle(Tick())
+                        coordinator.tell(Tick())
 
     def look(self) -> None:
         """What an open page reads."""
@@ -225,7 +225,8 @@ def simulate(num_ranks: int, reports_per_s: int, rows: int, simulated_s: int) ->
         simulation.second(number)
         if (number + 1) % (simulated_s // SAMPLES) == 0:
             gc.collect()
-            kept_bytes.append(len(pickle.dumps(simulation.monitor.histories)))
+            kept = [followed.history for followed in simulation.monitor.followed.values()]
+            kept_bytes.append(len(pickle.dumps(kept)))
             held_bytes.append(psutil.Process().memory_info().rss)
     view = simulation.monitor.job("job")
     assert view is not None

@@ -249,11 +249,11 @@ def after_submission(
 
 
 def show_jobs(client: "Client", progress: Progress) -> None:
-    """Install the monitor in a scheduler that was started without the preload."""
-    from distrain.monitor import ensure_monitor
+    """Open the door of a scheduler that was started without the preload."""
+    from distrain.door import ensure_door
 
     try:
-        ensure_monitor(client)
+        ensure_door(client)
     except ClusterError as error:  # it trains all the same
         progress.say(f"warning: {error}")
 

@@ -6,7 +6,7 @@ import pytest
 from bare_scheduler import bare_scheduler
 from browser_tab import Tab
 
-from distrain.monitor.attach import ensure_monitor
+from distrain.door.attach import ensure_door
 from distrain.scheduler.plugin import ensure_coordinator
 
 
@@ -16,7 +16,7 @@ def test_a_page_added_to_a_running_scheduler_is_reached_from_dasks_own(
 ) -> None:
     with bare_scheduler(tmp_path) as scheduler:
         ensure_coordinator(scheduler.client)
-        ensure_monitor(scheduler.client)
+        ensure_door(scheduler.client)
         tab.open(scheduler.url + "/status")
         tab.page.get_by_role("link", name="Training").click()
         tab.page.wait_for_url("**/training")

@@ -6,8 +6,8 @@ import pytest
 from made_documents import PHASE_SECONDS, curve, job, rank
 
 from distrain.events import PHASES
-from distrain.monitor.pages.bars import PHASE_COLORS
-from distrain.monitor.pages.figure_data import (
+from distrain.pages.bars import PHASE_COLORS
+from distrain.pages.figure_data import (
     gpu_columns,
     memory_columns,
     phase_columns,
@@ -18,7 +18,7 @@ from distrain.monitor.pages.figure_data import (
     train_series,
     valid_series,
 )
-from distrain.monitor.pages.job_text import (
+from distrain.pages.job_text import (
     headline,
     job_columns,
     job_options,

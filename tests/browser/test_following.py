@@ -7,7 +7,7 @@ from bokeh.models import ColumnDataSource
 from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
-from distrain.monitor.pages.changes import (
+from distrain.pages.changes import (
     KEPT_POINTS,
     Append,
     Patch,
@@ -16,7 +16,7 @@ from distrain.monitor.pages.changes import (
     difference,
     extend,
 )
-from distrain.monitor.pages.watching import Watch, pick
+from distrain.pages.watching import Watch, pick
 
 CELLS = st.lists(st.integers(0, 2), max_size=4)
 

@@ -11,8 +11,8 @@ from bokeh.document.events import DocumentPatchedEvent
 from bokeh.models import ColumnDataSource, DataTable, Div, GlyphRenderer, Select
 from made_documents import MadeDocuments, job
 
-from distrain.monitor.pages.page import PANELS, TrainingPage
-from distrain.monitor.pages.watching import Watch
+from distrain.pages.page import PANELS, TrainingPage
+from distrain.pages.watching import Watch
 
 
 @pytest.fixture

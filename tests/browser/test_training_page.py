@@ -12,7 +12,7 @@ import real_nginx
 from browser_tab import Tab
 from dask_world import free_port, wait_for
 
-from distrain.monitor.pages import INDIVIDUAL_PREFIX
+from distrain.pages import INDIVIDUAL_PREFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
@@ -95,7 +95,7 @@ def test_a_closed_page_leaves_nothing_in_the_scheduler(training: Any, browser: A
     def pages(dask_scheduler: Any) -> tuple[int, int]:
         import gc
 
-        from distrain.monitor.pages.page import TrainingPage
+        from distrain.pages.page import TrainingPage
 
         apps = [a for a in dask_scheduler.http_application.applications if hasattr(a, "app_paths")]
         sessions = [s for app in apps for path in app.app_paths for s in app.get_sessions(path)]

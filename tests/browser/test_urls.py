@@ -7,7 +7,7 @@ import pytest
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient
 
-from distrain.monitor.pages import INDIVIDUAL_PREFIX, PAGE_URL, install_pages
+from distrain.pages import INDIVIDUAL_PREFIX, PAGE_URL, install_pages
 
 
 async def fetch(url: str) -> str:

@@ -91,8 +91,8 @@ CORE = {
     "distrain/documents/job_json.py": "tests/documents/test_job_json.py "
     "tests/documents/test_job_history.py",
     "distrain/documents/series.py": "tests/documents/test_series.py",
-    "distrain/monitor/access.py": "tests/monitor/test_access.py",
-    "distrain/monitor/prometheus.py": "tests/monitor/test_prometheus.py",
+    "distrain/door/access.py": "tests/door/test_access.py",
+    "distrain/door/prometheus.py": "tests/door/test_prometheus.py",
     "distrain/storage/retrying.py": "tests/storage/test_transient.py "
     "tests/storage/test_retrying.py",
     "distrain/storage/outputs.py": "tests/storage/test_outputs.py",

@@ -2,8 +2,8 @@
 
 import pytest
 
+from distrain.door import ensure_door
 from distrain.errors import ClusterError
-from distrain.monitor import ensure_monitor
 from distrain.running import LoggedProgress
 from distrain.running.run import show_jobs
 
@@ -12,7 +12,7 @@ class _Refusing:
     """A client whose scheduler has a distrain that knows no such plugin."""
 
     def register_plugin(self, plugin: object) -> None:
-        raise ModuleNotFoundError("No module named 'distrain.monitor.attach'")
+        raise ModuleNotFoundError("No module named 'distrain.door.attach'")
 
 
 def test_it_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,4 +29,4 @@ def test_what_the_scheduler_says_itself_is_passed_on() -> None:
             raise ClusterError("the token is empty", hint="Set it.")
 
     with pytest.raises(ClusterError, match="cannot show its jobs: the token is empty"):
-        ensure_monitor(Empty())
+        ensure_door(Empty())

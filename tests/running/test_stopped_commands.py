@@ -53,7 +53,7 @@ def run_cut_short(
 
     monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
     monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
+    monkeypatch.setattr("distrain.door.attach.ensure_door", lambda _: None)
     with open_run(root, SPEC, "clicks-1") as recorder:
         try:
             run = RunRequest(SPEC, root, "clicks-1", scheduler="tcp://there:1")

@@ -51,7 +51,7 @@ def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
 
     monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
     monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
-    monkeypatch.setattr("distrain.monitor.attach.ensure_monitor", lambda _: None)
+    monkeypatch.setattr("distrain.door.attach.ensure_door", lambda _: None)
 
 
 def names(run: RunRequest) -> set[str]:

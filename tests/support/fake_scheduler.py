@@ -1,4 +1,4 @@
-"""A scheduler's HTTP server with the gateway's wire format, whose jobs only pretend to train.
+"""A scheduler's HTTP server with the door's wire format, whose jobs only pretend to train.
 
 `python tests/support/fake_scheduler.py [PORT [WORKERS [JOB_S]]]` runs one by itself.
 """

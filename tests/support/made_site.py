@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from distributed import Scheduler
 from made_documents import MadeDocuments
 
-from distrain.monitor.observer import EXTENSION
+from distrain.pages import DOCUMENTS
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def made_site(documents: MadeDocuments) -> Iterator[str]:
     async def serve() -> None:
         options = {"dashboard_address": "127.0.0.1:0", "preload": ["distrain.preload"]}
         async with Scheduler(host="127.0.0.1", port=0, dashboard=True, **options) as scheduler:
-            scheduler.extensions[EXTENSION] = documents
+            scheduler.extensions[DOCUMENTS] = documents
             found.append(f"http://127.0.0.1:{scheduler.http_server.port}")
             ready.set()
             await done.wait()

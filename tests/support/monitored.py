@@ -10,12 +10,12 @@ import numpy as np
 from distributed import Scheduler
 from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 
+from distrain.door.door import EXTENSION, Door
 from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
 from distrain.jobs import Slot
 from distrain.lifecycle.machine import Machine
 from distrain.lifecycle.messages import Submit, WorkersChanged
 from distrain.metrics import BinaryMetrics
-from distrain.monitor.observer import EXTENSION, Monitor
 from distrain.progress.collector import Collector
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
 from distrain.spec import parse_spec
@@ -27,7 +27,8 @@ class Site:
     def __init__(self, scheduler: Scheduler):
         self.scheduler = scheduler
         self.coordinator: CoordinatorPlugin = scheduler.plugins[PLUGIN_NAME]
-        self.monitor: Monitor = scheduler.extensions[EXTENSION]
+        self.door: Door = scheduler.extensions[EXTENSION]
+        self.monitor = self.door.monitor
         self.url = f"http://127.0.0.1:{scheduler.http_server.port}"
 
     async def get(self, path: str, **options: Any) -> HTTPResponse:

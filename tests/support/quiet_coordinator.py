@@ -3,10 +3,10 @@
 import time
 from collections.abc import Callable
 
+from distrain.door.changes import Changes
+from distrain.door.monitor import Monitor
 from distrain.events import CheckpointTrouble, to_json
-from distrain.gateway.changes import Changes
 from distrain.lifecycle.machine import Machine
-from distrain.monitor import Monitor
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.tombstones import Tombstones
 from distrain.spec import parse_spec
@@ -26,10 +26,10 @@ def quiet_coordinator() -> CoordinatorPlugin:
 def watched_changes(
     coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.monotonic
 ) -> Changes:
-    """The changes of its jobs, as the gateway follows them."""
+    """The changes of its jobs, as the door follows them."""
     monitor = Monitor(coordinator)
-    changes = Changes(coordinator, monitor, clock)
-    coordinator.observers = (monitor, changes)
+    changes = Changes(monitor, clock)
+    coordinator.observers = (monitor,)
     coordinator.is_unseen = changes.is_unseen
     return changes
 

@@ -14,7 +14,7 @@ from distrain.service.settings import ClusterProfile
 
 
 class Scheduler(BaseHTTPRequestHandler):
-    """Answers as a gateway does; the token is its only guard."""
+    """Answers as a door does; the token is its only guard."""
 
     specs: ClassVar[list[dict[str, Any]]] = []
     arrived: ClassVar[threading.Semaphore] = threading.Semaphore(0)

@@ -1,0 +1,212 @@
+"""What changed of all jobs since a revision, in bounded answers.
+
+An answer holds the jobs in the order of their last changes, and of each the entries of progress
+that came since the asked revision. It ends before it grows too large, or takes the scheduler's loop
+too long; then it says `more`, and its revision is that of the last job in it. A job that it has no
+room for may have changed before that, and again since: that it did is forgotten, so that it is told
+whole later; another service may then get entries again. A job whose entries
+alone are too many is sent in parts: it gets two new revisions, one for the part and one for all.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.door.bodies import dumps
+from distrain.door.monitor import Monitor
+from distrain.lifecycle import Job
+
+MOST_BYTES = 4 * 2**20
+"""Of one answer's jobs."""
+
+MOST_JOBS = 100
+"""In one answer: some milliseconds of the scheduler's loop."""
+
+_NO_PROGRESS = 2**62
+"""More entries than a job ever has."""
+
+_FIGURES = (
+    "submitted_s", "step", "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s",
+    "elapsed_s",
+)  # fmt: skip
+"""What an answer has of the monitor's summary of a job, besides its view."""
+
+
+@dataclass
+class Answer:
+    """Jobs as JSON texts, and where the next answer goes on."""
+
+    revision: int
+    more: bool = False
+    jobs: list[str] = field(default_factory=list)
+    size_bytes: int = 0
+
+    def add(self, text: str) -> None:
+        """Take a job in."""
+        self.jobs.append(text)
+        self.size_bytes += len(text)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no more jobs may come."""
+        return len(self.jobs) >= MOST_JOBS
+
+
+class Changes:
+    """The changes of a monitor's jobs, whoever submitted them.
+
+    Args:
+        clock: Seconds.
+    """
+
+    def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
+        self.coordinator = monitor.coordinator
+        self.monitor = monitor
+        self.revisions = monitor.revisions
+        self._clock = clock
+        self._acknowledged: dict[str, int] = {}
+        self._collected_s = -math.inf  # when jobs that only went on were stamped last
+
+    def acknowledge(self, service: str, revision: int) -> None:
+        """A service has taken in all changes up to a revision."""
+        seen = max(revision, self._acknowledged.get(service, 0))
+        self._acknowledged[service] = min(seen, self.revisions.newest)
+
+    def is_unseen(self, job_id: str) -> bool:
+        """Whether a service has put a job here, and has not acknowledged its last change."""
+        service = self.monitor.follow(job_id).service
+        if service is None:
+            return False
+        if self._look_at(job_id):  # it may have ended since somebody asked
+            return True
+        return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
+
+    def since(self, revision: int, collect_s: float = 0.0) -> Answer:
+        """What changed since a revision; 0: all jobs, with all of their progress that is kept.
+
+        Args:
+            collect_s: News of jobs that only went on may wait until such were last told of so long
+                ago: then those of all jobs come in one answer. Between them answers are short. News
+                of any other kind come at once, and bring the job's others along.
+        """
+        self._look(revision, collect_s)
+        answer = Answer(revision)
+        too_large = []
+        changed = self.revisions.changed_since(revision)
+        summaries = self.monitor.summaries(job_id for job_id, _ in changed)
+        for (job_id, last), summary in zip(changed, summaries, strict=True):
+            first = self.revisions.count_at(job_id, revision)
+            text = dumps(self._document(job_id, first, summary))
+            if len(text) > MOST_BYTES:
+                too_large.append((job_id, first))
+                continue
+            if answer.is_full or answer.size_bytes + len(text) > MOST_BYTES:
+                answer.more = True
+                break
+            answer.add(text)
+            answer.revision = last
+        if answer.more:
+            for job_id, _ in changed[len(answer.jobs) + len(too_large) :]:
+                self.revisions.leave_out(job_id, revision, answer.revision)
+        if too_large:
+            self._send_in_parts(answer, too_large, revision)
+        elif not answer.more:
+            answer.revision = self.revisions.newest
+        return answer
+
+    def document(self, job_id: str) -> dict[str, Any]:
+        """A job as answers have it, without its progress."""
+        summary = self.monitor.summary(job_id) or {}
+        return self._document(job_id, _NO_PROGRESS, summary)
+
+    def _send_in_parts(self, answer: Answer, too_large: list[tuple[str, int]], since: int) -> None:
+        """Put these jobs behind all others; if nothing else is left, send a part of the first."""
+        parts = []
+        for job_id, first in too_large:
+            last = len(self.coordinator.collectors[job_id].entries)
+            text, number = self._part(job_id, first)
+            self.revisions.leave_out(job_id, since, self.revisions.newest)
+            parts.append((text, self.revisions.stamp(job_id, number)))
+            self.revisions.stamp(job_id, last)
+        text, revision = parts[0]
+        if not answer.more and (not answer.jobs or answer.size_bytes + len(text) <= MOST_BYTES):
+            answer.add(text)
+            answer.revision = revision
+        answer.more = True
+
+    def _part(self, job_id: str, first: int) -> tuple[str, int]:
+        """As many entries of a job, from a number on, as fit; and the number of the next one."""
+        document = self._document(job_id, first, self.monitor.summary(job_id) or {})
+        view = document["view"]
+        progress = view["progress"]
+        begin = view["next_record"] - len(progress)
+        room = MOST_BYTES - len(dumps({**document, "view": {**view, "progress": []}}))
+        taken = 0
+        for entry in progress:
+            room -= len(dumps(entry)) + 2
+            if room < 0 and taken:
+                break
+            taken += 1
+        number = begin + taken
+        part = {**view, "progress": progress[:taken], "next_record": number}
+        return dumps({**document, "view": part}), number
+
+    def _document(self, job_id: str, first: int, summary: Mapping[str, Any]) -> dict[str, Any]:
+        coordinator = self.coordinator
+        job = coordinator.machine.jobs[job_id]
+        return {
+            "job_id": job_id,
+            "run_dir": coordinator.run_dirs[job_id],
+            "service": self.monitor.follow(job_id).service,
+            "first_attempt": job.request.first_attempt,
+            "priority": job.request.priority,
+            **{name: summary.get(name) for name in _FIGURES},
+            "view": coordinator.view(job_id, first),
+        }
+
+    def _look(self, revision: int, collect_s: float) -> None:
+        """Stamp each job that is not as it was when it was looked at last.
+
+        Those that only went on, and are not in the answer anyway, are left for later if such were
+        stamped less than `collect_s` ago.
+        """
+        now_s = self._clock()
+        is_due = now_s - self._collected_s >= collect_s
+        self.monitor.look_around()
+        for job_id, followed in self.monitor.followed.items():
+            _, _, had_ended = followed.stamped or (None, 0, False)
+            if followed.has_reports or not had_ended:
+                asked = self.revisions.last(job_id) > revision
+                if self._look_at(job_id, news=asked or is_due) and is_due:
+                    self._collected_s = now_s
+
+    def _look_at(self, job_id: str, *, news: bool = True) -> bool:
+        """Stamp a job if it has changed, and say whether it was stamped.
+
+        Args:
+            news: Whether that it went on is a change.
+        """
+        job = self.coordinator.machine.jobs[job_id]
+        collector = self.coordinator.collectors[job_id]
+        followed = self.monitor.follow(job_id)
+        num_entries = len(collector.entries)
+        fingerprint = _fingerprint(job, collector.attempt)
+        old_fingerprint, old_num_entries, _ = followed.stamped or (None, 0, False)
+        moved = old_fingerprint != fingerprint
+        went_on = old_num_entries != num_entries or followed.has_reports
+        stamps = moved or (went_on and news)
+        if stamps:
+            followed.has_reports = False
+            followed.stamped = fingerprint, num_entries, job.state.is_final
+            self.revisions.stamp(job_id, num_entries)
+        return stamps
+
+
+def _fingerprint(job: Job, attempt: int) -> tuple[object, ...]:
+    """What tells whether a job changed, besides that it went on."""
+    waiting = tuple(r for r, status in job.ranks.items() if status.waiting_for == "storage")
+    priority = job.request.priority
+    moves, why = len(job.history), job.why_pending
+    return job.state, job.attempt, moves, why, priority, attempt, waiting

@@ -1,0 +1,117 @@
+"""All that the routes ask for, of one scheduler."""
+
+from typing import Any
+
+from distrain.door.bodies import dumps
+from distrain.door.changes import Changes
+from distrain.door.monitor import Monitor
+from distrain.door.orders import Orders
+from distrain.door.preflight import Preflights
+from distrain.door.refusal import Refusal
+from distrain.jobs import Slot
+from distrain.lifecycle import Machine
+from distrain.scheduler import CoordinatorPlugin
+
+EXTENSION = "distrain-door"
+"""The door's name among the scheduler's extensions."""
+
+
+class Door:
+    """The door to one scheduler's coordinator."""
+
+    def __init__(self, coordinator: CoordinatorPlugin):
+        self.coordinator = coordinator
+        self.monitor = Monitor(coordinator)
+        self.changes = Changes(self.monitor)
+        self.orders = Orders(self.monitor)
+        self.preflights = Preflights(coordinator.gangs.client)
+
+    def changes_text(
+        self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
+    ) -> str:
+        """What changed since a revision, as JSON.
+
+        Args:
+            epoch: The scheduler's start that the revision is of; of another one, it counts as 0.
+            service: Who asks, and has taken in all that came before the revision; "" is nobody.
+            collect_s: How long news of jobs that only go on may wait for more.
+        """
+        revisions = self.changes.revisions
+        if epoch != self.coordinator.epoch or since > revisions.newest:
+            since = 0
+        if service in self.orders.generations:
+            self.changes.acknowledge(service, since)
+        answer = self.changes.since(since, collect_s)
+        head = {
+            "epoch": self.coordinator.epoch,
+            "revision": answer.revision,
+            "more": answer.more,
+            "services": self.orders.generations,
+            "workers": self._counts(),
+        }
+        return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
+
+    def job(self, job_id: str) -> dict[str, Any]:
+        """One job without its progress.
+
+        Raises:
+            Refusal: It is not known, or only how it ended.
+        """
+        head = {"epoch": self.coordinator.epoch}
+        if job_id in self.coordinator.machine.jobs:
+            return {**head, "job": self.changes.document(job_id)}
+        ended = self.orders.ended(job_id)
+        if ended is not None:
+            error = f"job {job_id} has ended and is forgotten: {ended['state']}"
+            raise Refusal(410, "ended", error, "See its run directory.", **head, job=ended)
+        listed = "GET /distrain/v1/jobs lists the jobs that are known here."
+        raise Refusal(404, "unknown", f"no job {job_id!r}", listed, **head)
+
+    def workers(self) -> list[dict[str, Any]]:
+        """Each worker: where it is, whether it can be used, and which rank it has."""
+        machine: Machine = self.coordinator.machine
+        held = _held(machine)
+        usable = machine.usable_slots
+        found = []
+        for slot in sorted(machine.slots):
+            job_id, rank = held.get(slot, (None, None))
+            found.append(
+                {
+                    "address": slot.worker,
+                    "name": slot.name,
+                    "host": slot.host,
+                    "gpu": self._gpu(slot.worker),
+                    "usable": slot in usable,
+                    "job": job_id,
+                    "rank": rank,
+                }
+            )
+        return found
+
+    def _counts(self) -> dict[str, int]:
+        machine: Machine = self.coordinator.machine
+        usable = machine.usable_slots
+        return {
+            "total": len(machine.slots),
+            "usable": len(usable),
+            "free": len(usable - _held(machine).keys()),
+            "gpus": sum(self._gpu(slot.worker) is not None for slot in machine.slots),
+        }
+
+    def _gpu(self, worker: str) -> str | None:
+        """The name of a worker's GPU; `None` if it has none that Dask knows of."""
+        state = self.coordinator.scheduler.workers.get(worker)
+        gpu = state.extra.get("gpu") if state is not None else None
+        if not gpu:
+            return None
+        return str(gpu.get("name") or "GPU")
+
+
+def _held(machine: Machine) -> dict[Slot, tuple[str, int]]:
+    """The job and the rank of each worker that holds one."""
+    return {
+        status.placement.slot: (job.job_id, rank)
+        for job in machine.jobs.values()
+        if job.state.holds_workers
+        for rank, status in job.ranks.items()
+    }

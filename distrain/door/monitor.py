@@ -1,0 +1,203 @@
+"""Follows the coordinator inside the scheduler and keeps the histories of its jobs."""
+
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from distrain.documents import (
+    Gpu,
+    JobHistory,
+    Watched,
+    job_document,
+    job_summary,
+    jobs_document,
+    metrics_document,
+)
+from distrain.door.revisions import Revisions
+from distrain.events import Event, Heartbeat
+from distrain.jobs import JobState
+from distrain.lifecycle import Job, Reported, Stimulus, Tick
+from distrain.scheduler import CoordinatorPlugin
+
+log = logging.getLogger("distrain.door")
+
+
+@dataclass
+class Followed:
+    """A job as far as it was taken in.
+
+    Attributes:
+        num_entries: Of its progress, in the history.
+        num_moves: Of its states, in the history.
+        has_reports: Whether a rank reported since the job was stamped last.
+        stamped: The fingerprint and the number of entries when it was stamped last, and whether it
+            had ended.
+        service: Who put it; `None`: it came by Dask.
+    """
+
+    history: JobHistory
+    num_entries: int = 0
+    num_moves: int = 0
+    has_reports: bool = False
+    stamped: tuple[tuple[object, ...], int, bool] | None = None
+    service: str | None = None
+
+
+class Monitor:
+    """Histories of all jobs of one coordinator; pages and handlers ask it for documents.
+
+    Attributes:
+        revisions: Of the jobs' changes; `Changes` stamps them.
+    """
+
+    def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
+        self.coordinator = coordinator
+        self.followed: dict[str, Followed] = {}
+        self._clock = clock
+        self.revisions = Revisions()
+        self._failed: set[object] = set()  # places in the code that failed
+
+    def handled(self, stimulus: Stimulus) -> None:
+        """The coordinator has handled a stimulus."""
+        try:
+            match stimulus:
+                case Reported():
+                    self._reported(stimulus.job_id, stimulus.attempt, stimulus.event)
+                case Tick():
+                    self.look_around()
+        except Exception as error:  # an error in the monitor must not end the jobs
+            if (where := _place(error)) not in self._failed:
+                self._failed.add(where)  # logged once
+                log.exception("the monitor failed; training goes on")
+
+    def forgot(self, job_id: str) -> None:
+        """The coordinator has removed this job."""
+        self.followed.pop(job_id, None)
+        self.revisions.forget(job_id)
+
+    def job_ids(self) -> list[str]:
+        """All jobs, the newest first."""
+        self.look_around()
+        followed = self.followed
+        return sorted(followed, key=lambda job_id: -followed[job_id].history.submitted_s)
+
+    def jobs(self) -> dict[str, Any]:
+        """The document of all jobs."""
+        return jobs_document(self._watched(job_id) for job_id in self.job_ids())
+
+    def summary(self, job_id: str) -> dict[str, Any] | None:
+        """One job as the document of all jobs has it; `None` if unknown."""
+        return job_summary(self._watched(job_id)) if self.knows(job_id) else None
+
+    def summaries(self, job_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
+        """The same of several jobs that are known, one after the other as they are asked for."""
+        self.look_around()
+        return (job_summary(self._watched(job_id)) for job_id in job_ids)
+
+    def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
+        """The document of one job, as `job_document`; `None` if unknown."""
+        if not self.knows(job_id):
+            return None
+        return job_document(self._watched(job_id), all_ranks=all_ranks)
+
+    def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
+        """The document of a job's curves; `None` if unknown, `ValueError` if `since` is none."""
+        if not self.knows(job_id):
+            return None
+        return metrics_document(self.followed[job_id].history, since)
+
+    def watched(self) -> Iterator[Watched]:
+        """All jobs, the newest first."""
+        for job_id in self.job_ids():
+            yield self._watched(job_id)
+
+    def knows(self, job_id: str) -> bool:
+        """Whether the coordinator has this job."""
+        self.look_around()
+        return job_id in self.followed
+
+    def _watched(self, job_id: str) -> Watched:
+        coordinator = self.coordinator
+        job = coordinator.machine.jobs[job_id]
+        places = {rank: status.placement.slot for rank, status in job.ranks.items()}
+        gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
+        return Watched(
+            coordinator.show(job_id),
+            coordinator.specs[job_id],
+            coordinator.run_dirs[job_id],
+            self.followed[job_id].history,
+            self._clock(),
+            places,
+            {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
+        )
+
+    def _gpu(self, worker: str) -> Gpu | None:
+        state = self.coordinator.scheduler.workers.get(worker)
+        gpu = state.metrics.get("gpu") if state is not None else None
+        if not gpu:
+            return None
+        total = (state.extra.get("gpu") or {}).get("memory-total")
+        return Gpu(gpu.get("utilization"), gpu.get("memory-used"), total)
+
+    def look_around(self) -> None:
+        """Notice new jobs, and the states of all."""
+        now_s = self._clock()
+        for job_id, job in self.coordinator.machine.jobs.items():
+            followed = self.followed.get(job_id)
+            if followed is None:
+                followed = self.follow(job_id)
+                self._take_progress(job_id, followed, now_s)  # it may be older than this monitor
+            self._take_states(job, followed, now_s)
+
+    def follow(self, job_id: str) -> Followed:
+        """What was taken in of a job that the coordinator has."""
+        followed = self.followed.get(job_id)
+        if followed is None:
+            job = self.coordinator.machine.jobs[job_id]
+            submitted_s = self._clock() - (time.monotonic() - job.submitted_s)
+            followed = self.followed[job_id] = Followed(JobHistory(submitted_s))
+            followed.history.move(job.attempt, JobState.PENDING, submitted_s)
+        return followed
+
+    def _reported(self, job_id: str, attempt: int, event: Event) -> None:
+        job = self.coordinator.machine.jobs.get(job_id)
+        if job is None:
+            return
+        followed = self.follow(job_id)
+        if not isinstance(event, Heartbeat):
+            followed.has_reports = True
+        if job.attempt != attempt:  # an older attempt changes nothing
+            return
+        now_s = self._clock()
+        followed.history.observe(attempt, event, now_s)
+        self._take_progress(job_id, followed, now_s)
+        self._take_states(job, followed, now_s)
+
+    def _take_progress(self, job_id: str, followed: Followed, now_s: float) -> None:
+        entries = self.coordinator.collectors[job_id].entries
+        if len(entries) > followed.num_entries:
+            first, followed.num_entries = followed.num_entries, len(entries)
+            followed.history.take(entries.since(first), now_s)
+
+    def _take_states(self, job: Job, followed: Followed, now_s: float) -> None:
+        if len(job.history) == followed.num_moves:
+            return
+        first, followed.num_moves = followed.num_moves, len(job.history)
+        history, to_unix_s = followed.history, now_s - time.monotonic()
+        for move in job.history[first:]:
+            # The two clocks are read one after the other: a job that starts in the moment of its
+            # submission would start before it.
+            at_s = max(history.state_since_s, move.at_s + to_unix_s)
+            history.move(move.attempt, move.new, at_s, move.why)
+
+
+def _place(error: Exception) -> object:
+    """The kind of an error and the line that raised it; its text may be another each time."""
+    innermost = error.__traceback__
+    while innermost is not None and innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    if innermost is None:
+        return type(error)
+    return type(error), innermost.tb_frame.f_code.co_filename, innermost.tb_lineno

@@ -1,0 +1,94 @@
+"""Follows one job's documents: chooses the job and asks for what is new since the last look."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from distrain.jobs import JobState
+from distrain.pages.figure_data import Document
+from distrain.pages.job_text import NEWEST
+
+DOCUMENTS = "distrain-documents"
+"""The name of a scheduler's documents among its extensions."""
+
+
+class Documents(Protocol):
+    """A source of the documents that the scheduler serves as JSON."""
+
+    def jobs(self) -> Document:
+        """All jobs, newest first, under `jobs`."""
+
+    def job(self, job_id: str) -> Document | None:
+        """One job with its ranks and time line; `None` if it is forgotten."""
+
+    def metrics(self, job_id: str, since: str | None) -> Document | None:
+        """Its series from a cursor on; `None` if it is forgotten."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The documents of one look.
+
+    Attributes:
+        jobs: All jobs, newest first.
+        job: The followed job with its ranks and time line; `None` while there is none.
+        metrics: Points of its series that are new since the last look.
+        anew: Whether these points replace all that was drawn: it is another job, or points were
+            merged or taken back.
+        missing: The job that was asked for, if it is unknown.
+        other: The view of the job that is laid over it.
+    """
+
+    jobs: Sequence[Document]
+    job: Document | None
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    anew: bool = False
+    missing: str = ""
+    other: "View | None" = None
+
+
+def pick(jobs: Sequence[Document], wanted: str) -> str | None:
+    """The job to follow: the wanted one, or else the newest that runs, waits, or has ended.
+
+    >>> jobs = [{"job_id": "b", "state": "failed"}, {"job_id": "a", "state": "running"}]
+    >>> pick(jobs, ""), pick(jobs, "b"), pick(jobs, "forgotten"), pick([], "")
+    ('a', 'b', None, None)
+    """
+    ids = [str(job["job_id"]) for job in jobs]
+    if wanted != NEWEST:
+        return wanted if wanted in ids else None
+    states = [JobState(job["state"]) for job in jobs]
+    running = [job_id for job_id, s in zip(ids, states, strict=True) if s is JobState.RUNNING]
+    alive = [job_id for job_id, s in zip(ids, states, strict=True) if not s.is_final]
+    return next(iter([*running, *alive, *ids]), None)
+
+
+class Watch:
+    """Looks at the documents again and again, and returns what is new.
+
+    Args:
+        documents: Finds the source; `None` while the scheduler has no coordinator.
+        wanted: The job to follow, or `NEWEST`.
+    """
+
+    def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):
+        self.wanted = wanted
+        self.documents = documents
+        self._job_id: str | None = None
+        self._cursor: str | None = None
+
+    def look(self) -> View:
+        """All jobs, the followed job, and its points since the last look."""
+        documents = self.documents()
+        jobs = documents.jobs()["jobs"] if documents else []
+        job_id = pick(jobs, self.wanted)
+        job = documents.job(job_id) if documents and job_id else None
+        missing = self.wanted if job is None else ""
+        other_job = job_id != self._job_id
+        if other_job:
+            self._job_id, self._cursor = job_id, None
+        if documents is None or job_id is None or job is None:
+            return View(jobs, None, {}, anew=other_job, missing=missing)
+        metrics = documents.metrics(job_id, self._cursor) or {}
+        self._cursor = metrics.get("cursor")
+        return View(jobs, job, metrics, anew=other_job or bool(metrics.get("restart")))

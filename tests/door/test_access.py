@@ -1,0 +1,202 @@
+"""The token before everything that a scheduler serves."""
+
+import re
+from pathlib import Path
+
+import pytest
+from monitored import Site, on_site
+from tornado.httpclient import HTTPClientError, HTTPRequest
+from tornado.httputil import HTTPHeaders
+from tornado.websocket import WebSocketClientConnection, websocket_connect
+
+from distrain.cluster.dashboard_token import (
+    FILE_VARIABLE,
+    MIN_LENGTH,
+    TOKEN_VARIABLE,
+    token_of_environment,
+)
+from distrain.door.access import Guard, install_access
+from distrain.errors import ClusterError
+
+TOKEN = "s3cret token/+?~"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+GUARDED = (
+    "/distrain", "/distrain/jobs", "/distrain/jobs/a", "/metrics",
+    "/status", "/individual-plots.json", "/info/main/workers.html", "/sitemap.json", "/",
+    "/json/counts.json", "/statics/css/base.css", "/nothing",
+)  # fmt: skip
+
+
+@pytest.fixture
+def token(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv(TOKEN_VARIABLE, TOKEN)
+    return TOKEN
+
+
+async def websocket(site: Site, headers: dict[str, str]) -> WebSocketClientConnection:
+    """As a browser opens it for a page that it has loaded."""
+    page = await site.get("/distrain", headers=BEARER)
+    found = re.search(r'"token":"([^"]+)"', page.body.decode())
+    assert found is not None, page.body[:400]
+    request = HTTPRequest(site.url.replace("http", "ws") + "/distrain/ws", headers=headers)
+    return await websocket_connect(request, subprotocols=["bokeh", found[1]])
+
+
+def test_nothing_comes_without_the_token(token: str) -> None:
+    async def story(site: Site) -> None:
+        wrong = (
+            {},
+            {"Authorization": "Bearer " + TOKEN[:-1]},
+            {"Authorization": "Basic " + TOKEN},
+            {"Cookie": "distrain-00000000=1"},
+        )
+        for path in GUARDED:
+            for headers in wrong if path == "/distrain" else wrong[:1]:
+                answer = await site.get(path, headers=headers)
+                assert answer.code == 401, path
+                assert b"token" in answer.body
+                assert answer.headers["WWW-Authenticate"].startswith("Bearer")
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            answer = await site.get(
+                "/distrain/jobs?token=x", method=method, allow_nonstandard_methods=True
+            )
+            assert answer.code == 401, method
+        assert (await site.get("/distrain?token=wrong")).code == 401
+        assert (await site.get("/health")).body == b"ok"
+        with pytest.raises(HTTPClientError, match="401"):
+            await websocket(site, {})
+
+    on_site(story, dashboard=True)
+
+
+def test_everything_comes_with_the_token(token: str) -> None:
+    async def story(site: Site) -> None:
+        site.submit("a")
+        for path in ("/distrain", "/distrain/jobs/a", "/metrics", "/status"):
+            answer = await site.get(path, headers=BEARER)
+            assert answer.code == 200, path
+        connection = await websocket(site, BEARER)
+        assert await connection.read_message()
+        connection.close()
+        welcome = await site.get("/distrain/jobs?x=1&token=s3cret%20token/%2B?~&y=2")
+        assert (welcome.code, welcome.headers["Location"]) == (302, "./jobs?x=1&y=2")
+        cookie = welcome.headers["Set-Cookie"]
+        assert {"HttpOnly", "SameSite=Lax"} < set(re.split("; ", cookie))
+        assert "Secure" not in cookie
+        assert "s3cret" not in cookie
+        by_cookie = {"Cookie": cookie.partition(";")[0]}
+        assert (await site.get("/distrain/jobs", headers=by_cookie)).code == 200
+        connection = await websocket(site, by_cookie)
+        assert await connection.read_message()
+        connection.close()
+
+    on_site(story, dashboard=True)
+
+
+def test_without_a_token_configured_all_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+    async def story(site: Site) -> None:
+        assert (await site.get("/distrain/jobs")).code == 200
+        assert (await site.get("/metrics")).code == 200
+
+    on_site(story)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (" \n", "is empty"),
+        ("x", f"is too short: it has 1 of at least {MIN_LENGTH} characters"),
+        ("x" * (MIN_LENGTH - 1) + "\n", f"it has {MIN_LENGTH - 1} of"),
+        ("pässwörter-sind-lang", r"no HTTP header carries: '\xe4', '\xf6'"),
+        ("two-lines-of\na-secret", r"no HTTP header carries: '\n'"),
+    ],
+)
+def test_a_token_that_cannot_guard_is_a_mistake(
+    monkeypatch: pytest.MonkeyPatch, given: str, told: str
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, given)
+    with pytest.raises(ClusterError, match=re.escape(told)) as caught:
+        install_access()
+    assert caught.value.message.startswith(TOKEN_VARIABLE)
+    assert "openssl rand" in str(caught.value.hint)
+    assert given.strip() not in str(caught.value) or len(given.strip()) < 2
+
+
+def test_a_token_in_a_file_guards_and_a_missing_file_never_opens(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "token"
+    monkeypatch.setenv(FILE_VARIABLE, str(file))
+    with pytest.raises(ClusterError, match="cannot read the dashboard's token: No such file"):
+        install_access()
+    file.write_text("x")
+    with pytest.raises(ClusterError, match=f"{FILE_VARIABLE} is too short"):
+        install_access()
+    file.write_text(f"{TOKEN}\n")
+    assert token_of_environment() == TOKEN
+
+    async def story(site: Site) -> None:
+        assert (await site.get("/distrain/jobs")).code == 401
+        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
+
+    on_site(story)
+    monkeypatch.setenv(TOKEN_VARIABLE, "another-token-of-its-own")
+    assert token_of_environment() == "another-token-of-its-own"
+
+
+def test_the_line_end_of_a_secrets_file_is_no_part_of_the_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(TOKEN_VARIABLE, f" {TOKEN}\r\n")
+
+    async def story(site: Site) -> None:
+        assert (await site.get("/distrain/jobs", headers=BEARER)).code == 200
+        assert (await site.get("/distrain/jobs")).code == 401
+
+    on_site(story)
+
+
+def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+
+    async def story(site: Site) -> None:
+        own = site.url.partition("//")[2]
+        same = {"Origin": site.url}
+        behind_a_proxy = {"Origin": "https://dask.example", "X-Forwarded-Host": "dask.example"}
+        for headers in ({}, same, behind_a_proxy):
+            connection = await websocket(site, headers)
+            assert await connection.read_message()
+            connection.close()
+        for origin in ("http://evil.example", "null", f"http://evil.{own}", "http://127.0.0.1:1"):
+            with pytest.raises(HTTPClientError, match="403"):
+                await websocket(site, {"Origin": origin})
+        monkeypatch.setenv("BOKEH_ALLOW_WS_ORIGIN", "evil.example")
+        connection = await websocket(site, {"Origin": "http://evil.example"})
+        connection.close()
+
+    on_site(story, dashboard=True)
+
+
+@pytest.mark.parametrize("cookie", ["", "a=b; c", "distrain-x=" + "é", "=", ";;;", "a" * 10_000])
+def test_odd_cookies_are_no_token(cookie: str) -> None:
+    guard = Guard(TOKEN)
+    for sent in (cookie, f"{guard.cookie_name}={cookie}"):
+        assert not guard.lets_pass(HTTPHeaders({"Cookie": sent}))
+
+
+def test_two_tokens_have_two_cookies() -> None:
+    one, other = Guard("one"), Guard("other")
+    assert one.cookie_name != other.cookie_name
+    assert one.cookie_value != other.cookie_value
+
+
+def test_over_https_the_cookie_stays_there(token: str) -> None:
+    async def story(site: Site) -> None:
+        headers = {"X-Forwarded-Proto": "https"}
+        welcome = await site.get("/status?token=s3cret%20token/%2B?~", headers=headers)
+        assert "Secure" in welcome.headers["Set-Cookie"]
+        assert welcome.headers["Location"] == "./status"
+
+    on_site(story)

@@ -1,0 +1,71 @@
+"""A real scheduler with the preload, and a service that talks to it over HTTP as services do."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+from distributed import Scheduler, Worker
+from monitored import Site
+
+from distrain.lifecycle.messages import Tick
+from distrain.service.clusters import SchedulerClient
+from distrain.spec import parse_spec
+
+SPEC = parse_spec(
+    {"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}}
+).model_dump(mode="json")
+
+
+class OrderSite(Site):
+    """The scheduler, and clients of it that run beside its loop."""
+
+    @property
+    def epoch(self) -> str:
+        return str(self.coordinator.epoch)
+
+    def client(self, service: str = "here", token: str | None = None) -> SchedulerClient:
+        return SchedulerClient(self.url, token, service=service)
+
+    async def ask(self, call: Callable[..., Any], *words: Any, **named: Any) -> Any:
+        """Call something that waits for an answer of this loop."""
+        return await asyncio.to_thread(lambda: call(*words, **named))
+
+    async def put(self, client: SchedulerClient, job_id: str, **more: Any) -> Any:
+        """Put a job as services do."""
+        words = {"first_attempt": 1, "epoch": self.epoch, "generation": 1, "priority": 0} | more
+        spec = words.pop("spec", SPEC)
+        return await self.ask(client.put, job_id, spec, f"/runs/{job_id}", **words)
+
+    def tick(self) -> None:
+        """Time passes."""
+        self.coordinator.tell(Tick())
+
+
+def on_order_site(
+    story: Callable[[OrderSite], Awaitable[None]],
+    *,
+    num_workers: int = 0,
+    folder: Path | None = None,
+) -> None:
+    """Run a story beside a scheduler that was started with the preload."""
+
+    async def run() -> None:
+        async with Scheduler(
+            port=0,
+            host="127.0.0.1",
+            dashboard=False,
+            dashboard_address="127.0.0.1:0",
+            preload=["distrain.preload"],
+        ) as scheduler:
+            workers = [
+                Worker(scheduler.address, nthreads=1, local_directory=str(folder))
+                for _ in range(num_workers)
+            ]
+            await asyncio.gather(*workers)
+            try:
+                await story(OrderSite(scheduler))
+            finally:
+                await asyncio.gather(*(worker.close() for worker in workers))
+
+    asyncio.run(run())
