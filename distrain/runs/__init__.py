@@ -25,9 +25,9 @@ from distrain.runs.logs import (
     first_error as first_error,
     silent_ranks as silent_ranks,
 )
+from distrain.runs.places import LeasedFolder as LeasedFolder, NotOurs as NotOurs
 from distrain.runs.recorder import (
     RunRecorder as RunRecorder,
-    check_new_run as check_new_run,
     open_run as open_run,
     reopen_run as reopen_run,
     take_over_run as take_over_run,
@@ -42,6 +42,7 @@ from distrain.runs.run_data import (
 from distrain.runs.run_file import (
     RunFile as RunFile,
     ServiceMark as ServiceMark,
+    check_new_run as check_new_run,
     read_records as read_records,
     read_run_and_spec as read_run_and_spec,
     read_run_file as read_run_file,
@@ -55,15 +56,11 @@ from distrain.runs.run_folder import (
     NotInRun as NotInRun,
     RunFolder as RunFolder,
 )
-from distrain.runs.served import (
-    NotOurs as NotOurs,
-    ServedRun as ServedRun,
-    last_attempt as last_attempt,
-)
+from distrain.runs.served import ServedRun as ServedRun
 from distrain.runs.status import RunStatus as RunStatus, read_status as read_status
 from distrain.runs.stored import (
+    StoredCopy as StoredCopy,
     StoredFolder as StoredFolder,
-    StoredRun as StoredRun,
     fetch_run as fetch_run,
     open_run_folder as open_run_folder,
     put_pictures as put_pictures,

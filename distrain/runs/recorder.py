@@ -1,4 +1,4 @@
-"""Keeps a run directory up to date while its job runs."""
+"""Run directories that a command keeps up to date while its job runs."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -8,26 +8,27 @@ from typing import Any, BinaryIO
 
 from distrain.errors import InputError, OutputError
 from distrain.jobs import AttemptStarted, Entry, JobState, JobView, Record
-from distrain.progress import remove_reports, replay_reports
+from distrain.progress import replay_reports
 from distrain.run_paths import RunPaths
 from distrain.runs.history import Followed, History
-from distrain.runs.lines import append, lines_of
 from distrain.runs.locks import RunInUse, alone_in, locked
+from distrain.runs.places import RunPlace
 from distrain.runs.run_file import (
     RunFile,
+    check_new_run,
+    is_finished,
     read_records,
     read_run_and_spec,
     read_run_file,
     read_summary,
     remove_run,
-    untrained,
     write_spec,
 )
-from distrain.runs.status import RunStatus, read_status
+from distrain.runs.status import read_status
 from distrain.runs.summary import Summary, summarise
-from distrain.runs.validation import write_json
+from distrain.runs.writer import RunWriter
 from distrain.spec import JobSpec
-from distrain.storage import check_writable, no_pipe, translated_errors, whole_file
+from distrain.storage import check_writable, whole_file
 
 DrawCurves = Callable[[Sequence[Record], str, Path], None]
 
@@ -54,22 +55,6 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
         recorder = RunRecorder(paths)
         unless_opened.pop_all()
     return recorder
-
-
-def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
-    """Raise an `OutputError` if a run directory holds a run that trained, or may have.
-
-    With `overwrite` only if a service keeps it, or it is not clear that it is a run.
-    """
-    if overwrite and paths.run.exists() and read_run_file(paths).service is None:
-        return
-    if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
-        raise OutputError(
-            "the run directory holds a run already",
-            where={"path": str(paths.root)},
-            hint="Choose another --run-dir, remove that one, or go on with it: "
-            f"distrain train --resume {paths.root}",
-        )
 
 
 def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
@@ -118,11 +103,10 @@ def take_over_run(root: Path, job_id: str) -> "RunRecorder":
     return recorder
 
 
-class RunRecorder:
-    """Writes records as they come, the run's status, and summary and curves at the end.
+class RunRecorder(RunWriter):
+    """A command's door to its run directory: one at a time, which holds the lock of `run.json`.
 
-    `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
-    in it no longer count; the other files appear whole. A run has one recorder at a time.
+    The records stay in memory, so that those which a full disk did not take are written later.
 
     Args:
         paths: The run directory, which holds a `run.json`.
@@ -138,17 +122,14 @@ class RunRecorder:
         before: Mapping[str, Any] | None = None,
         lock: BinaryIO | None = None,
     ):
-        self.paths = paths
+        super().__init__(RunPlace(paths))
         self.history = History(records)
         self._followed = Followed(self.history.records)
         self._missed: list[Entry] = []
-        self._before = dict(before or {})
-        self._status: RunStatus | None = None
+        self._left = dict(before or {})
         self.spec_before: bytes | None = None
         self._trains = False
         self._lock = locked(paths.run) if lock is None else lock
-        # What is there may lack records, or end in a line that was cut off.
-        self._stale = bool(self.records) or paths.metrics.exists()
 
     def __enter__(self) -> "RunRecorder":
         return self
@@ -175,11 +156,11 @@ class RunRecorder:
     def catch_up(self) -> None:
         """Take in what was reported and never recorded; the next `add` passes it on."""
         self.history.complete(self._followed.made_again(replay_reports(self.paths), self._missed))
-        self._stale = self._stale or bool(self.records)
+        self._end = None
 
     def same_job(self) -> None:
         """The job of the command before still goes on, and its views have all that it did."""
-        self._before = dict(self._before.get("earlier", self._before))
+        self._left = dict(self._left.get("earlier", self._left))
 
     @property
     def records(self) -> list[Record]:
@@ -195,37 +176,30 @@ class RunRecorder:
         """
         if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
             self.catch_up()
-        fresh, rewound = self.history.add(view.progress)
+        self.history.add(view.progress)
         self._trains |= any(isinstance(entry, AttemptStarted) for entry in view.progress)
         self._missed += self._followed.new(view.progress)
-        anew = rewound or (self._stale and bool(self.records))
-        self._stale = self._stale or rewound or bool(fresh)  # until all of it is written
-        if anew:
-            self._write_anew()
-        elif fresh:
-            path = self.paths.metrics
-            with translated_errors(path), open(path, "ab", buffering=0, opener=no_pipe) as file:
-                append(file, lines_of(fresh))
-            self._stale = False
-        if not view.state.is_final:
-            self._write_status(RunStatus.of(view, self._before))
+        try:
+            self._record(view, None)
+        except BaseException:
+            self._end = None  # the next call writes all that is in memory
+            raise
         passed_on, self._missed = self._missed, []
         return passed_on
 
-    def _write_anew(self) -> None:
-        with whole_file(self.paths.metrics) as partial:
-            partial.write_bytes(lines_of(self.records))
-        self._stale = False
+    def _merged(self, view: JobView) -> History:
+        return self.history
 
-    def _write_status(self, status: RunStatus) -> None:
-        if status != self._status:
-            self._status = status
-            with suppress(OutputError):  # a full disk is reported when records are written
-                status.write(self.paths)
+    def _earlier(self) -> Mapping[str, Any]:
+        return self._left
+
+    def _write_status(self, view: JobView) -> None:
+        with suppress(OutputError):  # a full disk is reported when records are written
+            super()._write_status(view)
 
     def sum_up(self, view: JobView) -> Summary:
         """The summary of the job's last view and all records."""
-        return summarise(view, self.records, self._before)
+        return summarise(view, self.records, self._left)
 
     def finish(self, view: JobView, draw: DrawCurves | None = None) -> Summary:
         """Write the summary and, with `draw`, the curves; unlock the run.
@@ -234,29 +208,17 @@ class RunRecorder:
             OutputError: One could not be written; it is not there.
         """
         with self:  # whoever comes now finds a run that is finished
-            summary = self.sum_up(view)
             before = read_summary(self.paths) or {}
             had_succeeded = before.get("state") == JobState.SUCCEEDED.value
             if view.reason and not self._trains and had_succeeded:
                 self._put_spec_back()
                 self.paths.progress.unlink(missing_ok=True)
-                return summary
-            write_json(self.paths.summary, summary.to_json())
-            if self._stale and self.records:
-                self._write_anew()
-            with translated_errors(self.paths.progress):
-                self.paths.progress.unlink(missing_ok=True)
-            if view.state is JobState.SUCCEEDED:
-                remove_reports(self.paths)
+                return self.sum_up(view)
+            summary = self._write_summary(view, self.records, None)
             if self.records and draw is not None:
                 with whole_file(self.paths.curves) as partial:
                     draw(self.records, view.name, partial)
             return summary
-
-
-def is_finished(paths: RunPaths) -> bool:
-    """Whether all is written of a job that has ended."""
-    return paths.summary.is_file() and not paths.progress.is_file()
 
 
 def _leave_service(paths: RunPaths) -> None:

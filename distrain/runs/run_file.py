@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from distrain.errors import InputError
+from distrain.errors import InputError, OutputError
 from distrain.hardware import cpu_model
 from distrain.jobs import Record
 from distrain.reasons import LEFT_OFF
@@ -162,6 +162,27 @@ def untrained(paths: RunPaths) -> str | None:
     if counts or any(_holds_something(path) for path in held):
         return None
     return str(summary.get("reason"))
+
+
+def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
+    """Raise an `OutputError` if a run directory holds a run that trained, or may have.
+
+    With `overwrite` only if a service keeps it, or it is not clear that it is a run.
+    """
+    if overwrite and paths.run.exists() and read_run_file(paths).service is None:
+        return
+    if (paths.spec.exists() or paths.run.exists()) and untrained(paths) is None:
+        raise OutputError(
+            "the run directory holds a run already",
+            where={"path": str(paths.root)},
+            hint="Choose another --run-dir, remove that one, or go on with it: "
+            f"distrain train --resume {paths.root}",
+        )
+
+
+def is_finished(paths: RunPaths) -> bool:
+    """Whether all is written of a job that has ended."""
+    return paths.summary.is_file() and not paths.progress.is_file()
 
 
 def remove_run(paths: RunPaths) -> None:

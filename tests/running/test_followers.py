@@ -121,8 +121,8 @@ def test_a_disk_that_is_full_for_a_while_loses_no_record(
         recording = RetryingRecorder(recorder, said.append, limit_s=10_000.0)
         recording.add(view(record(10)))
         with monkeypatch.context() as full:
-            full.setattr("distrain.runs.recorder.append", fail)
-            full.setattr("distrain.runs.recorder.whole_file", fail)
+            full.setattr("distrain.runs.writer.append", fail)
+            full.setattr("distrain.runs.writer.whole_file", fail)
             assert recording.add(view(record(20))) == []
             assert recording.add(view(record(30))) == []
         assert said == ["warning: no space left"]
@@ -137,8 +137,8 @@ def test_a_disk_that_stays_full_ends_the_job(
         raise OutputError("no space left")
 
     with open_run(tmp_path, SPEC, "clicks-1") as recorder:
-        monkeypatch.setattr("distrain.runs.recorder.append", fail)
-        monkeypatch.setattr("distrain.runs.recorder.whole_file", fail)
+        monkeypatch.setattr("distrain.runs.writer.append", fail)
+        monkeypatch.setattr("distrain.runs.writer.whole_file", fail)
         recording = RetryingRecorder(recorder, lambda _: None, limit_s=0.0)
         with pytest.raises(OutputError):
             recording.add(view(record(10)))
@@ -155,7 +155,8 @@ def test_records_of_a_view_that_was_interrupted_are_written(
 
     with open_run(tmp_path, SPEC, "clicks-1") as recorder:
         with monkeypatch.context() as cut:
-            cut.setattr("distrain.runs.recorder.append", interrupt)
+            cut.setattr("distrain.runs.writer.append", interrupt)
+            cut.setattr("distrain.runs.writer.whole_file", interrupt)
             with pytest.raises(KeyboardInterrupt):
                 recorder.add(view(record(10)))
         recorder.add(view(record(10)))

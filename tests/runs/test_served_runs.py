@@ -13,11 +13,11 @@ from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry, Notice
 from distrain.run_paths import RunPaths
 from distrain.runs import (
+    LeasedFolder,
     NotOurs,
     RunInUse,
     ServedRun,
     ServiceMark,
-    last_attempt,
     open_run,
     read_run_and_spec,
     read_run_data,
@@ -33,7 +33,7 @@ FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)
 
 
 def served(root: Path, mark: ServiceMark = FIRST, first_attempt: int = 1) -> ServedRun:
-    run = ServedRun(root, "clicks-1", first_attempt)
+    run = ServedRun(LeasedFolder(root, "clicks-1"), first_attempt)
     run.begin(JOB_SPEC, mark)
     return run
 
@@ -112,7 +112,7 @@ def test_beginning_may_be_repeated_after_any_step(tmp_path: Path) -> None:
 def test_a_lost_scheduler_leaves_its_restarts_and_checkpoints_to_the_next(tmp_path: Path) -> None:
     run = served(tmp_path)
     run.add(view_of(attempt_entries(1, 0, 30), num_checkpoints=2), FIRST)
-    assert last_attempt(RunPaths(tmp_path)) == 1
+    assert ServedRun(LeasedFolder(tmp_path, "clicks-1")).last_attempt() == 1
     for _ in range(2):  # the service is killed before the hand-over, and repeats this
         run = served(tmp_path, FIRST, first_attempt=2)
     run.add(view_of((), JobState.PENDING, attempt=1), FIRST)
@@ -158,7 +158,7 @@ def test_links_and_files_without_end_are_neither_read_nor_written(tmp_path: Path
 def test_an_older_generation_writes_nothing_more(tmp_path: Path) -> None:
     old = served(tmp_path)
     old.add(view_of(attempt_entries(1, 0, 20)), FIRST)
-    new = ServedRun(tmp_path, "clicks-1")
+    new = ServedRun(LeasedFolder(tmp_path, "clicks-1"))
     new.add(view_of(attempt_entries(1, 0, 30)), SECOND)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     for write in (
@@ -216,7 +216,7 @@ def test_commands_leave_a_service_its_runs_until_they_have_ended(tmp_path: Path)
         view = view_of([AttemptStarted(2, 20, 2), record(2, 25)], attempt=2)
         recorder.add(view)
         recorder.finish(view_of((), JobState.FAILED, attempt=2, reason="RankDied"))
-    run = served(tmp_path, SECOND, first_attempt=last_attempt(RunPaths(tmp_path)) + 1)
+    run = served(tmp_path, SECOND, first_attempt=run.last_attempt() + 1)
     run.finish(view_of([AttemptStarted(3, 25, 2)], JobState.SUCCEEDED, attempt=3), SECOND)
     summary = read_summary(RunPaths(tmp_path)) or {}
     assert [end["reason"] for end in summary["restarts"]] == ["Cancelled", "RankDied"]
@@ -228,7 +228,7 @@ def test_another_job_or_service_is_told_whose_it_is(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="another service keeps the run, s-1"):
         served(tmp_path, ServiceMark("s-2", 9))
     with pytest.raises(OutputError, match="the run of another job, clicks-1"):
-        ServedRun(tmp_path, "clicks-2").begin(JOB_SPEC, FIRST)
+        ServedRun(LeasedFolder(tmp_path, "clicks-2")).begin(JOB_SPEC, FIRST)
     RunPaths(tmp_path).run.unlink()
     with pytest.raises(OutputError, match="holds a run already"):
         served(tmp_path)
@@ -250,7 +250,7 @@ def test_a_restarted_service_sees_all_views_again(tmp_path: Path, seed: int) -> 
     while place < len(told):
         if chance.random() < 0.3:
             generation, place = generation + 1, 0
-            run = ServedRun(tmp_path / "cut", "clicks-1")
+            run = ServedRun(LeasedFolder(tmp_path / "cut", "clicks-1"))
         shown = chance.randrange(1, 12)
         run.add(view_of(told[place : place + shown]), ServiceMark("s-1", generation))
         place += shown

@@ -12,19 +12,20 @@ from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import (
+    LeasedFolder,
     NotInRun,
     NotOurs,
     ServedRun,
     ServiceMark,
+    StoredCopy,
     StoredFolder,
-    StoredRun,
     fetch_run,
     read_new_records,
     read_records,
     read_run_data,
     read_summary,
 )
-from distrain.runs.stored import stored_run as stored_run_module
+from distrain.runs.stored import copy as copy_module
 from distrain.spec import parse_spec
 from distrain.storage import Objects, StoredObject
 
@@ -44,10 +45,15 @@ def url(server, request):
     return f"s3://stored-runs/{request.node.name.replace('[', '-').strip(']')}"
 
 
-def stored(url: str, copy: Path, mark: ServiceMark = FIRST, first_attempt: int = 1) -> StoredRun:
-    run = StoredRun(url, copy, "clicks-1", first_attempt)
+def stored(url: str, copy: Path, mark: ServiceMark = FIRST, first_attempt: int = 1) -> ServedRun:
+    run = ServedRun(StoredCopy(url, copy, "clicks-1"), first_attempt)
     run.begin(JOB_SPEC, mark)
     return run
+
+
+def objects_of(run: ServedRun) -> Objects:
+    assert isinstance(run.place, StoredCopy)
+    return run.place.objects
 
 
 def lines(url: str) -> bytes:
@@ -55,9 +61,10 @@ def lines(url: str) -> bytes:
 
 
 def test_the_files_are_those_of_a_filesystem(url, tmp_path, monkeypatch):
-    monkeypatch.setattr(stored_run_module, "TAIL_BYTES", 2000)
+    monkeypatch.setattr(copy_module, "TAIL_BYTES", 2000)
     told, place = attempt_entries(1, 0, 200), 0
-    here, there = ServedRun(tmp_path / "here", "clicks-1"), stored(url, tmp_path / "copy")
+    here = ServedRun(LeasedFolder(tmp_path / "here", "clicks-1"))
+    there = stored(url, tmp_path / "copy")
     here.begin(JOB_SPEC, FIRST)
     while place < len(told):
         view = view_of(told[place : place + 20], num_checkpoints=place)
@@ -82,7 +89,7 @@ def test_the_files_are_those_of_a_filesystem(url, tmp_path, monkeypatch):
 def test_who_takes_over_goes_on_without_a_gap_or_a_repeat(url, tmp_path):
     first = stored(url, tmp_path / "a")
     first.add(view_of([AttemptStarted(1, 0, 2), record(1, 5), record(1, 10)]), FIRST)
-    second = StoredRun(url, tmp_path / "b", "clicks-1")
+    second = ServedRun(StoredCopy(url, tmp_path / "b", "clicks-1"))
     every = [AttemptStarted(1, 0, 2), *(record(1, step) for step in (5, 10, 15))]
     second.add(view_of(every), SECOND)
     steps = [json.loads(line)["step"] for line in lines(url).splitlines()]
@@ -93,16 +100,17 @@ def test_an_older_generation_changes_nothing_once_a_newer_one_has_begun(url, tmp
     """Also where it was stopped between its look and its write."""
     first = stored(url, tmp_path / "a")
     first.add(view_of([AttemptStarted(1, 0, 2), record(1, 5)]), FIRST)
-    put, woken = first._objects.replace, []
+    put, woken = objects_of(first).replace, []
 
     def stopped(name: str, content: bytes, version: str) -> str:
         if not woken:
             woken.append(True)
-            StoredRun(url, tmp_path / "b", "clicks-1").add(view_of([record(1, 10)]), SECOND)
+            newer = ServedRun(StoredCopy(url, tmp_path / "b", "clicks-1"))
+            newer.add(view_of([record(1, 10)]), SECOND)
             woken.append(Objects(url).read("record.json"))
         return put(name, content, version)
 
-    first._objects.replace = stopped
+    objects_of(first).replace = stopped
     with pytest.raises(NotOurs, match="generation 2, this one has 1"):
         first.add(view_of([record(1, 7)]), FIRST)
     assert Objects(url).read("record.json") == woken[1]
@@ -117,13 +125,13 @@ def test_an_older_generation_changes_nothing_once_a_newer_one_has_begun(url, tmp
 
 def test_a_write_whose_answer_was_lost_counts(url, tmp_path):
     run = stored(url, tmp_path / "a")
-    put = run._objects.replace
+    put = objects_of(run).replace
 
     def twice(name: str, content: bytes, version: str) -> str:
         put(name, content, version)
         return put(name, content, version)  # the library's own second try
 
-    run._objects.replace = twice
+    objects_of(run).replace = twice
     run.add(view_of([AttemptStarted(1, 0, 2), record(1, 5)]), FIRST)
     run.add(view_of([record(1, 10)]), FIRST)
     assert [json.loads(line)["step"] for line in lines(url).splitlines()] == [5, 10]
@@ -132,15 +140,15 @@ def test_a_write_whose_answer_was_lost_counts(url, tmp_path):
 def test_what_the_store_did_not_take_is_given_again(url, tmp_path):
     run = stored(url, tmp_path / "a")
     view = view_of([AttemptStarted(1, 0, 2), record(1, 5)])
-    put = run._objects.replace
+    put = objects_of(run).replace
 
     def away(*_: object) -> str:
         raise TimeoutError("no answer")
 
-    run._objects.replace = away
+    objects_of(run).replace = away
     with pytest.raises(Unavailable, match="does not answer"):
         run.add(view, FIRST)
-    run._objects.replace = put
+    objects_of(run).replace = put
     run.add(view, FIRST)
     run.add(view, FIRST)
     assert [json.loads(line)["step"] for line in lines(url).splitlines()] == [5]
@@ -152,7 +160,7 @@ def test_a_place_of_another_job_or_service_is_left_alone(url, tmp_path):
     with pytest.raises(OutputError, match="another service keeps the run, s-1"):
         stored(url, tmp_path / "b", ServiceMark("s-2", 9))
     with pytest.raises(OutputError, match="another job, clicks-1"):
-        StoredRun(url, tmp_path / "c", "other").begin(JOB_SPEC, SECOND)
+        ServedRun(StoredCopy(url, tmp_path / "c", "other")).begin(JOB_SPEC, SECOND)
     assert Objects(url).read("record.json") == before
 
 
@@ -162,7 +170,7 @@ def test_missed_entries_come_from_the_ranks_reports_in_the_store(url, tmp_path):
     Objects(url).put("logs/attempt-1/rank-0.reports", b"damaged")
     Objects(url).put("logs/attempt-3/rank-0.log", b"printed")
     run.add(view_of((), missed=1), FIRST)  # unreadable ones leave what is known
-    known = StoredRun(url, tmp_path / "b", "clicks-1")
+    known = ServedRun(StoredCopy(url, tmp_path / "b", "clicks-1"))
     assert known.last_attempt() == 3
     assert known.has_begun()
     assert not known.is_finished()

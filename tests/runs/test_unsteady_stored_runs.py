@@ -17,7 +17,7 @@ from unsteady_proxy import unsteady
 from distrain.errors import Unavailable
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Entry
-from distrain.runs import ServiceMark, StoredFolder, StoredRun
+from distrain.runs import ServedRun, ServiceMark, StoredCopy, StoredFolder
 from distrain.spec import parse_spec
 from distrain.storage import Objects
 
@@ -37,7 +37,7 @@ def test_a_server_that_fails_costs_no_record(tmp_path: Path) -> None:
         with mock.patch.dict(os.environ, environment):
             s3fs.S3FileSystem.clear_instance_cache()
             url = "s3://unsteady-runs/one"
-            run = StoredRun(url, tmp_path / "copy", "clicks-1")
+            run = ServedRun(StoredCopy(url, tmp_path / "copy", "clicks-1"))
             run.begin(parse_spec(SPEC), FIRST)
             proxy.reset_every, proxy.burst, proxy.burst_every = 5, 2, 11
             expected = []
@@ -50,7 +50,7 @@ def test_a_server_that_fails_costs_no_record(tmp_path: Path) -> None:
             assert steps(url) == expected
 
 
-def until_taken(run: StoredRun, entries: list[Entry]) -> None:
+def until_taken(run: ServedRun, entries: list[Entry]) -> None:
     for _ in range(100):
         try:
             run.add(view_of(entries), FIRST)
@@ -64,14 +64,14 @@ CODE = """
 import sys
 from pathlib import Path
 from distrain.errors import DistrainError
-from distrain.runs import NotOurs, ServiceMark, StoredRun
+from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredCopy
 from distrain.jobs.view import AttemptStarted
 from distrain.spec import parse_spec
 from served_jobs import SPEC, record, view_of
 
 url, copy = sys.argv[1:]
 mark = ServiceMark("s-1", 1)
-run = StoredRun(url, Path(copy), "clicks-1")
+run = ServedRun(StoredCopy(url, Path(copy), "clicks-1"))
 run.begin(parse_spec(SPEC), mark)
 run.add(view_of([AttemptStarted(1, 0, 2), record(1, 1)]), mark)
 print("begun", flush=True)
@@ -102,7 +102,7 @@ def test_a_stopped_recorder_changes_nothing_when_it_wakes(tmp_path: Path) -> Non
             while len(steps(url)) < 5:
                 assert time.monotonic() < deadline_s
             old.send_signal(signal.SIGSTOP)
-            new = StoredRun(url, tmp_path / "new", "clicks-1")
+            new = ServedRun(StoredCopy(url, tmp_path / "new", "clicks-1"))
             new.add(view_of(()), SECOND)
             known = steps(url)
             assert known == list(range(1, len(known) + 1))

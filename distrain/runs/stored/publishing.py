@@ -7,20 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from distrain.errors import OutputError, Unavailable
+from distrain.runs.places import LeasedFolder
 from distrain.runs.run_file import ServiceMark
 from distrain.runs.stored.record import RECORD, RecordedFile, RunRecord, loads
 from distrain.storage import Changed, Objects, first_line, is_transient
 
 _TRIES = 5
 _HINT = "Check the bucket, the credentials of the service, and that its server answers."
-
-
-class Superseded(Exception):
-    """The run is written by another now; the text says by whom."""
-
-
-class Foreign(Exception):
-    """The place holds something that is not this job's, or not this service's."""
 
 
 class Publisher:
@@ -30,9 +23,9 @@ class Publisher:
         record: As it was seen or written last; `None`: there is none, or nobody has looked.
     """
 
-    def __init__(self, objects: Objects, job_id: str):
+    def __init__(self, objects: Objects, place: LeasedFolder):
         self._objects = objects
-        self._job_id = job_id
+        self._place = place
         self._version = ""
         self.record: RunRecord | None = None
 
@@ -50,7 +43,7 @@ class Publisher:
         """Write the generation, if there is a record: no earlier one can write any more.
 
         Raises:
-            Superseded, Foreign: It is another's.
+            NotOurs, OutputError: It is another's.
             OSError: The store does not take it.
         """
         for _ in range(_TRIES):
@@ -68,14 +61,14 @@ class Publisher:
 
     def publish(self, files: Mapping[str, RecordedFile], mark: ServiceMark) -> RunRecord:
         """Write the files' new state, with all of it or nothing; errors as `claim`."""
-        before = self.record or RunRecord(self._job_id, mark)
+        before = self.record or RunRecord(self._place.job_id, mark)
         try:
             return self._write(replace(before, service=mark, files=dict(files)))
         except Changed:
             found = self.look()
             if found is not None:
                 self._check(found, mark)
-            raise Superseded("another process of the service writes the run") from None
+            raise self._place.not_ours("another process of the service writes the run") from None
 
     def _write(self, record: RunRecord) -> RunRecord:
         record = replace(record, number=record.number + 1, writer=uuid.uuid4().hex)
@@ -92,16 +85,9 @@ class Publisher:
         self.record = record
         return record
 
-    def _check(self, found: RunRecord, mark: ServiceMark) -> None:
-        if found.job_id != self._job_id:
-            raise Foreign(f"the directory holds the run of another job, {found.job_id}")
-        if found.service.id != mark.id:
-            raise Foreign(f"another service keeps the run, {found.service.id}")
-        if found.service.generation > mark.generation:
-            raise Superseded(
-                "a newer holder of the lease writes the run: generation "
-                f"{found.service.generation}, this one has {mark.generation}"
-            )
+    def _check(self, record: RunRecord, mark: ServiceMark) -> None:
+        self._place.check_job(record.job_id)
+        self._place.check_mark(record.service, mark)
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any
 
 from distrain.errors import DistrainError, OutputError
 from distrain.jobs import JobView
-from distrain.runs import NotOurs, ServedRun, ServiceMark, StoredRun
+from distrain.runs import LeasedFolder, NotOurs, ServedRun, ServiceMark, StoredCopy
 from distrain.service.recorder.copies import Copies
 from distrain.service.recorder.pictures import Pictures
 from distrain.service.recorder.places import check_place_of, make_folder
@@ -225,11 +225,11 @@ class Recorder:
         run = self._runs[job.id] = RunState(job.id, job.run_dir, job.cluster, job.first_attempt)
         return run
 
-    def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun | StoredRun:
+    def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun:
         """Who writes a run directory, by where that lies; an object store may be asked."""
         if is_remote(place):
-            return StoredRun(place, self._copies.new(), job_id, first_attempt)
-        return ServedRun(Path(place), job_id, first_attempt)
+            return ServedRun(StoredCopy(place, self._copies.new(), job_id), first_attempt)
+        return ServedRun(LeasedFolder(Path(place), job_id), first_attempt)
 
     def _pool(self, cluster: str) -> Pool:
         with self._lock:
@@ -351,9 +351,7 @@ class Recorder:
                     run.waiting.put_back(view)
                 raise
 
-    def _record(
-        self, run: RunState, served: ServedRun | StoredRun, view: JobView, mark: ServiceMark
-    ) -> None:
+    def _record(self, run: RunState, served: ServedRun, view: JobView, mark: ServiceMark) -> None:
         if not view.state.is_final:
             # One that waited while another process had the lease, and finished the run, is late.
             if served.is_at_work(mark) or not served.is_finished():

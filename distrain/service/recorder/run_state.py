@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from distrain.runs import ServedRun, StoredRun
+from distrain.runs import ServedRun
 from distrain.service.recorder.mailbox import Mailbox
 
 STORE_PAUSE_S = 1.0
@@ -39,7 +39,7 @@ class RunState:
     place: str
     cluster: str
     first_attempt: int = 1  # of the view that waits
-    served: ServedRun | StoredRun | None = None  # `None`: nothing was written yet
+    served: ServedRun | None = None  # `None`: nothing was written yet
     writing: threading.Lock = field(default_factory=threading.Lock)
     waiting: Mailbox = field(default_factory=Mailbox)
     scheduled: bool = False
@@ -51,9 +51,7 @@ class RunState:
     finished: int | None = None  # the first attempt of the submission whose summary is written
     released: bool = False
 
-    def serve(
-        self, first_attempt: int, served: Callable[[str, str, int], ServedRun | StoredRun]
-    ) -> ServedRun | StoredRun:
+    def serve(self, first_attempt: int, served: Callable[[str, str, int], ServedRun]) -> ServedRun:
         """Who writes about the submission with this first attempt from now on."""
         if self.served is None or self.served.first_attempt != first_attempt:
             if self.served is not None:

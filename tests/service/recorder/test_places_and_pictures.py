@@ -11,7 +11,7 @@ from served_jobs import SPEC, attempt_entries, job_in, settings_in, view_of
 
 from distrain.jobs.states import JobState
 from distrain.run_paths import RunPaths
-from distrain.runs import ServedRun, ServiceMark
+from distrain.runs import LeasedFolder, ServedRun, ServiceMark
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.recorder.pictures import Pictures
 from distrain.service.settings import ClusterProfile
@@ -25,7 +25,7 @@ def run_in(folder: Path, job_id: str, *, ends: bool = True, age_days: float = 0.
     """A run directory as the service leaves it."""
     job = job_in(settings_in(folder), job_id)
     root = Path(job.run_dir)
-    served = ServedRun(root, job_id)
+    served = ServedRun(LeasedFolder(root, job_id))
     served.begin(parse_spec(SPEC), MARK)
     served.add(view_of(attempt_entries(1, 0, 40), job_id=job_id), MARK)
     if ends:

@@ -22,7 +22,7 @@ from distrain.errors import OutputError, Unavailable
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
-from distrain.runs import ServedRun, last_attempt, read_records, read_run_and_spec, read_summary
+from distrain.runs import LeasedFolder, ServedRun, read_records, read_run_and_spec, read_summary
 from distrain.runs.lines import append
 from distrain.service.recorder import Recorder, recorder as recorder_module
 from distrain.service.settings import Settings
@@ -259,7 +259,7 @@ def test_a_full_disk_delays_one_job_alone(
             raise OSError(errno.ENOSPC, "no space")
         append(file, data)
 
-    monkeypatch.setattr("distrain.runs.served.append", unless_full)
+    monkeypatch.setattr("distrain.runs.writer.append", unless_full)
     monkeypatch.setattr(recorder_module, "_RETRY_S", (0.01,))
     with recording(config) as recorder:
         for job in (full, good):
@@ -284,10 +284,11 @@ def test_a_limit_of_the_filesystem_leaves_whole_lines(tmp_path: Path) -> None:
 import resource, signal, sys
 from pathlib import Path
 from distrain.errors import OutputError
-from distrain.runs import ServedRun, ServiceMark
+from distrain.runs import LeasedFolder, ServedRun, ServiceMark
 from distrain.spec import parse_spec
 from served_jobs import SPEC, attempt_entries, record, view_of
-run, mark = ServedRun(Path({str(tmp_path / "run")!r}), "clicks-1"), ServiceMark("s-1", 1)
+mark = ServiceMark("s-1", 1)
+run = ServedRun(LeasedFolder(Path({str(tmp_path / "run")!r}), "clicks-1"))
 run.begin(parse_spec(SPEC), mark)
 run.add(view_of(attempt_entries(1, 0, 20)), mark)
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -323,12 +324,14 @@ def test_a_hung_directory_holds_up_nobody_else(
     )
     answers = threading.Event()
 
-    def hang(paths: RunPaths) -> int:
-        if paths.root.name == "hung-1":
-            answers.wait(60)
-        return last_attempt(paths)
+    attempts = LeasedFolder.attempts
 
-    monkeypatch.setattr("distrain.runs.served.last_attempt", hang)
+    def hang(place: LeasedFolder) -> tuple[int, ...]:
+        if place.paths.root.name == "hung-1":
+            answers.wait(60)
+        return attempts(place)
+
+    monkeypatch.setattr(LeasedFolder, "attempts", hang)
     with recording(config) as recorder:
         for job in (hung, near, far):
             recorder.begin(job, SPEC, 1)
