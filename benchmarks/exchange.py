@@ -1,7 +1,7 @@
 """What does a rank send in a step, in how many messages, and what does the host do for each peer?
 
     python benchmarks/exchange.py [--quick] [--ranks 2 4 8 16] [--rows 512] [--steps 5]
-                                  [--placements replicated row_wise two_level mixed]
+                                  [--placements replicated row_wise mixed]
 
 Gloo ranks with one thread each train an MLP over 26 tables of width 16 on this machine, on 2, 4, 8
 and 16 ranks, however few cores there are. Their process groups count each collective operation and

@@ -16,7 +16,7 @@ from torch import distributed as dist
 
 from benchmarks.exchange_bench.counting import CountedGroup, counted_groups
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, process_groups
+from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec, TrainSpec
@@ -30,11 +30,8 @@ NUMBER_NAMES = tuple(f"I{number}" for number in range(NUMBERS))
 PLACEMENTS = {
     "replicated": ["replicated"] * COLUMNS,
     "row_wise": ["row_wise"] * COLUMNS,
-    "two_level": ["two_level"] * COLUMNS,
     "mixed": ["row_wise" if number % 3 == 0 else "replicated" for number in range(COLUMNS)],
 }
-GROUP_SIZE = 2
-"""Ranks that share a copy of two-level tables."""
 GROUPS = ("training", "routes")
 KINDS = ("full", "empty")
 
@@ -120,15 +117,10 @@ def train(
 ) -> list[Step]:
     """So many steps of each kind, after one of each that is not counted."""
     peers = Peers(rank, num_ranks)
-    if placement == "two_level":  # these groups join `groups`, behind those of all ranks
-        peers = peers.in_groups(GROUP_SIZE, process_groups(GROUP_SIZE))
     step = new_step(placement, peers)
     tables = step.model.embeddings
     # torch's name of the group, by which peers find it.
     tables.route_peers = replace(peers, group=groups[1], on_host=True)
-    if peers.levels:
-        parts = process_groups(GROUP_SIZE)
-        tables.route_peers = tables.route_peers.in_groups(GROUP_SIZE, parts)
     told = []
     for number in range(steps + 1):
         for kind in KINDS:
@@ -154,7 +146,7 @@ def one_step(
     size = groups[0].size()
     training, routes, *of_levels = groups
     uses = ((training, *of_levels[:2]), (routes, *of_levels[2:]))
-    grads = (parameter.grad for parameter in step.dense.sync.parameters)
+    grads = (parameter.grad for parameter in step.dense.optimizer.parameters)
     dense = sum(grad.nbytes for grad in grads if grad is not None)
     return Step(
         kind,

@@ -67,15 +67,13 @@ class LocalRows(NamedTuple):
     Attributes:
         rows: Which rows of it, in canonical order. A scalar is a tensor of one row.
         values: The live rows, `[rows.count, ...]`.
-        alone: Whether no other rank has them.
-        holder: Which of how many ranks that have them this one is, where that is not all ranks.
+        alone: Whether no other rank has them; else all ranks have.
     """
 
     name: str
     rows: Rows
     values: Tensor
     alone: bool
-    holder: tuple[int, int] | None = None
 
     @property
     def num_bytes(self) -> int:
@@ -121,13 +119,12 @@ def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[Local
 
 
 def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]:
-    number, holders = held.holder or (rank, num_ranks)
     if held.alone:
         yield held
     elif held.num_bytes >= SMALL_BYTES:
-        start, stop = (held.rows.count * n // holders for n in (number, number + 1))
+        start, stop = (held.rows.count * n // num_ranks for n in (rank, rank + 1))
         yield held._replace(rows=held.rows.part(start, stop), values=held.values[start:stop])
-    elif number == 0:
+    elif rank == 0:
         yield held
 
 
@@ -137,6 +134,4 @@ def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
         local, kept = run.store.local_part(keys)
         values = run.values[local]
         rows = Rows(run.start + kept.start, kept.step or 1, len(values))
-        holder = run.store.copy if run.store.spread else None
-        alone = holder is not None and holder[1] == 1
-        yield LocalRows(name, rows, values, alone=alone, holder=holder)
+        yield LocalRows(name, rows, values, alone=run.store.spread)

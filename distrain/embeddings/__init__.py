@@ -7,8 +7,7 @@ A step runs through this folder in one line::
                       └────────────── collect ◀───────┘ ─▶ exchange between ranks ─▶ optimizer
 
 The looked-up values are leaves of the autograd graph, so the tables need no gradients of their own.
-Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results;
-or each a share of its group's copy ("two_level"), with the same to rounding.
+Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
 from distrain.embeddings.all_to_all import all_to_all as all_to_all
@@ -28,12 +27,12 @@ from distrain.embeddings.columns import (
 )
 from distrain.embeddings.fixed import FixedTables as FixedTables
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
-from distrain.embeddings.peers import (
-    Arriving as Arriving,
-    Peers as Peers,
-    process_groups as process_groups,
+from distrain.embeddings.peers import Arriving as Arriving, Peers as Peers
+from distrain.embeddings.placements import (
+    PLACEMENTS as PLACEMENTS,
+    PlacementFacts as PlacementFacts,
 )
 from distrain.embeddings.route import Route as Route, Traffic as Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
-from distrain.embeddings.store import PLACEMENTS as PLACEMENTS, Store as Store
+from distrain.embeddings.store import Store as Store
 from distrain.host_memory import empty as empty

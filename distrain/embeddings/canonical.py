@@ -185,13 +185,12 @@ def _canonical(
 
 def _of_rank(store: Store, rank: int) -> Store:
     """The store as another rank sees it."""
-    return replace(store, peers=store.peers.seen_by(rank))
+    return replace(store, peers=replace(store.peers, rank=rank))
 
 
 def _given(part: _Part, rank: int) -> slice:
-    """The rows of its weight that a rank gives where a slab is put together: of the first copy."""
-    store = _of_rank(part.store, rank)
-    return store.local_part(part.keys)[0] if store.copy[0] == 0 else slice(0, 0)
+    """The rows of its weight that a rank gives where a slab is put together."""
+    return _of_rank(part.store, rank).local_part(part.keys)[0]
 
 
 def _length(rows: slice) -> int:

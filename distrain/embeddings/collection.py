@@ -65,10 +65,9 @@ class EmbeddingCollection(nn.Module):
     Args:
         columns: In the order of the columns of `ids`, with list columns anywhere.
         placements: For each column "replicated" (all ranks hold all rows), "row_wise" (each row
-            lives on one rank), "host_cached" (row-wise in the host's memory, with recently used
-            rows on the device) or "two_level" (row-wise among the ranks of a group, each group with
-            a copy; the peers say which, see `Peers.in_groups`); `None` for all replicated. A rank
-            alone holds everything. Columns of one table have one placement.
+            lives on one rank) or "host_cached" (row-wise in the host's memory, with recently used
+            rows on the device); `None` for all replicated. A rank alone holds everything. Columns
+            of one table have one placement.
         generator: Where the initial values come from; `None` for torch's default generator.
         dtype: Of the weights: float32, bfloat16 or float64.
         cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
@@ -362,10 +361,10 @@ class EmbeddingCollection(nn.Module):
     def _cached(self, cache_bytes: int) -> Iterator[Store]:
         """The stores, with caches where they are wanted."""
         sizes = [w.numel() * w.element_size() for w in self.weights]
-        cached = [store.placement == "host_cached" for store in self.stores]
+        cached = [store.facts.on_host for store in self.stores]
         total = sum(size for size, wanted in zip(sizes, cached, strict=True) if wanted)
         for store, weight in zip(self.stores, self.weights, strict=True):
-            if store.placement == "host_cached":
+            if store.facts.on_host:
                 rows = len(weight) * cache_bytes // max(total, 1)
                 cache = RowCache(len(weight), max(1, min(len(weight), rows)))
                 cache.attach(weight.data)
@@ -386,7 +385,7 @@ class EmbeddingCollection(nn.Module):
 
 def _new_weight(store: Store, dtype: torch.dtype, device: torch.device | None) -> Tensor:
     shape = (store.num_local_rows, store.dim)
-    if device is None or device.type == "cpu" or store.placement == "host_cached":
+    if device is None or device.type == "cpu" or store.facts.on_host:
         return empty(shape, dtype)
     return torch.empty(shape, dtype=dtype, device=device)
 

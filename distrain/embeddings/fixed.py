@@ -28,7 +28,7 @@ device; see `read_steps` and `write_steps`. A batch of another number of rows, o
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -126,9 +126,8 @@ class FixedTables:
         peers, by_column = self.tables.route_peers, ids.T.int()
         asked = []
         for number, router in self._routers.items():
-            store = replace(self.tables.stores[number], peers=peers)
-            own = by_column[list(store.flat)].contiguous()
-            asked.append((router, *router.ask(own, store.sharers)))
+            own = by_column[list(self.tables.stores[number].flat)].contiguous()
+            asked.append((router, *router.ask(own, peers)))
         missing = [router.rooms.missing(rows.asked) for router, rows, _ in asked]
         most = peers.largest(missing) if missing else []
         routes = []

@@ -15,7 +15,6 @@ from distrain.embeddings import kernels
 from distrain.embeddings.collection import TouchedRows
 from distrain.embeddings.kernels import Segments, segments_of
 from distrain.embeddings.padded import PaddedRows
-from distrain.embeddings.peers import Peers
 from distrain.embeddings.store import Store
 
 _MOST_INT32 = 2**31 - 1
@@ -33,7 +32,6 @@ class FixedStoreRoute:
             `[rows * columns of the group, dim]`.
         union: Which of the sums that come together on this rank are of one row; `None` for a rank
             alone.
-        across: Which of the groups' totals are of one row, of two-level tables.
         padded: What the owners were asked for, of spread tables.
     """
 
@@ -41,7 +39,6 @@ class FixedStoreRoute:
     own: Segments
     sources: Tensor
     union: Segments | None = None
-    across: Segments | None = None
     padded: PaddedRows | None = None
 
 
@@ -135,13 +132,13 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
-    """A store whose rows are dealt over ranks: of all of them, or of a group of two-level tables.
+    """A store whose rows are dealt over ranks.
 
     Its ids have travelled before; in a step rows do, and the sums of their gradients.
     """
 
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
-        """The route of what was asked; a collective operation for two-level tables."""
+        """The route of what was asked."""
         assert padded is not None
         slots, size = padded.slots, sum(padded.rooms)
         in_order, order = torch.sort(slots.reshape(-1), stable=True)
@@ -154,14 +151,8 @@ class SpreadStore(FixedStore):
         end = self._store.num_local_rows
         asked = len(padded.requested)
         union = segments_of(padded.requested, min(asked, end), end)
-        groups = self._across
-        across = None
-        if groups.num_ranks > 1:
-            touched = len(union.keys)
-            all_keys = groups.gather_padded(union.keys, touched)
-            across = segments_of(all_keys, min(groups.num_ranks * touched, end), end)
         sources = self._sources(order, slots.shape[1])
-        return FixedStoreRoute(slots, own, sources, union, across, padded)
+        return FixedStoreRoute(slots, own, sources, union, padded)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
         """The rows that `route.keys` counts, from their owners; a collective operation."""
@@ -176,21 +167,11 @@ class SpreadStore(FixedStore):
         assert route.union is not None
         send, receive = self._splits(route.padded)
         arrived = self._store.sharers.exchange_rows(sums, send, receive)
-        touched = TouchedRows(route.union.keys, _sums(arrived, route.union))
-        if route.across is None:
-            return touched
-        every = self._across.gather_padded(touched.grads, len(touched.grads))
-        return TouchedRows(route.across.keys, _sums(every, route.across))
+        return TouchedRows(route.union.keys, _sums(arrived, route.union))
 
     def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """How many rows each owner has for this rank, and how many this one has for each."""
         return padded.rooms, (padded.rooms[self._store.sharers.rank],) * len(padded.rooms)
-
-    @property
-    def _across(self) -> Peers:
-        """The ranks that hold the same rows."""
-        levels = self._store.peers.levels if self._store.placement == "two_level" else None
-        return Peers() if levels is None else levels.across
 
 
 def _sums(rows: Tensor, segments: Segments) -> Tensor:

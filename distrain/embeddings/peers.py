@@ -1,9 +1,8 @@
 """The ranks that share embedding tables, and how rows travel between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import NamedTuple, Self
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed as dist
@@ -24,49 +23,12 @@ class Peers:
     Each method is a collective operation: every rank calls it, in the same order. `group` is their
     process group; `None` is the default one. If its backend moves the host's memory only, as gloo
     does, `on_host` makes gathers and exchanges of a device's values go through the host.
-
-    Attributes:
-        levels: The same rank in its group and across groups, where tables have two levels; see
-            `in_groups`.
     """
 
     rank: int = 0
     num_ranks: int = 1
     group: dist.ProcessGroup | None = None
     on_host: bool = False
-    levels: "Levels | None" = None
-
-    def in_groups(self, size: int, groups: "ProcessGroups | None" = None) -> Self:
-        """These ranks in groups of `size` neighbours each; no communication.
-
-        Args:
-            size: Divides the number of ranks.
-            groups: What values travel through, from `process_groups`; `None` where none will.
-
-        Raises:
-            ValueError: `size` does not divide the number of ranks.
-        """
-        check_group_size(size, self.num_ranks)
-        within = replace(
-            self,
-            rank=self.rank % size,
-            num_ranks=size,
-            group=groups and groups.within,
-            levels=None,
-        )
-        across = replace(
-            within,
-            rank=self.rank // size,
-            num_ranks=self.num_ranks // size,
-            group=groups and groups.across,
-        )
-        return replace(self, levels=Levels(within, across))
-
-    def seen_by(self, rank: int) -> Self:
-        """The same ranks as another of them sees them; nothing may travel through these."""
-        size = self.levels.within.num_ranks if self.levels else None
-        other = replace(self, rank=rank, levels=None)
-        return other.in_groups(size) if size else other
 
     @property
     def device(self) -> torch.device:
@@ -209,54 +171,6 @@ class Peers:
             all_to_all(arrived, sent, receive, send, self.group)
         if self.on_host:
             received.copy_(arrived)
-
-
-class Levels(NamedTuple):
-    """A rank among the ranks of its group, and among those in its place in each group."""
-
-    within: Peers
-    across: Peers
-
-
-class ProcessGroups(NamedTuple):
-    """What `Levels` travel through."""
-
-    within: dist.ProcessGroup
-    across: dist.ProcessGroup
-
-
-def process_groups(
-    size: int, *, backend: str | None = None, timeout: timedelta | None = None
-) -> ProcessGroups:
-    """Make the process groups of groups of `size` neighbours; every rank calls it.
-
-    Args:
-        size: Divides the number of ranks.
-        backend: `None`: that of the default process group, as is its `timeout`.
-
-    Raises:
-        ValueError: `size` does not divide the number of ranks.
-    """
-    ranks, rank = dist.get_world_size(), dist.get_rank()
-    check_group_size(size, ranks)
-    groups = [list(range(first, first + size)) for first in range(0, ranks, size)]
-    places = [list(range(place, ranks, size)) for place in range(size)]
-    # Every rank takes part in making every group, its own or not, and in one order.
-    within, across = (
-        [dist.new_group(members, backend=backend, timeout=timeout) for members in parts]
-        for parts in (groups, places)
-    )
-    return ProcessGroups(within[rank // size], across[rank % size])
-
-
-def check_group_size(size: int, num_ranks: int) -> None:
-    """Raise unless ranks can be put into groups of this size.
-
-    Raises:
-        ValueError: The size does not divide the number of ranks.
-    """
-    if size < 1 or num_ranks % size:
-        raise ValueError(f"{num_ranks} ranks cannot be put into groups of {size}")
 
 
 def all_gather_flat(

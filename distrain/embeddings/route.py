@@ -14,9 +14,8 @@ from torch import Tensor
 
 from distrain.embeddings.replicated import ReplicatedRoute
 from distrain.embeddings.row_wise import RowWiseRoute
-from distrain.embeddings.two_level import TwoLevelRoute
 
-RowsRoute = ReplicatedRoute | RowWiseRoute | TwoLevelRoute
+RowsRoute = ReplicatedRoute | RowWiseRoute
 
 
 @dataclass(frozen=True)

@@ -71,18 +71,11 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
 
     `starts` says where each column's keys begin: `[columns]`, int64, on the CPU.
     """
-    return make_route_and_union(grouping, starts, peers)[0]
-
-
-def make_route_and_union(
-    grouping: Grouping, starts: Tensor, peers: Peers
-) -> tuple[RowWiseRoute, Grouping]:
-    """The same with the rows of the own weight that are `touched`, column by column."""
     own = ask_owners(grouping, starts, peers)
     union = kernels.unique(own.requested, *part_segments(own.wanted))
     arrival = torch.empty_like(own.by_owner)
     arrival[own.by_owner] = torch.arange(len(own.by_owner), device=arrival.device)
-    route = RowWiseRoute(
+    return RowWiseRoute(
         by_owner=own.by_owner,
         arrival=arrival,
         asked=own.asked,
@@ -93,7 +86,6 @@ def make_route_and_union(
         rank=peers.rank,
         sent_ids_bytes=own.sent_bytes,
     )
-    return route, union
 
 
 class Asked(NamedTuple):

@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.batch import Ragged
-from distrain.embeddings import kernels, replicated, row_wise, two_level
+from distrain.embeddings import kernels, replicated, row_wise
 from distrain.embeddings.columns import TableColumn, first_of_tables
-from distrain.embeddings.peers import Levels, Peers
+from distrain.embeddings.peers import Peers
+from distrain.embeddings.placements import PLACEMENTS, PlacementFacts
 from distrain.embeddings.route import (
     ListRoute,
     RowsRoute,
@@ -25,8 +26,6 @@ from distrain.embeddings.route import (
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import InputError
 
-PLACEMENTS = ("replicated", "row_wise", "host_cached", "two_level")
-
 
 @dataclass(frozen=True)
 class Store:
@@ -35,7 +34,7 @@ class Store:
     The weight itself is the collection's parameter, and is handed in.
 
     Attributes:
-        placement: "replicated", "row_wise", "host_cached" or "two_level".
+        placement: One of `PLACEMENTS`.
         flat: Its columns with one id per row, as positions among all columns.
         lists: Its columns of lists, as positions among all columns.
         columns: `flat`, then `lists`.
@@ -61,19 +60,12 @@ class Store:
     @property
     def sharers(self) -> Peers:
         """The ranks that have one copy of all rows together, dealt by key if there are several."""
-        match self.placement:
-            case "replicated":
-                return replace(self.peers, rank=0, num_ranks=1, levels=None)
-            case "two_level":
-                return _levels(self.peers).within
-            case _:
-                return self.peers
+        return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
-    def copy(self) -> tuple[int, int]:
-        """Which of how many copies this rank has rows of."""
-        copies = self.peers.num_ranks // self.sharers.num_ranks
-        return self.peers.rank // self.sharers.num_ranks, copies
+    def facts(self) -> PlacementFacts:
+        """What its placement means."""
+        return PLACEMENTS[self.placement]
 
     @property
     def spread(self) -> bool:
@@ -154,19 +146,14 @@ class Store:
             ListRoute(inverse, ragged.offsets)
             for inverse, ragged in zip(list_inverse, lists, strict=True)
         )
-        rows: RowsRoute
-        if self.placement == "two_level":
-            rows = two_level.make_route(grouping, self.starts, _levels(peers))
-        else:
-            make = row_wise.make_route if self.spread else replicated.make_route
-            rows = make(grouping, self.starts, peers)
+        make: Callable[..., RowsRoute]
+        make = row_wise.make_route if self.spread else replicated.make_route
+        rows = make(grouping, self.starts, peers)
         return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
         """The distinct rows' values, `[u, dim]`."""
         rows = route.rows
-        if isinstance(rows, two_level.TwoLevelRoute):
-            return row_wise.fetch(weight, rows.within, self.sharers)
         if self.cache is not None:
             # Those that other ranks ask for are among the touched ones.
             self.cache.admit(rows.touched)
@@ -232,8 +219,6 @@ class Store:
 
         Its result: the rows to update on this rank `[v]`, and their gradients `[v, dim]`.
         """
-        if isinstance(route.rows, two_level.TwoLevelRoute):
-            return two_level.begin_exchange(sums, route.rows, _levels(self.peers))
         if isinstance(route.rows, row_wise.RowWiseRoute):
             end = row_wise.begin_exchange(sums, route.rows, self.peers)
         else:
@@ -317,7 +302,7 @@ def column_placements(
             )
     if num_ranks > 1:
         return placed
-    return tuple(placement if placement == "host_cached" else "replicated" for placement in placed)
+    return tuple(p if PLACEMENTS[p].on_host else "replicated" for p in placed)
 
 
 def make_stores(
@@ -352,15 +337,6 @@ def make_stores(
                 canonical_starts=tuple(start_of[table.table_name] for table in tables),
                 peers=peers,
             )
-
-
-def _levels(peers: Peers) -> Levels:
-    if peers.levels is None:
-        raise InputError(
-            "tables of two levels need to know the groups of ranks",
-            hint="Give the tables peers from Peers.in_groups.",
-        )
-    return peers.levels
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:

@@ -7,30 +7,17 @@ from typing import Literal
 
 from pydantic import Field
 
-from distrain.spec.fields import (
-    Combiner,
-    Placement,
-    PositiveInt,
-    Real,
-    Section,
-)
+from distrain.spec.fields import Combiner, Placement, Real, Section
 
 
 class EmbeddingsSpec(Section):
     """Where embedding rows live, in what form, and how much memory they may take."""
 
-    placement: Literal["auto", "replicated", "row_wise", "host_cached", "two_level"] = Field(
+    placement: Literal["auto", Placement] = Field(
         "auto",
         description="`replicated`: every rank holds all rows; `row_wise`: a rank owns every "
         "num_ranks-th row; `host_cached`: rows lie in the host's memory, hot ones on the device; "
-        "`two_level`: a rank owns every group_size-th row, each group of ranks has all; "
         "`auto` chooses among all but `host_cached`, as `distrain plan` shows.",
-    )
-    group_size: PositiveInt | None = Field(
-        None,
-        description="How many neighbouring ranks share a copy of `two_level` tables; it divides "
-        "resources.num_ranks. Null: the ranks of a node. Where a restart has a number of ranks "
-        "that it does not divide, or nodes with unlike numbers, all ranks share one copy.",
     )
     tables: dict[str, Placement] = Field(
         {}, description="Placements of single tables by column, which outrank `placement`."

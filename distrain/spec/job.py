@@ -1,15 +1,15 @@
 """A job spec: its sections, and what they must not say together."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
 from distrain.spec.data import DataSpec
 from distrain.spec.embeddings import EmbeddingsSpec
-from distrain.spec.fields import (
-    Section,
-)
+from distrain.spec.fields import Section
 from distrain.spec.models import CustomSpec, ModelSpec
+from distrain.spec.removed import refusals, translated
 from distrain.spec.resources import (
     CheckpointSpec,
     DeadlinesSpec,
@@ -83,6 +83,15 @@ class JobSpec(Section):
         numbers = range(most, (most if fewest is None else fewest) - 1, -1)
         return tuple(n for n in numbers if self.train.lanes % n == 0)
 
+    @model_validator(mode="before")
+    @classmethod
+    def _nothing_removed(cls, document: Any) -> Any:
+        if not isinstance(document, Mapping):
+            return document
+        if gone := refusals(document):
+            raise ValueError("; ".join(gone))
+        return translated(document)
+
     @model_validator(mode="after")
     def _lanes_chosen(self) -> "JobSpec":
         """Write down the lanes that `auto` stands for: a later number of ranks keeps them."""
@@ -117,13 +126,6 @@ class JobSpec(Section):
         if fewest is not None and fewest > ranks:
             raise ValueError(
                 f"resources.min_ranks {fewest} is more than resources.num_ranks {ranks}"
-            )
-        size = self.embeddings.group_size
-        if size is not None and ranks % size:
-            fits = [n for n in range(1, ranks + 1) if ranks % n == 0]
-            raise ValueError(
-                f"embeddings.group_size {size} does not divide resources.num_ranks {ranks}; "
-                f"with {ranks} ranks it may be {', '.join(map(str, fits))}"
             )
         stopping, best = self.train.early_stopping, self.checkpoint.keep_best
         if stopping is not None and best not in (None, stopping.metric):

@@ -26,7 +26,6 @@ MAY_DIFFER = (
     "train.audit",
     "embeddings.placement",
     "embeddings.tables",
-    "embeddings.group_size",
     "embeddings.memory_gib",
     "embeddings.cache_gib",
     "data.prefetch_batches",
@@ -43,7 +42,7 @@ MAY_DIFFER = (
     "data.schema",
 )
 """Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
-number of ranks, and two-level tables, add the same numbers in another order."""
+number of ranks adds the same numbers in another order."""
 
 MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
 """How long to train: a decaying learning rate depends on it in every step."""
@@ -65,7 +64,7 @@ def different_fields(
     """The fields that must be the same and are not, each with both values."""
     # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
     before, now = (
-        flat(parse_spec(document).model_dump(mode="json"))
+        flat(parse_spec(document, of_run=True).model_dump(mode="json"))
         for document in (dict(saved), spec.model_dump(mode="json"))
     )
     free: tuple[str, ...] = MAY_DIFFER

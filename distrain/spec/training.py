@@ -166,11 +166,6 @@ class TrainSpec(Section):
     compile: bool = Field(
         False, description="Whether torch compiles the dense part, which takes up to a minute."
     )
-    dense_sync: Literal["flat", "ddp"] = Field(
-        "flat",
-        description="How ranks add up dense gradients: `flat`: in buckets, beside backward and the "
-        "embeddings' exchange; `ddp`: torch's DistributedDataParallel.",
-    )
     cuda_graph: bool = Field(
         False,
         description="Whether a GPU's step is recorded once and launched as one; not with "

@@ -32,7 +32,7 @@ from distrain.checkpoint import (
     shard,
     shard_reading,
 )
-from distrain.embeddings import EmbeddingCollection, Peers, process_groups
+from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.embeddings.canonical import canonical_weights
 from distrain.errors import OutputError
 from distrain.models import load_model, save_model, tensor_file
@@ -51,7 +51,7 @@ class Gang(NamedTuple):
 GANGS = (
     Gang(4, ("row_wise",) * 5, range(3)),
     Gang(2, MIXED, range(3, 5)),
-    Gang(4, ("two_level", "replicated", "two_level", "two_level", "row_wise"), range(5, 6)),
+    Gang(4, ("row_wise", "replicated", "host_cached", "row_wise", "row_wise"), range(5, 6)),
     Gang(1, ("replicated",) * 5, range(6, 7)),
     Gang(3, ("row_wise",) * 5, range(7, 9)),
 )
@@ -196,8 +196,6 @@ def run_rank(stage, rank, folder):
         "gloo", store=store, rank=rank, world_size=num_ranks, timeout=timedelta(seconds=120)
     )
     peers = Peers(rank, num_ranks)
-    if num_ranks == 4:
-        peers = peers.in_groups(2, process_groups(2))
     results = go_on(stage, peers, folder)
     if num_ranks > 1:
         results["damage"] = find_damage(stage, peers, folder)

@@ -6,13 +6,7 @@ from pathlib import Path
 import torch
 from gloo_ranks import run_gangs
 
-from distrain.embeddings import (
-    EmbeddingCollection,
-    Peers,
-    SparseOptimizer,
-    TableColumn,
-    process_groups,
-)
+from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.fixed import FixedTables
 
 # One table has fewer rows than four ranks, the last column shares the first one's.
@@ -29,13 +23,12 @@ ROWS += [(48,) * 4, (12, 9, 48, 7)]
 SKEWED = 6
 """The step of which one owner has all rows."""
 
-GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise", "two_level")}
+GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise",)}
 """Which placements ranks of each number run."""
 
 PLACEMENTS = {
     "row_wise": ("row_wise",) * 4,
     "mixed": ("row_wise", "replicated", "row_wise", "row_wise"),
-    "two_level": ("two_level", "two_level", "row_wise", "two_level"),
 }
 KINDS = {"rowwise_adagrad": torch.float32, "adam": torch.bfloat16}
 
@@ -80,7 +73,7 @@ def train(kind, peers, placements, *, is_fixed):
 
 def results(rank, num_ranks):
     """What a rank ends with, for each placement, optimizer, and way to step."""
-    peers = Peers(rank, num_ranks).in_groups(2, process_groups(2))
+    peers = Peers(rank, num_ranks)
     return {
         (name, kind, way): train(kind, peers, PLACEMENTS[name], is_fixed=way == "fixed")
         for name in GANGS[num_ranks]

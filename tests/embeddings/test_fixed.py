@@ -181,8 +181,8 @@ class SilentPeers(Peers):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("rank", range(4))
 def test_nothing_asks_the_device_where_tables_are_spread(rank, kind):
-    peers = SilentPeers(rank, 4).in_groups(2)
-    placements = ["two_level", "row_wise", "replicated", "two_level"]
+    peers = SilentPeers(rank, 4)
+    placements = ["row_wise", "row_wise", "replicated", "row_wise"]
     tables = EmbeddingCollection(COLUMNS, placements=placements, peers=peers, dtype=torch.bfloat16)
     tables.to("meta")
     fixed = FixedTables(tables, SparseOptimizer(tables, kind), MAX_ROWS)

@@ -11,7 +11,6 @@ from distrain.embeddings.padded import Rooms
 from distrain.embeddings.sharding import explain, plan_placements, table_sizes
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS
 from distrain.embeddings.sharding.table_bytes import TableSize
-from distrain.errors import SpecError
 from distrain.schema import CATEGORICAL, criteo_schema
 from distrain.spec import parse_spec
 from distrain.train.planning.memory import exchanged_bytes, route_bytes
@@ -93,7 +92,7 @@ def test_auto_reckons_with_the_room_of_captured_steps():
     assert found.exchange_s == min(by_hand.values())
 
 
-@pytest.mark.parametrize("placement", ["replicated", "row_wise", "two_level"])
+@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
 def test_a_captured_job_holds_and_sends_more(placement):
     found = {}
     for captured in (False, True):
@@ -102,7 +101,7 @@ def test_a_captured_job_holds_and_sends_more(placement):
                 "data": {"train": "nowhere"},
                 "model": {"kind": "mlp", "embedding_dim": 8},
                 "train": {"global_batch_size": 4096, "lanes": 8, "cuda_graph": captured},
-                "embeddings": {"placement": placement, "group_size": 2},
+                "embeddings": {"placement": placement},
                 "resources": {"num_ranks": 8, "device": "cuda"},
             }
         )
@@ -118,22 +117,3 @@ def test_a_captured_job_holds_and_sends_more(placement):
     assert route_bytes(graphed, 26, 512) > route_bytes(plain, 26, 512)
     assert "a captured step has room for" in "\n".join(explain(graphed))
     assert "a captured step has room for" not in "\n".join(explain(plain))
-
-
-def test_two_level_tables_that_do_not_fit_are_told_of_larger_groups():
-    def told(size: int, budget_bytes: int) -> str:
-        with pytest.raises(SpecError) as caught:
-            plan(
-                [TableSize("a", 48_000, 16)],
-                num_ranks=12,
-                wanted="two_level",
-                group_size=size,
-                budget_bytes=budget_bytes,
-            )
-        return str(caught.value)
-
-    assert "embeddings.group_size: 4 (750.00 KiB)" in told(2, 800 << 10)
-    assert "embeddings.group_size: 6 (500.00 KiB)" in told(3, 749 << 10)
-    # In larger groups than these all ranks are one, which is row-wise.
-    assert "embeddings.group_size" not in told(3, 300 << 10)
-    assert "embeddings.placement: row_wise (250.00 KiB)" in told(3, 300 << 10)

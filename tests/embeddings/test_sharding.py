@@ -7,14 +7,13 @@ import random
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from distrain.embeddings import PLACEMENTS
 from distrain.embeddings.sharding.costs import (
-    COLLECTIVES,
     Costs,
     crossover_unique,
     expected_unique,
     sent_bytes,
 )
-from distrain.embeddings.sharding.links import Links, exchange_s, stages_of
 from distrain.embeddings.sharding.plan import explain
 from distrain.embeddings.sharding.planner import plan_placements
 from distrain.embeddings.sharding.table_bytes import TableSize
@@ -88,7 +87,7 @@ def naive_seconds(tables, placements, request):
             sent = (ranks - 1) / ranks * unique * (2 * row + 4)
         found += sent / request["costs"].bytes_per_s
     stores = {(t.dim, p) for t, p in zip(tables, placements, strict=True)}
-    return found + sum(COLLECTIVES[p] for _, p in stores) * request["costs"].latency_s
+    return found + sum(PLACEMENTS[p].collectives for _, p in stores) * request["costs"].latency_s
 
 
 @settings(deadline=None)
@@ -192,86 +191,6 @@ def test_the_crossovers_at_dim_16_are_those_derived_for_nvlink(ranks, crossover)
     for count, word in ((bound - 1, "replicated"), (bound + 1, "row_wise")):
         found = plan([TableSize("a", 10**7, 16, count)], num_ranks=ranks)
         assert found.placements == (word,)
-
-
-NODES = Links(8, Costs(335e9, 20e-6), Costs(47.5e9, 40e-6))
-SATURATED = [TableSize("a", 40_000, 128, 40_000), TableSize("b", 30_000, 128, 30_000)]
-
-
-def test_two_levels_are_chosen_where_links_make_them_faster_whatever_was_measured():
-    for measured in (FAST, Costs(1e6, 1.0), Costs(1e12, 0)):
-        found = plan(SATURATED, num_ranks=32, links=NODES, costs=measured)
-        assert found.placements == ("two_level", "two_level")
-        assert found.group_size == 8
-        assert "in 4 groups of 8 ranks width 128 is exchanged faster" in found.tables[0].why
-        assert found.sent_per_step.across == (4 - 1) * (70_000 / 8) * (4 + 512)
-        assert found.tables[0].weight_bytes == 40_000 / 8 * 512
-        assert "between groups of 8 ranks of two-level tables" in "\n".join(explain(found))
-    # On one node, or among many groups whose rows hardly repeat, others are.
-    for request in ({"num_ranks": 8}, {"num_ranks": 128, "tables": [TableSize("a", 10**8, 128)]}):
-        tables = request.pop("tables", SATURATED)
-        found = plan(tables, links=NODES, batch_rows_per_rank=65_536, **request)
-        assert "two_level" not in found.placements
-
-
-@settings(deadline=None, max_examples=60)
-@given(table_lists, requests, budgets, st.sampled_from([1, 2, 4]), st.sampled_from([None, 2, 3]))
-def test_two_levels_win_by_a_tenth_or_are_not_chosen(tables, request, budget, per_node, size):
-    links = Links(per_node, Costs(1e9, 1e-4), Costs(1e8, 3e-4))
-    asked = request | {"overrides": {}, "links": links, "group_size": size}
-    found = plan_or_none(tables, budget_bytes=budget, **asked)
-    if found is None:
-        return
-    assert budget is None or found.bytes_per_rank <= budget
-    assert found == plan(tables, budget_bytes=budget, **asked)
-    ranks = request["num_ranks"]
-    for dim in {t.dim for t in found.tables if t.placement == "two_level"}:
-        assert 1 < found.group_size < ranks
-        own = [t for t in tables if t.dim == dim]
-        seconds = {}
-        for placement in ("two_level", "replicated", "row_wise"):
-            whole = plan(own, **(asked | {"wanted": placement})).sent_per_step
-            stages = stages_of(placement, whole, ranks, per_node, found.group_size)
-            seconds[placement] = exchange_s(stages, links)
-        assert seconds.pop("two_level") <= 0.9 * min(seconds.values()) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(
-    ("ranks", "size", "placed", "why"),
-    [
-        (8, 4, "two_level", "embeddings.placement says so"),
-        (6, 4, "row_wise", "all ranks are one group"),
-        (8, 8, "row_wise", "all ranks are one group"),
-        (8, None, "row_wise", "all ranks are one group"),
-        (8, 1, "replicated", "each group has one rank"),
-        (1, 4, "replicated", "there is one rank, which holds everything"),
-    ],
-)
-def test_groups_that_do_not_divide_the_ranks_are_one(ranks, size, placed, why):
-    tables = [TableSize("a", 1000, 16, 100)]
-    found = plan(tables, num_ranks=ranks, wanted="two_level", group_size=size)
-    assert (found.placements, found.tables[0].why) == ((placed,), why)
-
-
-def test_bytes_on_a_node_and_between_nodes_add_up_to_those_of_loops():
-    """Who sends whom how much, rank by rank, for groups that are nodes, smaller and larger."""
-    for ranks, here, size in [(8, 4, 4), (8, 4, 2), (8, 2, 4), (12, 4, 2), (16, 4, 8)]:
-        sent = sent_bytes("two_level", 100, 16, ranks, group_size=size, group_unique=150)
-        on_node = off_node = 0.0
-        within = sent.total - sent.across
-        for other in range(1, size):  # rank 0 to the others of its group
-            if other < here:
-                on_node += within / (size - 1)
-            else:
-                off_node += within / (size - 1)
-        assert sent.across == (ranks / size - 1) * 150 / size * 68
-        on_stage, across = stages_of("two_level", sent, ranks, here, size)
-        assert on_stage.link_and_network_bytes == pytest.approx((on_node, off_node))
-        _, crossing = across.link_and_network_bytes
-        nodes, block = ranks / here, 150 / size * 68
-        # A block of each rank comes to each other node once, divided among the ranks there that
-        # take part: all of the node, or one in `size`.
-        assert crossing == pytest.approx(block * (nodes - 1) if size <= here else sent.across)
 
 
 def test_two_ranks_shard_only_for_memory():

@@ -27,14 +27,6 @@ def test_combiners_of_lists():
     assert (found.combiner, found.combiners) == ("sum", {"tags": "mean"})
 
 
-def test_groups_divide_the_ranks():
-    document = {"data": {"train": "t"}, "model": {"kind": "mlp"}, "resources": {"num_ranks": 8}}
-    found = parse_spec(document | {"embeddings": {"placement": "two_level", "group_size": 4}})
-    assert (found.embeddings.placement, found.embeddings.group_size) == ("two_level", 4)
-    with pytest.raises(SpecError, match=r"group_size 3 does not divide .*8; .* 1, 2, 4, 8"):
-        parse_spec(document | {"embeddings": {"group_size": 3}})
-
-
 @pytest.mark.parametrize(
     ("fields", "message"),
     [

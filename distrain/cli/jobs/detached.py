@@ -55,7 +55,7 @@ def clone_detached(
     from distrain.spec import load_spec, with_absolute_paths
 
     root = run_dir_of(job)
-    spec = with_absolute_paths(load_spec(RunPaths(root).spec, overrides))
+    spec = with_absolute_paths(load_spec(RunPaths(root).spec, overrides, of_run=True))
     job_id = new_job_id(spec.name)
     leave(RunRequest(spec, root.parent / job_id, job_id, scheduler, ":0"), waits=waits)
 

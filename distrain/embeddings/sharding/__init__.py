@@ -5,19 +5,11 @@ from distrain.embeddings.sharding.calibration import (
     least_over_ranks as least_over_ranks,
 )
 from distrain.embeddings.sharding.costs import (
-    COLLECTIVES as COLLECTIVES,
     DEFAULT_COSTS as DEFAULT_COSTS,
     Costs as Costs,
-    Sent as Sent,
     expected_unique as expected_unique,
     sent_bytes as sent_bytes,
-)
-from distrain.embeddings.sharding.links import (
-    Links as Links,
-    Stage as Stage,
-    default_links as default_links,
     split_bytes as split_bytes,
-    stages_of as stages_of,
 )
 from distrain.embeddings.sharding.plan import ShardingPlan as ShardingPlan, explain as explain
 from distrain.embeddings.sharding.planner import plan_placements as plan_placements

@@ -7,10 +7,7 @@ W ranks, U distinct rows of a rank's batch and rows of R bytes a rank sends in a
 |---|---|---|
 | replicated | counts, ids, sums | `(W-1) * U * (4 + R)` |
 | row_wise, host_cached | counts, ids, rows, sums | `(W-1)/W * U * (4 + 2R)` |
-| two_level: in a group of G | counts, ids, rows, sums | `(G-1)/G * U * (4 + 2R)` |
-| and to the other groups | counts, ids, sums | `(W/G-1) * V/G * (4 + R)` |
 
-where V are the distinct rows of a group's batches.
 Row-wise sends about 2/W of the bytes in one more collective, so it is faster above some U:
 `crossover_unique`. Values travel as fp32, however they are stored. No torch in here:
 `distrain plan` and every rank compute the same.
@@ -20,15 +17,12 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
-from typing import Literal
 
-Placement = Literal["replicated", "row_wise", "host_cached", "two_level"]
+from distrain.embeddings.placements import PLACEMENTS
 
 ID_BYTES = 4
 SENT_BYTES_PER_VALUE = 4
-COLLECTIVES: dict[str, int] = {"replicated": 3, "row_wise": 4, "host_cached": 4, "two_level": 7}
-"""Collectives of a store in a step."""
-MORE_COLLECTIVES = COLLECTIVES["row_wise"] - COLLECTIVES["replicated"]
+MORE_COLLECTIVES = PLACEMENTS["row_wise"].collectives - PLACEMENTS["replicated"].collectives
 
 ZIPF_EXPONENT = 1.2
 """How uneven ids are taken to be where nobody counted.
@@ -70,16 +64,11 @@ DEFAULT_COSTS = {
 
 @dataclass(frozen=True)
 class Sent:
-    """Bytes that a rank sends in a step: distinct ids, rows from their owners, gradients' sums.
-
-    Attributes:
-        across: Of all these, what two-level tables send to other groups.
-    """
+    """Bytes that a rank sends in a step: distinct ids, rows from their owners, gradients' sums."""
 
     ids: float
     rows: float
     sums: float
-    across: float = 0.0
 
     @property
     def total(self) -> float:
@@ -93,30 +82,18 @@ def sent_bytes(
     dim: int,
     num_ranks: int,
     *,
-    group_size: int = 1,
-    group_unique: float = 0.0,
     asked: float | None = None,
 ) -> Sent:
     """What a rank sends in a step for `unique` distinct rows.
 
-    Of two-level tables it must be known how many ranks are a group, and how many distinct rows the
-    batches of these have together. `asked` is how many rows owners are asked for, where more of
-    them travel because a captured step has room for more; `None`: as many.
+    `asked` is how many rows owners are asked for, where more of them travel because a captured step
+    has room for more; `None`: as many.
 
     >>> sent_bytes("replicated", 1000, 16, 4).total, sent_bytes("row_wise", 1000, 16, 4).total
     (204000.0, 99000.0)
-    >>> sent_bytes("two_level", 1000, 16, 4, group_size=2, group_unique=1600)
-    Sent(ids=5200.0, rows=32000.0, sums=83200.0, across=54400.0)
     """
-    if placement == "two_level":
-        within = sent_bytes("row_wise", unique, dim, group_size, asked=asked)
-        # Those of which the rank has the rows go to as many ranks as there are other groups.
-        own, groups = group_unique / group_size, num_ranks // group_size
-        across = sent_bytes("replicated", own, dim, groups)
-        ids, sums = within.ids + across.ids, within.sums + across.sums
-        return Sent(ids, within.rows, sums, across.total)
     row_bytes = SENT_BYTES_PER_VALUE * dim
-    if placement == "replicated":
+    if not PLACEMENTS[placement].is_dealt:
         copies = float(num_ranks - 1)
         return Sent(copies * unique * ID_BYTES, 0.0, copies * unique * row_bytes)
     share = (num_ranks - 1) / num_ranks
@@ -124,9 +101,27 @@ def sent_bytes(
     return Sent(share * (unique if asked is None else asked) * ID_BYTES, values, values)
 
 
+def split_bytes(sent: float, placement: str, ranks: int, here: int) -> tuple[float, float]:
+    """Of what a rank sends to all ranks: bytes over its node's links, and over its network card.
+
+    `here` neighbouring ranks share a node. An all-gather goes around a ring of all ranks, so each
+    block comes to a node once and is divided among its cards; an all-to-all goes straight to each
+    peer.
+
+    >>> split_bytes(7.0, "row_wise", 8, 4), split_bytes(7.0, "replicated", 8, 4)
+    ((3.0, 4.0), (7.0, 1.0))
+    """
+    if ranks <= here:
+        return sent, 0.0
+    if not PLACEMENTS[placement].is_dealt:  # an all-gather, in which all blocks pass each rank
+        return sent if here > 1 else 0.0, sent / (ranks - 1) * (ranks / here - 1)
+    least = ranks % here or here  # a last node with fewer ranks sends most over its cards
+    return sent * (here - 1) / (ranks - 1), sent * (ranks - least) / (ranks - 1)
+
+
 def latency_s(placement: str, num_ranks: int, costs: Costs) -> float:
     """What a store's collectives take in a step before they have sent anything."""
-    return COLLECTIVES[placement] * costs.latency_s if num_ranks > 1 else 0.0
+    return PLACEMENTS[placement].collectives * costs.latency_s if num_ranks > 1 else 0.0
 
 
 def crossover_unique(

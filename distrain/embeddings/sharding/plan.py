@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from distrain.embeddings.columns import TableColumn
+from distrain.embeddings.placements import PLACEMENTS
 from distrain.embeddings.sharding.costs import Costs, Sent
 from distrain.wording import byte_size
 
@@ -47,14 +48,12 @@ class ShardingPlan:
     Attributes:
         budget_bytes: What they may take on a rank; `None`: no limit.
         costs: What the exchange was predicted with.
-        group_size: How many ranks share a copy of each two-level table.
     """
 
     tables: tuple[TablePlan, ...]
     num_ranks: int
     budget_bytes: int | None
     costs: Costs
-    group_size: int = 1
 
     @property
     def placements(self) -> tuple[str, ...]:
@@ -68,8 +67,7 @@ class ShardingPlan:
 
     def sharers(self, placement: str) -> int:
         """How many ranks share one copy of the tables of a placement."""
-        sizes = {"replicated": 1, "two_level": self.group_size}
-        return sizes.get(placement, self.num_ranks)
+        return self.num_ranks if PLACEMENTS[placement].is_dealt else 1
 
     @property
     def bytes_per_rank(self) -> int:
@@ -89,7 +87,6 @@ class ShardingPlan:
             sum(s.ids for s in sent),
             sum(s.rows for s in sent),
             sum(s.sums for s in sent),
-            sum(s.across for s in sent),
         )
 
     @property
@@ -145,9 +142,6 @@ def _totals(plan: ShardingPlan) -> list[str]:
         parts = (
             f"ids {byte_size(sent.ids)}, rows {byte_size(sent.rows)}, sums {byte_size(sent.sums)}"
         )
-        if sent.across:
-            groups = f"groups of {plan.group_size} ranks"
-            parts += f"; of it {byte_size(sent.across)} between {groups} of two-level tables"
         speed = f"{byte_size(plan.costs.bytes_per_s)}/s"
         lines += [
             f"a rank sends {byte_size(sent.total)} a step: {parts}",

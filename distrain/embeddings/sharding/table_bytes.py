@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from distrain.embeddings.columns import TableColumn, first_of_tables
+from distrain.embeddings.placements import PLACEMENTS
 from distrain.embeddings.sharding.costs import expected_unique
 from distrain.errors import SpecError
 from distrain.optimizers import kind_of_least_state, optimizer_facts
@@ -35,12 +36,6 @@ class TableSize:
         if self.expected_unique is not None:
             return min(float(self.rows), self.expected_unique)
         return expected_unique(self.rows, batch_rows_per_rank * max(1, len(self.columns)))
-
-    def unique_of_ranks(self, batch_rows_per_rank: int, num_ranks: int) -> float:
-        """The same of the batches of several ranks together, at most."""
-        if self.expected_unique is not None:
-            return min(float(self.rows), num_ranks * self.expected_unique)
-        return self.unique(num_ranks * batch_rows_per_rank)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -91,57 +86,41 @@ Placed = tuple[TableSize, str, float]
 """A table, its placement, and its distinct rows of a step."""
 
 
-def rows_held(
-    table: TableSize, placement: str, num_ranks: int, unique: float, group_size: int = 1
-) -> tuple[int, int]:
+def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -> tuple[int, int]:
     """Rows of a table in the memory that the budget is for, and in the host's beside it.
 
     A rank owns at most `ceil(rows / num_ranks)` rows of a table that is dealt by `key % num_ranks`,
-    wherever the table begins, and `ceil(rows / group_size)` of a two-level table. Of a host-cached
-    table the device must hold a step's rows at least.
+    wherever the table begins. Of a host-cached table the device must hold a step's rows at least.
     """
-    owned = -(-table.rows // num_ranks)
-    match placement:
-        case "replicated":
-            return table.rows, 0
-        case "row_wise":
-            return owned, 0
-        case "two_level":
-            return -(-table.rows // group_size), 0
-        case _:
-            return min(owned, -int(-unique // 1)), owned
+    facts = PLACEMENTS[placement]
+    held = -(-table.rows // num_ranks) if facts.is_dealt else table.rows
+    return (min(held, math.ceil(unique)), held) if facts.on_host else (held, 0)
 
 
-def bytes_taken(
-    tables: Iterable[Placed], num_ranks: int, row: RowBytes, group_size: int = 1
-) -> int:
+def bytes_taken(tables: Iterable[Placed], num_ranks: int, row: RowBytes) -> int:
     """Bytes of the budget that tables take on a rank."""
     return sum(
-        rows_held(table, placement, num_ranks, unique, group_size)[0] * row.both(table.dim)
+        rows_held(table, placement, num_ranks, unique)[0] * row.both(table.dim)
         for table, placement, unique in tables
     )
 
 
 def does_not_fit(
-    placed: Sequence[Placed],
-    num_ranks: int,
-    row: RowBytes,
-    budget_bytes: int,
-    group_size: int = 1,
+    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget_bytes: int
 ) -> SpecError:
     """Say by how much tables exceed the budget, and each single change that would mend it.
 
     The tables are placed in the way that takes least.
     """
-    taken = bytes_taken(placed, num_ranks, row, group_size)
-    largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row, group_size))
+    taken = bytes_taken(placed, num_ranks, row)
+    largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row))
     table, placement, _ = largest
-    share = byte_size(bytes_taken([largest], num_ranks, row, group_size))
+    share = byte_size(bytes_taken([largest], num_ranks, row))
     weights = sum(
-        rows_held(table, placement, num_ranks, unique, group_size)[0] * row.weight(table.dim)
+        rows_held(table, placement, num_ranks, unique)[0] * row.weight(table.dim)
         for table, placement, unique in placed
     )
-    ways = _ways(placed, num_ranks, row, budget_bytes, group_size)
+    ways = _ways(placed, num_ranks, row, budget_bytes)
     rounded_up_gib = math.ceil(taken / 2**30 * 1000) / 1000
     return SpecError(
         f"the embedding tables and their optimizer state take {byte_size(taken)} on each rank, "
@@ -157,9 +136,7 @@ def does_not_fit(
     )
 
 
-def _ways(
-    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
-) -> list[str]:
+def _ways(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
     sharded = _all_as("row_wise", placed)
     kind = kind_of_least_state()
     small_state = replace(row, optimizer=kind)
@@ -174,33 +151,19 @@ def _ways(
     found = [
         (option, needs)
         for option, tables, row_bytes in tried
-        if (needs := bytes_taken(tables, num_ranks, row_bytes, group_size)) <= budget
+        if (needs := bytes_taken(tables, num_ranks, row_bytes)) <= budget
     ]
     if len(found) > 1:  # what two changes do together matters only where one does not suffice
         found = [way for way in found if way[0] != both]
     ways = [f"{option} ({byte_size(needs)})" for option, needs in found]
-    ways += _larger_groups(placed, num_ranks, row, budget, group_size)
     ways += _more_ranks(sharded, num_ranks, row, budget)
-    ways += _smaller_dim(placed, num_ranks, row, budget, group_size)
+    ways += _smaller_dim(placed, num_ranks, row, budget)
     ways += _on_the_host(placed, num_ranks, row, budget)
     return ways
 
 
 def _all_as(placement: str, placed: Sequence[Placed]) -> list[Placed]:
     return [(table, placement, unique) for table, _, unique in placed]
-
-
-def _larger_groups(
-    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
-) -> list[str]:
-    """The smallest groups in which two-level tables fit, where such tables are placed."""
-    if all(placement != "two_level" for _, placement, _ in placed):
-        return []
-    for size in range(group_size + 1, num_ranks // 2 + 1):
-        needs = bytes_taken(placed, num_ranks, row, size)
-        if num_ranks % size == 0 and needs <= budget:
-            return [f"embeddings.group_size: {size} ({byte_size(needs)})"]
-    return []
 
 
 def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
@@ -215,14 +178,12 @@ def _more_ranks(sharded: list[Placed], num_ranks: int, row: RowBytes, budget: in
     return [f"row-wise on {high:,} ranks ({byte_size(bytes_taken(sharded, high, row))} each)"]
 
 
-def _smaller_dim(
-    placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int, group_size: int
-) -> list[str]:
+def _smaller_dim(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget: int) -> list[str]:
     """The largest width that fits, found by bisection: there may be a million to choose from."""
 
     def needs(most: int) -> int:
         narrow = [(replace(t, dim=min(t.dim, most)), placement, u) for t, placement, u in placed]
-        return bytes_taken(narrow, num_ranks, row, group_size)
+        return bytes_taken(narrow, num_ranks, row)
 
     fits, too_wide = 0, max(table.dim for table, _, _ in placed)
     while too_wide - fits > 1:

@@ -92,7 +92,7 @@ class Recorder:
             Unavailable: Its filesystem does not answer.
             SpecError: The spec is none.
         """
-        parsed = parse_spec(dict(spec))
+        parsed = parse_spec(dict(spec), of_run=True)
         run = self._run_of(job)
         mark = ServiceMark(self._service, generation)
 

@@ -71,7 +71,7 @@ def audit_run(run: Path) -> Audit:
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)
-    spec = load_spec(str(paths.spec))
+    spec = load_spec(paths.spec, of_run=True)
     inputs = check_inputs(spec)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
     span = Span.of(spec, loader)

@@ -15,7 +15,6 @@ from datetime import timedelta
 import torch
 from torch import distributed as dist
 
-from distrain.embeddings import process_groups
 from distrain.loader.delivery import (
     Channel,
     End,
@@ -168,12 +167,8 @@ def routed_batches(
     if model.embeddings.peers.num_ranks > 1:
         timeout = timedelta(seconds=spec.deadlines.collective_s)
         group = dist.new_group(backend="gloo", timeout=timeout)
-        own = replace(model.embeddings.peers, group=group, on_host=True)
-        if own.levels is not None:
-            size = own.levels.within.num_ranks
-            groups = process_groups(size, backend="gloo", timeout=timeout)
-            own = own.in_groups(size, groups)
-        model.embeddings.route_peers = own
+        peers = replace(model.embeddings.peers, group=group, on_host=True)
+        model.embeddings.route_peers = peers
     return RoutesAhead(batches, model, device, spec.train.route_ahead, make_route=make_route)
 
 

@@ -2,25 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 
 import torch
 from torch import Tensor
 
-from distrain.embeddings import (
-    Arriving,
-    EmbeddingCollection,
-    Peers,
-    TableColumn,
-    process_groups,
-)
-from distrain.embeddings.sharding import (
-    Links,
-    ShardingPlan,
-    calibrate,
-    default_links,
-    least_over_ranks,
-)
+from distrain.embeddings import Arriving, EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
 from distrain.models import TableFactory
 from distrain.schema import Schema
 from distrain.spec import JobSpec
@@ -91,43 +78,21 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
         device_type=device.type,
         budget_bytes=budget_bytes,
         costs=costs,
-        links=_links(world, device),
     )
-
-
-def _links(world: World, device: torch.device) -> Links | None:
-    """What is assumed to connect the ranks; `None` on one node, or on nodes with unlike numbers.
-
-    Nothing of it is measured: tables of two levels have bits of their own, which must not depend on
-    how busy a network is.
-    """
-    if world.num_ranks == 1:
-        return None
-    fewest = least_over_ranks(world.ranks_per_node, None, device)
-    most = -least_over_ranks(-world.ranks_per_node, None, device)
-    if fewest < most or most == world.num_ranks:
-        return None
-    return default_links(device.type, most)
 
 
 def table_factory(
     spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
 ) -> TableFactory:
-    """What makes the tables as planned, on the device; collective where they are of two levels."""
+    """What makes the tables as planned, on the device."""
 
     def make(
         columns: Sequence[TableColumn], *, generator: torch.Generator | None
     ) -> EmbeddingCollection:
-        peers = WaitTrackingPeers(world.rank, world.num_ranks)
-        if "two_level" in plan.placements:
-            groups = process_groups(
-                plan.group_size, timeout=timedelta(seconds=spec.deadlines.collective_s)
-            )
-            peers = peers.in_groups(plan.group_size, groups)
         return EmbeddingCollection(
             columns,
             placements=plan.placements_of(columns),
-            peers=peers,
+            peers=WaitTrackingPeers(world.rank, world.num_ranks),
             generator=generator,
             dtype=STORAGE_DTYPES[spec.embeddings.storage],
             cache_bytes=int(spec.embeddings.cache_gib * 2**30),

@@ -27,6 +27,7 @@ On the CPU all terms are of the host. CUDA's own memory, on the host and on a GP
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from distrain.embeddings import PLACEMENTS
 from distrain.embeddings.sharding import ShardingPlan
 from distrain.loader import LoaderMemory
 from distrain.metrics import NUM_BINS
@@ -152,13 +153,7 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
         room, ranks = table.room, tables.num_ranks
         if ranks == 1:
             total += 2 * _KEY_BYTES * room  # ids, keys
-        elif table.placement == "two_level":
-            # As row-wise in the group, then as replicated with the own rows that it asks for.
-            size = tables.group_size
-            own, groups = _touched(table.rows, room, size) / size, ranks // size
-            all_own = _touched(table.rows, room, ranks) / size
-            total += _KEY_BYTES * (3 * room + 2 * own + all_own) + 4 * room + 4 * groups * own
-        elif table.placement == "replicated":
+        elif not PLACEMENTS[table.placement].is_dealt:
             # Keys of its own and of all, and for each rank's rows where they stand among these.
             total += _KEY_BYTES * (room + _touched(table.rows, room, ranks))
             total += 4 * ranks * room
@@ -177,11 +172,7 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
         touched = _touched(table.rows, room, ranks)
         if ranks == 1:
             copies = 2 * room  # rows, sums
-        elif table.placement == "two_level":
-            size = tables.group_size
-            own = _touched(table.rows, room, size) / size
-            copies = 4 * room + (1 + ranks // size) * own + touched / size
-        elif table.placement == "replicated":
+        elif not PLACEMENTS[table.placement].is_dealt:
             copies = (2 + ranks) * room + touched  # and all ranks' sums, and the total
         else:
             copies = 4 * room + touched / ranks  # and both in the owners' order
@@ -191,14 +182,12 @@ def exchanged_bytes(tables: ShardingPlan) -> int:
 
 def saving_bytes(tables: ShardingPlan) -> int:
     """Bytes on rank 0 when it writes a model of shared tables: own part, all parts, a slab."""
-    shared = [t for t in tables.tables if t.placement in ("row_wise", "two_level")]
-    whole = sum(t.weight_bytes * tables.sharers(t.placement) for t in shared)
+    facts = [(t.weight_bytes, PLACEMENTS[t.placement]) for t in tables.tables]
+    whole = tables.num_ranks * sum(size for size, of in facts if of.is_dealt and not of.on_host)
     if tables.num_ranks == 1 or whole == 0:
         return 0
     slab = min(SLAB_BYTES, whole)
-    # Every rank's part is filled up to the longest.
-    gathered = max(slab * tables.num_ranks // tables.sharers(t.placement) for t in shared)
-    return slab + gathered + slab // min(tables.sharers(t.placement) for t in shared)
+    return slab + slab + slab // tables.num_ranks
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:

@@ -163,9 +163,9 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
         torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
         for group in tables.groups
     )
-    with dense.slice(True):
-        loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
-        dense.backward(loss / rows)
+    dense.begin_slice(True)
+    loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
+    dense.backward(loss / rows)
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -20,15 +20,15 @@ network does not hide them; but what is sent last, sums of gradients, travels wh
 parameters are made, a third of the dense layers' operations, where batches are not cut into slices.
 On a GPU nothing is taken to be hidden: a step that overlaps its exchange is faster than this.
 All-gathers go around a ring of all GPUs of a node, so that each block crosses the network once for
-a node, divided among its NICs; all-to-alls go straight to each peer. Two-level tables exchange in
-groups first, then across them; only the latter is hidden. No torch in here.
+a node, divided among its NICs; all-to-alls go straight to each peer. No torch in here.
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.embeddings.sharding import Sent, Stage, sent_bytes, stages_of
+from distrain.embeddings import PLACEMENTS
+from distrain.embeddings.sharding import sent_bytes, split_bytes
 from distrain.train.planning.machine_file import MachineFile
 
 BACKWARD_REST = 1 / 3
@@ -42,15 +42,12 @@ class Store:
     Attributes:
         sent_bytes: What a rank sends in a step, to all peers.
         collectives: How many operations that takes.
-        across_bytes: Of `sent_bytes`, what goes to other groups of `group_size` ranks.
     """
 
     dim: int
     placement: str
     sent_bytes: float
     collectives: int
-    across_bytes: float = 0.0
-    group_size: int = 1
 
 
 @dataclass(frozen=True)
@@ -222,22 +219,19 @@ def _traffic(work: Work, machine: MachineFile) -> _Traffic:
     ranks, here = work.num_ranks, min(work.num_ranks, machine.ranks_per_node)
     if ranks == 1:
         return _NO_TRAFFIC
-    latency_s = _latency_s(machine, ranks, here)
+    on_one_node = ranks <= here
+    latency_s = machine.link_latency_s if on_one_node else machine.network_latency_s
     exchange_s: dict[str, float] = {}
     link_bytes = network_bytes = link_s = network_s = late_s = 0.0
     for store in work.stores:
-        stages = _stages(store, ranks, here)
-        for stage in stages:
-            kind = "all_gather" if stage.placement == "replicated" else "all_to_all"
-            on_node, off_node = stage.link_and_network_bytes
-            on_s, off_s = on_node / machine.link_rate(kind), off_node / machine.network_rate(kind)
-            waits = stage.collectives * _latency_s(machine, stage.ranks, stage.here)
-            seconds = max(on_s, off_s) + waits
-            exchange_s[store.placement] = exchange_s.get(store.placement, 0.0) + seconds
-            if stage is stages[-1]:
-                late_s += max(on_s, off_s) * _sums_share(stage.placement, store.dim)
-            link_bytes, network_bytes = link_bytes + on_node, network_bytes + off_node
-            link_s, network_s = link_s + on_s, network_s + off_s
+        kind = "all_to_all" if PLACEMENTS[store.placement].is_dealt else "all_gather"
+        on_node, off_node = split_bytes(store.sent_bytes, store.placement, ranks, here)
+        on_s, off_s = on_node / machine.link_rate(kind), off_node / machine.network_rate(kind)
+        seconds = max(on_s, off_s) + store.collectives * latency_s
+        exchange_s[store.placement] = exchange_s.get(store.placement, 0.0) + seconds
+        late_s += max(on_s, off_s) * _sums_share(store.placement, store.dim)
+        link_bytes, network_bytes = link_bytes + on_node, network_bytes + off_node
+        link_s, network_s = link_s + on_s, network_s + off_s
     on_node, off_node = _all_reduce_bytes(work.dense_bytes, ranks, here)
     on_s = on_node / machine.link_rate("all_reduce")
     off_s = off_node / machine.network_rate("all_reduce")
@@ -252,18 +246,8 @@ def _traffic(work: Work, machine: MachineFile) -> _Traffic:
     )
 
 
-def _latency_s(machine: MachineFile, ranks: int, here: int) -> float:
-    return machine.link_latency_s if ranks <= here else machine.network_latency_s
-
-
-def _stages(store: Store, ranks: int, here: int) -> list[Stage]:
-    sent = Sent(0.0, 0.0, store.sent_bytes, store.across_bytes)
-    stages = stages_of(store.placement, sent, ranks, here, store.group_size)
-    return [replace(stages[0], collectives=store.collectives)] if len(stages) == 1 else stages
-
-
 def _sums_share(placement: str, dim: int) -> float:
-    """The share of sums of gradients in the bytes of a store's last stage.
+    """The share of sums of gradients in the bytes of a store.
 
     >>> _sums_share("row_wise", 16), _sums_share("replicated", 15)
     (0.48484848484848486, 0.9375)

@@ -5,7 +5,8 @@ from typing import Any
 
 import torch
 
-from distrain.embeddings.sharding import COLLECTIVES, Costs, Links, ShardingPlan
+from distrain.embeddings import PLACEMENTS
+from distrain.embeddings.sharding import Costs, ShardingPlan
 from distrain.loader import footer_summary
 from distrain.optimizers import optimizer_facts
 from distrain.spec import JobSpec
@@ -66,7 +67,6 @@ def plan_scale(spec: JobSpec, inputs: Inputs, machine: MachineFile) -> ScalePlan
         device_type=machine.device,
         budget_bytes=int(budget),
         costs=costs_of(machine, ranks),
-        links=links_of(machine),
     )
     device = torch.device("cpu")  # what decodes, wherever it trains
     shuffle = spec.data.shuffle
@@ -85,26 +85,16 @@ def costs_of(machine: MachineFile, num_ranks: int) -> Costs:
     return Costs(machine.network_bytes_per_s, machine.network_latency_s)
 
 
-def links_of(machine: MachineFile) -> Links:
-    """The machine's links on a node and between nodes, as all-to-alls use them."""
-    return Links(
-        machine.ranks_per_node,
-        Costs(machine.link_bytes_per_s, machine.link_latency_s),
-        Costs(machine.network_bytes_per_s, machine.network_latency_s),
-    )
-
-
 def work_of(
     spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe, device: torch.device
 ) -> Work:
     ranks = tables.num_ranks
     rows = -(-spec.train.global_batch_size // ranks)
     columns = len(inputs.schema.columns)
-    stores: dict[tuple[int, str], tuple[float, float]] = {}
+    stores: dict[tuple[int, str], float] = {}
     for table in tables.tables:
         key = (table.dim, table.placement)
-        sent, across = stores.get(key, (0.0, 0.0))
-        stores[key] = sent + table.sent.total, across + table.sent.across
+        stores[key] = stores.get(key, 0.0) + table.sent.total
     return Work(
         num_ranks=ranks,
         rows=rows,
@@ -116,8 +106,8 @@ def work_of(
         dense_bytes=float(probe.dense_values * _VALUE_BYTES),
         threads=spec.resources.threads_per_rank,
         stores=tuple(
-            Store(dim, placement, sent, COLLECTIVES[placement], across, tables.group_size)
-            for (dim, placement), (sent, across) in sorted(stores.items())
+            Store(dim, placement, sent, PLACEMENTS[placement].collectives)
+            for (dim, placement), sent in sorted(stores.items())
         ),
         slices=slicing_of_job(spec, probe, device).count_of(rows),
     )

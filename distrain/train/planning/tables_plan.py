@@ -10,7 +10,6 @@ from distrain.embeddings.sharding import (
     DEFAULT_COSTS,
     WEIGHT_BYTES,
     Costs,
-    Links,
     ShardingPlan,
     plan_placements,
     table_sizes,
@@ -33,7 +32,6 @@ def plan_tables(
     device_type: str,
     budget_bytes: int | None,
     costs: Costs | None = None,
-    links: Links | None = None,
 ) -> ShardingPlan:
     """Place the tables of a job; the same arguments give the same plan.
 
@@ -41,7 +39,6 @@ def plan_tables(
         device_type: "cpu" or "cuda": whose `DEFAULT_COSTS` count where `costs` is `None`.
         budget_bytes: As `tables_budget_bytes` says, the same on every rank; `None`: no limit.
         costs: As the ranks measured them.
-        links: What connects ranks that have several nodes; `None`: they have one.
 
     Raises:
         SchemaError: The columns are not such that the model can be built of them.
@@ -60,8 +57,6 @@ def plan_tables(
         costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,
-        links=links,
-        group_size=spec.embeddings.group_size,
         captured=spec.train.cuda_graph,
     )
 

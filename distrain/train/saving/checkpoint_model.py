@@ -51,7 +51,7 @@ def load_checkpoint(url: str) -> SavedModel:
         raise DataError(
             "not a checkpoint of a training job: it does not say of which spec", where=where
         )
-    spec = parse_spec(dict(manifest.values["spec"]))
+    spec = parse_spec(dict(manifest.values["spec"]), of_run=True)
     schema = _schema_of(manifest.values, spec, url)
     combiners = list_combiners(schema, spec.embeddings)
     _check_sizes(schema, spec, combiners, manifest.tensors, url)

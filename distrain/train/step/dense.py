@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from inspect import signature
 
 import torch
@@ -12,8 +12,9 @@ from torch.optim import Optimizer
 from distrain.errors import ModelError, SpecError
 from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.determinism import deterministic
-from distrain.train.step.gradient_sync import DdpSync, FlatSync, GradientSync
+from distrain.train.step.gradient_sync import GradientSync
 from distrain.train.step.split_backward import SplitBackward, can_part
 
 # A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
@@ -28,7 +29,7 @@ class DenseTraining:
     A step, in the order of its calls; with micro-batches the indented lines come once for each::
 
         zero_grad()
-            with slice(last): forward(embedded, continuous), ..., backward(loss)
+            begin_slice(last), forward(embedded, continuous), ..., backward(loss)
         backward_rest()
         start_sync()
         ...                     # other work, which the exchange overlaps
@@ -64,31 +65,25 @@ class DenseTraining:
         num_ranks: int = 1,
         group: dist.ProcessGroup | None = None,
     ):
-        ddp = train.dense_sync == "ddp" and num_ranks > 1
-        _check_trained(module, in_one_vector=not ddp)
+        _check_trained(module)
         self._precision = train.precision
         self.device = next(module.parameters()).device
         self._compiled = train.compile
         self._module = module
         self._rest: SplitBackward | None = None
-        forward = DenseForward(module, train.precision, train.compile)
-        self.sync: GradientSync
-        if ddp:
-            self.sync = DdpSync(forward, train.micro_batches in (1, "auto"), group)
-        else:
-            self.sync = FlatSync(forward, num_ranks, group)
+        self._forward = DenseForward(module, train.precision, train.compile)
+        self.sync = GradientSync(self._forward, num_ranks, group)
         # A compiled backward pass is one node of the graph. On a GPU the 1 to 2 ms that it takes
         # the host to part the graph may be more than the exchange takes.
         on_cpu = self.device.type == "cpu"
-        self.splits = num_ranks > 1 and train.dense_sync == "flat" and on_cpu and not train.compile
-        self.optimizer = DenseOptimizer(self.sync.parameters, train.optimizer, train.cuda_graph)
+        self.splits = num_ranks > 1 and on_cpu and not train.compile
+        self.optimizer = DenseOptimizer([self.sync.flat.vector], train.optimizer, train.cuda_graph)
         self.zero_grad()
 
-    def slice(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of one slice of the step's rows; `last`: the last one."""
+    def begin_slice(self, last: bool) -> None:
+        """Before forward and backward of one slice of the step's rows; `last`: the last one."""
         if last and not self.splits:
             self.sync.arm()
-        return self.sync.slice(last)
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed.
@@ -97,7 +92,7 @@ class DenseTraining:
             ModelError: torch could not compile the module.
         """
         with self._dense_part():
-            logits: Tensor = self.sync.forward(embedded, continuous)
+            logits: Tensor = self._forward(embedded, continuous)
         return logits
 
     def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
@@ -111,7 +106,7 @@ class DenseTraining:
             if leaves is None or not can_part(self._module):
                 torch.autograd.backward(loss)
                 return
-            self._rest = SplitBackward(loss, leaves, self.sync.trained)
+            self._rest = SplitBackward(loss, leaves, self.sync.flat.parameters)
             self._rest.to_leaves()
 
     def backward_rest(self) -> None:
@@ -138,7 +133,8 @@ class DenseTraining:
         self.sync.finish()
 
     def grad_sq_norm(self) -> Tensor:
-        return self.sync.grad_sq_norm()
+        """The sum of the squares of all gradients, a scalar on the device."""
+        return total_sq_norm([self.sync.flat.grads])
 
     def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
         self.optimizer.step(lr, scale)
@@ -147,7 +143,7 @@ class DenseTraining:
         self.optimizer.zero_grad()
 
 
-def _check_trained(module: nn.Module, in_one_vector: bool) -> None:
+def _check_trained(module: nn.Module) -> None:
     """Refuse what cannot be trained, before any collective operation."""
     parameters = dict(module.named_parameters())
     kinds = {name: str(p.dtype) for name, p in parameters.items() if p.requires_grad}
@@ -158,7 +154,7 @@ def _check_trained(module: nn.Module, in_one_vector: bool) -> None:
             hint="Give it a layer with parameters, or leave requires_grad of one at True, such as "
             "of the last layer; the embeddings are trained with it.",
         )
-    if in_one_vector and len(set(kinds.values())) > 1:
+    if len(set(kinds.values())) > 1:
         few = Counter(kinds.values()).most_common()[-1][0]
         odd = [name for name, kind in kinds.items() if kind == few]
         raise ModelError(

@@ -1,22 +1,16 @@
-"""How the ranks' dense gradients are added up: pieces of one flat vector, or torch's own way.
+"""How the ranks' dense gradients are added up: pieces of one flat vector, begun during backward.
 
-Either way all ranks begin with rank 0's parameters and buffers, and end a step with the same sums,
-and the same buffers, bit by bit.
+All ranks begin with rank 0's parameters and buffers, and end a step with the same sums, and the
+same buffers, bit by bit.
 """
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from inspect import signature
 from itertools import accumulate
-from typing import Any
 
 import torch
 from torch import Tensor, distributed as dist, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from distrain.train.step.buckets import GradientBuckets
-from distrain.train.step.clipping import total_sq_norm
 from distrain.train.timing import PEERS, waiting
 
 # Each parameter begins at a multiple of this many values: 64 bytes of fp32, where a fresh tensor
@@ -26,54 +20,19 @@ _ALIGNMENT = 16
 
 
 class GradientSync:
-    """Adds up gradients over the ranks; by itself only what both ways share.
+    """Adds up gradients over the ranks, in buckets of one vector.
 
     Attributes:
-        forward: The module to call.
-        parameters: What the optimizer updates, with gradients that stay where they are.
-        trained: The module's parameters that have gradients.
+        flat: The module's parameters and their gradients.
     """
 
-    forward: nn.Module
-    parameters: Sequence[nn.Parameter]
-    trained: Sequence[nn.Parameter]
-
-    def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None):
-        self._buffers = BufferSync(module, num_ranks, group)
-
-    def slice(self, last: bool) -> AbstractContextManager[None]:
-        """Around forward and backward of one slice of a step's rows."""
-        return nullcontext()
-
-    def arm(self) -> None:
-        """Let the coming backward pass, the step's last one, begin the sums of what it has done."""
-
-    def start(self) -> None:
-        """Begin to add up, after the step's last backward pass."""
-        self._buffers.start()
-
-    def finish(self) -> None:
-        """Wait until the gradients are the sums over the ranks, and the buffers their means."""
-        self._buffers.finish()
-
-    def grad_sq_norm(self) -> Tensor:
-        """The sum of the squares of this rank's gradients, a scalar."""
-        return total_sq_norm(p.grad for p in self.parameters if p.grad is not None)
-
-
-class FlatSync(GradientSync):
-    """All gradients in one vector, added up in buckets, which begin during the backward pass."""
-
     def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None = None):
-        self.forward = module
         self.flat = FlatParameters(module)
-        self.parameters = (self.flat.vector,)
-        self.trained = self.flat.parameters
-        super().__init__(module, num_ranks, group)
-        self.buckets: GradientBuckets | None = None
+        self._buffers = BufferSync(module, num_ranks, group)
+        self._buckets: GradientBuckets | None = None
         if num_ranks > 1:
             dist.broadcast(self.flat.vector.data, group=group, group_src=0)
-            self.buckets = GradientBuckets(
+            self._buckets = GradientBuckets(
                 self.flat.grads,
                 self.flat.parameters,
                 self.flat.starts,
@@ -81,60 +40,22 @@ class FlatSync(GradientSync):
             )
 
     def arm(self) -> None:
-        if self.buckets is not None:
-            self.buckets.arm()
+        """Let the coming backward pass, the step's last one, begin the sums of what it has done."""
+        if self._buckets is not None:
+            self._buckets.arm()
 
     def start(self) -> None:
-        if self.buckets is not None:
-            self.buckets.start()
-        super().start()
+        """Begin to add up what the backward pass has not begun, and the buffers."""
+        if self._buckets is not None:
+            self._buckets.start()
+        self._buffers.start()
 
     def finish(self) -> None:
-        """Wait for the sums; on a GPU only its stream waits, not the host."""
-        if self.buckets is not None:
+        """Wait for the sums and the buffers' means; on a GPU its stream waits, not the host."""
+        if self._buckets is not None:
             with waiting(PEERS):
-                self.buckets.finish()
-        super().finish()
-
-
-class DdpSync(GradientSync):
-    """`DistributedDataParallel`, with sums where it has means; it exchanges during backward."""
-
-    def __init__(
-        self, module: nn.Module, in_one: bool = True, group: dist.ProcessGroup | None = None
-    ):  # `in_one`: each step is one slice
-        self.forward = self._ddp = DistributedDataParallel(
-            module,
-            process_group=group,
-            gradient_as_bucket_view=True,
-            static_graph=in_one,
-            **_NO_BUFFERS,
-        )
-        self._ddp.register_comm_hook(group, _sum_over_ranks)
-        self.parameters = self.trained = [p for p in module.parameters() if p.requires_grad]
-        super().__init__(module, dist.get_world_size(group), group)
-
-    def slice(self, last: bool) -> AbstractContextManager[None]:
-        """Only the last slice's backward pass exchanges; it computes and waits in one."""
-        return waiting(PEERS) if last else self._ddp.no_sync()
-
-
-_NO_BUFFERS: dict[str, Any] = {
-    # `BufferSync` exchanges them, after the step. torch 2.13 renamed the switch.
-    "forward_sync_buffers"
-    if "forward_sync_buffers" in signature(DistributedDataParallel).parameters
-    else "broadcast_buffers": False,
-}
-
-
-def _sum_over_ranks(
-    group: dist.ProcessGroup | None,
-    bucket: dist.GradBucket,
-) -> torch.futures.Future[Tensor]:
-    work = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    assert work is not None
-    added: torch.futures.Future[Tensor] = work.get_future().then(lambda done: done.value()[0])
-    return added
+                self._buckets.finish()
+        self._buffers.finish()
 
 
 class FlatParameters:

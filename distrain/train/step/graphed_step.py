@@ -253,7 +253,6 @@ def check_graph(
     problems = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
-        "train.dense_sync must be flat": train.dense_sync != "flat",
         "train.compile must be false": train.compile,
         "embeddings.placement must not be host_cached": tables
         and any(store.cache is not None for store in tables.stores),

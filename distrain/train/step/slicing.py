@@ -65,7 +65,6 @@ def slicing_of(
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)
-    in_one = train.compile or train.cuda_graph or train.dense_sync == "ddp"
-    if in_one or not on_cpu or not rows_are_independent:
+    if train.compile or train.cuda_graph or not on_cpu or not rows_are_independent:
         return Slicing(1)
     return Slicing(None, ROWS_PER_THREAD * num_threads)

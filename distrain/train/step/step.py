@@ -153,12 +153,12 @@ class TrainStep:
     ) -> tuple[Tensor, ...]:
         task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
-        with self.dense.slice(last):
-            output = self.dense.forward(embedded, few.continuous)
-            loss = task.loss(output, few)
-            # The last slice of many would hide little, and a pass in halves takes longer.
-            splits = alone and self.dense.splits
-            self.dense.backward(loss / global_rows, embedded if splits else None)
+        self.dense.begin_slice(last)
+        output = self.dense.forward(embedded, few.continuous)
+        loss = task.loss(output, few)
+        # The last slice of many would hide little, and a pass in halves takes longer.
+        splits = alone and self.dense.splits
+        self.dense.backward(loss / global_rows, embedded if splits else None)
         logits.append(task.logits(output.detach()))
         losses.append(loss.detach())
         return embedded

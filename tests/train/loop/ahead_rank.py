@@ -17,10 +17,9 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.world import World
 
-FLAT = (("replicated", 0), ("replicated", 2), ("row_wise", 0), ("row_wise", 1))
-# Four ranks are two nodes. Placements, and how many routes are made ahead.
-VARIANTS = {1: FLAT, 2: FLAT, 4: (("replicated", 0), ("two_level", 0), ("two_level", 1))}
-NUM_RANKS = tuple(VARIANTS)
+# Placements, and how many routes are made ahead.
+VARIANTS = (("replicated", 0), ("replicated", 2), ("row_wise", 0), ("row_wise", 1))
+NUM_RANKS = (1, 2)
 # 21 steps of an epoch, the last with few rows; validations between them look up rows as well.
 JOB = "train={global_batch_size: 500, epochs: 2, max_steps: 23, log_every_steps: 10}"
 
@@ -40,7 +39,7 @@ def train(rank, num_ranks, prepared, run_dir, placement, route_ahead):
     trainer = Trainer(
         spec,
         check_inputs(spec),
-        World(rank, num_ranks, ranks_per_node=2),
+        World(rank, num_ranks),
         torch.device("cpu"),
         RunPaths(run_dir),
         lambda event: events.append(to_json(event)),
@@ -56,6 +55,6 @@ if __name__ == "__main__":
         NUM_RANKS,
         lambda rank, num_ranks: [
             train(rank, num_ranks, data, target / f"run-{num_ranks}-{number}", *variant)
-            for number, variant in enumerate(VARIANTS[num_ranks])
+            for number, variant in enumerate(VARIANTS)
         ],
     )

@@ -1,12 +1,12 @@
 """Laws of the model of scale."""
 
-import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.embeddings.sharding.costs import COLLECTIVES, sent_bytes
+from distrain.embeddings import PLACEMENTS
+from distrain.embeddings.sharding.costs import sent_bytes
 from distrain.errors import SpecError
 from distrain.train.planning import Store, Work, given_machines, load_machine, predict
 from distrain.train.planning.machine_file import MachineFile, machine_of
@@ -33,10 +33,8 @@ HOST = replace(
 
 
 def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: int = 16) -> Work:
-    size = math.gcd(ranks, 8)  # of groups: a node, where nodes are full
-    told = {"group_size": size, "group_unique": 0.7 * size * unique}
-    sent = sent_bytes(placement, unique, dim, ranks, **told)
-    store = Store(dim, placement, sent.total, COLLECTIVES[placement], sent.across, size)
+    sent = sent_bytes(placement, unique, dim, ranks).total
+    store = Store(dim, placement, sent, PLACEMENTS[placement].collectives)
     rows = 65_536
     return Work(ranks, rows, rows * ranks, rows * 40.0, rows * 160.0, 3e10, 5e8, 4e6, 1, (store,))
 
@@ -46,7 +44,7 @@ def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: i
     name=st.sampled_from(SPEEDS),
     times=st.floats(1, 100),
     ranks=st.integers(1, 300),
-    placement=st.sampled_from(sorted(COLLECTIVES)),
+    placement=st.sampled_from(sorted(PLACEMENTS)),
     device=st.sampled_from(("cpu", "cuda")),
 )
 def test_a_faster_part_never_makes_a_step_slower(
@@ -61,7 +59,7 @@ def test_a_faster_part_never_makes_a_step_slower(
 @settings(max_examples=60, deadline=None)
 @given(
     power=st.integers(0, 7),
-    placement=st.sampled_from(sorted(COLLECTIVES)),
+    placement=st.sampled_from(sorted(PLACEMENTS)),
     machine=st.sampled_from((H100, HOST, replace(HOST, nodes_per_host=1, cores=1.0))),
     mbit=st.floats(10, 1e5),
 )
@@ -77,7 +75,7 @@ def test_more_ranks_with_as_many_rows_each_never_make_a_step_faster(
 @settings(max_examples=60, deadline=None)
 @given(
     ranks=st.integers(1, 64), cores=st.floats(0.5, 64), threads=st.integers(1, 8),
-    placement=st.sampled_from(sorted(COLLECTIVES)),
+    placement=st.sampled_from(sorted(PLACEMENTS)),
 )  # fmt: skip
 def test_a_step_takes_its_parts_and_no_less_than_the_cores_work(
     ranks: int, cores: float, threads: int, placement: str
@@ -106,7 +104,7 @@ def test_ranks_that_share_cores_slow_each_other_down() -> None:
     assert predict(work(4), apart).parts_s["compute"] == pytest.approx(alone)
 
 
-@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
 def test_nodes_of_one_rank_send_all_of_it_over_the_network(placement: str) -> None:
     scale = predict(replace(work(4, placement), dense_bytes=0.0), HOST)
     assert scale.link_bytes == 0
@@ -134,19 +132,13 @@ def test_half_the_link_doubles_the_exchange_on_a_node(ranks: int) -> None:
     assert after["compute"] == before["compute"]
 
 
-@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
 def test_half_the_network_doubles_the_exchange_among_nodes(placement: str) -> None:
     slow = replace(H100, network_latency_s=0.0, network_bytes_per_s=1e9)
     half = replace(slow, network_bytes_per_s=5e8)
     asked = work(32, placement)
     before, after = predict(asked, slow), predict(asked, half)
-    on_node_s = 0.0
-    if placement == "two_level":  # whose first collectives stay on the node
-        store = asked.stores[0]
-        on_node_s = (store.sent_bytes - store.across_bytes) / slow.link_bytes_per_s
-        on_node_s += COLLECTIVES["row_wise"] * slow.link_latency_s
-    twice = 2 * (before.parts_s["exchange"] - on_node_s)
-    assert after.parts_s["exchange"] - on_node_s == pytest.approx(twice)
+    assert after.parts_s["exchange"] == pytest.approx(2 * before.parts_s["exchange"])
     assert after.network_bytes == before.network_bytes
 
 
@@ -156,7 +148,7 @@ def test_one_rank_exchanges_nothing_and_is_wholly_efficient() -> None:
     assert (alone.link_bytes, alone.network_bytes, alone.efficiency) == (0.0, 0.0, 1.0)
 
 
-@pytest.mark.parametrize("placement", sorted(COLLECTIVES))
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
 def test_an_all_to_all_sends_each_byte_over_one_link(placement: str) -> None:
     asked = replace(work(32, placement), dense_bytes=0.0)
     sent, scale = asked.stores[0].sent_bytes, predict(asked, H100)
@@ -164,9 +156,7 @@ def test_an_all_to_all_sends_each_byte_over_one_link(placement: str) -> None:
         assert scale.network_bytes == pytest.approx(sent * 3 / 31)
     else:
         assert scale.link_bytes + scale.network_bytes == pytest.approx(sent)
-        within = sent - asked.stores[0].across_bytes
-        alone = placement == "two_level"  # in whose groups no byte leaves the node
-        assert scale.link_bytes == pytest.approx(within if alone else sent * 7 / 31)
+        assert scale.link_bytes == pytest.approx(sent * 7 / 31)
 
 
 def test_row_wise_scales_and_replicated_does_not() -> None:

@@ -70,14 +70,7 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "checkpoint.keep_best=auc",
         ],
     ),
-    "two, ddp": (
-        2,
-        [
-            "train.optimizer={kind: sgd, lr: 0.1}",
-            "train.dense_sync=ddp",
-            "train.route_ahead=0",
-        ],
-    ),
+    "two, sgd": (2, ["train.optimizer={kind: sgd, lr: 0.1}", "train.route_ahead=0"]),
     "two, dropout and norms": (
         2,
         ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],
@@ -108,7 +101,7 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
     "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
     "two, killed": ("two, adam, row-wise", [{"kill": 25}], [15]),
     "two, killed later": ("two, rowwise, bf16", [{"kill": 33}], [18]),
-    "two, twice": ("two, ddp", [{"stop": 5}, {"kill": 14}], [-1, -1]),
+    "two, twice": ("two, sgd", [{"stop": 5}, {"kill": 14}], [-1, -1]),
     "two, drawing on": ("two, dropout and norms", [{"stop": 9}, {"kill": 25}], [-1, 15]),
 }
 

@@ -35,19 +35,19 @@ def rows_of(step, rank, count):
     return torch.randn(count, WIDTH, generator=generator) * (1 + rank) + step
 
 
-def train(rank, sync, norm):
+def train(rank, norm):
     """The buffers after each step; `rank` begins with statistics of its own."""
     torch.manual_seed(rank)
     module = Normed(norm)
     module.norm.running_mean += rank + 1
     module.constant *= rank
-    dense = DenseTraining(module, TrainSpec(dense_sync=sync), NUM_RANKS)
+    dense = DenseTraining(module, TrainSpec(), NUM_RANKS)
     told = []
     for step, counts in enumerate(STEPS):
         count = max(counts[rank], 2) if norm is nn.BatchNorm1d else counts[rank]
         leaf = rows_of(step, rank, count).requires_grad_()
-        with dense.slice(True):
-            dense.backward(dense.forward((leaf,), torch.zeros(count, 0)).sum())
+        dense.begin_slice(True)
+        dense.backward(dense.forward((leaf,), torch.zeros(count, 0)).sum())
         dense.start_sync()
         dense.finish_sync()
         dense.zero_grad()
@@ -56,12 +56,8 @@ def train(rank, sync, norm):
 
 
 def results(rank, num_ranks):
-    """The buffers of a rank after each step, for each way to exchange and each norm."""
-    return {
-        f"{sync} {norm.__name__}": train(rank, sync, norm)
-        for sync in ("flat", "ddp")
-        for norm in (BatchNorm, nn.BatchNorm1d)
-    }
+    """The buffers of a rank after each step, for each norm."""
+    return {norm.__name__: train(rank, norm) for norm in (BatchNorm, nn.BatchNorm1d)}
 
 
 if __name__ == "__main__":

@@ -7,10 +7,9 @@ import torch
 import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from click_models import model_over
 from gloo_ranks import run_gangs
-from torch import distributed as dist
 
 from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn, process_groups
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step import buckets
@@ -30,8 +29,7 @@ COLUMNS = [
 NAMES = tuple(column.name for column in COLUMNS if column.combiner is None)
 LISTS = tuple(column for column in COLUMNS if column.combiner is not None)
 NUMBERS = ("x", "y")
-MIXED = ["row_wise", "replicated", "host_cached", "host_cached", "two_level", "two_level"]
-GROUP = 2  # ranks that share a copy of two-level tables
+MIXED = ["row_wise", "replicated", "host_cached", "host_cached", "row_wise", "replicated"]
 PLACEMENTS = {
     "replicated": ["replicated"] * 6,
     "row_wise": ["row_wise"] * 6,
@@ -85,14 +83,10 @@ def global_batch(step, num_rows):
 
 def new_tables(placement, rank, num_ranks):
     """The tables of a rank; only to look at without its peers where there is no process group."""
-    peers = Peers(rank, num_ranks)
-    if num_ranks > 1:
-        groups = process_groups(GROUP) if dist.is_initialized() else None
-        peers = peers.in_groups(GROUP, groups)
     return EmbeddingCollection(
         COLUMNS,
         placements=PLACEMENTS[placement],
-        peers=peers,
+        peers=Peers(rank, num_ranks),
         generator=torch.Generator().manual_seed(1),
         dtype=torch.float64,
         cache_bytes=40_000 // num_ranks,

@@ -12,7 +12,7 @@ from played_graph import PlayedGraph
 from torch import distributed as dist
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, Peers, TableColumn, process_groups
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step.graphed_step import GraphedStep
@@ -27,14 +27,14 @@ SIZES = [(64, 64, 20, 64)] * 4 + [(0, 20, 64, 0)] + [(20, 64, 64, 9)] * 5
 SKEWED = 5
 """The step of which rank 0 has all of the first column's rows, more than anybody had room for."""
 
-GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise", "two_level")}
+GANGS = {2: ("row_wise", "mixed"), 4: ("row_wise", "sgd")}
 """Which cases ranks of each number run."""
 
 # name: (placement of the columns, the spec's train section)
 CASES = {
     "row_wise": (("row_wise",) * 3, {"optimizer": {"kind": "adam"}, "clip_grad_norm": 0.02}),
     "mixed": (("row_wise", "replicated", "row_wise"), {"optimizer": {"kind": "adagrad"}}),
-    "two_level": (("two_level",) * 3, {"optimizer": {"kind": "sgd"}, "clip_grad_norm": 0.02}),
+    "sgd": (("row_wise",) * 3, {"optimizer": {"kind": "sgd"}, "clip_grad_norm": 0.02}),
 }
 
 
@@ -82,7 +82,7 @@ def train(step, rank, num_ranks, make_route=None):
 
 def results(rank, num_ranks):
     """What a rank ends with, eagerly and with played graphs, and how often these were replayed."""
-    peers = Peers(rank, num_ranks).in_groups(2, process_groups(2))
+    peers = Peers(rank, num_ranks)
     told = {}
     for name in GANGS[num_ranks]:
         placements, section = CASES[name]
@@ -96,9 +96,7 @@ def results(rank, num_ranks):
 
         model = make_model(placements, peers)
         # Routes made ahead have a process group of their own.
-        model.embeddings.route_peers = replace(peers, group=dist.new_group()).in_groups(
-            2, process_groups(2)
-        )
+        model.embeddings.route_peers = replace(peers, group=dist.new_group())
         step = GraphedStep(model, spec, num_ranks, MOST_ROWS, make_graph)
         graphed = train(step, rank, num_ranks, step.ask)
         told[name] = {

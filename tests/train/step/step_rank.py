@@ -26,15 +26,10 @@ LR = 0.1
 DOUBLE, SINGLE = torch.float64, torch.float32
 # name: (dtype, placement of the tables, the spec's train section)
 CASES = {
-    "flat": (DOUBLE, "replicated", {"dense_sync": "flat", "optimizer": {"kind": "adam"}}),
-    "ddp": (DOUBLE, "replicated", {"dense_sync": "ddp", "optimizer": {"kind": "adam"}}),
-    "flat, fp32": (SINGLE, "replicated", {"dense_sync": "flat", "optimizer": {"kind": "sgd"}}),
-    "ddp, fp32": (SINGLE, "replicated", {"dense_sync": "ddp", "optimizer": {"kind": "sgd"}}),
+    "adam": (DOUBLE, "replicated", {"optimizer": {"kind": "adam"}}),
     "clipped": (DOUBLE, "replicated", {"clip_grad_norm": 0.02}),
     "clipped, row-wise": (DOUBLE, "row_wise", {"clip_grad_norm": 0.02}),
-    "clipped, ddp": (DOUBLE, "row_wise", {"clip_grad_norm": 0.02, "dense_sync": "ddp"}),
     "slices": (DOUBLE, "row_wise", {"micro_batches": 3, "optimizer": {"kind": "rowwise_adagrad"}}),
-    "slices, ddp": (DOUBLE, "replicated", {"micro_batches": 3, "dense_sync": "ddp"}),
     "backward in one": (DOUBLE, "row_wise", {"micro_batches": 2}),
     "bf16": (SINGLE, "replicated", {"precision": "bf16", "optimizer": {"kind": "sgd"}}),
 }

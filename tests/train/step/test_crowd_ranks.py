@@ -49,7 +49,7 @@ def assert_same_bits(one, other):
 
 
 def whole_tables(ends):
-    """Each store's weight over all ranks: row r of a copy lies on rank r % sharers of its group."""
+    """Each store's weight over all ranks: row r of a copy lies on rank r % sharers."""
     for number, sharers in enumerate(ends[0]["sharers"]):
         every = [end["tables"][number] for end in ends]
         parts = every[:sharers]

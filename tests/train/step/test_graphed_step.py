@@ -166,7 +166,6 @@ def test_graphs_share_a_pool_of_memory_until_they_begin_anew(monkeypatch):
     ("train_section", "model", "problem"),
     [
         ({"micro_batches": 2}, {}, "train.micro_batches must be 1"),
-        ({"dense_sync": "ddp"}, {}, "train.dense_sync must be flat"),
         ({"compile": True}, {}, "train.compile must be false"),
         ({}, {"combiner": "sum"}, "columns of lists have no fixed size: a, b, c"),
         ({}, {"placement": "host_cached"}, "embeddings.placement must not be host_cached"),

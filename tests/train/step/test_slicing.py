@@ -40,7 +40,6 @@ def test_ranks_of_a_job_are_cut_alike(batch, ranks):
         ({}, {"rows_are_independent": False}),
         ({"compile": True}, {}),
         ({"cuda_graph": True}, {}),
-        ({"dense_sync": "ddp"}, {}),
         ({"micro_batches": 1}, {}),
     ],
 )

@@ -70,14 +70,6 @@ def test_ranks_equal_one_process(ranks, name):
         torch.testing.assert_close(sum(r[name]["losses"][step] for r in ranks), expected, **close)
 
 
-@pytest.mark.parametrize(("one", "other"), [("flat", "ddp"), ("flat, fp32", "ddp, fp32")])
-def test_flat_equals_ddp_to_rounding(ranks, one, other):
-    close = {"rtol": 1e-12, "atol": 1e-13} if one == "flat" else {"rtol": 1e-5, "atol": 1e-7}
-    for kind in ("dense", "tables"):
-        for a, b in zip(ranks[0][one][kind], ranks[0][other][kind], strict=True):
-            torch.testing.assert_close(a, b, **close)
-
-
 @pytest.mark.parametrize("kind", ["sgd", "adagrad"])
 # Two terms have one sum in any order; an all-reduce of three adds in an order of its own.
 @pytest.mark.parametrize("ranks", [2], indirect=True)
