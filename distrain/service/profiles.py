@@ -2,6 +2,8 @@
 
 import ipaddress
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
@@ -132,6 +134,46 @@ class Kubernetes(Section):
             raise ValueError("an api_url beyond this machine is https://, with a token_file")
 
 
+ClusterKind = Literal["address", "local", "slurm", "kubernetes"]
+
+
+@dataclass(frozen=True)
+class Traits:
+    """The traits of a kind of cluster; its launcher stands in `clusters/choosing.py`."""
+
+    is_started: bool = False  # by the service, which learns the address; others name their url
+    is_own_machine: bool = False  # the service's
+    needs_run_root: bool = False  # since its machines share a filesystem
+    takes_run_urls: bool = True  # false where its scheduler writes run directories itself
+    section: str | None = None  # of the profile, for this kind alone
+    section_names: str = ""  # what the section names
+    needs_section: bool = False
+    unused: tuple[str, ...] = ()  # fields that the section replaces
+    unused_since: str = ""
+
+
+TRAITS: Mapping[ClusterKind, Traits] = {
+    "address": Traits(),
+    "local": Traits(is_started=True, is_own_machine=True),
+    "slurm": Traits(
+        is_started=True,
+        needs_run_root=True,
+        takes_run_urls=False,
+        section="slurm",
+        section_names="options of sbatch",
+    ),
+    "kubernetes": Traits(
+        needs_run_root=True,
+        section="kubernetes",
+        section_names="workload and max_workers",
+        needs_section=True,
+        unused=("num_workers", "device", "environment"),
+        unused_since="the workload's pods say that, and kubernetes.min_workers and max_workers how "
+        "many there are",
+    ),
+}
+
+
 class ClusterProfile(Section):
     """A cluster, whoever starts it.
 
@@ -140,9 +182,7 @@ class ClusterProfile(Section):
     service sets the number of its workers.
     """
 
-    kind: Literal["address", "local", "slurm", "kubernetes"] = Field(
-        "address", description="Where it comes from, as above."
-    )
+    kind: ClusterKind = Field("address", description="Where it comes from, as above.")
     url: str | None = Field(
         None,
         description="The scheduler's HTTP address, as of its dashboard; for `address` and "
@@ -191,18 +231,22 @@ class ClusterProfile(Section):
             raise ValueError(f"run_root: {error.message}") from None
         if not root.removeprefix("s3://").strip("/"):
             raise ValueError(f"run_root {root} names no bucket: write s3://BUCKET/PATH")
-        if self.kind == "slurm":
+        if not self.traits.takes_run_urls:
             raise ValueError(
-                f"run_root {root}: with the kind `slurm` it must be on a shared filesystem, since "
-                "the job's scheduler writes there where it is"
+                f"run_root {root}: with the kind `{self.kind}` it must be on a shared filesystem, "
+                "since the job's scheduler writes there where it is"
             )
+
+    @property
+    def traits(self) -> Traits:
+        return TRAITS[self.kind]
 
     @model_validator(mode="after")
     def _fits_its_kind(self) -> Self:
-        has_url = self.kind in ("address", "kubernetes")
-        if has_url and not self.url:
+        traits = self.traits
+        if not traits.is_started and not self.url:
             raise ValueError(f"a cluster of the kind `{self.kind}` needs its url")
-        if not has_url and self.url:
+        if traits.is_started and self.url:
             raise ValueError(f"the service starts a cluster of the kind `{self.kind}`: no url")
         self._check_run_root()
         if self.url:
@@ -211,29 +255,28 @@ class ClusterProfile(Section):
                 raise ValueError("the url is that of the dashboard: http://HOST:PORT or https://")
             if parts.username or parts.password:
                 raise ValueError("no credentials in the url: name a token_file")
-        if self.kind in ("slurm", "kubernetes") and not self.run_root:
+        if traits.needs_run_root and not self.run_root:
             raise ValueError(
                 f"a cluster of the kind `{self.kind}` needs a run_root on a shared filesystem"
             )
-        if self.slurm and self.kind != "slurm":
-            raise ValueError(f"options of sbatch, and the kind is `{self.kind}`")
-        if (self.kubernetes is None) == (self.kind == "kubernetes"):
-            raise ValueError(
-                "the section `kubernetes` and the kind `kubernetes` belong together; the section "
-                "names workload and max_workers"
-            )
-        if self.kind == "kubernetes":
-            self._is_the_pods_business()
-        return self
-
-    def _is_the_pods_business(self) -> None:
+        self._check_sections()
         given = [
             name
-            for name in ("num_workers", "device", "environment")
+            for name in traits.unused
             if getattr(self, name) != type(self).model_fields[name].get_default()
         ]
         if given:
-            raise ValueError(
-                f"{', '.join(given)}: the workload's pods say that, and kubernetes.min_workers and "
-                "max_workers how many there are"
-            )
+            raise ValueError(f"{', '.join(given)}: {traits.unused_since}")
+        return self
+
+    def _check_sections(self) -> None:
+        for kind, traits in TRAITS.items():
+            if traits.section is None:
+                continue
+            is_given, is_ours = bool(getattr(self, traits.section)), traits is self.traits
+            is_missing = is_ours and traits.needs_section and not is_given
+            if is_missing or (is_given and not is_ours):
+                raise ValueError(
+                    f"the section `{traits.section}` and the kind `{kind}` belong together; the "
+                    f"section names {traits.section_names}, and the kind is `{self.kind}`"
+                )

@@ -16,6 +16,7 @@ from pydantic_settings import (
 from distrain.errors import InputError
 from distrain.service.profiles import (
     NAME_PATTERN,
+    ClusterKind,
     ClusterProfile,
     Name,
     Section,
@@ -26,6 +27,7 @@ from distrain.storage import is_remote
 
 __all__ = [
     "NAME_PATTERN",
+    "ClusterKind",
     "ClusterProfile",
     "Leases",
     "Limits",

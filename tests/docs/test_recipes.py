@@ -20,6 +20,8 @@ from distrain.metrics import BinaryReport
 from distrain.models.zoo import MODELS
 from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.runs import Summary
+from distrain.service.clusters.choosing import LAUNCHERS
+from distrain.service.profiles import TRAITS, ClusterKind
 from distrain.spec import JobSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -35,7 +37,7 @@ def recipes(sources):
 
 def test_there_is_a_recipe_for_what_people_add(recipes):
     wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command")
-    wanted += ("event", "field")
+    wanted += ("event", "field", "service")
     for word in wanted:
         assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
 
@@ -54,6 +56,10 @@ def test_models_are_a_section_an_entry_and_a_paragraph(sources):
     assert kinds == set(MODELS)
     page = sources[Path("docs/models/zoo.md")]
     assert {kind for kind in kinds - {"custom"} if f"`{kind}`" not in page} == set()
+
+
+def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():
+    assert {*get_args(ClusterKind)} == set(TRAITS) == set(LAUNCHERS)
 
 
 def test_readers_have_one_list_of_names():

@@ -1,25 +1,25 @@
-"""The launcher of a cluster, by its profile."""
+"""The launchers by kind of cluster."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from distrain.service.clusters.address import AddressLauncher
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import Launcher
 from distrain.service.clusters.local import LocalLauncher
 from distrain.service.clusters.slurm import SlurmLauncher
-from distrain.service.settings import Settings
+from distrain.service.settings import ClusterKind, Settings
+
+LAUNCHERS: Final[Mapping[ClusterKind, Callable[[str, Settings, str], Launcher]]] = {
+    "address": lambda name, settings, _: AddressLauncher(name, settings.clusters[name]),
+    "local": lambda name, settings, _: LocalLauncher(
+        name, settings.clusters[name], settings.data_dir / "clusters" / name
+    ),
+    "slurm": SlurmLauncher.of_service,
+    "kubernetes": lambda name, settings, _: KubernetesLauncher(name, settings.clusters[name]),
+}
+"""By the kind: called with the cluster's name, the settings and the service's id."""
 
 
 def make_launcher(name: str, settings: Settings, service_id: str) -> Launcher:
-    """The launcher of a cluster that the settings name.
-
-    Args:
-        service_id: The store's; it tells the Slurm jobs of several services of one user apart.
-    """
-    profile = settings.clusters[name]
-    if profile.kind == "address":
-        return AddressLauncher(name, profile)
-    if profile.kind == "local":
-        return LocalLauncher(name, profile, settings.data_dir / "clusters" / name)
-    if profile.kind == "kubernetes":
-        return KubernetesLauncher(name, profile)
-    job_name = f"distrain-{service_id[:12]}-{name}"
-    return SlurmLauncher(name, profile, job_name, settings.run_root(name) / ".clusters" / job_name)
+    return LAUNCHERS[settings.clusters[name].kind](name, settings, service_id)

@@ -6,13 +6,14 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 from distrain.cluster import NOTICE_S, only_one, read_started
 from distrain.errors import ClusterError
 from distrain.service.clusters.child_environment import child_environment
 from distrain.service.clusters.launcher import Found, LauncherState
 from distrain.service.clusters.sbatch_script import sbatch_script
-from distrain.service.settings import ClusterProfile
+from distrain.service.settings import ClusterProfile, Settings
 from distrain.storage import translated_errors, whole_file
 
 COMMAND_S = 30.0
@@ -43,6 +44,13 @@ class SlurmLauncher:
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
         self._name, self._profile = name, profile
         self._job_name, self._folder = job_name, folder
+
+    @classmethod
+    def of_service(cls, name: str, settings: Settings, service_id: str) -> Self:
+        """The launcher of a service; `service_id` keeps apart services of one Slurm user."""
+        job_name = f"distrain-{service_id[:12]}-{name}"
+        folder = settings.run_root(name) / ".clusters" / job_name
+        return cls(name, settings.clusters[name], job_name, folder)
 
     def find(self) -> Found | None:
         """The cluster, if its job runs and has written its scheduler's address."""

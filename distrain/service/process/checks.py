@@ -168,7 +168,7 @@ def _run_root(cluster: str, place: str) -> Check:
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
     """A note where specs may name any path; one user's own machine is the exception."""
-    if profile.allowed_roots or profile.kind == "local":
+    if profile.allowed_roots or profile.traits.is_own_machine:
         return
     yield Check(
         f"clusters.{cluster}.allowed_roots",

@@ -80,7 +80,7 @@ class Contact:
     def _look_at_launcher(self, is_needed: bool) -> None:
         now_s = self._clock()
         recent = self._started_s is not None and now_s - self._started_s < START_EVERY_S
-        if is_needed and not recent and self._profile.kind != "address":
+        if is_needed and not recent and self._profile.traits.is_started:
             self._started_s = now_s
             self._launcher.start(self._profile.num_workers)
         state = self._launcher.state()
@@ -89,7 +89,7 @@ class Contact:
 
     def _is_idle_too_long(self, is_needed: bool) -> bool:
         most_s = self._profile.idle_stop_s
-        if is_needed or most_s is None or self._profile.kind == "address":
+        if is_needed or most_s is None or not self._profile.traits.is_started:
             self._idle_since_s = None
             return False
         if self._idle_since_s is None:
