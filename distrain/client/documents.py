@@ -10,7 +10,8 @@ from datetime import datetime
 from types import UnionType
 from typing import Any, Self, get_args, get_origin
 
-FINAL_STATES = frozenset({"succeeded", "failed", "cancelled"})
+from distrain.jobs import FINAL_STATES, JobFigures
+
 LIVE_STATES = frozenset(
     {"queued", "handing_over", "pending", "starting", "running", "stopping", "restarting"}
     | {"cancelling", "unknown"}
@@ -54,8 +55,8 @@ def _fitting(value: Any, declared: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Job(Document):
-    """A job.
+class Job(JobFigures, Document):
+    """A job; its figures are the fields of `JobFigures`.
 
     Attributes:
         state: Such as `queued`, `running`, `succeeded`; a later service may have other words.
@@ -65,8 +66,6 @@ class Job(Document):
         why_pending: Why it does not run yet.
         intent: What its users want: `run` or `cancel`.
         attempt: The current attempt's number; 0 before the first.
-        loss: Of the last report of training, as `auc`; `valid_loss`, `valid_auc`: of validation.
-        eta_s: Seconds until its end, as the pace tells.
         created_at: RFC 3339, as all times.
         rev: Grows with each change.
         replayed: Whether `submit`, `resume` or `clone` found it: an earlier request with the same
@@ -91,14 +90,6 @@ class Job(Document):
     num_ranks: int = 0
     restarts: int = 0
     step: int = 0
-    num_steps: int | None = None
-    rows_per_s: float | None = None
-    loss: float | None = None
-    auc: float | None = None
-    valid_loss: float | None = None
-    valid_auc: float | None = None
-    checkpoints: int | None = None
-    eta_s: float | None = None
     created_at: str | None = None
     started_at: str | None = None
     finished_at: str | None = None

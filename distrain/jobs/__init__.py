@@ -6,11 +6,26 @@ from distrain.jobs.assignment import (
     Rendezvous as Rendezvous,
     Slot as Slot,
 )
-from distrain.jobs.listing import Listing as Listing, find_job as find_job
+from distrain.jobs.finding import find_job as find_job
+from distrain.jobs.plain import (
+    LARGEST as LARGEST,
+    finite as finite,
+    is_number as is_number,
+    is_storable as is_storable,
+    storable as storable,
+)
 from distrain.jobs.states import (
     TRANSITIONS as TRANSITIONS,
     InvalidTransition as InvalidTransition,
     JobState as JobState,
+)
+from distrain.jobs.status import (
+    FIGURES as FIGURES,
+    FINAL_STATES as FINAL_STATES,
+    JobFigures as JobFigures,
+    JobStatus as JobStatus,
+    figures_in as figures_in,
+    time_left as time_left,
 )
 from distrain.jobs.view import (
     JSON_VERSION as JSON_VERSION,

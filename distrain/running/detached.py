@@ -18,7 +18,7 @@ from distrain.running.run import RunRequest, after_submission
 if TYPE_CHECKING:
     from distributed import Client
 
-    from distrain.jobs import Entry, JobView, Listing
+    from distrain.jobs import Entry, JobStatus, JobView
     from distrain.runs import RunRecorder, Summary
 
 TAKE_OVER_S = 5.0
@@ -79,7 +79,7 @@ def submit(
 
 def attach(
     client: "Client",
-    job: "Listing",
+    job: "JobStatus",
     run_dir: Path,
     progress: Progress,
     on_summary: "Callable[[Summary], None]" = lambda _: None,
@@ -125,7 +125,7 @@ def attach(
 class _Follower:
     """Follows a job, and keeps its run directory as long as no other command does."""
 
-    def __init__(self, paths: RunPaths, job: "Listing", progress: Progress):
+    def __init__(self, paths: RunPaths, job: "JobStatus", progress: Progress):
         self._paths = paths
         self._job_id = job.job_id
         self._say = progress.say
@@ -172,7 +172,7 @@ class _Follower:
         history.add(self._unwritten)
         return self._others_summary(view) or summarise(view, history.records)
 
-    def _begin(self, job: "Listing") -> None:
+    def _begin(self, job: "JobStatus") -> None:
         if not self._paths.run.is_file():
             where = f"no run directory {self._paths.root} on this machine"
             self._say(f"warning: {where}: nothing is written")

@@ -1,6 +1,6 @@
 """What is shown of a job: what the machine and the collector know of it, together."""
 
-from distrain.jobs import JobState, JobView, Listing
+from distrain.jobs import JobState, JobStatus, JobView
 from distrain.lifecycle import Failure, Job
 from distrain.progress import Collector
 from distrain.spec import JobSpec
@@ -27,12 +27,14 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
     )
 
 
-def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float) -> Listing:
-    """A job as lists of jobs show it, at a time on the machine's clock."""
+def status_of(
+    job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float
+) -> JobStatus:
+    """A job in a few figures, at a time on the lifecycle's clock."""
     last, valid = (collector.entries.last.get(split) for split in ("train", "valid"))
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
-    return Listing(
+    return JobStatus(
         job_id=job.job_id,
         name=spec.name,
         state=job.state.value,
@@ -44,6 +46,8 @@ def listing(job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: 
         restarts=len(job.restarts),
         step=last.step if last else 0,
         num_steps=collector.num_steps,
+        first_attempt=job.request.first_attempt,
+        checkpoints=collector.checkpoints.count,
         rows_per_s=last.rows_per_s if last and job.state is JobState.RUNNING else None,
         loss=last.loss if last else None,
         auc=last.auc if last else None,

@@ -16,7 +16,7 @@ from tornado.ioloop import PeriodicCallback
 
 from distrain.errors import DistrainError
 from distrain.events import RankExited, RankFailed, from_json
-from distrain.jobs import JSON_VERSION, JobState, JobView, Reason
+from distrain.jobs import JobState, JobView, Reason
 from distrain.lifecycle import (
     Cancel,
     CheckpointGang,
@@ -36,7 +36,7 @@ from distrain.lifecycle import (
 )
 from distrain.progress import Collector
 from distrain.scheduler.gangs import Gangs
-from distrain.scheduler.job_view import listing, show
+from distrain.scheduler.job_view import show, status_of
 from distrain.scheduler.requests import other_builds, request_of, slot_of
 from distrain.scheduler.tombstones import Tombstone, Tombstones, tombstone_of
 from distrain.spec import JobSpec, parse_spec
@@ -202,12 +202,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def list_jobs(self) -> list[dict[str, Any]]:
         """RPC: all jobs in a few figures, the newest first."""
         now_s = time.monotonic()
-        found = [
-            listing(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
+        listed = [
+            status_of(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
             for name, job in self.machine.jobs.items()
         ]
-        newest = sorted(found, key=lambda one: one.age_s)
-        return [{"version": JSON_VERSION, **one.to_json()} for one in newest]
+        return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: one job and its progress from entry number `since` on; `None` if unknown."""

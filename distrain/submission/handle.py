@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrain.errors import ClusterError, JobCancelled, JobError
-from distrain.jobs import JobState, JobView, Listing, Reason
+from distrain.jobs import JobState, JobStatus, JobView, Reason
 from distrain.spec import JobSpec, with_absolute_paths
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class JobHandle:
             time.sleep(POLL_S)
 
 
-def list_jobs(client: "Client") -> list[Listing]:
+def list_jobs(client: "Client") -> list[JobStatus]:
     """All jobs that a scheduler knows, the newest first; none where nothing has trained yet.
 
     Raises:
@@ -143,7 +143,7 @@ def list_jobs(client: "Client") -> list[Listing]:
     """
     documents = _call(client, "distrain_jobs")
     # A scheduler without a coordinator answers with nothing.
-    return [_read(client, Listing.from_json, document) for document in documents or ()]
+    return [_read(client, JobStatus.from_json, document) for document in documents or ()]
 
 
 def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read:

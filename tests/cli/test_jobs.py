@@ -19,8 +19,9 @@ from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
 from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
-from distrain.jobs.listing import Listing, find_job
+from distrain.jobs.finding import find_job
 from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
 from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.run_paths import RunPaths
 from distrain.runs import RunInUse, open_run, read_summary, take_over_run
@@ -223,8 +224,8 @@ def test_another_commands_lock_is_an_output_error_of_its_own(
 # --- what is pure
 
 
-def listed(*ids: str) -> list[Listing]:
-    return [Listing(job_id, "a", "running", 1, 2) for job_id in ids]
+def listed(*ids: str) -> list[JobStatus]:
+    return [JobStatus(job_id, "a", "running", 1, 2) for job_id in ids]
 
 
 def test_a_job_is_meant_by_its_id_or_by_a_beginning_that_no_other_has() -> None:
@@ -245,7 +246,7 @@ def test_a_job_is_meant_by_its_id_or_by_a_beginning_that_no_other_has() -> None:
     assert caught.value.where == {}
 
 
-def drawn(jobs: Sequence[Listing], width: int) -> list[str]:
+def drawn(jobs: Sequence[JobStatus], width: int) -> list[str]:
     text = io.StringIO()
     Console(file=text, width=width).print(jobs_table(jobs))
     return [line.rstrip() for line in text.getvalue().splitlines()]
@@ -254,7 +255,7 @@ def drawn(jobs: Sequence[Listing], width: int) -> list[str]:
 def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
     long = "deep-and-cross-with-a-long-name-20260301-123000-ab12"
     jobs = [
-        Listing(
+        JobStatus(
             long,
             "deep",
             "running",
@@ -267,8 +268,8 @@ def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
             valid_auc=0.61,
             age_s=75,
         ),
-        Listing("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
-        Listing("c", "c", "failed", 1, 2, reason="RankDied", step=3),
+        JobStatus("b", "b", "pending", 0, 4, why_pending="4 workers wanted, 1 free", age_s=90_000),
+        JobStatus("c", "c", "failed", 1, 2, reason="RankDied", step=3),
     ]
     wide = drawn(jobs, 200)
     assert [line.split() for line in wide] == [
@@ -289,7 +290,7 @@ def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
             "1",
             "free",
         ],
-        ["c", "c", "failed", "2", "3/?", "-", "-", "0s", "RankDied"],
+        ["c", "c", "failed", "2", "3/?", "-", "-", "-", "RankDied"],
     ]
     narrow = drawn(jobs, 80)
     assert max(map(len, narrow)) <= 80
@@ -298,7 +299,7 @@ def test_the_table_has_a_row_a_job_and_never_cuts_an_id() -> None:
 
 
 def test_status_tells_both_scores_restarts_checkpoints_and_the_whole_message() -> None:
-    job = Listing(
+    job = JobStatus(
         "a-1", "a", "failed", 2, 2, step=40, num_steps=100, age_s=3700, run_dir="/r/a",
         loss=0.3, auc=0.9, valid_loss=0.7,
     )  # fmt: skip

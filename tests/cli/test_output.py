@@ -211,11 +211,11 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     from distrain.cli.job_progress import JobProgress
     from distrain.cli.jobs.list import jobs_table
     from distrain.cli.jobs.status import status_lines
-    from distrain.jobs.listing import Listing
     from distrain.jobs.states import JobState
+    from distrain.jobs.status import JobStatus
     from distrain.jobs.view import JobView, Notice, Restart
 
-    listed = Listing(
+    listed = JobStatus(
         HOSTILE, HOSTILE, "failed", 2, 1, reason=HOSTILE, run_dir=HOSTILE, tags={"a": HOSTILE}
     )
     view = JobView(

@@ -72,7 +72,7 @@ def test_a_job_trains_to_its_end(client: SchedulerClient, prepared: Path, tmp_pa
         for job in changes.jobs:
             assert job.view is not None
             states.append(job.state)
-            assert job.first_entry == len(entries)
+            assert job.view.next_record - len(job.view.progress) == len(entries)
             entries += job.view.progress
             assert not job.is_final or job.state == "succeeded", job.view.message
         time.sleep(0.2)

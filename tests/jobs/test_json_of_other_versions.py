@@ -12,8 +12,8 @@ from distrain.jobs import (
     AttemptStarted,
     Checkpoints,
     JobState,
+    JobStatus,
     JobView,
-    Listing,
     Notice,
     Record,
     Restart,
@@ -33,7 +33,7 @@ VIEW = JobView(
     checkpoints=Checkpoints(count=1, step=5),
     rank_stall_pct=(1.0, 2.0),
 )
-LISTING = Listing("a-1", "a", "running", 2, 2, tags={"team": "ads"})
+LISTING = JobStatus("a-1", "a", "running", 2, 2, tags={"team": "ads"})
 LATER = st.dictionaries(st.text(min_size=1).map(lambda name: f"later {name}"), st.integers())
 
 
@@ -53,7 +53,7 @@ def test_keys_of_a_later_version_are_ignored_wherever_they_stand(later: dict[str
     document["restarts"] = [restart | later for restart in document["restarts"]]
     document["progress"] = [entry | later for entry in document["progress"]]
     assert JobView.from_json(document) == VIEW
-    assert Listing.from_json(LISTING.to_json() | later) == LISTING
+    assert JobStatus.from_json(LISTING.to_json() | later) == LISTING
 
 
 @pytest.mark.parametrize("place", range(4))
@@ -85,11 +85,11 @@ def test_parts_of_an_earlier_version_have_their_defaults() -> None:
 def test_a_list_of_an_earlier_version_has_defaults() -> None:
     few = ("job_id", "name", "state", "attempt", "num_ranks")
     document = {name: value for name, value in asdict(LISTING).items() if name in few}
-    assert Listing.from_json(document) == replace(LISTING, tags={})
+    assert JobStatus.from_json(document) == replace(LISTING, tags={})
 
 
 def test_a_state_of_a_later_version_can_be_listed_but_is_no_view() -> None:
-    listed = Listing.from_json({**LISTING.to_json(), "state": "hibernating"})
+    listed = JobStatus.from_json({**LISTING.to_json(), "state": "hibernating"})
     assert (listed.state, listed.is_final) == ("hibernating", False)
     with pytest.raises(ValueError, match="hibernating"):
         JobView.from_json({**as_sent(VIEW), "state": "hibernating"})
@@ -97,6 +97,6 @@ def test_a_state_of_a_later_version_can_be_listed_but_is_no_view() -> None:
 
 def test_what_no_job_is_without_must_be_there() -> None:
     with pytest.raises(TypeError, match="job_id"):
-        Listing.from_json({})
+        JobStatus.from_json({})
     with pytest.raises(ValueError, match="missing"):
         JobView.from_json({})

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from distrain.errors import JobError, OutputError
-from distrain.jobs.listing import Listing
 from distrain.jobs.states import JobState
+from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted, Entry, JobView, Record
 from distrain.run_paths import RunPaths
 from distrain.running import LoggedProgress, detached
@@ -21,7 +21,7 @@ from distrain.runs import open_run, read_summary, take_over_run
 from distrain.spec import parse_spec
 
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
-JOB = Listing("clicks-1", "clicks", "running", 1, 2)
+JOB = JobStatus("clicks-1", "clicks", "running", 1, 2)
 
 
 def record(step: int) -> Record:

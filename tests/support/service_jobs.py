@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from distrain.service.decide import ClusterNow, Sighting, Workers
+from distrain.jobs import JobStatus
+from distrain.service.decide import ClusterNow, Workers
 from distrain.service.values import Job
 
 NOW_S = 1_800_000_000.0
@@ -26,14 +27,14 @@ def a_job(number: int = 1, **fields: Any) -> Job:
     return Job(**(values | fields))
 
 
-def a_sighting(job: Job, state: str, **fields: Any) -> Sighting:
+def a_sighting(job: Job, state: str, **fields: Any) -> JobStatus:
     """What the scheduler tells of a job's current submission."""
     values: dict[str, Any] = {
         "service": "s1",
         "first_attempt": job.first_attempt,
         "priority": job.priority,
     }
-    return Sighting(job.id, **(values | {"state": state} | fields))
+    return JobStatus(job.id, **(values | {"state": state} | fields))
 
 
 def a_cluster(free: int = 4, total: int = 4, **fields: Any) -> ClusterNow:

@@ -10,7 +10,8 @@ from typing import Any
 
 from service_jobs import a_job
 
-from distrain.service.decide import Sighting, Workers
+from distrain.jobs import JobStatus
+from distrain.service.decide import Workers
 from distrain.service.decide.effects import (
     Accepted,
     Begin,
@@ -55,14 +56,14 @@ class Scheduler:
 
     epoch: str
     slots: int
-    jobs: dict[str, Sighting] = field(default_factory=dict)
-    tombstones: dict[str, Sighting] = field(default_factory=dict)
+    jobs: dict[str, JobStatus] = field(default_factory=dict)
+    tombstones: dict[str, JobStatus] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
     revision: int = 0
     acknowledged: int = 0
     generation: int = 0
 
-    def stamp(self, seen: Sighting) -> None:
+    def stamp(self, seen: JobStatus) -> None:
         self.revision += 1
         self.jobs[seen.job_id] = seen
         self.changed[seen.job_id] = self.revision
@@ -174,7 +175,7 @@ class World:
         self.boots += 1
         self.scheduler = Scheduler(f"boot-{self.boots}", self.slots)
 
-    def _attempt(self, seen: Sighting, attempt: int) -> None:
+    def _attempt(self, seen: JobStatus, attempt: int) -> None:
         row = self.rows[seen.job_id]
         assert row.phase in (Phase.HANDING_OVER, Phase.HANDED_OVER), f"{row} starts again"
         self.started[seen.job_id, attempt] += 1
@@ -201,15 +202,19 @@ class World:
         ended = live or scheduler.tombstones.get(order.job_id)
         if ended is not None and order.first_attempt <= max(ended.attempt, ended.first_attempt):
             return self._ended(ended, order.generation)
-        seen = Sighting(
-            order.job_id, SERVICE, order.first_attempt, "pending", priority=order.priority
+        seen = JobStatus(
+            order.job_id,
+            state="pending",
+            service=SERVICE,
+            first_attempt=order.first_attempt,
+            priority=order.priority,
         )
         scheduler.stamp(seen)
         return Accepted(order.generation)
 
-    def _ended(self, seen: Sighting, generation: int) -> Refused:
+    def _ended(self, seen: JobStatus, generation: int) -> Refused:
         last = max(seen.attempt, seen.first_attempt)
-        tombstone = {"state": seen.state, "reason": seen.reason, "attempt": last}
+        tombstone = JobStatus(seen.job_id, state=seen.state, reason=seen.reason, attempt=last)
         return Refused("ended", ended=tombstone, generation=generation)
 
     def _cancelled(self, job_id: str, generation: int) -> Accepted | Refused:

@@ -9,7 +9,7 @@ from distrain.cli.output import json_wanted, print_answer, print_remark, print_r
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
-    from distrain.jobs import Listing
+    from distrain.jobs import JobStatus
     from distrain.running import RunRequest
     from distrain.spec import JobSpec
 
@@ -36,7 +36,7 @@ def submit_detached(
 
 
 def resume_detached(
-    job: "Listing", scheduler: str, overrides: tuple[str, ...], *, waits: bool
+    job: "JobStatus", scheduler: str, overrides: tuple[str, ...], *, waits: bool
 ) -> None:
     """Let the run of a job go on from its newest checkpoint."""
     from distrain.running import RunRequest, find_run
@@ -47,7 +47,7 @@ def resume_detached(
 
 
 def clone_detached(
-    job: "Listing", scheduler: str, overrides: tuple[str, ...], *, waits: bool
+    job: "JobStatus", scheduler: str, overrides: tuple[str, ...], *, waits: bool
 ) -> None:
     """Submit a new job with a job's spec; its run directory lies beside the other."""
     from distrain.run_paths import RunPaths, new_job_id
@@ -60,7 +60,7 @@ def clone_detached(
     leave(RunRequest(spec, root.parent / job_id, job_id, scheduler, ":0"), waits=waits)
 
 
-def run_dir_of(job: "Listing") -> Path:
+def run_dir_of(job: "JobStatus") -> Path:
     """A job's run directory on this machine.
 
     Raises:

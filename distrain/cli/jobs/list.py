@@ -23,7 +23,7 @@ from distrain.wording import aucs, count, duration
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from distrain.jobs import Listing
+    from distrain.jobs import JobStatus
 
 # As `JobState` has them, which this file does not import: help must not load what it needs.
 STATES = (
@@ -120,14 +120,14 @@ def _list_served(
         print_result("no such jobs" if states or any(filters.values()) else "no jobs")
 
 
-def _cells(job: "Listing") -> tuple[str, ...]:
+def _cells(job: "JobStatus") -> tuple[str, ...]:
     """A job's row under `HEADINGS`."""
     return (
         clean_line(job.job_id),
         clean_line(job.name),
         job.state,
         str(job.num_ranks),
-        f"{job.step}/{job.num_steps or '?'}",
+        f"{job.step or 0}/{job.num_steps or '?'}",
         count(job.rows_per_s),
         aucs(job.valid_auc, job.auc),
         duration(job.age_s, 0),
@@ -135,7 +135,7 @@ def _cells(job: "Listing") -> tuple[str, ...]:
     )
 
 
-def jobs_table(jobs: "Sequence[Listing]") -> "Table":
+def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
     """A table of jobs, a row each."""
     from rich.table import Table
     from rich.text import Text

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from distributed import Client
 
-    from distrain.jobs import Listing
+    from distrain.jobs import JobStatus
 
 
 @contextmanager
@@ -19,7 +19,7 @@ def connected(scheduler: str) -> "Iterator[Client]":
         yield client
 
 
-def job_named(client: "Client", word: str) -> "Listing":
+def job_named(client: "Client", word: str) -> "JobStatus":
     """The job whose id is `word`, or begins with it as no other does."""
     from distrain.jobs import find_job
     from distrain.submission import list_jobs

@@ -9,11 +9,11 @@ import click
 from distrain.cli.jobs.place import at
 from distrain.cli.output import clean_line, print_answer, print_remark, print_result
 from distrain.errors import JobCancelled, JobError
-from distrain.wording import UNKNOWN, count, duration, scores
+from distrain.wording import UNKNOWN, count, scores
 
 if TYPE_CHECKING:
     from distrain.client import Client, Event, Job
-    from distrain.jobs import Listing
+    from distrain.jobs import JobStatus
 
 _EVERY_S = 5.0
 
@@ -23,13 +23,13 @@ def job_json(job: "Job") -> dict[str, Any]:
     return {"job_id": job.id, **job.document}
 
 
-def listing(job: "Job", now_s: float) -> "Listing":
+def listing(job: "Job", now_s: float) -> "JobStatus":
     """A job as tables show it; a state that is not known is shown as it is."""
     from distrain.client import parse_time
-    from distrain.jobs import Listing
+    from distrain.jobs import JobStatus
 
     created = parse_time(job.created_at)
-    return Listing(
+    return JobStatus(
         job_id=job.id,
         name=job.name,
         state=job.state,
@@ -37,18 +37,16 @@ def listing(job: "Job", now_s: float) -> "Listing":
         num_ranks=job.num_ranks,
         reason=job.reason,
         why_pending=job.why_pending,
-        step=job.step,
-        num_steps=job.num_steps,
-        rows_per_s=job.rows_per_s,
-        auc=job.auc,
-        valid_auc=job.valid_auc,
-        age_s=max(0.0, now_s - created.timestamp()) if created else float("inf"),
+        age_s=max(0.0, now_s - created.timestamp()) if created else None,
         priority=job.priority,
+        **job.figures,
     )
 
 
 def status_lines(job: "Job") -> list[str]:
     """The state of one job, for people."""
+    from distrain.jobs import time_left
+
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
     facts = {
         "job": job.id,
@@ -67,7 +65,7 @@ def status_lines(job: "Job") -> list[str]:
         "rows/s": count(job.rows_per_s),
         "validation": scores(job.valid_loss, job.valid_auc),
         "training": scores(job.loss, job.auc),
-        "ends in": duration(job.eta_s, 0) if job.eta_s is not None else None,
+        "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
         "priority": str(job.priority),
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
         "run directory": job.run_dir,

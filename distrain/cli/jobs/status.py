@@ -11,7 +11,7 @@ from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.wording import count, duration, scores
 
 if TYPE_CHECKING:
-    from distrain.jobs import JobView, Listing
+    from distrain.jobs import JobStatus, JobView
 
 
 @click.command("status")
@@ -65,7 +65,7 @@ def _show_served(server: str, job: str, as_json: bool) -> None:
         print_result(line)
 
 
-def status_lines(job: "Listing", view: "JobView") -> list[str]:
+def status_lines(job: "JobStatus", view: "JobView") -> list[str]:
     """The state of one job, for people."""
     facts: dict[str, str] = {
         "job": job.job_id,
@@ -73,7 +73,7 @@ def status_lines(job: "Listing", view: "JobView") -> list[str]:
         "submitted": f"{duration(job.age_s, 0)} ago",
         "ranks": str(job.num_ranks),
         "attempt": str(view.attempt),
-        "step": f"{job.step}/{job.num_steps or '?'}",
+        "step": f"{job.step or 0}/{job.num_steps or '?'}",
         "rows/s": count(job.rows_per_s),
         "validation": scores(job.valid_loss, job.valid_auc),
         "training": scores(job.loss, job.auc),

@@ -3,13 +3,14 @@
 Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
 """
 
-import math
 from collections.abc import Mapping
+from math import isfinite
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
+from distrain.jobs import FIGURES, is_storable
 from distrain.service.access import DEFAULT_DAYS, MOST_DAYS
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.values import Role, Scope
@@ -41,9 +42,9 @@ def _unusable(value: Any) -> str | None:
     for _ in range(_MOST_DEPTH):
         inner: list[Any] = []
         for item in level:
-            if isinstance(item, str) and not _is_clean(item):
+            if isinstance(item, str) and not is_storable(item):
                 return "a text has a NUL or half a surrogate pair"
-            if isinstance(item, float) and not math.isfinite(item):
+            if isinstance(item, float) and not isfinite(item):
                 return "a number is not finite"
             if isinstance(item, Mapping):
                 inner += [*item.keys(), *item.values()]
@@ -51,10 +52,6 @@ def _unusable(value: Any) -> str | None:
                 inner += item
         level = inner
     return f"the values are nested deeper than {_MOST_DEPTH} levels" if level else None
-
-
-def _is_clean(text: str) -> bool:
-    return "\0" not in text and not any("\ud800" <= c <= "\udfff" for c in text)
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
@@ -80,7 +77,7 @@ State = Annotated[
 ]
 
 
-class JobDocument(Answer):
+class _JobHead(Answer):
     """A job."""
 
     id: str
@@ -99,16 +96,6 @@ class JobDocument(Answer):
     attempt: int
     first_attempt: int = Field(description="Of its current submission.")
     num_ranks: int
-    restarts: int | None
-    step: int | None
-    num_steps: int | None
-    rows_per_s: float | None
-    loss: float | None = Field(description="Of the last report of training; `valid_loss` counts.")
-    auc: float | None = Field(description="Of the same rows as `loss`.")
-    valid_loss: float | None = Field(description="Of the last validation.")
-    valid_auc: float | None = Field(description="Of the last validation.")
-    eta_s: float | None
-    checkpoints: int | None
     created_at: Time
     started_at: Time | None
     finished_at: Time | None
@@ -117,6 +104,16 @@ class JobDocument(Answer):
     parent: str | None = Field(description="The job that it is a clone of.")
     resumes: int
     rev: int = Field(description="Grows with each change; the ETag.")
+
+
+_of_figures: dict[str, Any] = {
+    name: (one.type, Field(description=one.metadata["about"])) for name, one in FIGURES.items()
+}
+_Figures: Any = create_model("_Figures", __base__=Answer, **_of_figures)
+
+
+class JobDocument(_Figures, _JobHead):
+    """A job."""
 
 
 class JobPage(Answer):

@@ -1,9 +1,6 @@
 """Jobs and tokens of the database as documents."""
 
-import math
-from collections.abc import Mapping
-from typing import Any
-
+from distrain.jobs import FIGURES, figures_in
 from distrain.service.api.documents import JobDocument, TokenDocument
 from distrain.service.decide import UNKNOWN, shown, utc
 from distrain.service.store import Store, Token
@@ -23,7 +20,6 @@ def contact_of(store: Store, job: Job) -> float | None:
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
     """A job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
-    figures = job.progress
     return JobDocument(
         id=job.id,
         name=job.name,
@@ -41,16 +37,6 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument
         attempt=job.attempt,
         first_attempt=job.first_attempt,
         num_ranks=job.num_ranks,
-        restarts=_whole(figures, "restarts"),
-        step=_whole(figures, "step"),
-        num_steps=_whole(figures, "num_steps"),
-        rows_per_s=_number(figures, "rows_per_s"),
-        loss=_number(figures, "loss"),
-        auc=_number(figures, "auc"),
-        valid_loss=_number(figures, "valid_loss"),
-        valid_auc=_number(figures, "valid_auc"),
-        eta_s=_number(figures, "eta_s"),
-        checkpoints=_whole(figures, "checkpoints"),
         created_at=utc(job.created_at_s) or "",
         started_at=utc(job.started_at_s),
         finished_at=utc(job.finished_at_s),
@@ -59,6 +45,7 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument
         parent=job.parent,
         resumes=job.resumes,
         rev=job.rev,
+        **(dict.fromkeys(FIGURES) | figures_in(job.progress)),
     )
 
 
@@ -82,21 +69,3 @@ def token_document(token: Token) -> TokenDocument:
         revoked_at=utc(token.revoked_at_s),
         used_at=utc(token.used_at_s),
     )
-
-
-def _number(figures: Mapping[str, Any], name: str) -> float | None:
-    """A figure that JSON can carry; schedulers of other versions may send anything."""
-    value = figures.get(name)
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    try:
-        return float(value) if math.isfinite(value) else None
-    except OverflowError:  # a whole number beyond all floats
-        return None
-
-
-def _whole(figures: Mapping[str, Any], name: str) -> int | None:
-    value = _number(figures, name)
-    return None if value is None else int(value)

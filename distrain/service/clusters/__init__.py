@@ -1,16 +1,8 @@
 """The launchers of the service's clusters, and the client of their schedulers."""
 
 from distrain.service.clusters.answers import (
-    FIGURES as FIGURES,
-    Changes as Changes,
-    Ended as Ended,
-    SeenJob as SeenJob,
     SeenPreflight as SeenPreflight,
     SeenWorker as SeenWorker,
-    WorkerCounts as WorkerCounts,
-    changes_from_json as changes_from_json,
-    is_figure as is_figure,
-    job_from_json as job_from_json,
 )
 from distrain.service.clusters.choosing import make_launcher as make_launcher
 from distrain.service.clusters.kube_api import KubeRefused as KubeRefused

@@ -9,20 +9,16 @@ from typing import Any, TypeVar
 import httpx2
 
 from distrain.errors import ClusterError, DistrainError
+from distrain.jobs import JobStatus, storable
 from distrain.service.clusters.answers import (
-    Changes,
-    Ended,
-    SeenJob,
     SeenPreflight,
     SeenWorker,
-    changes_from_json,
     document_of,
-    ended_from_json,
-    job_from_json,
     preflight_from_json,
-    told,
+    told_from_json,
     workers_from_json,
 )
+from distrain.service.decide import Told
 from distrain.service.settings import TlsFiles
 
 Answer = TypeVar("Answer")
@@ -33,7 +29,6 @@ WHOLE_ANSWER_S = 30.0
 """Until an answer is here as a whole, however slowly it drips in."""
 MOST_ANSWER_BYTES = 32 * 2**20
 """A scheduler bounds its answers by 4 MiB; one that sends more is not trusted."""
-_MOST_WORDS = 8000  # of a refusal
 _OF_PROXIES = (502, 503, 504)
 
 
@@ -47,28 +42,30 @@ class Refused(DistrainError):
     Attributes:
         code: One word: `epoch_changed`, `stale_generation`, `ended`, `unknown`, `not_pending`,
             `other_service`, `bad_spec`, `bad_request`, `busy`, ..., or one of a later version.
-        document: The whole answer.
+        document: The answer.
+        ended: With the code `ended`: how the job ended.
     """
 
-    def __init__(self, code: str, status: int, document: Mapping[str, Any]):
+    def __init__(
+        self,
+        code: str,
+        status: int,
+        document: Mapping[str, Any],
+        ended: JobStatus | None = None,
+    ):
         self.code = code
         self.status = status
         self.document = dict(document)
+        self.ended = ended
         hint = document.get("hint")
         super().__init__(
-            str(document.get("error", f"the scheduler answered {status}"))[:_MOST_WORDS],
+            storable(str(document.get("error", f"the scheduler answered {status}"))),
             where={"code": code},
             hint=str(hint) if hint else None,
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (Refused, (self.code, self.status, self.document))
-
-    @property
-    def ended(self) -> Ended | None:
-        """The job's end, with the code `ended`."""
-        job = self.document.get("job")
-        return ended_from_json(job) if self.code == "ended" and job else None
+        return (Refused, (self.code, self.status, self.document, self.ended))
 
 
 class SchedulerClient:
@@ -130,12 +127,12 @@ class SchedulerClient:
         epoch: str,
         generation: int,
         priority: int | None = None,
-    ) -> tuple[SeenJob, bool]:
+    ) -> tuple[JobStatus, bool]:
         """Queue a job at the scheduler; a repetition has no effect. Also whether it is new there.
 
         Args:
-            first_attempt: Above that of `Ended.attempt` for a job that has ended there.
-            epoch: Of the `Changes` of this decision.
+            first_attempt: For a job that has ended there: above that of `Refused.ended.attempt`.
+            epoch: Of the `Told` of this decision.
         """
         status, document = self._order(
             "PUT",
@@ -147,7 +144,7 @@ class SchedulerClient:
             epoch=epoch,
             priority=priority,
         )
-        return _read(job_from_json, document.get("job")), status == 201
+        return _read(JobStatus.from_json, document.get("job")), status == 201
 
     def cancel(
         self, job_id: str, why: str = "", *, generation: int, grace_s: float | None = None
@@ -159,9 +156,7 @@ class SchedulerClient:
         """Change the priority of a waiting job."""
         self._order("POST", f"jobs/{job_id}/priority", generation, priority=priority)
 
-    def changes(
-        self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
-    ) -> Changes:
+    def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:
         """The changes since a revision of an epoch; all jobs if the scheduler has another epoch.
 
         The question tells the scheduler that the service has taken in all earlier changes. For
@@ -172,11 +167,11 @@ class SchedulerClient:
             query["collect_ms"] = str(round(1e3 * collect_s))
         if epoch is not None:
             query["epoch"] = epoch
-        return _read(changes_from_json, self._ask("GET", "jobs", params=query)[1])
+        return _read(told_from_json, self._ask("GET", "jobs", params=query)[1])
 
-    def job(self, job_id: str) -> SeenJob:
+    def job(self, job_id: str) -> JobStatus:
         """A job, without its progress."""
-        return _read(job_from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
+        return _read(JobStatus.from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
 
     def workers(self) -> tuple[SeenWorker, ...]:
         return _read(workers_from_json, self._ask("GET", "workers")[1].get("workers"))
@@ -221,9 +216,10 @@ class SchedulerClient:
         refused = document if isinstance(document, dict) else {}
         if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
             raise self._unreachable(f"it answered {status}, which is no answer of distrain")
-        if isinstance(refused.get("job"), dict):
-            refused["job"] = _read(told, refused["job"])
-        raise Refused(str(refused.get("code", _code_of(status))), status, refused)
+        code = str(refused.get("code", _code_of(status)))
+        job = refused.pop("job", None)
+        ended = _read(JobStatus.from_json, job) if code == "ended" and job else None
+        raise Refused(code, status, refused, ended)
 
     def _unreachable(self, why: str) -> Unreachable:
         return Unreachable(

@@ -42,12 +42,7 @@ from distrain.service.decide.rules import (
     reconcile as reconcile,
     refused as refused,
 )
-from distrain.service.decide.seen import (
-    ClusterNow as ClusterNow,
-    Sighting as Sighting,
-    Workers as Workers,
-    is_final as is_final,
-)
+from distrain.service.decide.seen import ClusterNow as ClusterNow, Workers as Workers
 from distrain.service.decide.shown import (
     CANCELLING as CANCELLING,
     HANDING_OVER as HANDING_OVER,

@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.service.decide.seen import Sighting, Workers
+from distrain.jobs import JobStatus
+from distrain.service.decide.seen import Workers
 from distrain.service.values import Job
 
 
@@ -95,7 +96,7 @@ class TakeView:
     """Record a view in the run directory. No answer."""
 
     job: Job
-    seen: Sighting
+    seen: JobStatus
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ class FinishRun:
 
     job: Job
     columns: Mapping[str, Any]  # how the job ends
-    seen: Sighting | None  # what the scheduler said of its end, if it did
+    seen: JobStatus | None  # what the scheduler said of its end, if it did
 
 
 Effect = (
@@ -131,7 +132,9 @@ class Told:
     revision: int  # where to go on
     more: bool = False  # whether the answer was cut, and another has to be asked for
     workers: Workers = field(default_factory=Workers)
-    jobs: tuple[Sighting, ...] = ()
+    jobs: tuple[JobStatus, ...] = ()
+    # by service, the highest that the scheduler has seen
+    generations: Mapping[str, int] = field(default_factory=dict)  # by service, the highest seen
 
 
 @dataclass(frozen=True)
@@ -154,8 +157,7 @@ class Refused:
 
     code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
     message: str = ""
-    # with `ended`: the job as its tombstone tells
-    ended: Mapping[str, Any] = field(default_factory=dict)
+    ended: JobStatus | None = None  # with `ended`: how the job ended, if the scheduler says so
     generation: int = 0  # of the lease under which it was asked
 
 

@@ -4,8 +4,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
+from distrain.jobs import JobStatus
 from distrain.service.decide.effects import Told
-from distrain.service.decide.seen import ClusterNow, Sighting, Workers
+from distrain.service.decide.seen import ClusterNow, Workers
 from distrain.service.values import Job
 
 
@@ -16,9 +17,9 @@ class Memory:
     name: str
     epoch: str | None = None
     revision: int = 0
-    sightings: dict[str, Sighting] = field(default_factory=dict)
+    sightings: dict[str, JobStatus] = field(default_factory=dict)
     # what answers told and no pass has recorded, in order: a long one comes in parts
-    fresh: list[Sighting] = field(default_factory=list)
+    fresh: list[JobStatus] = field(default_factory=list)
     workers: Workers = field(default_factory=Workers)
     answers: bool = False
     contact_s: float | None = None  # when it answered last
@@ -32,7 +33,7 @@ class Memory:
     finishing: dict[str, float] = field(default_factory=dict)
     # jobs about which nothing was to be done: the row and the sighting that said so, and in which
     # epoch
-    settled: dict[str, tuple[Job, Sighting, str | None]] = field(default_factory=dict)
+    settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
 
     def hear(self, told: Told, now_s: float) -> None:
         if told.epoch != self.epoch:

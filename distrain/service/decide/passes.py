@@ -11,6 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from distrain.jobs import JobStatus
 from distrain.service.decide.admission import admit
 from distrain.service.decide.demand import workers_wanted
 from distrain.service.decide.effects import (
@@ -49,7 +50,7 @@ from distrain.service.decide.rules import (
     reconcile,
     refused,
 )
-from distrain.service.decide.seen import ClusterNow, Sighting, tombstone
+from distrain.service.decide.seen import ClusterNow, tombstone
 from distrain.service.values import Job, Phase, Quota
 
 PATIENCE_S = 5.0
@@ -312,12 +313,12 @@ class Pass:
                 yield from self._finish(job, then.columns, end)
         return answer
 
-    def _finish(self, job: Job, columns: Mapping[str, Any], seen: Sighting | None = None) -> Steps:
+    def _finish(self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None) -> Steps:
         if (yield from self._run_finished(job, columns, seen)):
             yield from self._commit(Change(job, columns))
 
     def _run_finished(
-        self, job: Job, columns: Mapping[str, Any], seen: Sighting | None = None
+        self, job: Job, columns: Mapping[str, Any], seen: JobStatus | None = None
     ) -> Generator[Effect, Any, bool]:
         """Finish the run directory; whether the row may now say that the job has ended."""
         if job.phase is Phase.QUEUED:

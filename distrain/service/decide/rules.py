@@ -27,9 +27,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
 
-from distrain.jobs import JobState
+from distrain.jobs import JobState, JobStatus
 from distrain.reasons import Reason
-from distrain.service.decide.seen import ClusterNow, Sighting
+from distrain.service.decide.seen import ClusterNow
 from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5
@@ -112,7 +112,7 @@ Action = HandOver | PutAgain | Take | Cancel | SetPriority | Finish
 
 def reconcile(
     job: Job,
-    seen: Sighting | None,
+    seen: JobStatus | None,
     cluster: ClusterNow,
     now_s: float,
     max_losses: int = MAX_SCHEDULER_LOSSES,
@@ -169,7 +169,7 @@ def refused(job: Job, reason: str, message: str, now_s: float) -> dict[str, Any]
     return _end(job, JobState.FAILED, reason, message, now_s)
 
 
-def ended(job: Job, seen: Sighting, now_s: float) -> dict[str, Any]:
+def ended(job: Job, seen: JobStatus, now_s: float) -> dict[str, Any]:
     """The columns of a job that the scheduler has ended."""
     columns = _observed(job, seen, job.epoch, now_s)
     # A submission that ended before its first attempt has taken its number nevertheless: the
@@ -184,7 +184,7 @@ def ended(job: Job, seen: Sighting, now_s: float) -> dict[str, Any]:
 
 
 def answered_cancel(
-    job: Job, tombstone: Sighting | None, generation: int, now_s: float
+    job: Job, tombstone: JobStatus | None, generation: int, now_s: float
 ) -> tuple[Finish, ...]:
     """What follows when a cancelled job is not among the scheduler's live ones.
 
@@ -202,7 +202,7 @@ def answered_cancel(
 
 
 def _seen(
-    job: Job, seen: Sighting, cluster: ClusterNow, now_s: float, progress_every_s: float
+    job: Job, seen: JobStatus, cluster: ClusterNow, now_s: float, progress_every_s: float
 ) -> tuple[Action, ...]:
     if seen.is_final:
         return (Finish(ended(job, seen, now_s)),)
@@ -252,7 +252,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
     return (HandOver(cluster.epoch, losses),)
 
 
-def _observed(job: Job, seen: Sighting, epoch: str | None, now_s: float) -> dict[str, Any]:
+def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dict[str, Any]:
     runs = seen.state in ("starting", "running")
     return {
         "phase": Phase.HANDED_OVER,
@@ -263,7 +263,7 @@ def _observed(job: Job, seen: Sighting, epoch: str | None, now_s: float) -> dict
         "reason": seen.reason,
         "message": seen.message,
         "why_pending": seen.why_pending,
-        "progress": dict(seen.progress) or dict(job.progress),
+        "progress": seen.figures or dict(job.progress),
         "started_at_s": job.started_at_s or (now_s if runs else None),
         "observed_at_s": now_s,
     }

@@ -1,60 +1,31 @@
 """What a scheduler was seen to have, as values: the other half of every decision."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, replace
 
-from distrain.jobs import JobState, JobView
+from distrain.jobs import JobState, JobStatus
 from distrain.service.values import Job
 
-_FINAL = {str(state) for state in JobState if state.is_final}
 
-
-def is_final(state: str) -> bool:
-    """Whether a coordinator's state is its last one; states of later versions are not."""
-    return state in _FINAL
-
-
-@dataclass(frozen=True)
-class Sighting:
-    """A job as its scheduler told of it last."""
-
-    job_id: str
-    service: str  # the service that handed it over; "" for a job of somebody else
-    first_attempt: int  # of the submission that the scheduler has
-    state: str
-    attempt: int = 0
-    priority: int = 0
-    reason: str | None = None
-    message: str | None = None
-    why_pending: str = ""
-    progress: Mapping[str, Any] = field(default_factory=dict)  # its figures as lists show them
-    # the job's view with the progress since the last answer, if this version can read it
-    view: JobView | None = None
-
-    @property
-    def is_final(self) -> bool:
-        """Whether the scheduler is done with it."""
-        return is_final(self.state)
-
-
-def tombstone(job: Job, document: Mapping[str, Any]) -> Sighting:
-    """A job that has ended, as a refusal tells it: of its attempts, the last one's number alone."""
-    attempt = int(document.get("attempt", 0))
-    return Sighting(
-        job.id,
-        "",
-        min(attempt, job.first_attempt),
-        str(document.get("state", JobState.FAILED)),
-        attempt,
-        reason=document.get("reason"),
-        message=document.get("message"),
+def tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
+    """A job that has ended, as a refusal says it: of its attempts, the last one's number alone."""
+    last = ended or JobStatus(job.id)
+    return replace(
+        last,
+        job_id=job.id,
+        service=None,
+        state=last.state or str(JobState.FAILED),
+        first_attempt=min(last.attempt, job.first_attempt),
     )
 
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a cluster, each with room for one rank."""
+    """Workers of a cluster, each with room for one rank.
+
+    Attributes:
+        usable: Those that may be given a rank.
+        free: Those of them without one.
+    """
 
     total: int = 0
     usable: int = 0
@@ -79,5 +50,4 @@ class ClusterNow:
 
     @property
     def answers(self) -> bool:
-        """Whether it answered when it was asked last."""
         return self.epoch is not None

@@ -6,14 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError, SpecError
-from distrain.jobs import JobState, JobView
+from distrain.jobs import JobState, JobView, storable
 from distrain.reasons import Reason
 from distrain.runs import RunInUse
 from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy, SchedulerClient
+from distrain.service.reconcile.attempts import attempts_of
 from distrain.service.reconcile.holding import Leases
 from distrain.service.reconcile.outside import Recorder
-from distrain.service.reconcile.reading import attempts_of, storable, told_of
 from distrain.service.store import JobChange, Store
 from distrain.service.values import Job, Phase
 
@@ -100,9 +100,7 @@ class Carrier:
         if self.scheduler is None:
             return wanted.Silence(self.trouble)
         try:
-            return told_of(
-                self.scheduler.changes(since, epoch, collect_s=self._recorder.collects_s)
-            )
+            return self.scheduler.changes(since, epoch, collect_s=self._recorder.collects_s)
         except DistrainError as error:
             return wanted.Silence(error.message)
 
@@ -183,8 +181,7 @@ class Carrier:
         try:
             order(self.scheduler)
         except RefusedBy as error:
-            ended = error.document.get("job") if error.code == "ended" else None
-            return wanted.Refused(error.code, storable(error.message), ended or {}, generation)
+            return wanted.Refused(error.code, error.message, error.ended, generation)
         except DistrainError as error:
             return wanted.Silence(error.message)
         return wanted.Accepted(generation)

@@ -153,13 +153,13 @@ def test_an_earlier_submission_is_not_this_one() -> None:
 
 
 def test_only_what_changed_is_written() -> None:
-    seen = a_sighting(HANDED, "running", attempt=1, progress={"step": 5})
+    seen = a_sighting(HANDED, "running", attempt=1, step=5)
     (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
     assert isinstance(take, Take)
     row: dict[str, Any] = dict(take.columns)
     now = replace(HANDED, **row)
     assert reconcile(now, seen, a_cluster(), NOW_S + 100) == ()
-    further = replace(seen, progress={"step": 6})
+    further = replace(seen, step=6)
     written_s = [
         later_s
         for later_s in range(1, 21)
@@ -178,7 +178,7 @@ def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:
         for observed_s in (NOW_S, NOW_S + 0.001):
             job = replace(HANDED, cluster=cluster, state="running", observed_at_s=observed_s)
             job = replace(job, attempt=1, progress={"step": 5}, started_at_s=1.0)
-            seen = a_sighting(job, "running", attempt=1, progress={"step": 6})
+            seen = a_sighting(job, "running", attempt=1, step=6)
             first_s[cluster, observed_s] = next(
                 later_s
                 for later_s in range(1, 12)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from served_jobs import SPEC, attempt_entries, job_in, record, settings_in, view_of
 
+from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import read_records, served
@@ -18,7 +19,6 @@ from distrain.service.decide import (
     Commit,
     FinishRun,
     ReadJobs,
-    Sighting,
     Take,
     reconcile,
     refused,
@@ -79,8 +79,15 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
             jobs = carrier.do(ReadJobs())
             changes = []
             for job in jobs:
-                words = (job.id, store.service_id, job.first_attempt, "running", 1, job.priority)
-                seen = Sighting(*words, None, None, "", {"step": step}, None)
+                seen = JobStatus(
+                    job.id,
+                    state="running",
+                    attempt=1,
+                    service=store.service_id,
+                    first_attempt=job.first_attempt,
+                    priority=job.priority,
+                    step=step,
+                )
                 cluster = ClusterNow("main", "boot", generation=1)
                 taken = reconcile(job, seen, cluster, 100.0 * step)
                 changes += [Change(job, one.columns) for one in taken if isinstance(one, Take)]

@@ -1,0 +1,194 @@
+"""A job as everybody says it: one value with one JSON form, from the scheduler to the screen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from typing import Any
+
+from distrain.jobs.plain import MOST_CHARACTERS, finite, is_number, storable
+from distrain.jobs.states import JobState
+from distrain.jobs.view import JSON_VERSION, JobView
+from distrain.wording import duration
+
+FINAL_STATES = frozenset(str(state) for state in JobState if state.is_final)
+
+_MOST = {"state": 32, "reason": 64, "message": MOST_CHARACTERS, "why_pending": 2000}
+"""Characters of the texts that are cut: what the database's columns hold, or less."""
+
+_MOST_OF_A_NAME = 4096  # longer ids and places are refused: cut, they would be others
+
+
+def _figure(about: str) -> Any:
+    return field(default=None, metadata={"about": about})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFigures:
+    """A job's progress in numbers, each `None` while it is not known."""
+
+    restarts: int | None = _figure("Attempts that ended early and were followed by others.")
+    step: int | None = _figure("Steps that have been taken.")
+    num_steps: int | None = _figure("Steps that it will take.")
+    rows_per_s: float | None = _figure("Rows trained per second.")
+    loss: float | None = _figure("Of the last report of training; `valid_loss` counts.")
+    auc: float | None = _figure("Of the same rows as `loss`.")
+    valid_loss: float | None = _figure("Of the last validation.")
+    valid_auc: float | None = _figure("Of the last validation.")
+    eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
+    checkpoints: int | None = _figure("Checkpoints that were written.")
+
+    @cached_property
+    def figures(self) -> dict[str, Any]:
+        """The figures that are known, by name."""
+        known = ((name, getattr(self, name)) for name in FIGURES)
+        return {name: value for name, value in known if value is not None}
+
+
+FIGURES = {one.name: one for one in fields(JobFigures)}
+"""Fields of `JobFigures` by name; `metadata["about"]` describes one."""
+
+_WHOLE = {name for name, one in FIGURES.items() if one.type == int | None}
+
+
+def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures in a document of any version; what is no number counts as not known.
+
+    >>> figures_in({"step": 40.0, "loss": 0.5, "auc": "high", "later": 1})
+    {'step': 40, 'loss': 0.5}
+    """
+    known = ((name, document.get(name)) for name in FIGURES)
+    return {
+        name: int(value) if name in _WHOLE else value
+        for name, value in known
+        if value is not None and is_number(value)
+    }
+
+
+def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
+    """A job's time until its end, for people; "-" if it is not known.
+
+    >>> time_left({"eta_s": 90}), time_left({})
+    ('1m30s', '-')
+    """
+    return duration(job.get("eta_s"), decimals)
+
+
+@dataclass(frozen=True)
+class JobStatus(JobFigures):
+    """A job at one moment.
+
+    Attributes:
+        state: One of `JobState`, or a state of a later version.
+        attempt: The current or last attempt, from 1; 0 before the first.
+        num_ranks: Ranks that it has; while it has none, those it wants.
+        reason: One word for why it ended badly.
+        message: The same for people.
+        why_pending: Why it does not run yet, or not again.
+        run_dir: Its run directory, as the submitter named it.
+        priority: Its place in the queue goes by this, then by age.
+        service: The service that submitted it; `None`: somebody did by Dask.
+        first_attempt: The first attempt of this submission: above 1 for a run that is resumed.
+        submitted_s: When it was submitted, in unix seconds.
+        age_s: Seconds since it was submitted.
+        elapsed_s: Wall time of its training.
+        view: Its details, with the progress that is new to the reader; `None`: not asked for, or
+            of a state that this version does not know.
+    """
+
+    job_id: str
+    name: str = ""
+    state: str = ""
+    attempt: int = 0
+    num_ranks: int = 0
+    reason: str | None = None
+    message: str | None = None
+    why_pending: str = ""
+    run_dir: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    service: str | None = None
+    first_attempt: int = 1
+    submitted_s: float | None = None
+    age_s: float | None = None
+    elapsed_s: float | None = None
+    view: JobView | None = None
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the job has ended; a state of a later version is no end."""
+        return self.state in FINAL_STATES
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values; what `view` says stands there alone."""
+        values = {name: getattr(self, name) for name in _NAMES}
+        if self.view is not None:
+            values = {name: value for name, value in values.items() if name not in _IN_VIEWS}
+            return {**finite(values), "view": self.view.to_json()}
+        return {"version": JSON_VERSION, **finite(values)}
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "JobStatus":
+        """The inverse of `to_json`, of any version and of a scheduler that is not trusted.
+
+        Unknown keys are left out; texts are cut and cleaned; figures that are none are not known.
+
+        Raises:
+            AttributeError, KeyError, TypeError, ValueError: It is no job, or has a text or a count
+                that is of another type.
+        """
+        shown = document.get("view")
+        view = None if shown is None else _cleaned(shown)
+        head = _cleaned(document)
+        if view is not None:
+            head = {**view, **_counted(view), **head}
+        values = {name: head[name] for name in _OWN if name in head}
+        return cls(**values, **figures_in(head), view=None if view is None else _view_in(view))
+
+
+_OWN = tuple(one.name for one in fields(JobStatus) if one.name not in {"view", *FIGURES})
+_NAMES = (*_OWN, *FIGURES)
+_IN_VIEWS = {one.name for one in fields(JobView)} - {"job_id"}
+_COUNTS = {
+    *("attempt", "num_ranks", "first_attempt", "priority", "num_steps"),
+    *("next_record", "missed"),
+}
+
+
+def _view_in(document: Mapping[str, Any]) -> JobView | None:
+    try:
+        return JobView.from_json(document)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+
+
+def _counted(view: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of a view that are counts of what it lists."""
+    restarts, checkpoints = view.get("restarts"), view.get("checkpoints")
+    return {
+        "restarts": len(restarts) if isinstance(restarts, list | tuple) else None,
+        "checkpoints": checkpoints.get("count") if isinstance(checkpoints, dict) else None,
+    }
+
+
+def _cleaned(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A job's JSON values without those that are not known, with texts of bounded lengths."""
+    values = {name: value for name, value in document.items() if value is not None}
+    for name in _MOST.keys() & values.keys():
+        values[name] = storable(_text(values, name), _MOST[name])
+    for name in ("job_id", "name", "run_dir", "service"):
+        if name in values and len(_text(values, name)) > _MOST_OF_A_NAME:
+            raise TypeError(f"{name} is no name")
+    for name in _COUNTS & values.keys():
+        if type(values[name]) is not int:
+            raise TypeError(f"{name} is no whole number")
+    for name in ("submitted_s", "age_s", "elapsed_s"):
+        if name in values and not is_number(values[name]):
+            del values[name]
+    return values
+
+
+def _text(values: Mapping[str, Any], name: str) -> str:
+    text = values[name]
+    if not isinstance(text, str):
+        raise TypeError(f"{name} is no text")
+    return text
