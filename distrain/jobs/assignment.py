@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 from distrain.run_paths import RunPaths
-from distrain.spec import JobSpec, parse_spec
 from distrain.world import World
 
 
@@ -67,11 +66,6 @@ class Assignment:
     rendezvous: Rendezvous | None = None
     first_attempt: int = 1
     files_dir: str = ""
-
-    @property
-    def job_spec(self) -> JobSpec:
-        """The spec as a checked document."""
-        return parse_spec(self.spec)
 
     @property
     def paths(self) -> RunPaths:

@@ -28,7 +28,7 @@ from distrain.events import (
 )
 from distrain.jobs import Assignment, Reason
 from distrain.progress import ReportQueue, ReportWriter, WindowJoiner
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, parse_spec
 from distrain.worker.log_pump import LogPump, RankLog
 from distrain.worker.process_state import GONE, resident_bytes, take_stacks
 
@@ -79,7 +79,7 @@ class RankProcess:
         self.assignment = assignment
         self._program = program
         self._interface, self._ipv6 = interface, ipv6
-        self.spec = assignment.job_spec
+        self.spec = parse_spec(assignment.spec)
         self._rank = assignment.world.rank
         self._report = report
         self._joiner = WindowJoiner(self.spec.log_every_s)

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from distrain.events import Event, Heartbeat, RankFailed, RankStarted, StopNoticed, to_json
 from distrain.jobs import Assignment
+from distrain.spec import parse_spec
 
 if TYPE_CHECKING:
     from distrain.train.control import Control
@@ -69,7 +70,7 @@ def _train(
     from distrain.train.loop import Trainer
     from distrain.train.timing import PEERS, READER, waiting
 
-    spec, world = assignment.job_spec, assignment.world
+    spec, world = parse_spec(assignment.spec), assignment.world
     device = choose_device(spec.resources)
     torch.set_num_threads(spec.resources.threads_per_rank)
     seed_everything(spec.train.seed, world.rank, device)
@@ -132,7 +133,7 @@ def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> 
     from distrain.train.rank.commands import Commands
     from distrain.train.rank.failures import explain_failure
 
-    deadlines, rank = assignment.job_spec.deadlines, assignment.world.rank
+    deadlines, rank = parse_spec(assignment.spec).deadlines, assignment.world.rank
     try:
         control = Control.supervised(
             assignment, report, lambda: os._exit(0), timeout_s=deadlines.collective_s
