@@ -93,24 +93,45 @@ def test_every_exit_code_is_in_the_docs(pages, page):
     assert {str(code) for code in EXIT_CODES} <= lines_of(pages[page])
 
 
-def test_the_readme_names_exactly_our_exit_codes(sources):
-    section = sources[Path("README.md")].partition("## Exit codes")[2].partition("\n## ")[0]
-    assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.M)} == EXIT_CODES
-
-
-def test_the_readmes_job_spec_parses_and_shows_every_section(sources):
-    (block,) = re.findall(r"^```yaml\n(.*?)^```", sources[Path("README.md")], re.M | re.S)
+def test_the_whole_spec_of_the_reference_parses_and_shows_every_section(sources):
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", sources[Path("docs/spec.md")], re.M | re.S)
     document = yaml.safe_load(block)
     assert set(document) == set(JobSpec.model_fields)
     spec = parse_spec(document)
     assert spec.resources.num_ranks == 2
 
 
-def test_the_readme_names_every_file_of_a_run(sources):
+def test_the_quickstart_names_every_file_of_a_run(sources):
     paths = RunPaths(Path("run"))
     names = {paths.spec, paths.metrics, paths.summary, paths.curves, paths.model, paths.logs}
-    section = sources[Path("README.md")].partition("## What a run leaves")[2].partition("\n## ")[0]
+    page = sources[Path("docs/quickstart.md")]
+    section = page.partition("## What a run leaves")[2].partition("\n## ")[0]
     assert all(path.name in section for path in names)
+
+
+def test_the_readme_is_short_and_says_what_has_not_run(sources):
+    readme = sources[Path("README.md")]
+    assert len(readme.splitlines()) <= 120
+    assert re.search(r"^> .*Nothing in it has run on a GPU", readme, re.M)
+    assert "$ make test " in readme
+
+
+def test_every_page_is_in_one_group_of_the_index(sources):
+    trees = re.findall(r"^```{toctree}\n(.*?)^```", sources[Path("docs/index.md")], re.M | re.S)
+    listed = [
+        line
+        for tree in trees
+        for line in tree.splitlines()
+        if re.fullmatch(r"[\w/-]+", line) and not line.startswith(":")
+    ]
+    captions = [re.findall(r"^:caption: (.*)$", tree, re.M) for tree in trees]
+    assert captions == [["Tutorials"], ["How-to"], ["Reference"], ["Explanation"]]
+    assert len(listed) == len(set(listed))
+    pages = {
+        path.relative_to("docs").with_suffix("") for path in sources if path.parts[0] == "docs"
+    }
+    inner = {page for page in pages if len(page.parts) > 1 and page.name != "index"}
+    assert {str(page) for page in pages - inner} - {"index"} == set(listed)
 
 
 def test_the_changelog_has_this_version_with_a_date(sources):

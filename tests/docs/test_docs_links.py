@@ -30,6 +30,6 @@ def test_the_check_itself_notices():
     ]
 
 
-def test_the_picture_of_a_run_is_a_png():
-    picture = ROOT / "docs" / "images" / "demo-curves.png"
+def test_the_picture_of_the_readme_is_a_png():
+    picture = ROOT / "docs" / "images" / "demo-report.png"
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
