@@ -17,10 +17,7 @@ Item = TypeVar("Item")
 
 
 class BackgroundWriter:
-    """One thread that does what it is given, in order.
-
-    The thread is a daemon: one that hangs for ever does not keep its process from ending.
-    """
+    """A daemon thread that works in order: one that hangs keeps no process from ending."""
 
     def __init__(self, name: str):
         self._work: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
@@ -28,7 +25,7 @@ class BackgroundWriter:
         self._thread.start()
 
     def do(self, work: Callable[[], None]) -> None:
-        """Have something done after all that came before; it must not raise."""
+        """Do some work after all that came before; it must not raise."""
         self._work.put(work)
 
     async def done(self, within_s: float) -> bool:
@@ -48,7 +45,7 @@ class BackgroundWriter:
         return True
 
     def close(self) -> None:
-        """Let the thread end when all is done; this does not wait."""
+        """Let the thread end when all is done; does not wait."""
         self._work.put(None)
 
     def _run(self) -> None:
@@ -57,12 +54,11 @@ class BackgroundWriter:
 
 
 class Inbox(Generic[Item]):
-    """What waits to be written, within a limit: the oldest but the first makes room.
+    """Items that wait to be written, within a limit: the oldest but the first make room.
 
     Args:
-        limit_bytes: What may wait.
-        take: Called in the writer's thread with how many items and bytes were left out before the
-            next item, and with that item. It must not raise.
+        take: Called in the writer's thread with the numbers of items and bytes that were left out
+            before the next item, and with that item. It must not raise.
     """
 
     def __init__(
@@ -83,7 +79,6 @@ class Inbox(Generic[Item]):
         self.left_out_items = 0
 
     def put(self, item: Item, size_bytes: int) -> None:
-        """Add the newest; this never waits."""
         with self._lock:
             self._waiting.append((item, size_bytes))
             self._waiting_bytes += size_bytes
@@ -111,7 +106,7 @@ class Inbox(Generic[Item]):
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Call what may hang in a filesystem in a thread; `otherwise` is the answer if it takes longer.
+    """Call what may hang in a filesystem in a thread; return `otherwise` if it takes longer.
 
     The work must not raise.
     """

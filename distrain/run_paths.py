@@ -12,6 +12,16 @@ _ATTEMPT, _RANK = "attempt-", "rank-"
 _PART = ".from-"
 
 
+class _Below:
+    """The path of a file or folder of `RunPaths`."""
+
+    def __init__(self, name: str):
+        self._name = name
+
+    def __get__(self, paths: "RunPaths", owner: type) -> Path:
+        return paths.root / self._name
+
+
 @dataclass(frozen=True)
 class RunPaths:
     """Paths of one run's files; no other module spells these names.
@@ -30,96 +40,33 @@ class RunPaths:
 
     @property
     def place(self) -> str:
-        """The run directory as others know it."""
         return self.store or str(self.root)
 
     def place_of(self, path: Path) -> str:
-        """A file or folder of the run as others know it."""
         if not self.store:
             return str(path)
         return f"{self.store}/{path.relative_to(self.root).as_posix()}"
 
-    @property
-    def spec(self) -> Path:
-        """The job spec as resolved."""
-        return self.root / "spec.yaml"
-
-    @property
-    def run(self) -> Path:
-        """The job's id, when it was submitted, distrain's version, and the machine."""
-        return self.root / "run.json"
-
-    @property
-    def metrics(self) -> Path:
-        """One JSON line per merged progress record."""
-        return self.root / "metrics.jsonl"
-
-    @property
-    def progress(self) -> Path:
-        """The run's status as one JSON document, until it has a summary."""
-        return self.root / "progress.json"
-
-    @property
-    def tables(self) -> Path:
-        """Row groups of the data, which the command found and the ranks read."""
-        return self.root / "tables.zip"
-
-    @property
-    def summary(self) -> Path:
-        """The run's outcome as one JSON document."""
-        return self.root / "summary.json"
-
-    @property
-    def curves(self) -> Path:
-        """Loss, AUC, rows/s and stalls as a picture."""
-        return self.root / "curves.png"
-
-    @property
-    def report(self) -> Path:
-        """The run on one HTML page, written by `distrain report`."""
-        return self.root / "report.html"
-
-    @property
-    def tensorboard(self) -> Path:
-        """The folder of TensorBoard's event files, unless the sink names another place."""
-        return self.root / "tensorboard"
-
-    @property
-    def mlflow_store(self) -> Path:
-        """MLflow's database, where neither the sink nor the environment names a server."""
-        return self.root / "mlflow.db"
-
-    @property
-    def mlflow_artifacts(self) -> Path:
-        """The folder of MLflow's artifacts beside `mlflow_store`."""
-        return self.root / "mlflow"
-
-    @property
-    def model(self) -> Path:
-        """The folder of the saved model."""
-        return self.root / "model"
-
-    @property
-    def checkpoints(self) -> Path:
-        """The folder of the checkpoints, unless the spec names another place."""
-        return self.root / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        """The folder of the ranks' logs, attempt by attempt."""
-        return self.root / "logs"
-
-    @property
-    def audits(self) -> Path:
-        """The folder of hashes of trained rows, attempt by attempt."""
-        return self.root / "audit"
+    spec = _Below("spec.yaml")  # the job spec as resolved
+    run = _Below("run.json")  # the job's id, when it was submitted, distrain's version, the machine
+    metrics = _Below("metrics.jsonl")  # one JSON line per merged progress record
+    progress = _Below("progress.json")  # the run's status, until it has a summary
+    tables = _Below("tables.zip")  # row groups, which the command listed and the ranks read
+    summary = _Below("summary.json")  # the run's outcome
+    curves = _Below("curves.png")  # loss, AUC, rows/s and stalls as a picture
+    report = _Below("report.html")  # the run on one page, written by `distrain report`
+    tensorboard = _Below("tensorboard")  # event files, unless the sink names another place
+    mlflow_store = _Below("mlflow.db")  # unless the sink or the environment names a server
+    mlflow_artifacts = _Below("mlflow")  # beside `mlflow_store`
+    model = _Below("model")  # the saved model
+    checkpoints = _Below("checkpoints")  # unless the spec names another place
+    logs = _Below("logs")  # the ranks' logs, attempt by attempt
+    audits = _Below("audit")  # hashes of trained rows, attempt by attempt
 
     def log(self, rank: int, attempt: int) -> Path:
-        """The log of one rank."""
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.log"
 
     def stacks(self, rank: int, attempt: int) -> Path:
-        """The Python stacks of one rank, written on request."""
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.stacks"
 
     def reports(self, rank: int, attempt: int) -> Path:
@@ -147,7 +94,7 @@ def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
 
 
 def of_all_ranks(file: Path) -> dict[int, Path]:
-    """By rank, the files of all ranks that are named like one rank's, `RunPaths.log(0, 1)`, say."""
+    """By rank, the files of all ranks beside one rank's, such as `RunPaths.log(0, 1)`."""
     found = {}
     for path in _inside(file.parent):
         rank = path.name.removeprefix(_RANK).removesuffix(file.suffix)
@@ -161,11 +108,7 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def check_run_dir(paths: RunPaths) -> None:
-    """Check that a run directory exists.
-
-    Raises:
-        InputError: It does not.
-    """
+    """Raise an `InputError` unless a run directory exists."""
     if not paths.root.is_dir():
         raise InputError(
             "no such folder" if not paths.root.exists() else "this is no folder",
@@ -200,7 +143,7 @@ def first_byte_of_part(name: str, log_name: str) -> int | None:
 
 
 def log_end(log: Path) -> Path:
-    """The file that tells how many bytes a rank printed, once its log is closed."""
+    """The file that says how many bytes a rank printed, written when its log is closed."""
     return log.with_name(log.name + ".end")
 
 

@@ -35,13 +35,13 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class Survey:
-    """What lies in a place.
+    """The checkpoints of a directory.
 
     Attributes:
-        whole: The checkpoints, in the order of `CheckpointDir.list`.
-        broken: By name, what is wrong with the others, as people should read it.
-        foreign: By name, the same of those that another version of distrain may read.
-        others: By name, the run that wrote each of the others; `None` if it does not say.
+        whole: In the order of `CheckpointDir.list`.
+        broken: By name, why one cannot be used.
+        foreign: By name, the same where another version of distrain may read it.
+        others: By name, the other run that wrote it; `None` if it does not say.
     """
 
     whole: list[CheckpointEntry] = field(default_factory=list)
@@ -95,8 +95,7 @@ class CheckpointDir:
     def likely_newest(self) -> tuple[int, int] | None:
         """Attempt and step of the checkpoint that `list` would probably put first.
 
-        By names, and by whether there is a manifest: cheap, for every rank to ask. Errors as of
-        `list`.
+        By names and the presence of manifests: cheap, for every rank to ask. Errors as of `list`.
         """
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
@@ -110,7 +109,6 @@ class CheckpointDir:
         return None
 
     def unavailable(self, error: OSError) -> Unavailable:
-        """That the place could not be looked at."""
         return Unavailable(
             f"the checkpoints could not be listed: {error}",
             where={"place": self.url},
@@ -118,7 +116,6 @@ class CheckpointDir:
         )
 
     def owns(self, run: str | None) -> bool:
-        """Whether a checkpoint of this run belongs to this directory's run."""
         return self.run is None or (self._resumed if run is None else run == self.run)
 
     def read_manifest(self, name: str) -> dict[str, Any]:
@@ -139,11 +136,10 @@ class CheckpointDir:
         return read_document(content, folder.url)
 
     def folder(self, name: str) -> Folder:
-        """The folder of a checkpoint, whether it is there or not."""
         return open_folder(self.url).sub(name)
 
     def survey(self) -> Survey:
-        """All that lies here; raises `OSError` if the directory could not be looked at."""
+        """All checkpoints; raises `OSError` if the directory cannot be read."""
         found = Survey()
         for name in open_folder(self.url).folders():
             numbers = numbers_of(name)
@@ -179,7 +175,6 @@ class CheckpointDir:
 
 
 def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntry:
-    """The entry of a manifest's document."""
     step, attempt = numbers_of(name) or (document["step"], document["attempt"])
     size_bytes, auc = document["size_bytes"], document["auc"]
     return CheckpointEntry(

@@ -50,7 +50,7 @@ class CheckpointPlan:
     """What one checkpoint is.
 
     Attributes:
-        number: Which one of this writer's it is, from 1.
+        number: Counts this writer's checkpoints, from 1.
         manifest: Its manifest, yet without files.
     """
 
@@ -61,30 +61,30 @@ class CheckpointPlan:
 
     @property
     def written_key(self) -> str:
-        """The key to which all ranks but the first add what they wrote."""
+        """All ranks but the first add to it what they wrote."""
         return f"checkpoint/{self.number}/{self.name}/written"
 
     @property
     def all_done_key(self) -> str:
-        """The key under which the last of them posts that all have."""
+        """The last of them posts it when all have added theirs."""
         return f"checkpoint/{self.number}/{self.name}/all-told"
 
     @property
     def outcome_key(self) -> str:
-        """The key under which rank 0 posts how it ended."""
+        """Rank 0 posts the outcome there."""
         return f"checkpoint/{self.number}/{self.name}/outcome"
 
 
 @dataclass
 class CheckpointWrite:
-    """One rank's part in the writing of one checkpoint; see the module.
+    """One rank's part in the writing of one checkpoint.
 
     Attributes:
-        before: What this writer wrote before this one.
-        content: What this rank has to write, or in words why there is nothing.
+        before: This writer's last checkpoint before this one.
+        content: This rank's share, or in words why there is none.
         started_s: The monotonic time at which training stopped for it.
         stood_still_s: How long training stood still for it; `None` while it still does.
-        whole: How it ended; `None` until then.
+        whole: The outcome; `None` until then.
     """
 
     settings: WriterSettings
@@ -96,7 +96,7 @@ class CheckpointWrite:
     whole: bool | None = None
 
     def run(self) -> bool:
-        """Do it all; returns whether the checkpoint is whole. Nothing is raised."""
+        """Write it; returns whether the checkpoint is whole. Nothing is raised."""
         whole = False
         self._began_s = monotonic()
         try:
@@ -181,7 +181,7 @@ class CheckpointWrite:
         return [found.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
-        """Make the folder a checkpoint, once all that it should hold is seen to be there."""
+        """Make the folder a checkpoint, once all its files are there."""
         plan, directory = self.plan, self.settings.directory
         folder = directory.folder(plan.name)
         for rank, shard in enumerate(shards):
@@ -196,7 +196,7 @@ class CheckpointWrite:
         open_folder(directory.url).sync()
 
     def _announce(self, outcome: str) -> None:
-        """Post the outcome; the others have all ended and no longer need the one before."""
+        """Post the outcome; all others have ended and no longer need the one before."""
         store = self.settings.store
         with contextlib.suppress(OSError, RuntimeError):
             if self.before is not None:
@@ -230,14 +230,13 @@ class CheckpointWrite:
 
 
 def _parse_written(text: str) -> tuple[int, Shard | str]:
-    """A rank, and what it wrote, or in words why not."""
     posted = json.loads(text)
     shard = Shard.from_json(posted["shard"]) if "shard" in posted else str(posted["error"])
     return posted["rank"], shard
 
 
 def _size_soon(folder: Folder, file: str, rank: int) -> int:
-    """The size of a file that a rank says it wrote; a shared filesystem may show it a bit later."""
+    """The size of a file that a rank wrote; a shared filesystem may show it a bit later."""
     until_s = monotonic() + _SEEN_WITHIN_S
     while True:
         try:
@@ -252,7 +251,6 @@ def _size_soon(folder: Folder, file: str, rank: int) -> int:
 
 
 def in_words(error: BaseException) -> str:
-    """An error on one line."""
     if isinstance(error, DistrainError):
         return error.message
     return str(error) if isinstance(error, OSError) else f"{type(error).__name__}: {error}"

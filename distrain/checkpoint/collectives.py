@@ -60,6 +60,5 @@ def fail_together(peers: Peers, device: torch.device, url: str) -> Iterator[None
 
 
 def on_one_line(error: DistrainError) -> str:
-    """An error with its places, without its hint."""
     places = ", ".join(f"{place}: {value}" for place, value in error.where.items())
     return f"{error.message} ({places})" if places else error.message

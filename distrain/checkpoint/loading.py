@@ -76,8 +76,6 @@ def load_newest(
 
 @dataclass
 class _Loading:
-    """One call of `load_newest` on one rank."""
-
     directory: CheckpointDir
     state: TrainingState
     peers: Peers
@@ -87,7 +85,6 @@ class _Loading:
     begun: bool = False
 
     def run(self) -> LoadResult:
-        """Try one after the other."""
         for name in self._names():
             try:
                 return self._load(name)
@@ -97,7 +94,7 @@ class _Loading:
         return LoadResult(None, touched)
 
     def _names(self) -> list[str]:
-        """The names that rank 0 finds, on every rank."""
+        """Rank 0's names, on every rank."""
         found = ""
         with self._together():
             if self.peers.rank == 0:

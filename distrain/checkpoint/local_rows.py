@@ -23,11 +23,10 @@ class Rows:
     count: int
 
     def numbers(self) -> range:
-        """The rows' numbers."""
         return range(self.first, self.first + self.count * self.stride, self.stride)
 
     def part(self, start: int, stop: int) -> "Rows":
-        """The `start`-th to the `stop`-th of them, without that."""
+        """The `start`-th to the `stop`-th of them, exclusive."""
         return Rows(self.first + start * self.stride, self.stride, stop - start)
 
     def meet(self, other: "Rows") -> tuple[slice, slice] | None:
@@ -77,17 +76,15 @@ class LocalRows(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all values."""
         return self.values.numel() * self.values.dtype.itemsize
 
     @property
     def row_bytes(self) -> int:
-        """Bytes of a row."""
         return math.prod(self.values.shape[1:]) * self.values.dtype.itemsize
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
-    """The rows of the tensors on this rank, without what has no bytes."""
+    """The rows of the tensors on this rank, without those of no bytes."""
     return [
         held
         for name, tensor in tensors.items()
@@ -101,7 +98,6 @@ def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[Local
 
 
 def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
-    """A tensor that a rank holds as a whole."""
     values = tensor.detach()
     values = values if values.dim() else values.unsqueeze(0)
     return LocalRows(name, Rows(0, 1, len(values)), values, alone)

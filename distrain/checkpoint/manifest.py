@@ -24,7 +24,7 @@ DAMAGED_FILE = "manifest.damaged.json"
 
 
 class Damaged(DataError):
-    """Bytes of a checkpoint that are not those that were written, or that are missing."""
+    """Bytes of a checkpoint are missing, or not those that were written."""
 
 
 TensorFacts = tuple[str, tuple[int, ...]]
@@ -53,11 +53,10 @@ class Manifest:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files but the manifest itself."""
         return sum(shard.size_bytes for shard in self.shards)
 
     def lacking(self) -> list[str]:
-        """What rows of which tensors no file has, in words; every row must be in one of them."""
+        """In words, the rows of tensors that no file has."""
         found = dict.fromkeys(self.tensors, 0)
         for shard in self.shards:
             for piece in shard.pieces:
@@ -70,13 +69,11 @@ class Manifest:
         ]
 
     def check_whole(self, url: str) -> None:
-        """Raise `Damaged` if some rows are in no file."""
         lacking = self.lacking()
         if lacking:
             raise Damaged("not whole: " + "; ".join(lacking), where={"path": url})
 
     def to_bytes(self) -> bytes:
-        """The file."""
         content = {
             "distrain": __version__,
             "run": self.run,
@@ -152,7 +149,7 @@ def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
 
 
 def _check_head(content: Any) -> None:
-    """Check the fields that are used before the checkpoint's files are looked at."""
+    """Check the fields that are used before the checkpoint's files are read."""
     if not isinstance(content, dict):
         raise TypeError("its content is no mapping")
     for name in ("step", "attempt", "size_bytes"):
@@ -205,7 +202,7 @@ def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -
 
 
 def _check_whole_number(name: str, value: object, least: int = 0) -> None:
-    """Raise `TypeError` if a JSON value is no whole number that can be one of bytes or rows."""
+    """Raise `TypeError` unless a JSON value can be a number of bytes or rows."""
     if type(value) is not int or not least <= value <= _MOST_BYTES:
         raise TypeError(f"{name} is {value!r:.80}")
 

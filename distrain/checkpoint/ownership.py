@@ -41,11 +41,11 @@ _WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can w
 
 
 def check_owner(directory: CheckpointDir) -> None:
-    """Make sure, without writing, that nobody else has checkpoints there or means to write some.
+    """Raise, without writing, if another run has checkpoints there or a claim.
 
     Raises:
         SpecError: Another run has the directory.
-        Unavailable: It could not be looked at.
+        Unavailable: It could not be read.
     """
     try:
         _look(directory)
@@ -90,7 +90,7 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
 
 
 def release_dir(directory: CheckpointDir) -> None:
-    """Give up the claim on a directory whose run has ended for good and has no checkpoint there."""
+    """Give up the claim of a run that has ended for good, if it has no checkpoint there."""
     assert directory.run is not None
     folder = open_folder(directory.url)
     if not any(numbers_of(name) for name in folder.folders()):
@@ -133,7 +133,6 @@ def _claim_file(run: str) -> str:
 
 
 def _claims(folder: Folder) -> list[str]:
-    """The ids of the runs that claim a directory."""
     return [
         unquote(name.removeprefix(_PREFIX).removesuffix(_SUFFIX))
         for name in folder.files()
@@ -142,7 +141,7 @@ def _claims(folder: Folder) -> list[str]:
 
 
 def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None:
-    """Raise if anybody else is there."""
+    """Raise if another run is there."""
     found = directory.survey()
     claimed = sorted(run for run in claims if run != directory.run)
     if not any(numbers_of(name) for name in folder.folders()):
@@ -212,7 +211,7 @@ def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> 
 
 
 def _run_dir(folder: Folder, claim_file: str) -> str | None:
-    """What a claim says of its run's directory, if it can be read."""
+    """The run directory that a claim names, if it can be read."""
     try:
         claim = json.loads(folder.read(claim_file))
         return str(claim["run_dir"])

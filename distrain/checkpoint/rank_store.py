@@ -19,7 +19,7 @@ class RankStore(Protocol):
     """
 
     def post(self, key: str, text: str) -> None:
-        """Set the text of a key; another one is replaced."""
+        """Set the text of a key."""
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """The text of a key; waits for it at most `timeout_s` seconds, or until `given_up` is set.
@@ -53,7 +53,7 @@ class RankStore(Protocol):
 
 
 class LocalRankStore:
-    """The store of a rank without peers, and of several that are threads of one process."""
+    """The store of a rank without peers, and of several ranks in threads of one process."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
@@ -61,13 +61,11 @@ class LocalRankStore:
         self._changed = threading.Condition()
 
     def post(self, key: str, text: str) -> None:
-        """See `RankStore`."""
         with self._changed:
             self._texts[key] = text
             self._changed.notify_all()
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        """See `RankStore`."""
         until_s = time.monotonic() + timeout_s
         with self._changed:
             while key not in self._texts:
@@ -78,35 +76,30 @@ class LocalRankStore:
             return self._texts[key]
 
     def check(self, key: str) -> bool:
-        """See `RankStore`."""
         with self._changed:
             return key in self._texts
 
     def clear(self, prefix: str) -> None:
-        """See `RankStore`; it is not known here who posted what, so all of them are deleted."""
+        """Delete the texts of all ranks: who posted them is not kept."""
         with self._changed:
             for key in [key for key in self._texts if key.startswith(prefix)]:
                 del self._texts[key]
 
     def add(self, key: str, text: str) -> int:
-        """See `RankStore`."""
         with self._changed:
             added = self._added.setdefault(key, [])
             added.append(text)
             return len(added)
 
     def take(self, key: str) -> list[str]:
-        """See `RankStore`."""
         with self._changed:
             return self._added.pop(key, [])
 
     def decide(self, key: str, text: str) -> str:
-        """See `RankStore`."""
         with self._changed:
             self._changed.notify_all()
             return self._texts.setdefault(key, text)
 
 
 def not_posted(key: str, timeout_s: float) -> TimeoutError:
-    """The error that `read` raises."""
     return TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")

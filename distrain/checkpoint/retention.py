@@ -9,7 +9,7 @@ from distrain.checkpoint.manifest import MANIFEST_FILE
 def expendable(
     entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
 ) -> list[CheckpointEntry]:
-    """Those that are neither among the `keep` newest nor that of the best step."""
+    """The checkpoints that are neither among the `keep` newest nor that of the best step."""
     kept = [*entries[:keep], entry_of_step(entries, best_step)]
     return [entry for entry in entries if entry not in kept]
 
@@ -20,10 +20,10 @@ def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> Check
 
 
 def leftovers(found: Survey, current: str) -> list[str]:
-    """The folders that hold no checkpoint, and that nobody can be writing any more.
+    """The folders without a checkpoint that nobody can be writing any more.
 
-    After `current` is whole, the other ranks may have begun the next one already. Later attempts
-    are left alone, too, and what only another version of distrain can read.
+    After `current` is whole, other ranks may be writing the next one. Later attempts are left
+    alone, too, and what only another version of distrain can read.
     """
     if found.others:  # a folder without a manifest may be another run's
         return []
@@ -31,7 +31,6 @@ def leftovers(found: Survey, current: str) -> list[str]:
 
 
 def _order(name: str) -> tuple[int, int]:
-    """Checkpoints are written in this order."""
     step, attempt = numbers_of(name) or (0, 0)
     return attempt, step
 

@@ -25,7 +25,7 @@ RANK_PREFIX = "rank."
 
 @dataclass(frozen=True)
 class Piece:
-    """Where rows of a tensor lie in a file: from which byte on."""
+    """Rows of a tensor in a file, from a byte on."""
 
     name: str
     rows: Rows
@@ -38,9 +38,9 @@ class Shard:
     """What a file holds.
 
     Attributes:
-        header_bytes: Where its header ends.
-        pieces: In the order of their offsets, one right behind the other.
-        rank_tensors: dtype and shape of what belongs to the rank itself, by name.
+        header_bytes: The size of its header.
+        pieces: In the order of their offsets, without gaps.
+        rank_tensors: dtype and shape of the rank's own tensors, by name.
     """
 
     file: str
@@ -51,7 +51,6 @@ class Shard:
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return {
             "file": self.file,
             "size_bytes": self.size_bytes,
@@ -66,7 +65,6 @@ class Shard:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "Shard":
-        """The inverse of `to_json`."""
         return cls(
             document["file"],
             document["size_bytes"],
@@ -81,7 +79,6 @@ class Shard:
 
 
 def shard_file(rank: int, num_ranks: int) -> str:
-    """The name of a rank's file."""
     return f"rank-{rank}-of-{num_ranks}.safetensors"
 
 
@@ -91,7 +88,7 @@ class ShardContent:
 
     Attributes:
         held: In the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them.
-        memory: All values one behind the other, `[num_bytes]`, uint8, where that is how they lie.
+        memory: All values one behind the other, `[num_bytes]`, uint8, if they are copies.
     """
 
     held: tuple[LocalRows, ...]
@@ -100,7 +97,6 @@ class ShardContent:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all values."""
         return sum(held.num_bytes for held in self.held)
 
 
@@ -117,8 +113,8 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
     """The same content in memory of its own.
 
     Args:
-        buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes. A disk
-            takes it without another copy if it is aligned to `PAGE_BYTES`.
+        buffer: `[content.num_bytes]` or longer, uint8, on the CPU, aligned to 8 bytes; to
+            `PAGE_BYTES`, and a disk takes it without another copy.
     """
     copies: list[LocalRows] = []
     done, slab = 0, Slab()
@@ -135,7 +131,6 @@ def copied(content: ShardContent, buffer: Tensor, after_slab: Callable[[], None]
 def write_shard(
     folder: Folder, file: str, content: ShardContent, after_slab: Callable[[], None]
 ) -> Shard:
-    """Write a file, slab by slab."""
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
@@ -161,7 +156,7 @@ def write_shard(
 
 
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
-    """Tensors that take in what belonged to the rank that wrote a file."""
+    """Empty tensors for those of the rank that wrote a file."""
     return {
         name: torch.empty(shape, dtype=dtype_of(dtype))
         for name, (dtype, shape) in shard.rank_tensors.items()
@@ -169,7 +164,6 @@ def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
 
 
 def num_rows(shape: Sequence[int]) -> int:
-    """The rows of a tensor of this shape; a scalar is one row."""
     return shape[0] if shape else 1
 
 

@@ -28,7 +28,7 @@ _HOST = torch.device("cpu")
 
 
 class Need(NamedTuple):
-    """A piece, and who takes rows of it: tensors of this rank."""
+    """A piece, and the tensors of this rank that take rows of it."""
 
     piece: Piece
     row_bytes: int
@@ -44,12 +44,10 @@ class Part(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of their values."""
         return (self.stop - self.start) * self.need.row_bytes
 
     @property
     def offset(self) -> int:
-        """The place of their first byte in the file."""
         return self.need.piece.offset + self.start * self.need.row_bytes
 
 
@@ -57,7 +55,7 @@ class ShardReading:
     """The reading of a checkpoint by one rank.
 
     Args:
-        owned: The ranks whose own tensors are read, of those that saved; `None` for this one's.
+        owned: The ranks whose own tensors are read; `None` for this rank alone.
 
     Attributes:
         begun: Whether some of the live tensors may have been overwritten.
@@ -92,7 +90,7 @@ class ShardReading:
         self._slab = Slab(SLAB_BYTES)
 
     def check(self) -> None:
-        """Look at the files that are needed, before anything is changed.
+        """Check the files that are needed, before anything is changed.
 
         Raises:
             Damaged: One is missing, of another length, or its header is damaged.
@@ -102,11 +100,10 @@ class ShardReading:
             self._after_slab()
 
     def run(self) -> dict[int, dict[str, Tensor]]:
-        """Read all that this rank holds, after `check`, which compares the files' sizes first.
+        """Read all rows of this rank, after `check`.
 
         Returns:
-            By the rank that saved them, the tensors that belong to the ranks themselves: this
-            one's share.
+            By the rank that saved them, this rank's share of the ranks' own tensors.
 
         Raises:
             Damaged: Some bytes are not those that were written.
@@ -180,8 +177,8 @@ def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> li
     """The pieces that a rank needs, in the order of their offsets.
 
     Args:
-        owned: Whether the rank takes what belongs to the rank that wrote it. Nothing takes that
-            yet: it has no memory before the file is seen to be as large as the manifest says.
+        owned: Whether the rank takes the writer's own tensors. Their takers are made later: no
+            memory is taken before the file is as large as the manifest says.
     """
     needs = []
     for piece in shard.pieces:
@@ -197,7 +194,7 @@ def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> li
 
 
 def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
-    """Cut what is needed of a file into slabs; each lies in one stretch and is read at once.
+    """Cut the needed pieces of a file into slabs; each is one stretch of bytes, read at once.
 
     A slab has at most `most_bytes`, unless a single row is larger.
     """

@@ -26,13 +26,13 @@ from distrain.models import ClickModel, dtype_name
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A model and its optimizers, as tensors by name that no placement shows in.
+    """A model and its optimizers, as tensors by name.
 
-    What is saved of one fits another, whatever the placement of the tables, the number of ranks and
-    the way in which the dense parameters are held.
+    The names depend neither on the placement of the tables, nor on the number of ranks, nor on how
+    the dense parameters are held: what is saved of one fits another.
 
     Attributes:
-        dense_optimizer: Torch's, of the dense part: the one that holds the state.
+        dense_optimizer: Torch's, of the dense part.
     """
 
     model: ClickModel
@@ -60,17 +60,17 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What is to be saved beside the tensors, as JSON values."""
+        """What is saved beside the tensors, as JSON values."""
         return {"columns": self._columns(), "sparse_steps": self.sparse_optimizer.num_steps}
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
-        """Take over what `facts` said when the tensors were saved."""
+        """Take over the saved `facts`."""
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
 
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
     ) -> None:
-        """Raise `DataError` if what was saved is not of such a model with such optimizers."""
+        """Raise a `DataError` unless what was saved is of such a model with such optimizers."""
         if not isinstance(facts.get("sparse_steps"), int):
             raise DataError(
                 "the checkpoint does not say how many steps its tables have taken",
@@ -104,7 +104,6 @@ def _table(column: TableColumn) -> list[str]:
 
 
 def facts_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> dict[str, TensorFacts]:
-    """The dtype and shape of each tensor."""
     return {name: (dtype_name(t.dtype), tuple(t.shape)) for name, t in tensors.items()}
 
 
@@ -155,7 +154,7 @@ def _held_by(optimizer: Optimizer) -> list[Tensor]:
 
 
 def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, slice]]:
-    """The module's parameters in what the optimizer holds, and where they stand in it."""
+    """The module's parameters in a tensor that the optimizer holds, and their places there."""
     memory = held.untyped_storage().data_ptr()
     for name, parameter in module.named_parameters():
         start = parameter.storage_offset() - held.storage_offset()

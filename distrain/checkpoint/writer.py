@@ -35,11 +35,11 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class SaveResult:
-    """What a call of `save` did.
+    """The outcome of a call of `save`.
 
     Attributes:
         stood_still_s: How long it kept this rank from training.
-        whole: Whether the checkpoint is whole now; `None` if it is still being written.
+        whole: Whether the checkpoint is whole; `None` if it is still being written.
     """
 
     stood_still_s: float
@@ -166,11 +166,10 @@ class CheckpointWriter:
         return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
-        """Wait for what is being written.
+        """Wait for the checkpoint that is being written.
 
         Returns:
-            Whether the last checkpoint is whole; `None` if there was none, or it is still being
-            written after `timeout_s` seconds.
+            Whether the last one is whole; `None` if there was none, or it is still being written.
         """
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -193,7 +192,7 @@ class CheckpointWriter:
         rank_tensors: Mapping[str, Tensor],
         behind: bool,
     ) -> ShardContent | str:
-        """What this rank has to write, copied if training goes on meanwhile; or why nothing."""
+        """This rank's share, copied if training goes on meanwhile; or in words why none."""
         if self._thread is not None:
             return f"the one before was still being written after {self._patience_s:.0f} s"
         try:

@@ -22,10 +22,10 @@ class NewRecords:
     """Records of both splits, in the order of the file.
 
     Attributes:
-        cursor: Gives what follows.
-        restart: Whether these are from the beginning: what was read before no longer counts.
-        more: Whether there is more already.
-        damaged: Lines that are no records.
+        cursor: Where the next call goes on.
+        restart: Whether these are from the beginning: earlier ones no longer count.
+        more: Whether more can be read now.
+        damaged: How many lines are no records.
     """
 
     records: tuple[Mapping[str, Any], ...]

@@ -8,14 +8,11 @@ Key = tuple[int, str]
 
 
 class History:
-    """Records in order, without those that a later attempt replaced; begins with earlier ones.
+    """A run's records in order, without those that a later attempt replaced.
 
     Args:
         records: Earlier records.
-        resumed: The attempts that are known to have begun to train, and at which step.
-
-    Attributes:
-        resumed: The same, with those that were told since.
+        resumed: By attempt that has begun to train, the step at which it began; grows with `add`.
     """
 
     def __init__(self, records: Iterable[Record] = (), resumed: Mapping[int, int] | None = None):
@@ -66,7 +63,6 @@ class History:
         self._known = set(found)
 
     def _go_back(self, entry: AttemptStarted) -> None:
-        """Drop what older attempts did after the step at which this one began."""
         self.resumed[entry.attempt] = entry.step
         self.records = [
             record
@@ -83,7 +79,7 @@ class History:
             self.records.append(record)
 
     def _counts(self, record: Record) -> bool:
-        """Whether no later attempt that is known of took it back."""
+        """Whether no later attempt took it back."""
         if not record.attempt:
             return True
         return all(
@@ -109,7 +105,6 @@ class History:
 
 
 def _first_steps(records: Iterable[Record]) -> dict[int, int]:
-    """The first recorded step of each attempt."""
     steps: dict[int, int] = {}
     for record in records:
         if record.attempt:

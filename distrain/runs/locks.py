@@ -28,7 +28,7 @@ def alone_in(root: Path) -> Iterator[None]:
 
 
 def locked(path: Path) -> BinaryIO:
-    """A file that is locked for this process as long as it is open."""
+    """A file, locked for this process as long as it is open."""
     with translated_errors(path):
         file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
     try:

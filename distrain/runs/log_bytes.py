@@ -21,19 +21,16 @@ from distrain.run_paths import first_byte_of_part, log_end, unnumbered_parts
 
 
 class LogFiles(Protocol):
-    """The files of one rank's log where they are not files of this machine."""
+    """The files of one rank's log in an object store."""
 
-    def sizes(self) -> dict[str, int]:
-        """The sizes of the log's files, by their names."""
+    def sizes(self) -> dict[str, int]: ...
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         """Bytes of a file, fewer where it ends; a `FileNotFoundError` if it is gone."""
 
-    def modified_s(self, name: str) -> float:
-        """When a file was written, in unix time."""
+    def modified_s(self, name: str) -> float: ...
 
-    def close(self) -> None:
-        """Let go of them."""
+    def close(self) -> None: ...
 
 
 Folder = int | LogFiles
@@ -54,15 +51,15 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogSlice:
-    """Some bytes of a log.
+    """Bytes of a log.
 
     Attributes:
-        data: The bytes, with a note where some are left out.
+        data: The bytes, with a note in place of each gap.
         first: The first byte's number.
-        next: Where to go on.
-        end: Of the log, as far as it is known.
+        next: The number of the next byte to read.
+        end: The end of the log, as far as it is known.
         is_closed: Whether nothing will follow behind `end`.
-        gaps: Bytes that nobody kept, among those that were asked for: from, up to.
+        gaps: Bytes, from and up to, that were asked for and that nobody kept.
     """
 
     data: bytes
@@ -110,13 +107,13 @@ def log_pieces(folder: Folder, log_name: str) -> list[Piece]:
 
 
 def log_extent(folder: Folder, log_name: str) -> tuple[int, bool]:
-    """Where a log ends, as far as it is known, and whether it is closed."""
+    """The end of a log, as far as it is known, and whether it is closed."""
     _, end, is_closed = _look(folder, log_name)
     return end, is_closed
 
 
 def log_modified_s(folder: Folder, log_name: str) -> float | None:
-    """When something was last written to a log, in unix time; `None` if there is none."""
+    """When a log was last written, in unix time; `None` if there is none."""
     pieces = log_pieces(folder, log_name)
     with suppress(FileNotFoundError, IndexError):
         last = pieces[-1].name
@@ -173,7 +170,6 @@ def read_log(path: Path) -> bytes:
 
 
 def what_was_left_out(num_bytes: int) -> bytes:
-    """The note that takes the place of bytes."""
     return f"\n[... distrain left out {num_bytes:,} bytes here ...]\n".encode()
 
 
@@ -210,7 +206,7 @@ def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSl
 
 
 def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
-    """Where the last lines begin, and how many are still wanted before them."""
+    """Where the last lines begin, and how many more are wanted before them."""
     at = len(data) - (at_end and data.endswith(b"\n"))
     while wanted:
         at = data.rfind(b"\n", 0, at)

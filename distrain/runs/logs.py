@@ -29,7 +29,6 @@ class RankLog:
     path: Path
 
     def text(self) -> str:
-        """All that is kept of the log."""
         return read_log(self.path).decode(errors="replace")
 
 

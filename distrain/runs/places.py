@@ -50,8 +50,7 @@ class RunPlace:
     def publish(self, mark: ServiceMark | None, *, whole: bool) -> None:
         """Make what was written count; with `whole` the records as one object."""
 
-    def drop_unpublished(self) -> None:
-        """Forget what was written and not published."""
+    def drop_unpublished(self) -> None: ...
 
     def look(self) -> None:
         """Bring what `is_finished` asks for into the folder."""
@@ -60,18 +59,15 @@ class RunPlace:
         """Check `run.json` itself before the next write."""
 
     def attempts(self) -> tuple[int, ...]:
-        """The attempts that left logs or hashes, the oldest first."""
         return self.paths.attempts()
 
     def bring_reports(self) -> None:
-        """Bring the reports that ranks kept into the folder."""
+        """Fetch the reports that ranks kept."""
 
     def remove_reports(self) -> None:
-        """Remove the reports that ranks kept."""
         remove_reports(self.paths)
 
     def is_drawn(self) -> bool:
-        """Whether the report was drawn after the summary was written."""
         try:
             drawn_ns = self.paths.report.stat().st_mtime_ns
         except FileNotFoundError:

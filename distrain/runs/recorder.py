@@ -138,7 +138,6 @@ class RunRecorder(RunWriter):
         self.close()
 
     def close(self) -> None:
-        """Unlock the run."""
         self._lock.close()
 
     def forget(self) -> None:
@@ -159,12 +158,11 @@ class RunRecorder(RunWriter):
         self._end = None
 
     def same_job(self) -> None:
-        """The job of the command before still goes on, and its views have all that it did."""
+        """Count restarts once: the job outlived the command before, and its views have them all."""
         self._left = dict(self._left.get("earlier", self._left))
 
     @property
     def records(self) -> list[Record]:
-        """The records that count."""
         return self.history.records
 
     def add(self, view: JobView) -> list[Entry]:
@@ -198,7 +196,6 @@ class RunRecorder(RunWriter):
             super()._write_status(view)
 
     def sum_up(self, view: JobView) -> Summary:
-        """The summary of the job's last view and all records."""
         return summarise(view, self.records, self._left)
 
     def finish(self, view: JobView, draw: DrawCurves | None = None) -> Summary:
@@ -222,7 +219,7 @@ class RunRecorder(RunWriter):
 
 
 def _leave_service(paths: RunPaths) -> None:
-    """Take a run that is finished out of the hands of the service that kept it."""
+    """Remove the service from the `run.json` of a run that is finished."""
     if not paths.run.exists() or read_run_file(paths).service is None:
         return
     with alone_in(paths.root):
@@ -244,7 +241,7 @@ def _kept_by_a_service(paths: RunPaths, service: str) -> RunInUse:
 
 
 def _forget(paths: RunPaths) -> None:
-    """Remove what a run begins with, and the directory if nothing else is in it."""
+    """Remove the files that a run begins with, and the directory if it is empty then."""
     with suppress(OSError):
         for file in (paths.tables, paths.spec, paths.run):
             file.unlink(missing_ok=True)

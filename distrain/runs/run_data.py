@@ -54,27 +54,22 @@ class RunData:
 
     @property
     def ended(self) -> bool:
-        """Whether the run has a final state."""
         return self.state not in (RUNNING, BROKEN_OFF)
 
     @property
     def name(self) -> str:
-        """The job's id."""
         return self.run.job_id
 
     @property
     def train(self) -> list[Record]:
-        """Records of training rows."""
         return [record for record in self.records if record.split == "train"]
 
     @property
     def valid(self) -> list[Record]:
-        """Records of validation rows."""
         return [record for record in self.records if record.split == "valid"]
 
     @property
     def restarts(self) -> list[Mapping[str, Any]]:
-        """Attempts that ended early and were followed by others."""
         return list(self.summary.get("restarts", ()))
 
     def checkpoint_steps(self) -> list[int]:
@@ -156,7 +151,7 @@ def _added(windows: Iterable[Mapping[str, float]]) -> dict[str, float]:
 
 
 def recent_times(paths: RunPaths) -> RankTimes | None:
-    """The times of the newest attempt that left reports; `None` without any that all ranks left."""
+    """The times of the newest attempt that left reports; `None` without steps of all ranks."""
     for attempt in reversed(paths.attempts()):
         if files := _files(paths, attempt):
             return _times(files)
@@ -181,7 +176,7 @@ def _times(files: list[Path]) -> RankTimes | None:
 
 
 def _last(path: Path, limit_bytes: int) -> Iterator[StepsDone]:
-    """The last reports of steps, without joined reports and those that are cut off."""
+    """The newest reports of single steps, without joined ones and those that are cut off."""
     with suppress(OSError):
         for kept in read_reports(path, tail_offset(path, limit_bytes)):
             if isinstance(kept.event, StepsDone) and kept.count == 1:

@@ -35,11 +35,11 @@ _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 
 @dataclass(frozen=True)
 class ServiceMark:
-    """Which service keeps a run directory, and how late a lease of it.
+    """The service that keeps a run directory, and the lease under which it writes.
 
     Attributes:
         id: The service's own id.
-        generation: Of the lease under which it writes: whoever holds a lower one writes nothing.
+        generation: Of the lease: whoever holds a lower one writes nothing.
     """
 
     id: str
@@ -54,7 +54,7 @@ class RunFile:
         job_id: The job whose run this is, also when it is resumed.
         created: When it was first submitted: ISO 8601, in UTC.
         version: distrain's version and build then.
-        environment: The machine that the command ran on then, and what was installed there.
+        environment: The command's machine then, and its packages.
         service: The service that keeps the directory; `None`: commands do.
     """
 
@@ -66,12 +66,10 @@ class RunFile:
 
     @classmethod
     def new(cls, job_id: str, service: ServiceMark | None = None) -> "RunFile":
-        """The file of a run that begins now."""
         created = datetime.now(UTC).isoformat(timespec="seconds")
         return cls(job_id, created, build(), describe_environment(), service)
 
     def write(self, paths: RunPaths) -> None:
-        """Write it, whole."""
         document = asdict(self)
         if self.service is None:  # as versions that know no service read it
             del document["service"]
@@ -79,7 +77,6 @@ class RunFile:
 
 
 def write_spec(spec: JobSpec, paths: RunPaths) -> None:
-    """Write a run's spec as resolved, whole."""
     with whole_file(paths.spec) as partial:
         partial.write_text(dump_yaml(spec.model_dump(mode="json")))
 
@@ -97,7 +94,6 @@ def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFil
 
 
 def read_run_file(paths: RunPaths) -> RunFile:
-    """The `run.json` of a run directory; raises an `InputError` if it cannot be read."""
     run = _read(paths.run, json_of)
     try:
         if not all(isinstance(run.get(name), str) for name in ("job_id", "created", "version")):
@@ -147,9 +143,9 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
 
 
 def untrained(paths: RunPaths) -> str | None:
-    """Why the job of a run directory ended before it trained a step; `None` if it did train.
+    """Why a job ended before it trained a step; `None` if it trained.
 
-    Such a directory holds nothing to go on with: another job may take it.
+    Its directory holds nothing to go on with: another job may take it.
     """
     summary = read_summary(paths) or {}
     ended_badly = summary.get("state") in ("failed", "cancelled")
@@ -181,15 +177,12 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
 
 
 def is_finished(paths: RunPaths) -> bool:
-    """Whether all is written of a job that has ended."""
+    """Whether the job has ended and all of it is written."""
     return paths.summary.is_file() and not paths.progress.is_file()
 
 
 def remove_run(paths: RunPaths) -> None:
-    """Remove a run from its directory: what it was, its outcome, its logs, checkpoints and model.
-
-    What lies elsewhere, or is not a run's, stays.
-    """
+    """Remove a run from its directory; what lies elsewhere, or is not a run's, stays."""
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)
     with translated_errors(paths.root):
         for folder in (paths.logs, paths.audits, paths.checkpoints, paths.model):

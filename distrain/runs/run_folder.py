@@ -37,34 +37,30 @@ class FileReader(Protocol):
     """A file of a run directory, open for reading."""
 
     @property
-    def name(self) -> str:
-        """Relative to the run directory."""
+    def name(self) -> str: ...
 
     @property
-    def size_bytes(self) -> int:
-        """As it was when it was opened."""
+    def size_bytes(self) -> int: ...
 
     @property
-    def modified_s(self) -> float:
-        """When it was written, in unix time."""
+    def modified_s(self) -> float: ...
 
     @property
     def etag(self) -> str:
-        """Another one where anything in it has changed."""
+        """Differs where anything in the file has changed."""
 
     @property
     def number(self) -> int:
-        """Another one where it was written anew."""
+        """Differs where the file was written anew."""
 
     def pread(self, num_bytes: int, first: int) -> bytes:
         """Bytes from a place on; fewer where it ends."""
 
-    def close(self) -> None:
-        """Close it."""
+    def close(self) -> None: ...
 
 
 class DescriptorReader:
-    """A plain file that is open, as it was then: what is appended later is not part of it."""
+    """An open plain file, as long as it was when it was opened."""
 
     def __init__(self, descriptor: int, name: str = ""):
         found = os.fstat(descriptor)
@@ -74,11 +70,9 @@ class DescriptorReader:
         self.etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
-        """Bytes from a place on; fewer where it ends."""
         return os.pread(self.descriptor, num_bytes, first)
 
     def close(self) -> None:
-        """Close it."""
         os.close(self.descriptor)
 
 
@@ -128,11 +122,9 @@ class RunFolder:
         return file
 
     def open(self, name: str) -> DescriptorReader:
-        """The same as a reader."""
         return DescriptorReader(self.open_file(name), name)
 
     def open_folder(self, name: str) -> int:
-        """The same of a folder."""
         return self._open_folder(parts_of(name))
 
     def log_files(self, rank: int, attempt: int) -> tuple[int, str]:

@@ -149,7 +149,6 @@ def _read(path: Path | str) -> str:
 
 
 def _assembled(entries: Iterable[_Entry], read: _Reader, path: Path) -> tuple[ColumnSchema, ...]:
-    """The columns of a file's top-level entries."""
     features: list[tuple[_Where, Feature]] = []
     shared: dict[str, tuple[str, Feature]] = {}
     left_out: set[str] = set()

@@ -61,7 +61,7 @@ def column_of(feature: Feature, shared: Mapping[str, tuple[str, Feature]]) -> Co
 
 
 def feature_of(column: ColumnSchema) -> Feature:
-    """The feature that describes a column; `column_of` gives the equal column."""
+    """The feature of a column; `column_of` gives the equal column."""
     try:
         feature, properties = _natural_feature(column)
         properties.pop(_EXACT, None)
@@ -94,7 +94,7 @@ _KNOWN_TYPES = ("0", "TYPE_UNKNOWN", *_TYPE_NAMES, *_TYPE_NAMES.values())
 def _natural_column(
     feature: Feature, properties: Feature, shared: Mapping[str, tuple[str, Feature]]
 ) -> ColumnSchema:
-    """The column that a feature's fields and its annotated properties (taken over) describe."""
+    """The column that a feature's fields and properties describe; the properties are taken over."""
     name = feature.get("name", "")
     if not name:
         raise SchemaError("a feature without a name")
@@ -185,7 +185,7 @@ def _keep_domain(
 
 
 def _embedding_sizes(properties: Feature) -> dict[str, int]:
-    """Take cardinality and dimension out of the properties; what else is there stays."""
+    """Take cardinality and dimension out of the properties."""
     sizes = properties.get("embedding_sizes")
     if not isinstance(sizes, dict):
         return {}
@@ -217,7 +217,7 @@ def _dtype(feature: Feature, properties: Feature) -> str | None:
 def _lengths(
     feature: Feature, properties: Feature
 ) -> tuple[tuple[int | None, int | None] | None, bool, bool]:
-    """Value count, is_list and is_ragged; the annotation, where it speaks, is taken at its word."""
+    """Value count, is_list and is_ragged; an annotation wins."""
     count = feature.get("value_count")
     length = _fixed_length(feature)
     if count is None and length is not None:
@@ -285,7 +285,7 @@ def _natural_feature(column: ColumnSchema) -> tuple[Feature, Feature]:
 
 
 def _domain_message(column: ColumnSchema, properties: Feature) -> Feature:
-    """The domain's field, made of what it takes out of the properties."""
+    """The domain's field; its values leave the properties."""
     own_name = properties.get("domain")
     named = isinstance(own_name, str) and own_name != ""
     name = properties.pop("domain") if named else column.name

@@ -287,7 +287,7 @@ def _untyped(value: Value) -> Any:
 
 
 def _collect(message: dict[str, Any], key: str, value: Any) -> None:
-    """Put in a field that may turn out to be repeated."""
+    """Add a field that may be repeated."""
     if key not in message:
         message[key] = value
     elif isinstance(message[key], list):

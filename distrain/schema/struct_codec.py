@@ -89,7 +89,6 @@ def _decode_value(data: bytes) -> Any:
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a message: number and value, whatever they mean."""
     at = 0
     while at < len(data):
         tag, at = _read_varint(data, at)

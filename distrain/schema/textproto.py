@@ -18,7 +18,7 @@ Value: TypeAlias = "bytes | str | list[Field]"
 
 
 class Field(NamedTuple):
-    """One field of a message, and the line (from 1) on which its key stands."""
+    """One field of a message, and its key's line, from 1."""
 
     key: str
     value: Value
@@ -50,7 +50,7 @@ _PRINTED = dict(zip(b"\n\r\t\"'\\", (r"\n", r"\r", r"\t", r"\"", r"\'", r"\\"), 
 
 
 def parse(text: str) -> list[Field]:
-    """Read the fields of a message; a `SchemaError` names the line that is not in the format."""
+    """Read the fields of a message; a `SchemaError` names the line of an error."""
     return _Parser(_tokens(text)).fields(closing="")
 
 
@@ -81,7 +81,7 @@ class _Parser:
         self._next = 0
 
     def fields(self, closing: str) -> list[Field]:
-        """Read up to and with the `closing` mark; the empty one is the end of the text."""
+        """Read through the `closing` mark; "" is the end of the text."""
         found: list[Field] = []
         while not self._take(closing):
             line = self._peek.line

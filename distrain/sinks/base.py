@@ -27,7 +27,7 @@ class RunFacts:
 
 
 class Stamped(NamedTuple):
-    """An entry and when the command got it, in seconds since 1970."""
+    """An entry, and its time of arrival in seconds since 1970."""
 
     entry: Entry
     at_s: float
@@ -47,7 +47,7 @@ class Sink(Protocol):
         """Keep some entries, in order. Those that a call raised for do not come again."""
 
     def close(self, state: str) -> None:
-        """The job is at its end: `succeeded`, `failed` or `cancelled`. Only after `open`."""
+        """End with the job's state: `succeeded`, `failed` or `cancelled`. Only after `open`."""
 
 
 def scalars(record: Record) -> dict[str, float]:

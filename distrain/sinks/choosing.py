@@ -35,11 +35,7 @@ def open_sink(word: str) -> Sink:
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
-    """Sinks by name; strings are opened as by `open_sink`.
-
-    Raises:
-        InputError: As `open_sink`.
-    """
+    """Sinks by name; strings are opened, and refused, as by `open_sink`."""
     sinks: dict[str, Sink] = {}
     for number, one in enumerate(given, 1):
         # Of a word its kind alone: what follows may hold a password, and names are printed.

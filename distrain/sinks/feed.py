@@ -55,14 +55,14 @@ class Feeds:
         self.close()
 
     def put(self, entries: Iterable[Entry]) -> None:
-        """Pass new entries on, as `RunRecorder.add` returns them; this never waits."""
+        """Pass on new entries, as `RunRecorder.add` returns them; never waits."""
         stamped = [Stamped(entry, time.time()) for entry in entries]
         for feed in self._feeds:
             feed.put(stamped)
             self._warn(feed.news())
 
     def ends(self, state: str) -> None:
-        """Say how the job ended: `succeeded`, `failed` or `cancelled`."""
+        """Note the job's final state: `succeeded`, `failed` or `cancelled`."""
         self._state = state
 
     def close(self) -> None:
@@ -81,8 +81,6 @@ class Feeds:
 
 
 class _Feed:
-    """One sink and what waits for it."""
-
     def __init__(self, name: str, sink: Sink, facts: RunFacts, capacity: int):
         self.name = name
         self._sink = sink
@@ -168,7 +166,7 @@ class _Feed:
                 return entries
 
     def _guarded(self, act: Callable[..., None], *values: object) -> bool:
-        """Whether it went well. Whatever a tool raises, also to leave, ends here."""
+        """Whether a call went well. Whatever a tool raises, `SystemExit` included, ends here."""
         try:
             act(*values)
         except BaseException as error:

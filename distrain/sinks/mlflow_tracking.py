@@ -36,7 +36,6 @@ class MLflowTracking:
         self._run_id = ""
 
     def open(self, facts: RunFacts) -> None:
-        """Find or make the experiment and the run."""
         from mlflow import MlflowClient
         from mlflow.entities import Param
         from mlflow.tracking import is_tracking_uri_set
@@ -68,7 +67,6 @@ class MLflowTracking:
         self._client = client
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Log records as metrics; what else happened as tags."""
         from mlflow.entities import Metric
 
         metrics = []
@@ -87,7 +85,6 @@ class MLflowTracking:
             self._open_client.log_batch(self._run_id, metrics=part)
 
     def close(self, state: str) -> None:
-        """Say how the run ended."""
         self._open_client.set_terminated(self._run_id, _STATUS.get(state, "FAILED"))
 
     @property

@@ -30,7 +30,6 @@ class TensorBoardFiles:
         self._writer: SummaryWriter | None = None
 
     def open(self, facts: RunFacts) -> None:
-        """Choose the folder and write the spec."""
         self._into = self._folder or RunPaths(facts.run_dir).tensorboard
         rows = [f"| {name} | {value} |" for name, value in facts.parameters.items()]
         table = "\n".join(["| field | value |", "|---|---|", *rows])
@@ -39,7 +38,6 @@ class TensorBoardFiles:
         writer.flush()
 
     def write(self, entries: Sequence[Stamped]) -> None:
-        """Write records; make the points void that an attempt takes again."""
         for entry, at_s in entries:
             if isinstance(entry, AttemptStarted):
                 self._begin(entry.step + 1)
@@ -49,7 +47,6 @@ class TensorBoardFiles:
         self._open_writer.flush()
 
     def close(self, state: str) -> None:
-        """Finish the file."""
         if self._writer is not None:
             self._writer.close()
             self._writer = None

@@ -22,11 +22,11 @@ import time
 import uuid
 import zlib
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 from distrain.errors import DistrainError, OutputError
+from distrain.storage.folder import open_folder
 from distrain.storage.objects import Changed, Objects, has_conditional_writes
-from distrain.storage.os_errors import only_os_errors
 from distrain.storage.retrying import RETRY_S, with_retries
 
 STATE_FILE = ".distrain-output.json"
@@ -36,8 +36,6 @@ RENEWED_EVERY_S = 30.0
 LEASE_S = 900.0
 """After so long without a renewal a claim of another machine counts as left. Clocks may differ by
 less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
-
-_T = TypeVar("_T")
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,6 @@ class OutputState:
         return self.state == MADE or self.before is not None
 
     def to_bytes(self) -> bytes:
-        """As the object holds it."""
         return (json.dumps(_plain(self), indent=1) + "\n").encode()
 
     @classmethod
@@ -97,83 +94,48 @@ def _plain(state: OutputState) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-class _States(Protocol):
-    """The object at one place, whose writes depend on what is there."""
-
-    def read(self) -> tuple[bytes, str]: ...
-    def create(self, content: bytes) -> str: ...
-    def replace(self, content: bytes, version: str) -> str: ...
-    def delete(self) -> None: ...
-
-
-class _Conditional:
-    """By S3's conditional writes."""
-
-    def __init__(self, url: str):
-        self._objects = Objects(url)
-
-    def read(self) -> tuple[bytes, str]:
-        return self._objects.read(STATE_FILE)
-
-    def create(self, content: bytes) -> str:
-        return self._objects.create(STATE_FILE, content)
-
-    def replace(self, content: bytes, version: str) -> str:
-        return self._objects.replace(STATE_FILE, content, version)
-
-    def delete(self) -> None:
-        self._objects.delete(STATE_FILE)
-
-
 class _Looking:
-    """By looking before: another process may come between. It is told when it renews its claim."""
+    """Compares, then writes: another process may come between, which the next renewal shows."""
 
     def __init__(self, url: str):
-        from fsspec.core import url_to_fs
+        self._folder = open_folder(url)
 
-        with only_os_errors():
-            self._filesystem, path = url_to_fs(url)
-        self._path = f"{path.rstrip('/')}/{STATE_FILE}"
-
-    def read(self) -> tuple[bytes, str]:
-        with only_os_errors():
-            content: bytes = self._filesystem.cat_file(self._path)
+    def read(self, name: str) -> tuple[bytes, str]:
+        content = self._folder.read(name)
         return content, content.decode()
 
-    def create(self, content: bytes) -> str:
+    def create(self, name: str, content: bytes) -> str:
         with contextlib.suppress(FileNotFoundError):
-            self.read()
-            raise Changed(self._path)
-        return self._put(content)
+            self.read(name)
+            raise Changed(name)
+        return self._put(name, content)
 
-    def replace(self, content: bytes, version: str) -> str:
+    def replace(self, name: str, content: bytes, version: str) -> str:
         try:
-            if self.read()[1] != version:
-                raise Changed(self._path)
+            if self.read(name)[1] != version:
+                raise Changed(name)
         except FileNotFoundError:
-            raise Changed(self._path) from None
-        return self._put(content)
+            raise Changed(name) from None
+        return self._put(name, content)
 
-    def delete(self) -> None:
-        with contextlib.suppress(FileNotFoundError), only_os_errors():
-            self._filesystem.rm_file(self._path)
+    def delete(self, name: str) -> None:
+        self._folder.delete(name)
 
-    def _put(self, content: bytes) -> str:
-        with only_os_errors():
-            self._filesystem.pipe_file(self._path, content)
+    def _put(self, name: str, content: bytes) -> str:
+        self._folder.put(name, content)
         return content.decode()
 
 
-def _states(url: str) -> _States:
-    return _Conditional(url) if has_conditional_writes(url) else _Looking(url)
+def _states(url: str) -> Objects | _Looking:
+    return Objects(url) if has_conditional_writes(url) else _Looking(url)
 
 
 def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, str]:
-    """What is said of the output at a URL, and the version of that; `None` if nothing is said."""
+    """The state of the output at a URL and its version; `None` if it has none."""
 
     def read() -> tuple[OutputState | None, str]:
         try:
-            content, version = _states(url).read()
+            content, version = _states(url).read(STATE_FILE)
         except FileNotFoundError:
             return None, ""
         try:
@@ -215,11 +177,10 @@ class Claim:
 
     @property
     def id(self) -> str:
-        """What distinguishes it from those of other processes."""
         return self.state.id
 
     def to(self, state: str, files: dict[str, int] | None = None) -> None:
-        """Say that the output is `moving` now, or `made`.
+        """Write the state `moving` or `made`.
 
         Raises:
             OutputError: Another process has taken the claim.
@@ -230,10 +191,10 @@ class Claim:
             self._write(now, self._version)
 
     def renew(self) -> None:
-        """Say that it is still held, and see that it is.
+        """Renew the claim.
 
         Raises:
-            OutputError: Another process has taken the claim.
+            OutputError: Another process has taken it.
         """
         with self._lock:
             self._write(replace(self.state, alive_s=time.time()), self._version)
@@ -250,7 +211,9 @@ class Claim:
             elif self.state.before is not None:
                 self._write(self.state.before, self._version)
             elif self._is_ours():
-                with_retries(_states(self.url).delete, {"output": self.url}, RETRY_S)
+                with_retries(
+                    lambda: _states(self.url).delete(STATE_FILE), {"output": self.url}, RETRY_S
+                )
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEWED_EVERY_S):
@@ -267,8 +230,8 @@ class Claim:
         def write() -> str:
             states = _states(self.url)
             if version is None:
-                return states.create(content)
-            return states.replace(content, version)
+                return states.create(STATE_FILE, content)
+            return states.replace(STATE_FILE, content, version)
 
         try:
             self._version = with_retries(write, {"output": self.url}, retry_s)
@@ -281,7 +244,7 @@ class Claim:
             self._version = found_version
             if found != state:
                 self._version = with_retries(
-                    lambda: _states(self.url).replace(content, found_version),
+                    lambda: _states(self.url).replace(STATE_FILE, content, found_version),
                     {"output": self.url},
                     retry_s,
                 )
@@ -302,7 +265,6 @@ class Claim:
 
 
 def being_made(url: str, state: OutputState) -> OutputError:
-    """The error for an output that another process makes."""
     now_s = time.time()
     age_s = max(0.0, now_s - state.alive_s)
     return OutputError(
@@ -319,11 +281,7 @@ def being_made(url: str, state: OutputState) -> OutputError:
 
 
 def check_still_claimed(url: str, identity: str) -> None:
-    """Raise if a claim is no longer held, so that what is made under it has no use.
-
-    Raises:
-        OutputError: It was given up, or taken.
-    """
+    """Raise an `OutputError` if a claim was given up or taken: what is made under it has no use."""
     found, _ = read_state(url)
     if found is None or found.id != identity or found.state == MADE:
         raise OutputError(
@@ -354,7 +312,7 @@ def _runs(process: str) -> bool:
 
 
 def _start_of(number: int) -> str:
-    """When a process began, in ticks of its machine; empty if there is none, or it has ended."""
+    """A process's start in ticks of its machine; empty if there is none, or it has ended."""
     try:
         with open(f"/proc/{number}/stat") as file:
             fields = file.read().rpartition(")")[2].split()

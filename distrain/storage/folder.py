@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from distrain.storage.os_errors import only_os_errors
-from distrain.storage.outputs import sync_path
 from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote
 
@@ -22,66 +21,57 @@ from distrain.storage.urls import check_url, is_remote
 class FileWriter(Protocol):
     """A file that grows at its end."""
 
-    def write(self, content: memoryview) -> None:
-        """Append bytes."""
+    def write(self, content: memoryview) -> None: ...
 
 
 class FileReader(Protocol):
-    """A file whose bytes are read from anywhere."""
-
     def read_into(self, offset: int, target: memoryview) -> int:
         """Fill `target` from `offset` on; fewer bytes are returned only where the file ends."""
 
 
 class Folder(Protocol):
-    """A folder; it may be missing until something is written to it."""
+    """A folder on any filesystem; it may be missing until something is written to it."""
 
     @property
-    def url(self) -> str:
-        """Its path or URL."""
+    def url(self) -> str: ...
 
     @property
-    def local(self) -> bool:
-        """Whether it lies on a filesystem of this machine."""
+    def local(self) -> bool: ...
 
-    def sub(self, name: str) -> "Folder":
-        """A folder in it."""
+    def sub(self, name: str) -> "Folder": ...
 
     def folders(self) -> list[str]:
-        """The names of the folders in it, sorted; none if it is missing itself."""
+        """The names of its folders, sorted; none if it is missing."""
 
     def files(self) -> list[str]:
-        """The names of the files in it, sorted; none if it is missing itself."""
+        """The names of its files, sorted; none if it is missing."""
 
     def make(self) -> None:
-        """Make it, and those above it, where folders are things of their own."""
+        """Make it and those above it, where the filesystem has folders."""
 
-    def size(self, name: str) -> int:
-        """A file's bytes."""
+    def size(self, name: str) -> int: ...
 
-    def read(self, name: str) -> bytes:
-        """A whole small file."""
+    def read(self, name: str) -> bytes: ...
 
-    def reader(self, name: str) -> contextlib.AbstractContextManager[FileReader]:
-        """A large file for reading."""
+    def reader(self, name: str) -> contextlib.AbstractContextManager[FileReader]: ...
 
     def writer(self, name: str) -> contextlib.AbstractContextManager[FileWriter]:
-        """A large file, new. After an error some of it may be there."""
+        """Write a large new file. After an error some of it may be there."""
 
     def put(self, name: str, content: bytes) -> None:
-        """A small file, which appears whole or not at all, and takes the place of an older one."""
+        """Write a small file, whole or not at all; an older one is replaced."""
 
     def rename(self, name: str, new_name: str) -> None:
-        """Give a small file another name."""
+        """Rename a small file."""
 
     def delete(self, name: str) -> None:
-        """Remove a file; nothing happens if it is missing."""
+        """Remove a file; a missing one is no error."""
 
     def sync(self) -> None:
-        """Make sure that the names of the files in it survive a loss of power."""
+        """Make the names of its files survive a loss of power."""
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
-        """Remove it with all that is in it, these files first; nothing happens if it is missing."""
+        """Remove all of it, these files first; a missing folder is no error."""
 
 
 PAGE_BYTES = 4096
@@ -117,8 +107,8 @@ class _LocalFile:
     def _write_pages(self, content: memoryview) -> int:
         """Write whole pages past the page cache, which would copy them once more.
 
-        Returns the number of bytes written: 0 where memory or file are not aligned to pages, or
-        where the filesystem has no direct writes.
+        Returns the bytes written: 0 where memory or file are not aligned to pages, or the
+        filesystem has no direct writes.
         """
         num_bytes = len(content) - len(content) % PAGE_BYTES
         if not num_bytes or (self._offset | _address(content)) % PAGE_BYTES:
@@ -150,8 +140,6 @@ class _LocalFile:
 
 
 class _LocalFolder:
-    """A folder of files on this machine; see `Folder`."""
-
     local = True
 
     def __init__(self, path: Path):
@@ -265,8 +253,6 @@ class _RemoteFile:
 
 
 class _RemoteFolder:
-    """A folder that fsspec reaches; see `Folder`."""
-
     local = False
 
     def __init__(self, filesystem: Any, path: str, url: str):
@@ -359,6 +345,20 @@ class _RemoteFolder:
         self._filesystem.invalidate_cache()
 
 
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """A URL's filesystem of fsspec and its path there.
+
+    Raises:
+        OSError: There is none of that kind, or the package for it is not installed.
+    """
+    check_url(url)
+    from fsspec.core import url_to_fs
+
+    with only_os_errors():
+        filesystem, path = url_to_fs(url)
+    return filesystem, path.rstrip("/")
+
+
 def open_folder(url: str) -> Folder:
     """The folder that a path or URL names.
 
@@ -370,9 +370,13 @@ def open_folder(url: str) -> Folder:
         return _LocalFolder(Path(url))
     if url.startswith(("file://", "local://")):
         return _LocalFolder(Path(url.partition("://")[2]))
-    check_url(url)
-    from fsspec.core import url_to_fs
-
-    with only_os_errors():
-        filesystem, path = url_to_fs(url)
+    filesystem, path = filesystem_of(url)
     return _RemoteFolder(filesystem, path, url.rstrip("/"))
+
+
+def sync_path(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

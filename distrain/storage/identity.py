@@ -18,7 +18,7 @@ _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "m
 
 
 def file_identity(path: str) -> str | None:
-    """A text of a file's name, size and version, which differs after the file was changed.
+    """A text that differs after a file was changed: of its name, size and version.
 
     A remote file's server is asked each time. `None` if it reports neither a checksum nor a time.
 
@@ -55,9 +55,9 @@ def size_as_version(size_bytes: int) -> str:
 
 
 def version_in(info: Mapping[str, Any]) -> str | None:
-    """The version in a remote filesystem's information about a file; `None` if it has none.
+    """The version in a remote filesystem's information about a file; `None` without one.
 
-    It is the same whether the information comes from a listing of the folder or of the file alone.
+    It is the same from a listing of the folder and of the file alone.
     """
     for keys in (_MARK_KEYS, _TIME_KEYS):
         versions = [(key, _plain(info[key])) for key in keys if info.get(key)]

@@ -23,7 +23,7 @@ _FETCHED_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True)
 class InputFile:
-    """One input file, by its local path or its URL as fsspec takes it."""
+    """An input file, by its local path or its URL as fsspec takes it."""
 
     path: str
     size_bytes: int
@@ -72,7 +72,7 @@ def list_inputs(
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
-    """Each file once, in its first place, whatever way its folder is written or linked to."""
+    """Each file once, in its first place, however its folder is spelled or linked to."""
     real: dict[str, str] = {}
     first: dict[tuple[str, str], InputFile] = {}
     for file in files:
@@ -140,8 +140,8 @@ def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
     """A whole small file, at a path or a URL.
 
     Raises:
-        OSError: It cannot be read, where it is a file of this machine.
-        DataError: The same of a remote one.
+        OSError: A file of this machine cannot be read.
+        DataError: A remote file cannot be read.
         Unavailable: The storage does not answer for `retry_s`.
     """
     if not is_remote(path):
@@ -223,7 +223,6 @@ def _matches(pattern: str, suffixes: tuple[str, ...]) -> list[InputFile]:
 
 
 def _numbers_apart(path: str) -> list[str | int]:
-    """Text and numbers in turn, so that equal places compare like with like."""
     parts = re.split(r"([0-9]+)", path)
     return [int(part) if place % 2 else part for place, part in enumerate(parts)]
 
@@ -261,7 +260,7 @@ def _info(fs: Any, path: str) -> dict[str, Any] | None:
 
 
 def _raising(fs: Any) -> dict[str, str]:
-    """Arguments with which fsspec raises for folders that it cannot list; else it skips them."""
+    """Arguments with which fsspec raises for folders that it cannot list: else it skips them."""
     from fsspec.implementations.local import LocalFileSystem
 
     return {"on_error": "raise"} if isinstance(fs, LocalFileSystem) else {}
@@ -288,7 +287,6 @@ def _followed(fs: Any, info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _before_the_first_mark(path: str) -> tuple[str, str]:
-    """The folder before a glob's first part with a mark, and that part."""
     parts = path.split("/")
     first = next(i for i, part in enumerate(parts) if any(mark in part for mark in "*?["))
     return "/".join(parts[:first]), parts[first]

@@ -24,7 +24,7 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object by its name, relative to the folder."""
+    """An object by its name, relative to the URL of its `Objects`."""
 
     name: str
     size_bytes: int
@@ -71,11 +71,10 @@ class Objects:
             self._filesystem = url_to_fs(self.url)[0]
 
     def read(self, name: str) -> tuple[bytes, str]:
-        """A whole small object, and its version."""
         return self._get(name, {})
 
     def read_range(self, name: str, first: int, num_bytes: int) -> bytes:
-        """Some bytes of an object; fewer where it ends."""
+        """Bytes of an object; fewer where it ends."""
         if num_bytes <= 0:
             return b""
         try:
@@ -88,7 +87,7 @@ class Objects:
             raise
 
     def find(self, name: str) -> StoredObject:
-        """What is known of an object without its content."""
+        """An object's size, time and version."""
         found = self._call("head_object", Key=self._prefix + name)
         modified_s = found["LastModified"].timestamp()
         return StoredObject(name, int(found["ContentLength"]), modified_s, str(found["ETag"]))
@@ -110,15 +109,15 @@ class Objects:
         return self._put(name, content, IfMatch=version)
 
     def put(self, name: str, content: bytes) -> str:
-        """Write an object whatever is there; for those that one process alone writes."""
+        """Write an object whatever is there: for one that a single process writes."""
         return self._put(name, content)
 
     def delete(self, name: str) -> None:
-        """Remove an object; nothing happens if it is missing."""
+        """Remove an object; a missing one is no error."""
         self._call("delete_object", Key=self._prefix + name)
 
     def find_all(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
-        """All objects whose names begin so, in order of their names, behind a name."""
+        """The objects whose names begin with `prefix` and come after `after`, sorted by name."""
         start = {"StartAfter": self._prefix + after} if after else {}
         while True:
             page = self._call("list_objects_v2", Prefix=self._prefix + prefix, **start)
@@ -176,7 +175,7 @@ class Objects:
 
 
 def _code(error: BaseException) -> str:
-    """The store's code for an error, of its answer."""
+    """The error code in a store's answer."""
     link: BaseException | None = error
     while link is not None:
         answer = getattr(link, "response", None)

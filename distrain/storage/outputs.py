@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from distrain.errors import OutputError
+from distrain.storage.folder import sync_path
 from distrain.storage.os_errors import TOO_MANY_OPEN
 from distrain.storage.prefixes import check_prefix, whole_prefix
 from distrain.storage.unfinished import (
@@ -61,9 +62,10 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """An `opener` for `open` that refuses FIFOs and devices: whoever made one may never answer.
+    """An `opener` for `open` that refuses links, FIFOs and devices.
 
-    Links, too: who may write the folder does not decide what else is read or written.
+    A FIFO may never answer, and whoever may write the folder does not decide what else is read or
+    written.
 
     Raises:
         OSError: It is one, or a folder, or cannot be opened.
@@ -81,7 +83,7 @@ def no_pipe(path: str, flags: int) -> int:
 
 
 def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
-    """All bytes of a file in a folder where others may write; errors as `no_pipe`, or too many."""
+    """A file's bytes, where others may write; errors as `no_pipe`, or too many bytes."""
     with open(path, "rb", opener=no_pipe) as file:
         size_bytes = os.fstat(file.fileno()).st_size
         if size_bytes > most_bytes:
@@ -313,12 +315,3 @@ def _swap(partial: Path, final: Path) -> None:
             old.rename(final)
         raise
     shutil.rmtree(old, ignore_errors=True)
-
-
-def sync_path(path: Path) -> None:
-    """Sync a file or folder to the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

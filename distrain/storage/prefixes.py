@@ -27,9 +27,10 @@ from distrain.storage.claims import (
     being_made,
     read_state,
 )
+from distrain.storage.folder import filesystem_of, open_folder
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.retrying import RETRY_S, with_retries
-from distrain.storage.uploads import UNFINISHED, filesystem_of, sent_errors
+from distrain.storage.uploads import UNFINISHED, sent_errors
 from distrain.storage.urls import is_remote
 
 _COPIES_PER_TRY = 256
@@ -116,7 +117,7 @@ def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
 
 
 def _readable_state(folder: str, retry_s: float) -> OutputState | None:
-    """What is said of an output; `None` also where that may not be read, or cannot be there."""
+    """The state of an output; `None` also where it may not be read, or cannot be there."""
     try:
         return read_state(folder, retry_s)[0]
     except (OSError, NotImplementedError):
@@ -140,7 +141,7 @@ def _claimed(url: str, replace: bool) -> Iterator[Claim]:
 
 
 def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
-    """What is said of an output that may be made.
+    """The state, and its version, of an output that may be made.
 
     Raises:
         OutputError: It may not.
@@ -152,7 +153,7 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
             where={"path": url},
             hint="Name one in the bucket: s3://BUCKET/PATH.",
         )
-    _check_reachable(url)
+    _names(url)  # or reading the state would be tried again for minutes
     found, version = read_state(url)
     if found is None:
         names = _objects(url).keys()
@@ -179,20 +180,13 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
     return found, version
 
 
-def _check_reachable(url: str) -> None:
-    """Raise now what would be tried again for minutes: no credentials, no such bucket."""
-
-    def look() -> None:
-        filesystem, path = filesystem_of(url)
-        filesystem.invalidate_cache()
-        with only_os_errors(), contextlib.suppress(FileNotFoundError):
-            filesystem.ls(path)
-
-    with_retries(look, {"path": url}, RETRY_S)
+def _names(url: str) -> list[str]:
+    """The folders under a URL; raises what a write would raise: no credentials, no such bucket."""
+    return with_retries(lambda: open_folder(url).folders(), {"path": url}, RETRY_S)
 
 
 def _objects(url: str) -> dict[str, int]:
-    """The sizes of all objects under a URL, by their names behind it."""
+    """The sizes of all objects under a URL, by name."""
 
     def find() -> dict[str, int]:
         filesystem, path = filesystem_of(url)
@@ -260,8 +254,7 @@ def _move(claim: Claim, place: str) -> None:
 def _remove_left(url: str, claim: Claim) -> None:
     """Remove what killed processes left of an output that this process has claimed.
 
-    Of one that was left half that is all: nobody could tell it from a whole one if this process
-    failed, too.
+    All of one that was left half: after another failure nobody could tell it from a whole one.
     """
     own = f"{UNFINISHED}{claim.id}/"
     is_whole = claim.state.before is not None
@@ -271,10 +264,7 @@ def _remove_left(url: str, claim: Claim) -> None:
 
 
 def _abort_uploads(url: str) -> None:
-    """End the uploads under a URL: a store keeps, and bills, what had arrived of them.
-
-    Killed processes began them, or copies of several GB that failed.
-    """
+    """End the unfinished uploads of killed processes: a store keeps, and bills, their parts."""
     filesystem, path = filesystem_of(url)
     if "s3" not in filesystem.protocol:
         return
@@ -306,17 +296,7 @@ def _abort_uploads(url: str) -> None:
 
 
 def _remove_left_held(folder: str) -> None:
-    def names() -> list[str]:
-        filesystem, path = filesystem_of(folder)
-        filesystem.invalidate_cache()
-        with only_os_errors():
-            try:
-                found = filesystem.ls(path, detail=False)
-            except FileNotFoundError:
-                return []
-        return [name.rstrip("/").rpartition("/")[2] for name in found]
-
-    for name in with_retries(names, {"path": folder}, RETRY_S):
+    for name in _names(folder):
         if not name.startswith(_HELD):
             continue
         state, _ = read_state(f"{folder}/{name}")

@@ -37,38 +37,31 @@ class RangeReader(io.RawIOBase):
         self._size: int | None = with_retries(self._opened_size, {"file": path}, retry_s)
 
     def readable(self) -> bool:
-        """Yes."""
         return True
 
     def seekable(self) -> bool:
-        """Yes."""
         return True
 
     def tell(self) -> int:
-        """The place of the next byte to read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Read from there on; nothing is fetched yet."""
         begin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size or 0}[whence]
         self._at = max(0, begin + offset)
         return self._at
 
     def readinto(self, target: Any) -> int:
-        """Fill a buffer; fewer bytes only where the file ends."""
         view = memoryview(target).cast("B")
         found = self._read(len(view))
         view[: len(found)] = found
         return len(found)
 
     def read(self, size: int | None = -1) -> bytes:
-        """So many bytes; fewer where the file ends, all that are left without a number."""
         if size is None or size < 0:
             return b"".join(iter(lambda: self._read(_AHEAD_BYTES), b""))
         return self._read(size)
 
     def close(self) -> None:
-        """End the connection."""
         self._drop()
         super().close()
 

@@ -149,7 +149,6 @@ def _is_called(error: BaseException, names: set[str]) -> bool:
 
 
 def _verdict_of_server(error: BaseException) -> bool | None:
-    """By the code and the HTTP status of a server's response."""
     response = getattr(error, "response", None)
     answer = response if isinstance(response, dict) else {}
     code = answer.get("Error", {}).get("Code")
@@ -273,7 +272,6 @@ def _pause(seconds: float) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of an error's message."""
     text = error.message if isinstance(error, DistrainError) else str(error)
     return next(iter(text.splitlines()), "") or type(error).__name__
 

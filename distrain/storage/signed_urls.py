@@ -31,10 +31,10 @@ _PARTIAL_CONTENT = 206
 
 
 class Connections:
-    """Open connections to servers, which the threads of a process share.
+    """Open connections to servers, shared by the threads of a process.
 
     Args:
-        most: How many of a server stay open while nobody uses them.
+        most: How many idle ones of a server stay open.
     """
 
     def __init__(self, most: int) -> None:
@@ -44,7 +44,6 @@ class Connections:
         self._process = 0
 
     def pool(self) -> urllib3.PoolManager:
-        """The connections: others in a process that was forked."""
         import urllib3
 
         with self._lock:
@@ -59,7 +58,7 @@ class Connections:
             return self._pool
 
     def close(self) -> None:
-        """Close those that nobody uses."""
+        """Close idle connections."""
         with self._lock:
             if self._pool is not None:
                 self._pool.clear()
@@ -134,9 +133,9 @@ class SignedRanges:
 
 
 def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
-    """What reads an object that was opened; `None` where it is none of S3's, or has no version.
+    """The reader of an opened object; `None` if it is none of S3's, or has no version.
 
-    Nor is there any with `DISTRAIN_SIGNED_URLS=0` in the environment.
+    `DISTRAIN_SIGNED_URLS=0` in the environment turns such readers off.
     """
     if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
         return None

@@ -26,12 +26,10 @@ _ABANDONED_S = 86400.0
 
 
 def partial_name(final: Path) -> Path:
-    """A new temporary name beside a final one."""
     return final.with_name(f".{final.name}.partial-{_machine()}{uuid.uuid4().hex[:8]}")
 
 
 def replaced_name(final: Path) -> Path:
-    """A new name for the folder that another takes the place of."""
     return final.with_name(f".{final.name}.replaced-{_machine()}{uuid.uuid4().hex[:8]}")
 
 

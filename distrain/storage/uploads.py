@@ -12,6 +12,7 @@ from typing import Any
 
 from distrain.errors import DistrainError, OutputError
 from distrain.storage.claims import check_still_claimed
+from distrain.storage.folder import filesystem_of
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.retrying import RETRY_S, first_line, is_transient, with_retries
 from distrain.storage.urls import check_url
@@ -47,10 +48,9 @@ def uploaded(url: str) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def nameless_file(url: str) -> Iterator[Path]:
-    """Yield the path of a new file of this machine for what is, or will be, at a URL.
+    """Yield the path of a temporary file without a name, for what is, or will be, at a URL.
 
-    It has no name, so that no kill leaves it behind; its room is free again when it is neither open
-    nor mapped any more.
+    No kill leaves it behind; its room is free again when it is neither open nor mapped any more.
 
     Raises:
         OutputError: It could not be made, or an `OSError` was raised inside.
@@ -105,23 +105,9 @@ def _translated(put: Any) -> None:
         put()
 
 
-def filesystem_of(url: str) -> tuple[Any, str]:
-    """A URL's filesystem of fsspec and its path there.
-
-    Raises:
-        OSError: There is none of that kind, or the package for it is not installed.
-    """
-    check_url(url)
-    from fsspec.core import url_to_fs
-
-    with only_os_errors():
-        filesystem, path = url_to_fs(url)
-    return filesystem, path.rstrip("/")
-
-
 @contextlib.contextmanager
 def sent_errors(url: str) -> Iterator[None]:
-    """Raise a store's final errors inside as `OutputError`, which say how to mend it."""
+    """Raise a store's final errors inside as `OutputError`, with a hint."""
     try:
         yield
     except DistrainError:

@@ -33,11 +33,10 @@ class StoredFolder:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
     def record(self) -> RunRecord | None:
-        """What the service has recorded; `None`: nothing yet."""
+        """What a service has recorded; `None`: nothing yet."""
         try:
             return loads(self.objects.read(RECORD)[0], self.objects.url)
         except FileNotFoundError:
@@ -64,12 +63,10 @@ class StoredFolder:
         return ObjectReader(self.objects, name, found.size_bytes, found.modified_s, etag)
 
     def read(self, name: str) -> bytes:
-        """A whole file; errors as `open`."""
         file = self.open(name)
         return file.pread(file.size_bytes, 0)
 
     def attempts(self) -> tuple[int, ...]:
-        """The attempts that left logs or hashes, the oldest first."""
         names = [*self.objects.folders("logs/"), *self.objects.folders("audit/")]
         return attempts_of(names)
 
@@ -93,15 +90,12 @@ class StoredFolder:
             raise NotInRun(below)
 
     def log_files(self, rank: int, attempt: int) -> "tuple[StoredLogFiles, str]":
-        """The files of an attempt's logs, and the name of a rank's log among them."""
         log = RunPaths(Path()).log(rank, attempt)
         return StoredLogFiles(self.objects, f"{log.parent.as_posix()}/", log.name), log.name
 
 
 @dataclass(frozen=True)
 class ObjectReader:
-    """An object, as it was when it was found."""
-
     objects: Objects
     name: str
     size_bytes: int
@@ -110,17 +104,15 @@ class ObjectReader:
     number: int = 0
 
     def pread(self, num_bytes: int, first: int) -> bytes:
-        """Bytes from a place on; fewer where it ends."""
         return self.objects.read_range(self.name, first, min(num_bytes, self.size_bytes - first))
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 class RecordedReader:
-    """A file of the recorder, as it was when it was opened.
+    """A recorded file, as it was when it was opened.
 
-    If it is written as one meanwhile, its old segments are gone, and the new one is read.
+    If its segments are joined meanwhile, the joined one is read.
     """
 
     def __init__(self, folder: StoredFolder, name: str, file: RecordedFile):
@@ -148,8 +140,7 @@ class RecordedReader:
                 self._file = known
         return self._read(num_bytes, first)
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
     def _read(self, num_bytes: int, first: int) -> bytes:
         found, at, end = [], 0, first + num_bytes
@@ -176,30 +167,22 @@ def _whole(url: str, name: str) -> bytes:
 
 
 class StoredLogFiles:
-    """The files of one rank's log, for `distrain.runs.log_bytes`."""
+    """The files of one rank's log in an object store."""
 
     def __init__(self, objects: Objects, prefix: str, log_name: str):
         self._objects, self._prefix, self._log_name = objects, prefix, log_name
 
     def sizes(self) -> dict[str, int]:
-        """The sizes of the log's files, by their names."""
         found = self._objects.find_all(self._prefix + self._log_name)
         return {each.name.removeprefix(self._prefix): each.size_bytes for each in found}
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
-        """Bytes of a file.
-
-        Raises:
-            FileNotFoundError: It is gone.
-        """
         return self._objects.read_range(self._prefix + name, first, num_bytes)
 
     def modified_s(self, name: str) -> float:
-        """When a file was written."""
         return self._objects.find(self._prefix + name).modified_s
 
-    def close(self) -> None:
-        """Nothing is open."""
+    def close(self) -> None: ...
 
 
 def _is_own(name: str) -> bool:

@@ -20,7 +20,7 @@ class Publisher:
     """The record of one run; one thread at a time.
 
     Attributes:
-        record: As it was seen or written last; `None`: there is none, or nobody has looked.
+        record: As it was last read or written; `None`: there is none, or it was not read.
     """
 
     def __init__(self, objects: Objects, place: LeasedFolder):
@@ -30,7 +30,6 @@ class Publisher:
         self.record: RunRecord | None = None
 
     def look(self) -> RunRecord | None:
-        """The record that is there."""
         try:
             data, self._version = self._objects.read(RECORD)
         except FileNotFoundError:
@@ -92,7 +91,7 @@ class Publisher:
 
 @contextmanager
 def store_errors(url: str) -> Iterator[None]:
-    """Errors of the store as ours: `Unavailable` for what may pass, `OutputError` for the rest."""
+    """Raise a store's errors inside as `Unavailable` if they may pass, else as `OutputError`."""
     try:
         yield
     except OSError as error:

@@ -37,16 +37,14 @@ class RecordedFile:
 
     @property
     def size_bytes(self) -> int:
-        """All of it."""
         return self.in_segments_bytes + len(self.text.encode())
 
     @property
     def in_segments_bytes(self) -> int:
-        """Those before the text."""
         return sum(segment.size_bytes for segment in self.segments)
 
     def says_the_same(self, other: "RecordedFile | None") -> bool:
-        """Whether another has the same content, whenever it was written."""
+        """Whether another has the same content."""
         return other is not None and replace(other, modified_s=self.modified_s) == self
 
 
@@ -55,9 +53,9 @@ class RunRecord:
     """What `record.json` holds.
 
     Attributes:
-        service: Whose it is, and how late a lease wrote it: no earlier one can write any more.
+        service: The service and the lease that wrote last: no earlier lease can write any more.
         number: Grows with every write.
-        writer: The write itself: who is told that another came first looks whether it was this.
+        writer: Names the write, so that a write whose answer was lost is recognised.
         files: By their names in the run directory.
     """
 
@@ -68,7 +66,6 @@ class RunRecord:
     files: Mapping[str, RecordedFile] = field(default_factory=dict)
 
     def dumps(self) -> bytes:
-        """As bytes."""
         return (json.dumps(asdict(self)) + "\n").encode()
 
 
@@ -76,11 +73,7 @@ _RECORD = TypeAdapter(RunRecord)
 
 
 def loads(data: bytes, place: str) -> RunRecord:
-    """The inverse of `RunRecord.dumps`.
-
-    Raises:
-        InputError: It is none.
-    """
+    """The inverse of `RunRecord.dumps`; raises an `InputError` for what is none."""
     try:
         return _RECORD.validate_json(data)
     except ValidationError as error:

@@ -13,9 +13,9 @@ _LOCK = "lock"
 
 
 class Copies:
-    """New folders below one that this process alone uses; those of dead processes are removed.
+    """New folders below one of this process; those of dead processes are removed.
 
-    Nothing is made before the first one is asked for.
+    The first call of `new` makes that one.
     """
 
     def __init__(self, data_dir: Path):
@@ -25,14 +25,12 @@ class Copies:
         self._held = -1
 
     def new(self) -> Path:
-        """The name of a folder that nobody else has."""
         with self._making:
             if self._root is None:
                 self._root = self._made()
             return self._root / uuid.uuid4().hex
 
     def close(self) -> None:
-        """Remove them."""
         with self._making:
             if self._root is not None:
                 shutil.rmtree(self._root, ignore_errors=True)

@@ -29,11 +29,9 @@ class Mailbox:
         self.last: JobView | None = None
 
     def __bool__(self) -> bool:
-        """Whether something waits."""
         return self.last is not None
 
     def add(self, view: JobView) -> None:
-        """Put a view behind those that wait."""
         self._entries.extend(view.progress)
         self._missed += view.missed
         self.last = view

@@ -34,7 +34,7 @@ class Pictures:
         self._closed = False
 
     def draw(self, root: str) -> None:
-        """Have a run drawn after those that wait; never waits."""
+        """Have a run drawn after those that wait; never waits itself."""
         with self._changed:
             if self._closed or root in self._waiting:
                 return
@@ -99,7 +99,7 @@ _NICE = ("nice", "-n", "19")
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without what the service keeps to itself."""
+    """This process's environment without the service's secrets."""
     return {
         name: value
         for name, value in os.environ.items()

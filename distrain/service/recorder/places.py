@@ -91,7 +91,6 @@ def remove_old_runs(
 
 
 def _runs_in(run_root: Path) -> Iterator[Path]:
-    """The folders two levels down, links left out."""
     for project in _folders(run_root):
         yield from _folders(project)
 
@@ -115,7 +114,7 @@ def _ended_before(folder: Path, limit_s: float) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Take a directory away at once, for whoever looks; then its files."""
+    """Take a directory away in one step; then remove its files."""
     gone = folder.with_name(f"{_REMOVED}{uuid.uuid4().hex}")
     folder.rename(gone)
     shutil.rmtree(gone)

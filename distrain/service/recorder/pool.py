@@ -39,7 +39,7 @@ class Pool:
         self._closed = False
 
     def put(self, work: Callable[[], None], delay_s: float = 0.0) -> None:
-        """Have something done, at the earliest after a delay; never waits."""
+        """Do some work, at the earliest after a delay; never waits."""
         with self._changed:
             if self._closed:
                 return
@@ -47,10 +47,10 @@ class Pool:
             self._wake_one()
 
     def call(self, work: Callable[[], Any], within_s: float, what: str) -> Any:
-        """Have something done and wait for its result, or for what it raises.
+        """Do some work and wait for its result, or for what it raises.
 
         Args:
-            what: Where it works, for the error.
+            what: The place, for the error.
 
         Raises:
             Unavailable: It takes longer; it may be done later.
@@ -76,7 +76,7 @@ class Pool:
         return results[0]
 
     def close(self, within_s: float) -> bool:
-        """Take no more work, do now what is due later, too, and say whether that was in time."""
+        """Take no more work, do what is due later now, and say whether that was in time."""
         ends_s = time.monotonic() + within_s
         with self._changed:
             self._closed = True

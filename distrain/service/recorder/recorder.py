@@ -68,7 +68,7 @@ class Recorder:
 
     @property
     def collects_s(self) -> float:
-        """How long views of a job are collected, in seconds: news need not come more often."""
+        """How long views of a job are collected, in seconds: more reports would be of no use."""
         return pause_s(len(self._runs), remote=False)
 
     def begin(
@@ -122,8 +122,7 @@ class Recorder:
         """Record a job's last view and write its summary; its pictures are drawn later.
 
         Returns:
-            Whether the summary is written. If not, it will be as soon as it can be; who wants to
-            know asks again, with the same view.
+            Whether the summary is written. If not, it will be; the same call asks again.
         """
         assert view.state.is_final
         run = self._run_of(job)
@@ -169,19 +168,18 @@ class Recorder:
         return max(found, waits.attempt if waits is not None else 0)
 
     def problem(self, job_id: str) -> str | None:
-        """Why a job's run directory is not up to date, for people; `None` if it is, or will be."""
+        """Why a job's run directory lags behind, for people; `None` if it does not."""
         with self._lock:
             run = self._runs.get(job_id)
         return None if run is None else run.problem
 
     def waits(self, job_id: str) -> bool:
-        """Whether something of a job is not written yet."""
         with self._lock:
             run = self._runs.get(job_id)
         return run is not None and (run.scheduled or bool(run.waiting))
 
     def release(self, job_id: str) -> None:
-        """Forget a job: its files stay, and what waits to be written is written."""
+        """Forget a job once all of it is written."""
         with self._lock:
             run = self._runs.get(job_id)
             if run is not None:
@@ -192,7 +190,7 @@ class Recorder:
     def leave(self, cluster: str) -> None:
         """Forget a cluster's jobs and what waits of them: its lease has gone to another process.
 
-        Whoever holds the lease next, this process or another, is given all of it once more.
+        Whoever holds the lease next is given all of it once more.
         """
         with self._lock:
             for run in [run for run in self._runs.values() if run.cluster == cluster]:
@@ -221,12 +219,11 @@ class Recorder:
             return run
 
     def _new_run(self, job: Job) -> RunState:
-        """Make one; with the lock held."""
+        """With the lock held."""
         run = self._runs[job.id] = RunState(job.id, job.run_dir, job.cluster, job.first_attempt)
         return run
 
     def _served(self, place: str, job_id: str, first_attempt: int) -> ServedRun:
-        """Who writes a run directory, by where that lies; an object store may be asked."""
         if is_remote(place):
             return ServedRun(StoredCopy(place, self._copies.new(), job_id), first_attempt)
         return ServedRun(LeasedFolder(Path(place), job_id), first_attempt)
@@ -240,7 +237,7 @@ class Recorder:
     def _look_at_ended(
         self, ended: Sequence[tuple[Job, JobView]], generation: int | None, *, again: bool = False
     ) -> None:
-        """Have finished, and drawn, what is not; look again at what cannot be read now."""
+        """Finish and draw what is not; look later at what cannot be read now."""
         unknown = []
         for job, view in ended:
             if self._closed or self._generation(job.cluster) != generation:
@@ -274,9 +271,9 @@ class Recorder:
             self.release(job.id)
 
     def _put_alone(self, job: Job, view: JobView, first_attempt: int) -> bool:
-        """Record a view of a job of which nobody else has anything to record; whether that is so.
+        """Record a view of a job that has no other to record; whether it has none.
 
-        Between the look and the note nobody else may begin with the job: it may be resumed now.
+        Both under one lock: the job may be resumed at this moment.
         """
         with self._lock:
             if self._closed or job.id in self._runs:  # it is being finished, or has been resumed
@@ -308,7 +305,7 @@ class Recorder:
         return max(0.0, run.written_s + pause - time.monotonic()) if pause else 0.0
 
     def _write(self, run: RunState, turn: int) -> None:
-        """Write what waits of a run, if that was not done before its turn; in a pool's thread."""
+        """Write what waits of a run, unless a later turn was scheduled; in a pool's thread."""
         with self._lock:
             if turn != run.turn:
                 return
@@ -330,7 +327,6 @@ class Recorder:
         self._after(run, view if not written else None, error)
 
     def _write_view(self, run: RunState, view: JobView) -> bool:
-        """Write a view; `False` if the lease is not held."""
         generation = self._generation(run.cluster)
         if generation is None:
             return False
@@ -368,7 +364,7 @@ class Recorder:
             self._pictures.draw(run.place)
 
     def _after(self, run: RunState, unwritten: JobView | None, error: DistrainError | None) -> None:
-        """Note how it went, and have what waits written: now, or after a while."""
+        """Note the outcome, and schedule what still waits: now, or after a pause."""
         delay_s = 0.0
         if error is not None and str(error) != run.problem:
             log.warning("job %s: %s", run.job_id, error)

@@ -33,7 +33,7 @@ def pause_s(num_runs: int, remote: bool) -> float:
 
 @dataclass
 class RunState:
-    """What is known of a run in this process."""
+    """One run as this process records it."""
 
     job_id: str
     place: str
@@ -52,7 +52,7 @@ class RunState:
     released: bool = False
 
     def serve(self, first_attempt: int, served: Callable[[str, str, int], ServedRun]) -> ServedRun:
-        """Who writes about the submission with this first attempt from now on."""
+        """The writer for the submission with this first attempt."""
         if self.served is None or self.served.first_attempt != first_attempt:
             if self.served is not None:
                 self.served.forget()
@@ -61,7 +61,7 @@ class RunState:
         return self.served
 
     def schedule(self, *, pauses: bool = False) -> int:
-        """Note that its views are about to be written; the turn."""
+        """Note that its views are about to be written, and return the turn."""
         self.scheduled, self.pauses = True, pauses
         self.turn += 1
         return self.turn
