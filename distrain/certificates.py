@@ -5,13 +5,13 @@ from pathlib import Path
 
 
 def ends_s(certificate: str | os.PathLike[str]) -> float | None:
-    """When the first certificate of some ends, in unix seconds.
+    """The end of the first certificate to end, in unix seconds.
 
     Args:
         certificate: A PEM file's path, or PEM text itself.
 
     Returns:
-        `None` if it cannot be read, or if the library `cryptography` is not there.
+        `None` if it cannot be read, or without the library `cryptography`.
     """
     try:
         from cryptography import x509

@@ -19,7 +19,7 @@ def device_name(device: "torch.device") -> str:
 
 
 def cpu_model() -> str:
-    """The CPU's model as the kernel names it; its architecture, where it names none."""
+    """The CPU's model as the kernel names it, or else its architecture."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:

@@ -14,7 +14,6 @@ install()
 
 
 async def dask_setup(scheduler: Scheduler) -> None:
-    """Dask calls this in the scheduler's process at its start."""
     await scheduler.register_scheduler_plugin(
         CoordinatorPlugin(), name=PLUGIN_NAME, idempotent=True
     )

@@ -34,7 +34,7 @@ def number(value: float | None, decimals: int = 5) -> str:
 
 
 def entropy(value: float | None) -> str:
-    """A normalised entropy, and what it means where a constant prediction is as good.
+    """A normalised entropy, with a remark where a constant prediction is as good.
 
     >>> entropy(0.9), entropy(1.25), entropy(None)
     ('0.90000', '1.25000 (a constant has 1: this model is worse)', '-')
@@ -75,7 +75,7 @@ def percent(value: float | None, decimals: int = 1) -> str:
 
 
 def bounded(value: float | None, bound: float | None, decimals: int = 5) -> str:
-    """A metric and how far binning may put it off, which is no confidence interval.
+    """A metric with the error bound of its bins, which is no confidence interval.
 
     >>> bounded(0.79, 1.2e-5), bounded(0.79, None, 2)
     ('0.79000 (bins: within 1.2e-05)', '0.79')

@@ -18,7 +18,7 @@ _LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Change:
-    """A figure before and now; `share` is what it gained (positive) or lost of the earlier one."""
+    """A figure before and now; `share`: its gain (or loss, negative) of the earlier one."""
 
     name: str
     place: str
@@ -28,10 +28,11 @@ class Change:
 
 
 def find_changes(earlier: Bench, now: Bench) -> list[Change]:
-    """Figures that both benches have, the greatest loss first.
+    """Figures of both benches, the greatest loss first.
 
-    `unknown` is a figure that one of them measured fewer than three times. Benches of other modes
-    or devices have none in common: their sizes, or what they measure, differ.
+    `unknown` is a figure with fewer than three repetitions in one of them. Benches of other
+    modes or
+    devices have none in common: their sizes, or their measures, differ.
     """
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []
@@ -60,7 +61,7 @@ def _group(measure: Measure) -> tuple[str, int]:
 
 
 def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float]:
-    """The relative standard error that a measure has at most of its places.
+    """The median of the places' relative standard errors, by measure.
 
     Few repetitions agree by chance now and then: of hundreds of links some would seem to change.
     """

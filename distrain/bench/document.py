@@ -19,8 +19,8 @@ class Measure:
     """One figure of one place, measured some times.
 
     Attributes:
-        name: What was measured, such as `host.triad`, `all_to_all.off_node`, `link`.
-        place: Where, such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster.
+        name: Such as `host.triad`, `all_to_all.off_node`, `link`.
+        place: Such as `node a`, `rank 3`, `link a > b`; "" for the whole cluster.
         unit: `s`, of which less is better, or a rate such as `bytes/s`, of which more is better.
         values: Every repetition, in `unit`.
         size_bytes: Bytes of a message or a file; 0 where that has no meaning.
@@ -38,17 +38,15 @@ class Measure:
 
     @property
     def median(self) -> float:
-        """The middle of the repetitions."""
         return median(self.values)
 
     @property
     def less_is_better(self) -> bool:
-        """Whether it is a time."""
         return self.unit == "s"
 
     @property
     def standard_error(self) -> float | None:
-        """The median's; None for fewer than three repetitions."""
+        """The median's; `None` for fewer than three repetitions."""
         if len(self.values) < 3:
             return None
         return 1.2533 * stdev(self.values) / math.sqrt(len(self.values))
@@ -59,12 +57,11 @@ class Step:
     """Training steps on some ranks.
 
     Attributes:
-        ranks: How many ranks trained together.
         scaling: `weak` keeps the rows of a rank, `strong` those of all ranks together.
         rows: Rows of a step, all ranks together.
         rows_per_s: All ranks together, every repetition.
-        seconds: For each rank, its seconds in a step by phase, as a run names them.
-        hosts: For each rank, the host's name; empty where it is not known.
+        seconds: Each rank's seconds in a step by phase.
+        hosts: Each rank's host; empty where unknown.
     """
 
     ranks: int
@@ -88,11 +85,10 @@ class Step:
 
     @property
     def rate(self) -> float:
-        """The median of `rows_per_s`."""
         return median(self.rows_per_s)
 
     def place(self, rank: int) -> str:
-        """What a rank is called: by its host, too, where that is known.
+        """A rank's name, with its host where that is known.
 
         >>> Step(1, "weak", 8, (10.0,), ({},), ("node-a",)).place(0)
         'rank 0 on node-a'
@@ -102,8 +98,6 @@ class Step:
 
 @dataclass(frozen=True)
 class Bench:
-    """Everything that one bench measured."""
-
     mode: str
     device: str
     inventory: tuple[Mapping[str, Any], ...] = ()
@@ -114,21 +108,16 @@ class Bench:
 
     @property
     def largest_step(self) -> Step | None:
-        """The step on the most ranks; of two the weakly scaled one."""
+        """The step on the most ranks, weak scaling first."""
         return max(self.steps, key=lambda s: (s.ranks, s.scaling == "weak"), default=None)
 
 
 def bench_json(bench: Bench) -> dict[str, Any]:
-    """The document as JSON values."""
     return {"schema_version": SCHEMA_VERSION, **asdict(bench)}
 
 
 def parse_bench(text: str | bytes, where: str = "") -> Bench:
-    """Read a document; fields that this version does not know are passed over.
-
-    Raises:
-        InputError: It is no document of a bench, or one of a later schema.
-    """
+    """Read a document, without fields that this version does not have; `InputError` for others."""
     try:
         values = json.loads(text)
         version = int(values["schema_version"])

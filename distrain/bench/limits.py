@@ -14,11 +14,10 @@ _COMPUTE = ("forward_backward", "optimizer")
 
 @dataclass(frozen=True)
 class Limit:
-    """What a resource takes of a step.
+    """A resource and its seconds of a step.
 
     Attributes:
         resource: `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`.
-        seconds: What the step takes for it.
     """
 
     resource: str
@@ -27,29 +26,28 @@ class Limit:
 
 @dataclass(frozen=True)
 class Limits:
-    """Resources of a step, the one that takes the most first."""
+    """Resources of a step, the one with the most seconds first."""
 
     ranks: int
     resources: tuple[Limit, ...]
 
     @property
     def first(self) -> Limit:
-        """What limits the step."""
         return self.resources[0]
 
     @property
     def next(self) -> Limit | None:
-        """What would limit it, were the first faster; None if nothing else takes time."""
+        """The limit if the first were faster; `None` if nothing else takes time."""
         return self.resources[1] if len(self.resources) > 1 else None
 
     @property
     def head_room(self) -> float | None:
-        """How many times faster the first may become before the next takes as long."""
+        """The first's seconds over the next's."""
         return self.first.seconds / self.next.seconds if self.next else None
 
 
 def find_limits(bench: Bench) -> Limits | None:
-    """The limits of the step on the most ranks; None without a step that took time."""
+    """The limits of the step on the most ranks; `None` without a step that took time."""
     step = bench.largest_step
     if step is None:
         return None
@@ -59,8 +57,8 @@ def find_limits(bench: Bench) -> Limits | None:
 def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> Limits | None:
     """The limits of one step.
 
-    Ranks wait for the slowest inside of their exchanges. What the one of the shortest exchange
-    spends there is the network's; what the median spends beyond that is waiting for other ranks.
+    Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
+    network's; the median's excess over it is waiting for other ranks.
     """
     exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
     network_s = min(exchanges)
@@ -78,7 +76,7 @@ def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> Li
 
 
 def own_seconds(of_rank: Mapping[str, float]) -> float:
-    """What a rank works in a step; its waits for other ranks are in `exchange`."""
+    """A rank's work in a step, without the exchange, in which it waits for others."""
     return sum(seconds for phase, seconds in of_rank.items() if phase != "exchange")
 
 
@@ -87,7 +85,7 @@ def _median_of(step: Step, phases: Sequence[str]) -> float:
 
 
 def _loading_s(step: Step, measures: Sequence[Measure]) -> float:
-    """What loaders of as many ranks need for a step's rows, hidden behind training or not."""
+    """The loaders' seconds for a step's rows, hidden behind training or not."""
     place = f"{step.ranks} ranks"
     rates = [m.median for m in measures if m.name == LOADER_RATE and m.place == place]
     return step.rows / max(rates) if rates else 0.0

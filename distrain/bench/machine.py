@@ -20,7 +20,7 @@ _WAITS = ("data_wait", "exchange")
 
 
 def machine_of_bench(bench: Bench, where: str = "") -> "MachineFile":
-    """The nodes that a bench measured; each number's source is the measure that it comes from.
+    """The machine of a bench; each number's source is its measure.
 
     Args:
         where: The document's file.
@@ -102,7 +102,7 @@ def _rate(measures: Sequence[Measure]) -> tuple[float, str]:
 
 
 def _latency_s(kind: str, measures: Sequence[Measure], ranks: int) -> float:
-    """What the smallest messages take; rates count the share of them that a link carries."""
+    """The smallest messages' seconds; rates count the share of them that a link carries."""
     smallest = min(m.size_bytes for m in measures)
     share = (2 if kind == "all_reduce" else 1) * (ranks - 1) / ranks
     return median(share * smallest / m.median for m in measures if m.size_bytes == smallest)
@@ -139,7 +139,7 @@ def _own_s(step: Step) -> float:
 
 
 def _job() -> tuple[Any, Any]:
-    """The job that benches train, and the columns that they generate."""
+    """The spec and schema of benches' jobs."""
     from distrain.bench.measuring import QUICK, job_spec
     from distrain.schema import criteo_schema
 

@@ -20,7 +20,7 @@ class Outlier:
     Attributes:
         place: The rank, node or link.
         name: The measure.
-        off: By what share of the median it is better (positive) or worse (negative).
+        off: The share of the median by which it is better (positive) or worse (negative).
     """
 
     place: str

@@ -13,22 +13,13 @@ from distrain.storage import whole_file
 
 
 def write_bench(bench: Bench, verdict: Verdict, folder: Path) -> None:
-    """Write the document, `bench.json`, and the page, `bench.html`, into a folder.
-
-    Raises:
-        OutputError: One of them cannot be written.
-    """
+    """Write the document, `bench.json`, and the page, `bench.html`, into a folder."""
     with whole_file(folder / "bench.json") as partial:
         partial.write_text(json.dumps(bench_json(bench), indent=1) + "\n", encoding="utf-8")
     write_bench_page(bench, verdict, folder / "bench.html")
 
 
 def write_bench_page(bench: Bench, verdict: Verdict, out: Path) -> None:
-    """Write the page.
-
-    Raises:
-        OutputError: It cannot be written; what was there is as it was.
-    """
     text = page("distrain bench", _sections(bench, verdict))
     with whole_file(out) as partial:
         partial.write_text(text, encoding="utf-8")

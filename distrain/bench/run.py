@@ -30,8 +30,8 @@ def run_bench(
     """Measure the cluster of a `distributed.Client`, all of its workers.
 
     Args:
-        folder: An empty folder that all workers see; what is left in it may be removed.
-        mode: What the document calls `sizes`.
+        folder: An empty folder that all workers see; its content may be removed afterwards.
+        mode: The name of `sizes` in the document.
         device: `cpu`, `cuda`, or `auto`: `cuda` if every host has a GPU.
         say: Reports progress.
 
@@ -67,14 +67,13 @@ def run_bench(
 
 
 def device_of(inventory: Iterable[Mapping[str, Any]], asked: str) -> str:
-    """The device asked for; for `auto` what every host has."""
     if asked != "auto":
         return asked
     return "cuda" if all(host["gpus"] for host in inventory) else "cpu"
 
 
 def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[str]:
-    """What a bench cannot measure of such hosts, and why."""
+    """The measures that such hosts do not allow, with the reason."""
     if sum(host["workers"] for host in inventory) < 2:
         yield "collectives, which need two workers"
     if len(inventory) < 2:

@@ -55,7 +55,7 @@ def limits_line(limits: Limits) -> str:
 
 
 def scaling_lines(bench: Bench) -> list[str]:
-    """Rows/s and efficiency by ranks, against the fewest ranks that were measured."""
+    """Rows/s and efficiency by ranks, against the fewest ranks."""
     lines = []
     for scaling in _SCALINGS:
         steps = sorted((s for s in bench.steps if s.scaling == scaling), key=lambda s: s.ranks)
@@ -69,7 +69,7 @@ def scaling_lines(bench: Bench) -> list[str]:
 
 
 def measure_lines(bench: Bench) -> list[str]:
-    """Each measure at the size that is best: of several places the median, and the worst."""
+    """Each measure at its best size: of several places the median, and the worst."""
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:
         places = best.setdefault(measure.name, {})

@@ -16,7 +16,7 @@ _FIELDS = {"machine", "outlier_share", "least", "most"}
 
 @dataclass(frozen=True)
 class Miss:
-    """A figure that is not as the machine type's file wants it; `found` None: never measured."""
+    """A figure that misses a threshold; `found` is `None` if it was never measured."""
 
     name: str
     place: str
@@ -41,11 +41,7 @@ class Thresholds:
 
 
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
-    """Read a machine type's file.
-
-    Raises:
-        InputError: It is no such file; a field that nobody knows is an error, too.
-    """
+    """Read a machine type's file; `InputError` for another file or an unknown field."""
     try:
         values = yaml.safe_load(text)
         if unknown := set(values) - _FIELDS:
@@ -64,7 +60,7 @@ def parse_thresholds(text: str, where: str = "") -> Thresholds:
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Miss]:
-    """What the thresholds want and the measures do not reach; what was not measured is missed."""
+    """The figures that miss a threshold, and those that were not measured."""
     sides = ((thresholds.least, False), (thresholds.most, True))
     return [
         miss

@@ -14,7 +14,7 @@ class Verdict:
     """A bench's judgement.
 
     Attributes:
-        limits: The first limit and the next; None without steps.
+        limits: `None` without steps.
         accepting: Whether a machine type's thresholds were given.
         comparing: Whether an earlier bench was given.
     """
@@ -44,7 +44,7 @@ class Verdict:
 
     @property
     def has_nothing_common(self) -> bool:
-        """Whether an earlier bench was given, and no figure of it could be compared."""
+        """Whether an earlier bench was given and none of its figures is in this one."""
         return self.comparing and not self.changes
 
 

@@ -13,7 +13,7 @@ CONNECT_TIMEOUT_S = 15.0
 
 @contextmanager
 def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
-    """Yield a client of a scheduler; the cluster stays when it closes, and a given client is open.
+    """Yield a client of a scheduler; the cluster stays, and a given client stays open.
 
     Args:
         scheduler: Its address, a `distributed.Client` of it, or a cluster.
@@ -60,7 +60,7 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 
 
 def address_of(scheduler: Any) -> str | None:
-    """The address of a scheduler that is given as an address, a client or a cluster."""
+    """The address of a scheduler, given as an address, a client or a cluster."""
     if isinstance(scheduler, str):
         return scheduler
     # A client that is closed has none.

@@ -17,7 +17,7 @@ _MAKE_ONE = "Set it to a secret, such as the output of `openssl rand -hex 32`"
 def token_of_environment() -> str | None:
     """The token, or `None` where neither variable is set; `TOKEN_VARIABLE` goes before the file.
 
-    White space around it is removed: secrets that are read from files end with a line end.
+    White space around it is removed: secrets in files end with a line end.
 
     Raises:
         ClusterError: The file cannot be read, or the token is empty, shorter than `MIN_LENGTH`, or

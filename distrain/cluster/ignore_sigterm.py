@@ -9,5 +9,4 @@ import signal
 
 
 def dask_setup(_server: object) -> None:
-    """Dask calls this in the process's main thread at its start."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

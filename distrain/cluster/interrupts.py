@@ -15,6 +15,5 @@ class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     name = "distrain-ignore-interrupts"
 
     def setup(self, worker: Worker) -> None:
-        """Ignore the signal from now on, in workers that are processes."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -14,11 +14,7 @@ _SKEW = datetime.timedelta(days=1)
 
 
 def write_certificate(path: Path) -> None:
-    """Write a new key and its self-signed certificate, readable by the owner alone.
-
-    Raises:
-        OutputError: The file could not be written.
-    """
+    """Write a new key and its self-signed certificate, readable by the owner alone."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -56,7 +52,7 @@ def write_private(path: Path, text: bytes) -> None:
 
 
 def tls_environment(path: Path) -> dict[str, str]:
-    """Dask's configuration, as variables, for processes that use the certificate in a file.
+    """Variables of Dask's configuration for processes that use the certificate in a file.
 
     >>> tls_environment(Path("/f/tls.pem"))["DASK_DISTRIBUTED__COMM__TLS__CLIENT__KEY"]
     '/f/tls.pem'

@@ -44,11 +44,10 @@ def local_cluster(
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine.
 
-    With `private`, Dask's comm asks for a certificate that only these processes have, made for
-    this cluster and kept in memory: other users of the machine do not get in.
-
-    Raises:
-        ClusterError: It does not start, or the machine has too few GPUs.
+    With `private`, Dask's comm asks for a certificate in these processes' memory alone: other
+    users of
+    the machine do not get in. Raises `ClusterError` if the cluster does not start, or for too
+    few GPUs.
     """
     import dask
     from distributed import Client, LocalCluster
@@ -113,7 +112,7 @@ def local_threads(num_threads: int) -> Iterator[Any]:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell whatever keeps Dask from starting in one line."""
+    """Raise whatever keeps Dask from starting as one line."""
     try:
         yield
     except DistrainError:
@@ -140,11 +139,7 @@ _ONE_PROCESS = (
 
 
 def _check_loopback() -> None:
-    """See whether processes of this machine reach each other; Dask would try for 30 s.
-
-    Raises:
-        ClusterError: They do not.
-    """
+    """Raise if processes of this machine do not reach each other; Dask would try for 30 s."""
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             socket.create_connection(server.getsockname(), 5).close()
@@ -160,11 +155,7 @@ SHARED_MEMORY = "/dev/shm"
 
 
 def check_shared_memory() -> os.statvfs_result:
-    """How much shared memory there is, if it can be written; else Dask would hang without a word.
-
-    Raises:
-        ClusterError: It cannot.
-    """
+    """The shared memory's figures; `ClusterError` if it is not writable, where Dask would hang."""
     try:
         with tempfile.TemporaryFile(dir=SHARED_MEMORY) as file:
             file.write(bytes(65536))
@@ -178,10 +169,10 @@ def check_shared_memory() -> os.statvfs_result:
 
 
 def check_this_machine(num_workers: int, device: str) -> int:
-    """GPUs of this machine that a local cluster may use: none for the device `cpu`.
+    """The GPUs for a local cluster's workers: none for the device `cpu`.
 
     Raises:
-        ClusterError: There are fewer than workers that must have one, or no cluster would start.
+        ClusterError: Too few GPUs for workers that must have one, or no cluster would start.
     """
     _check_loopback()
     check_shared_memory()
@@ -195,7 +186,7 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """What each worker of a local cluster can have of its own: `cuda`, or else `cpu`.
+    """The device that each worker of a local cluster has for itself: `cuda`, or else `cpu`.
 
     Workers without GPUs of their own would all take the first one.
     """
@@ -204,7 +195,7 @@ def device_of_workers(num_workers: int) -> str:
 
 
 def count_gpus() -> int:
-    """NVIDIA GPUs that CUDA's driver shows this process; 0 without a driver. Loads no torch."""
+    """The NVIDIA GPUs that CUDA's driver shows this process; 0 without a driver. Loads no torch."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

@@ -30,7 +30,6 @@ DEFAULT_WORKERS = 2
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run the cluster; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m distrain.cluster.serve_local")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--workers", type=int, help="Default: one per GPU, or 2 on CPUs.")

@@ -43,7 +43,6 @@ _NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run this task's part of the cluster; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m distrain.cluster.serve_slurm")
     parser.add_argument("folder", type=Path)
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
@@ -138,7 +137,7 @@ class _Task:
         return process
 
     def _tell(self, scheduler: str, url: str, token: str) -> None:
-        """Write where the cluster is, for the service and for a shell."""
+        """Write the cluster's addresses, for the service and for a shell."""
         me = ProcessId.of(os.getpid())
         assert me is not None  # it runs
         num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
@@ -152,7 +151,7 @@ class _Task:
         return tls_environment(self._certificate) if self._own_certificate else {}
 
     def _told(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
-        """What the scheduler's file says, once it is whole."""
+        """The content of the scheduler's file, once it is whole."""
         until_s = time.monotonic() + SCHEDULER_S
         while time.monotonic() < until_s and (scheduler is None or scheduler.poll() is None):
             if signal.sigpending() & _NOTICES:

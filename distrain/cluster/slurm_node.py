@@ -12,7 +12,7 @@ NOTICE_S = 120
 
 
 def life_of(environment: Mapping[str, str]) -> str:
-    """Which start of which job this is: a job that is requeued keeps its number.
+    """A job's start: a job that is requeued keeps its number.
 
     >>> life_of({"SLURM_JOB_ID": "12"}), life_of({"SLURM_JOB_ID": "12", "SLURM_RESTART_COUNT": "2"})
     ('12-0', '12-2')
@@ -47,7 +47,7 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
 
 def listening_words(environment: Mapping[str, str]) -> list[str]:
-    """Where Dask's processes of this node listen, as options of `dask scheduler` and `worker`."""
+    """The options of `dask scheduler` and `worker` for the address on this node."""
     interface = environment.get(INTERFACE_VARIABLE)
     return ["--interface", interface] if interface else ["--host", address_of_node(environment)]
 

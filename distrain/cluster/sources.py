@@ -16,10 +16,9 @@ class ClusterRequest:
     Attributes:
         scheduler: The address of an existing cluster's scheduler, its `distributed.Client`, or the
             cluster itself; `None` asks for a new cluster.
-        num_workers: Worker processes of a new cluster.
         threads_per_worker: Dask's threads in each.
         device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
-        dashboard_address: Where a new cluster's dashboard listens; port 0 takes a free one.
+        dashboard_address: A new cluster's; port 0 takes a free one.
         in_process: Whether threads of this process, one per worker, will do for a new cluster.
     """
 
@@ -32,20 +31,15 @@ class ClusterRequest:
 
 
 class WorkerSource(Protocol):
-    """A place where workers come from. A new one is a module of this room, and in `SOURCES`."""
+    """A place where workers come from."""
 
-    def serves(self, request: ClusterRequest) -> bool:
-        """Whether the request is for this place."""
+    def serves(self, request: ClusterRequest) -> bool: ...
 
     def opening(self, request: ClusterRequest) -> str:
-        """What a command does while it opens the cluster, for its progress output."""
+        """The progress text while it opens."""
 
     def check(self, request: ClusterRequest) -> None:
-        """See whether the place can hold the workers, as far as that is known before it is opened.
-
-        Raises:
-            ClusterError: It cannot.
-        """
+        """Raise `ClusterError` if the place cannot hold the workers, as far as known now."""
 
     def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
         """A context with a `distributed.Client`, whose exit ends what `open` started.
@@ -107,7 +101,6 @@ SOURCES: tuple[WorkerSource, ...] = (_SchedulerAtAddress(), _ThisProcess(), _Thi
 
 
 def source_of(request: ClusterRequest) -> WorkerSource:
-    """The place that a request is for."""
     return next(source for source in SOURCES if source.serves(request))
 
 
@@ -127,9 +120,5 @@ def open_cluster(
 
 
 def check_cluster(request: ClusterRequest) -> None:
-    """See whether `open_cluster` can hold the workers, as far as that is known before it is called.
-
-    Raises:
-        ClusterError: It cannot.
-    """
+    """Raise `ClusterError` if the workers cannot be had, as far as that is known now."""
     source_of(request).check(request)

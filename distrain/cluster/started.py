@@ -30,37 +30,32 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The process of that number on this machine; `None` if it has ended, or is not seen."""
+        """The process of that number on this machine; `None` if it has ended, or is not visible."""
         with contextlib.suppress(OSError):
             return cls.seen(pid)
         return None
 
     @classmethod
     def seen(cls, pid: int) -> "ProcessId | None":
-        """The process of that number on this machine; `None` if it has surely ended.
-
-        Raises:
-            OSError: That cannot be known.
-        """
+        """The process of that number here; `None` if it has ended, `OSError` if unknown."""
         started = _started_ticks(pid)
         return None if started is None else cls(pid, started, _boot_id(), socket.gethostname())
 
     def is_running(self) -> bool:
-        """Whether it runs, on this machine."""
         return ProcessId.of(self.pid) == self
 
 
 @dataclass(frozen=True)
 class StartedCluster:
-    """A cluster that was started, as its program says.
+    """A cluster, as its own program writes it.
 
     Attributes:
         process: The program, which ends the cluster when it ends.
-        token: What its scheduler's HTTP asks for.
+        token: For its scheduler's HTTP.
         url: The scheduler's HTTP address; `None` before it answers.
         scheduler: The address of the scheduler's comm.
         slurm_job: The id of its Slurm job.
-        error: Why it could not start.
+        error: The reason why it could not start.
     """
 
     process: ProcessId
@@ -73,7 +68,7 @@ class StartedCluster:
 
 
 def read_started(folder: Path) -> StartedCluster | None:
-    """What a started cluster wrote last; `None` where there is no such file, or a damaged one."""
+    """The last state of a cluster; `None` where the file is missing or damaged."""
     try:
         values = json.loads((folder / STATE_FILE).read_bytes())
         process = ProcessId(**values.pop("process"))
@@ -84,11 +79,7 @@ def read_started(folder: Path) -> StartedCluster | None:
 
 
 def write_started(folder: Path, started: StartedCluster) -> None:
-    """Write the file whole, readable by its owner alone.
-
-    Raises:
-        OutputError: It could not be written.
-    """
+    """Write the file whole, readable by its owner alone."""
     path = folder / STATE_FILE
     with whole_file(path) as partial:
         made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
@@ -98,7 +89,7 @@ def write_started(folder: Path, started: StartedCluster) -> None:
 
 @contextlib.contextmanager
 def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
-    """Write why the block failed, if it does, and raise."""
+    """Write the reason why the block failed, if it does, and raise."""
     try:
         yield
     except Exception as error:
@@ -109,7 +100,7 @@ def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
 
 @contextlib.contextmanager
 def only_one(file: Path) -> Iterator[bool]:
-    """Hold a lock on a file; yields whether this process got it, and never waits."""
+    """Lock a file without waiting; yields whether this process got the lock."""
     import fcntl
 
     with translated_errors(file):

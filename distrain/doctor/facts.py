@@ -7,8 +7,6 @@ from typing import Any
 
 
 class Role(StrEnum):
-    """What a process is in its cluster."""
-
     SCHEDULER = "scheduler"
     WORKER = "worker"
     CLIENT = "this machine"
@@ -45,23 +43,23 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Facts:
-    """What a process says of itself and its machine.
+    """A process and its machine.
 
     Attributes:
         network: Equal for processes that share a machine's network: its boot and namespace.
         versions: By package; "" for one that is not installed.
         torch_cuda: The version of CUDA that torch was built for; "" for a CPU build.
         host: The host of the process's Dask address.
-        interface: The network interface that its ranks would use.
+        interface: The network interface of its ranks.
         rank_address: That interface's address, at which gloo listens.
-        interface_trouble: Why there is none.
+        interface_trouble: The reason why there is none.
         interfaces: The IP addresses of all interfaces.
-        name_addresses: What the machine's own name resolves to.
+        name_addresses: The addresses of the machine's own name.
         shm_bytes: The size of /dev/shm; 0 where it cannot be written.
-        shm_trouble: Why it cannot be written.
-        open_files: How many files the process may open; -1: any number.
-        locked_bytes: How much memory it may lock; -1: all.
-        port_range: The ports that the kernel gives to who asks for any.
+        shm_trouble: The reason why it cannot be written.
+        open_files: The limit of open files; -1: none.
+        locked_bytes: The limit of locked memory; -1: none.
+        port_range: The kernel's ephemeral ports.
         visible_devices: `CUDA_VISIBLE_DEVICES`; `None` if it is not set.
         cuda_driver: The newest version of CUDA that the driver can serve.
         infiniband: Names of InfiniBand devices.
@@ -98,7 +96,7 @@ class Facts:
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "Facts":
-        """Read what a process sent; one of another version may send more, or less."""
+        """Read a process's answer; one of another version may have more fields, or fewer."""
         known = {name.name for name in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
         return cls(**kept | {"gpus": [Gpu(**gpu) for gpu in kept.get("gpus", [])]})
@@ -134,13 +132,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """What a process saw of the folder that all are to share.
+    """A process's view of the folder that all are to share.
 
     Attributes:
-        trouble: Why it could not write there; "" if it could.
-        free_bytes: What is free there.
+        trouble: The error of writing there; "" for none.
         filesystem: Type and source, such as `nfs4 nas:/runs`.
-        missing: The places whose files it did not find.
+        missing: The places whose files are not there.
     """
 
     trouble: str = ""
@@ -151,7 +148,7 @@ class FolderSeen:
 
 @dataclass(frozen=True)
 class DataSeen:
-    """What a process saw of the data: files, their size, and a digest of names and sizes."""
+    """A process's view of the data: files, their size, and a digest of names and sizes."""
 
     trouble: str = ""
     num_files: int = 0
@@ -161,7 +158,7 @@ class DataSeen:
 
 @dataclass(frozen=True)
 class Link:
-    """One connection that was tried; `trouble` says how it failed, "" if it did not."""
+    """One connection; `trouble`: its error, "" for none."""
 
     source: Place
     target: Place
@@ -172,13 +169,13 @@ class Link:
 
 @dataclass(frozen=True)
 class Seen:
-    """All that was found out about a cluster.
+    """Everything that `distrain doctor` has seen of a cluster.
 
     Attributes:
-        silent: Why a place gave no answer.
-        deaf: Why a place could not be connected to by others: it could not listen.
-        device: What the ranks are to train on: `auto`, `cpu` or `cuda`.
-        run_root: The folder of runs that was looked at; "" for none.
+        silent: The places that gave no answer, with the reason.
+        deaf: The places that could not listen, with the reason.
+        device: The device of the ranks: `auto`, `cpu` or `cuda`.
+        run_root: The folder of runs; "" for none.
     """
 
     scheduler: str
@@ -194,5 +191,4 @@ class Seen:
     data_path: str = ""
 
     def of(self, *roles: Role) -> dict[Place, Facts]:
-        """The facts of places with these roles."""
         return {place: facts for place, facts in self.facts.items() if place.role in roles}

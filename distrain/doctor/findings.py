@@ -8,22 +8,13 @@ from distrain.doctor.facts import Place
 
 
 class Severity(StrEnum):
-    """How bad a finding is."""
-
     MISTAKE = "mistake"  # jobs fail, or will not do what was asked
     WARNING = "warning"  # jobs run, and somebody should know
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong.
-
-    Attributes:
-        check: What was looked at, in a word or two.
-        places: Where it is wrong.
-        fact: What was found.
-        mend: What to do.
-    """
+    """One thing that is wrong: the check in a word or two, where, the fact, and its mend."""
 
     severity: Severity
     check: str
@@ -43,7 +34,7 @@ def warning(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Find
 
 
 def by_value(values: Mapping[Place, str]) -> dict[str, tuple[Place, ...]]:
-    """Places by what they have in common, those of most places first."""
+    """Places by their common value, those of most places first."""
     grouped: dict[str, list[Place]] = {}
     for place, value in sorted(values.items()):
         grouped.setdefault(value, []).append(place)

@@ -17,17 +17,17 @@ from distrain.errors import DistrainError
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
-    """Write a file whose text is its name; what is free there, and on which filesystem."""
+    """Write a file whose text is its name; returns the free space and the filesystem."""
     return dict(await in_thread(lambda: _leave(Path(folder), name)))
 
 
 async def find_files(folder: str, names: list[str]) -> list[str]:
-    """Those of the names whose files are there with their text."""
+    """The names whose files are there with their text."""
     return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
 
 
 async def remove_files(folder: str, names: list[str]) -> None:
-    """Remove the files that `leave_file` wrote, here or elsewhere, as far as that may be."""
+    """Remove the files of `leave_file`, here or elsewhere, as far as possible."""
     await in_thread(lambda: _remove([Path(folder, name) for name in names]))
 
 

@@ -17,11 +17,7 @@ _listeners: dict[str, list[asyncio.Server]] = {}
 
 
 async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
-    """Listen at a free port of `host` until `stop_listening`, or for `lifetime_s`.
-
-    Returns:
-        The port.
-    """
+    """Listen at a free port of `host` for `lifetime_s` at most; returns the port."""
     server = await asyncio.start_server(_receive, host, 0)
     return _keep(key, [server], lifetime_s)
 
@@ -29,7 +25,7 @@ async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
 async def listen_for_rendezvous(
     key: str, host: str, listens_at: str, lifetime_s: float
 ) -> list[int]:
-    """On the scheduler: listen as the stores of attempts do.
+    """Listen on the scheduler, as the stores of attempts do.
 
     Returns:
         The first, one in the middle and the last of the free ports of `DISTRAIN_RENDEZVOUS_PORTS`;
@@ -58,7 +54,6 @@ async def listen_for_rendezvous(
 
 
 async def stop_listening(key: str) -> None:
-    """Close the listeners of a key."""
     for server in _listeners.pop(key, []):
         server.close()
 
@@ -67,7 +62,7 @@ async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
     """Send a mebibyte to each target, a host and a port, all at once.
 
     Returns:
-        For each what failed; "" where nothing did.
+        Each target's error; "" for none.
     """
     return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
 

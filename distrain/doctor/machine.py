@@ -21,8 +21,6 @@ LEAST_MEMORY_GIB = 4.0
 
 
 class Verdict(StrEnum):
-    """The result of a check."""
-
     OK = "ok"
     NOTE = "note"  # works, but somebody may care
     FAIL = "fail"  # distrain cannot work, or not as asked
@@ -30,7 +28,7 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """What one check found, and how to mend it."""
+    """One check's result, and how to mend it."""
 
     name: str
     verdict: Verdict
@@ -64,7 +62,6 @@ def check_machine() -> Iterator[Check]:
 
 
 def check_write_access(folder: Path) -> Check:
-    """Whether runs can be written to a folder."""
     try:
         check_writable(folder)
     except DistrainError as error:
@@ -75,7 +72,7 @@ def check_write_access(folder: Path) -> Check:
 
 
 def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
-    """Whether a Dask cluster answers within `timeout_s`, has workers, and runs what we run."""
+    """Whether a Dask cluster answers within `timeout_s`, has workers, and the same versions."""
     from distrain.cluster import connect
 
     try:

@@ -13,7 +13,6 @@ LEAST_OPEN_FILES = 4096
 
 
 def judge_memory(seen: Seen) -> Iterator[Finding]:
-    """Shared memory and free memory."""
     for place, facts in sorted(seen.of(Role.WORKER).items()):
         if facts.shm_trouble:
             mend = f"Mount it with mode=1777, or let {facts.user} write there."
@@ -32,7 +31,6 @@ def judge_memory(seen: Seen) -> Iterator[Finding]:
 
 
 def judge_limits(seen: Seen) -> Iterator[Finding]:
-    """Open files and locked memory."""
     for place, facts in sorted(seen.of(Role.WORKER, Role.SCHEDULER).items()):
         if 0 <= facts.open_files < LEAST_OPEN_FILES:
             fact = f"it may open {facts.open_files} files"

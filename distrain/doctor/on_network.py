@@ -11,7 +11,6 @@ _SETTINGS = "docs/security.md, Settings for a firewall"
 
 
 def judge_answers(seen: Seen) -> Iterator[Finding]:
-    """Places that gave no answer."""
     for place, why in sorted(seen.silent.items()):
         mend = "Look at its log; is it stopped, swapping, or of another version of distrain?"
         yield mistake("no answer", (place,), why, mend)
@@ -66,7 +65,7 @@ def _is_loopback(address: str) -> bool:
 
 
 def judge_links(seen: Seen) -> Iterator[Finding]:
-    """Connections that did not come about, or did not carry a large text."""
+    """Connections that failed, or did not carry a large text."""
     for place, why in sorted(seen.deaf.items()):
         if place.role is Role.SCHEDULER:
             mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."
@@ -144,7 +143,6 @@ def _open_ports(facts: Facts | None) -> str:
 
 
 def judge_ports(seen: Seen) -> Iterator[Finding]:
-    """The ports that the kernel gives."""
     for place, facts in sorted(seen.of(Role.WORKER, Role.SCHEDULER).items()):
         if len(facts.port_range) != 2:
             continue

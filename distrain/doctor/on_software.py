@@ -106,7 +106,7 @@ def judge_folders(seen: Seen) -> Iterator[Finding]:
 
 
 def _apart(seen: Seen, writers: Mapping[Place, FolderSeen]) -> Iterator[Finding]:
-    """Places that have another folder at that path than most have."""
+    """Places with another folder at that path than most."""
     left = set(writers)
     groups: list[set[Place]] = []
     while left:

@@ -35,7 +35,7 @@ async def look(host: str) -> dict[str, Any]:
 
 
 def clock() -> float:
-    """What this machine's clock shows, in seconds since 1970."""
+    """This machine's clock, in seconds since 1970."""
     return time.time()
 
 
@@ -62,7 +62,6 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def facts_of_here(host: str) -> Facts:
-    """See `look`."""
     import psutil
 
     memory = psutil.virtual_memory()

@@ -4,10 +4,10 @@ from distrain.doctor.machine import Verdict, check_machine
 
 
 def check_for_rapids(verbose: bool = False, **_: object) -> str:
-    """Distrain and what it needs are installed and fit each other.
+    """Distrain and its packages are installed and fit each other.
 
     Returns:
-        How many checks were made; with `verbose` what each found.
+        The number of checks; with `verbose` each check's result.
 
     Raises:
         ValueError: A check failed; the message says how to mend it.

@@ -27,6 +27,6 @@ CHECKS = (
 
 
 def judge(seen: Seen) -> list[Finding]:
-    """What is wrong, mistakes first."""
+    """All findings, mistakes first."""
     found = [finding for check in CHECKS for finding in check(seen)]
     return sorted(found, key=lambda finding: finding.severity is not Severity.MISTAKE)

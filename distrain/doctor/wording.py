@@ -12,7 +12,6 @@ _MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
 
 
 def verdict_line(report: Report) -> str:
-    """How it stands, in a line."""
     counts = Counter(str(finding.severity) for finding in report.findings)
     found = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
     everywhere = {*report.seen.facts, *report.seen.silent}
@@ -21,7 +20,7 @@ def verdict_line(report: Report) -> str:
 
 
 def report_lines(report: Report) -> Iterator[str]:
-    """The verdict, and each finding with its places, the fact and how to mend it."""
+    """The verdict, and each finding with its places, the fact and its mend."""
     yield verdict_line(report)
     for finding in report.findings:
         where = ", ".join(map(str, finding.places))

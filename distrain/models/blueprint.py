@@ -19,14 +19,12 @@ class TableFactory(Protocol):
 
     def __call__(
         self, columns: Sequence[TableColumn], *, generator: torch.Generator | None
-    ) -> EmbeddingCollection:
-        """The tables of the columns, their initial values drawn from the generator."""
-        ...
+    ) -> EmbeddingCollection: ...
 
 
 @dataclass(frozen=True)
 class Blueprint:
-    """The parts that a model is made of; `body` and `task` are not attached yet."""
+    """The parts of a model; `body` and `task` are not attached yet."""
 
     inputs: InputBlock
     body: Block
@@ -35,11 +33,12 @@ class Blueprint:
     def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
         """Make the model on the CPU; the same arguments give bitwise the same parameters.
 
-        Torch's global random state is neither read nor changed. `make_tables` decides where the
-        tables' rows live; their values do not depend on it.
+        Torch's global random state is neither read nor changed. `make_tables` decides where
+        the tables'
+        rows live; their values do not depend on it.
 
         Raises:
-            ModelError: A block cannot take what the one before gives.
+            ModelError: A block cannot take the output of the one before.
         """
         generator = torch.Generator().manual_seed(seed % 2**63)
         dense_seed = int(torch.randint(2**63 - 1, (), generator=generator))
@@ -56,8 +55,9 @@ class Blueprint:
         Returns the number of values of all dense parameters.
 
         Raises:
-            ModelError: A block cannot take what the one before gives, or a layer has more values
-                than any memory.
+            ModelError: A block cannot take the output of the one before, or a layer has
+                more values than
+                any memory.
         """
         return sum(parameter.numel() for parameter in self.outline().parameters())
 

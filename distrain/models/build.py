@@ -20,24 +20,24 @@ def build_model(
 ) -> ClickModel:
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
-    The inputs are the schema's categorical and continuous columns in schema order; the target is
-    left out. A categorical column of lists gives one embedding a row, at its place in the schema
-    among the others: its ids' embeddings, combined. Torch's global random state is neither read nor
-    changed.
+    The inputs are the schema's categorical and continuous columns in schema order, without the
+    target.
+    A categorical column of lists gives one embedding a row, at its place in the schema among the
+    others: its ids' embeddings, combined. Torch's global random state is neither read nor changed.
 
     Args:
         schema: Each categorical column needs its cardinality.
-        spec: Which model, and its sizes. `embedding_dim` there outranks the columns' own; where it
-            is `None`, a column without one gets `infer_embedding_dim(cardinality)`.
+        spec: The model section. Its `embedding_dim` outranks the columns' own; where it is
+            `None`, a
+            column without one gets `infer_embedding_dim(cardinality)`.
         seed: Of all initial parameters.
         make_tables: Decides where the tables' rows live; their values do not depend on it.
-        combiners: For columns of lists, how the embeddings of a row's ids become one; those that
-            are not named take the mean.
+        combiners: The combiner of each column of lists; the mean for others.
 
     Raises:
         SchemaError: A cardinality is missing (all such columns are listed), a continuous column
             holds lists, or a combiner is for a column that does not.
-        ModelError: There are too few columns for the model.
+        ModelError: Too few columns for the model.
     """
     return blueprint_of(schema, spec, combiners).build(seed=seed, make_tables=make_tables)
 
@@ -45,6 +45,6 @@ def build_model(
 def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
-    """What a model section means for the columns of a schema; errors as of `build_model`."""
-    make = MODELS[spec.kind]
-    return make(schema, spec, combiners or {})
+    """The blueprint of a model section for a schema; errors as of `build_model`."""
+    options = {name: getattr(spec, name) for name in type(spec).model_fields if name != "kind"}
+    return MODELS[spec.kind](schema, combiners or {}, **options)

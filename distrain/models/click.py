@@ -26,18 +26,16 @@ class Network(nn.Module):
         self._takes_continuous = takes_continuous
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
-        """The task's output."""
         taken = continuous if self._takes_continuous else continuous[:, :0]
         output: Tensor = self.task(self.body(Features(tuple(embedded), taken)))
         return output
 
 
 class ClickModel(nn.Module):
-    """Embedding tables and a network that turns their values into what a task needs.
+    """Embedding tables, and a network over their values.
 
-    The two are apart because they train apart: `dense` by a torch optimizer (and behind
-    `DistributedDataParallel`, where there are ranks), the tables by a `SparseOptimizer`. `inputs`
-    says which tables there are, and which ids they are looked up with.
+    The two are apart because they train apart: `dense` by a torch optimizer, the tables by a
+    `SparseOptimizer`. `inputs` has the tables' columns and the ids of a batch.
 
     Attributes:
         continuous_names: The continuous columns, in the order that `dense` expects.
@@ -52,7 +50,6 @@ class ClickModel(nn.Module):
 
     @property
     def task(self) -> Task:
-        """What the model is trained for."""
         return self.dense.task
 
     def forward(self, batch: Batch) -> Tensor:
@@ -64,14 +61,14 @@ class ClickModel(nn.Module):
         return self.task.logits(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
-        """What the task makes of a batch; errors as of `forward`."""
+        """The task's output for a batch; errors as of `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous)
         return output
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """What a batch looks up; see `InputBlock.table_ids`."""
+        """The ids of a batch; see `InputBlock.table_ids`."""
         return self.inputs.table_ids(batch)
 
     def check_columns(self, batch: Batch) -> None:

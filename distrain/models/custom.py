@@ -16,7 +16,6 @@ from distrain.embeddings import Combiner
 from distrain.errors import ModelError, SpecError
 from distrain.models.blueprint import Blueprint
 from distrain.schema import Schema
-from distrain.spec import CustomSpec
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 """Top-level packages that models may be imported from, with commas between them."""
@@ -24,48 +23,47 @@ PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 
-def custom(schema: Schema, spec: CustomSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
-    """Whatever the function makes of the schema and the options.
+def custom(
+    schema: Schema, _: Mapping[str, Combiner], *, function: str, options: Mapping[str, Any]
+) -> Blueprint:
+    """The blueprint that the function makes of the schema and the options.
 
-    How lists are combined is the function's own business, in its `Embeddings`.
+    The function itself decides how lists are combined, in its `Embeddings`.
 
     Raises:
-        SpecError: The function may not be imported, is not there, or takes other options.
+        SpecError: The function may not be imported, is missing, or takes other options.
         ModelError: It returned something else.
     """
-    function = function_named(spec.function)
+    make = function_named(function)
     try:
-        made = function(schema, **spec.options)
+        made = make(schema, **options)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the function
         raise SpecError(
             f"the model's function does not take these options: {error}",
-            where={"model.function": spec.function, "model.options": ", ".join(spec.options)},
+            where={"model.function": function, "model.options": ", ".join(options)},
         ) from None
     if not isinstance(made, Blueprint):
         raise ModelError(
             f"the model's function returned a {type(made).__name__}, not a Blueprint",
-            where={"model.function": spec.function},
+            where={"model.function": function},
             hint="Return distrain.models.Blueprint(inputs, body, task).",
         )
     return made
 
 
 def function_named(name: str, field: str = "model.function") -> Callable[..., Any]:
-    """What a field of a job spec names as `module:name`; errors as `check_function`."""
+    """The function of a field of a job spec, `module:name`; errors as `check_function`."""
     there = "open its run in Python with distrain.Run(run_dir, model_fn=...)"
     return _handed_over.get(name) or _imported(name, field, there)
 
 
 def check_function(name: str, field: str, *, here: bool) -> None:
-    """Raise now if the function of a job spec, named there as `name`, could not be had.
+    """Raise `SpecError` if the function of a job spec may not, or cannot, be imported.
 
-    `here` says that this process itself will build the model, and may have been handed the
-    function; other processes can only import it.
-
-    Raises:
-        SpecError: Its package is not allowed, or it cannot be imported.
+    `here`: this process itself will build the model, and may have been handed the function; other
+    processes can only import it.
     """
     inline = "train with resources.backend inline, in its own process"
     hand_over = "hand it to distrain.fit, as model_fn or in metrics"
@@ -74,7 +72,7 @@ def check_function(name: str, field: str, *, here: bool) -> None:
 
 
 def name_of(function: Callable[..., Any]) -> str:
-    """How a job spec names a function.
+    """A function's name in a job spec.
 
     >>> name_of(custom)
     'distrain.models.custom:custom'
@@ -87,7 +85,7 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def is_importable(function: Callable[..., Any]) -> bool:
-    """Whether another process may find a function by its name, as `name_of` gives it.
+    """Whether another process can import a function by its `name_of`.
 
     >>> is_importable(custom), is_importable(lambda schema: None)
     (True, False)
@@ -101,10 +99,10 @@ def is_importable(function: Callable[..., Any]) -> bool:
 def handed_over(
     *functions: Callable[..., Any] | None, names: Mapping[str, Callable[..., Any]] | None = None
 ) -> Iterator[None]:
-    """Within it, this process uses the functions themselves, wherever they are defined.
+    """Inside, this process uses the functions themselves, wherever they are defined.
 
     Args:
-        names: More of them, by the names that a job spec has for them.
+        names: More of them, by their names in a job spec.
 
     Raises:
         SpecError: Two of them have one name.
@@ -124,7 +122,7 @@ def handed_over(
 
 
 def allowed_packages() -> tuple[str, ...]:
-    """The packages that this process may import models from."""
+    """The packages that models may be imported from, in this process."""
     words = os.environ.get(PACKAGES_VARIABLE, "").split(",")
     return tuple(word.strip() for word in words if word.strip())
 

@@ -45,15 +45,15 @@ _LIST_PARTS = ("values", "lengths")
 class ScoringModel(nn.Module):
     """A click model's scores from plain tensors.
 
-    It shares the model's weights, but for tables of bfloat16, which are copied to float32, and it
-    is made for scoring: no dropout, and batch norms by their running statistics.
+    It shares the model's weights, but for tables of bfloat16, which are copied to float32, and only
+    scores: no dropout, and batch norms by their running statistics.
 
     Args:
-        model: With all rows of its tables here, as `load_model` gives it. Its network is set to
+        model: With all rows of its tables here, as from `load_model`. Its network is set to
             evaluation.
 
     Attributes:
-        input_names: What `forward` takes, in order.
+        input_names: The arguments of `forward`, in order.
 
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
@@ -77,7 +77,6 @@ class ScoringModel(nn.Module):
         self.eval()
 
     def forward(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> Tensor:
-        """The rows' logits."""
         inputs = self._inputs
         columns = zip(inputs.list_names, lists[::2], lists[1::2], strict=True)
         batch = Batch(
@@ -95,7 +94,7 @@ class ScoringModel(nn.Module):
         return logits
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
-        """Some inputs, all zeros, of int64 and float32; each list has two ids."""
+        """Inputs of zeros, int64 and float32; each list has two ids."""
         inputs = self._inputs
         lists = [torch.zeros(2 * rows, dtype=torch.int64), torch.full((rows,), 2)]
         return (
@@ -105,7 +104,7 @@ class ScoringModel(nn.Module):
         )
 
     def dynamic_shapes(self) -> tuple[object, ...]:
-        """Which sizes of the inputs vary, as torch's exporters want to know it."""
+        """The sizes of the inputs that vary, for torch's exporters."""
         rows = Dim("rows", min=0)
         lists = [
             ({0: Dim(f"ids_{i}", min=0)}, {0: rows}) for i in range(len(self._inputs.list_names))
@@ -117,15 +116,13 @@ class ScoringModel(nn.Module):
 def export_program(model: ScoringModel) -> ExportedProgram:
     """The model as torch's exported program, for any number of rows from 1; ids are int64.
 
-    `torch.export.save` writes it, and who loads it needs torch alone.
+    `torch.export.save` writes it, and torch alone loads it.
     """
     with torch.no_grad():
         return torch.export.export(model, model.example(), dynamic_shapes=model.dynamic_shapes())
 
 
 class _Lookup(nn.Module):
-    """The embeddings of one group of columns from one weight."""
-
     starts: Tensor
 
     def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor):
@@ -187,7 +184,7 @@ def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
 
 
 def write_export(path: str | Path, saved: SavedModel, to: Form, *, replace: bool = False) -> None:
-    """Write a saved model, what `load_model` gave, in a form that needs no distrain.
+    """Write a saved model, from `load_model`, in a form that needs no distrain.
 
     `path` is a folder that does not exist yet, unless `replace` is true.
 

@@ -24,12 +24,11 @@ class Embeddings:
     Attributes:
         dim: The width of all, or of each column by name; a column without one gets its own from
             the schema, or else `infer_embedding_dim(cardinality)`.
-        part: Names the part: its tables are called `wide/C1` where it is "wide". Two parts have
+        part: The part's name: its tables are called `wide/C1` where it is "wide". Two parts have
             two tables over the same column.
-        names: Which categorical columns; `None` for all.
+        names: The categorical columns; `None` for all.
         crosses: Hashed crosses of columns; each has a table too, named as the cross.
-        combiners: For columns of lists, how the embeddings of a row's ids become one; those that
-            are not named take the mean.
+        combiners: The combiner of each column of lists; the mean for others.
     """
 
     dim: int | Mapping[str, int] | None = 16
@@ -39,7 +38,6 @@ class Embeddings:
     combiners: Mapping[str, Combiner] = field(default_factory=dict)
 
     def width(self, column: ColumnSchema) -> int:
-        """The width of a column's table."""
         own = self.dim.get(column.name) if isinstance(self.dim, Mapping) else self.dim
         return own or column.embedding_dim or infer_embedding_dim(column.cardinality or 1)
 
@@ -93,20 +91,21 @@ class InputBlock:
         self._as_they_are = [t.source for t in self._tables] == list(self.categorical_names)
 
     def connect(self, *blocks: Block) -> Chain:
-        """Blocks that take what this gives, one after another, attached."""
+        """Blocks over these inputs, one after another, attached."""
         chain = Chain(blocks)
         chain.attach(self.shape)
         return chain
 
     def connect_branch(self, *branches: Block, aggregation: str | None = "concat") -> Chain:
-        """Branches that all take what this gives, attached; see `ParallelBlock`."""
+        """Branches that all take these inputs, attached; see `ParallelBlock`."""
         return self.connect(Chain().connect_branch(*branches, aggregation=aggregation))
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
-        """What a batch looks up.
+        """The ids of a batch.
 
-        That is ids for the flat columns in their order, `[rows, flat columns]`, int32, and those of
-        the list columns by the names of their tables.
+        For the flat columns in their order, `[rows, flat columns]`, int32; for the list
+        columns by the
+        names of their tables.
         """
         lists = batch.lists
         if any(table != source for table, source in self._lists.items()):
@@ -120,8 +119,9 @@ class InputBlock:
         """Raise if the batch's columns are not the model's.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order (but list
-                columns, which are found by name, may have any order).
+            SchemaError: The batch has other columns, or the same ones in another order
+                (list columns may
+                have any order).
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.categorical_names),

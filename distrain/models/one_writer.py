@@ -37,7 +37,7 @@ class OneWriter:
         self._collective = collective and peers.num_ranks > 1
 
     def go_on(self) -> None:
-        """Say on rank 0, and hear on the others, that rank 0 is well; if not, a `DistError`."""
+        """Share whether rank 0 is well; `DistError` on the others if not."""
         if self._collective:
             problem = self._share(b"")
             if problem:

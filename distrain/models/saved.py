@@ -51,13 +51,13 @@ _MOST_SHOWN = 5
 
 @dataclass(frozen=True)
 class SavedModel:
-    """What a saved model's folder holds.
+    """A saved model's folder.
 
     Attributes:
         model: On the CPU, with the saved parameters.
         spec: The model section that it was built from.
         schema: Of the data that it was trained on, target included.
-        about: What else was written down when it was saved.
+        about: Further facts, such as the step.
     """
 
     model: ClickModel
@@ -76,16 +76,16 @@ def save_model(
     replace: bool = False,
     after_slab: Callable[[], None] = lambda: None,
 ) -> None:
-    """Write a model's folder; where its tables lay, and on how many ranks, does not show in it.
+    """Write a model's folder, the same for any placement and number of ranks.
 
     Every rank calls it, and rank 0 writes. If tables are row-wise this is a collective operation,
     which fails on every rank if rank 0 cannot write. If not, the other ranks return at once.
 
     Args:
         path: A local folder that does not exist yet, unless it may be replaced.
-        model: What `build_model(schema, spec, ...)` returned, trained or not, on any device.
-        about: What else to write down, JSON values: where the weights come from.
-        after_slab: Called after each slab of rows that was gathered and written.
+        model: The model of `build_model(schema, spec, ...)`, trained or not, on any device.
+        about: Further facts, JSON values: the origin of the weights.
+        after_slab: Called after each slab of rows.
 
     Raises:
         OutputError: It exists already and `replace` is false, or could not be written.
@@ -124,7 +124,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
 
     Args:
         make_tables: Decides where the tables' rows live. Every rank reads its own rows, without
-            communication. `None` for all rows here, in the dtype in which they were saved.
+            communication. `None` for all rows here, in their saved dtype.
 
     Raises:
         DataError: The folder or one of its files is missing or damaged, it was written by a newer
@@ -155,12 +155,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
 
 @dataclass(frozen=True)
 class Description:
-    """What `model.json`, at `file`, says.
-
-    Attributes:
-        combiners: How lists become one embedding, by column.
-        about: What else was written down when it was saved.
-    """
+    """The content of `model.json`, at `file`; `combiners` by column."""
 
     file: Path
     spec: ModelSpec
@@ -186,7 +181,7 @@ def read_description(file: Path) -> Description:
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:
-    """Refuse weights that are not those of the model that is described; builds nothing.
+    """Refuse weights of another model than the described one; builds nothing.
 
     Raises:
         DataError: Names, shapes or types differ.
@@ -221,7 +216,6 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
 
 
 def dtype_of_tables(weights: TensorFile) -> torch.dtype:
-    """In what form the tables were saved."""
     name = next((n for n in weights.dtypes if n.startswith("embeddings.weights.")), None)
     return weights.dtypes[name] if name else torch.float32
 
@@ -239,7 +233,6 @@ def _table_shapes(columns: tuple[TableColumn, ...]) -> dict[str, tuple[int, ...]
 
 @contextmanager
 def _file_named(file: Path) -> Iterator[None]:
-    """Let errors of schema and model name the file that asks for them."""
     try:
         yield
     except (SchemaError, ModelError) as error:
@@ -293,7 +286,7 @@ def _read_spec(section: object, file: Path) -> ModelSpec:
 
 
 def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str, Combiner]:
-    """How lists become one embedding; a file of a version that knew no lists does not say it."""
+    """The combiners of a file; files of versions without lists have none."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = {column.name for column in features.categorical if column.holds_lists}
     words = get_args(Combiner)
@@ -312,7 +305,7 @@ def _read_combiners(section: object, schema: Schema, file: Path) -> Mapping[str,
 
 
 def open_weights(file: Path) -> TensorFile:
-    """The file of the weights; a `DataError` if it is missing or damaged."""
+    """The file of the weights; `DataError` if it is missing or damaged."""
     if not file.is_file():
         raise _missing(file)
     return TensorFile(file)

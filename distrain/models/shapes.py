@@ -4,8 +4,8 @@ A *shape* is static: how wide, how many, which columns. The *value* of that shap
 tensors alone. So torch's compiler and exporters see tensors, and whoever builds a model sees names.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -18,8 +18,8 @@ from distrain.errors import ModelError
 class Column:
     """An input column, or one of the tables over it.
 
-    `part` names the part of the model that its table is for, such as "wide"; it is "" for the main
-    one and for continuous columns.
+    `part` is the table's part of the model, such as "wide"; "" for the main one and for continuous
+    columns.
     """
 
     name: str
@@ -57,7 +57,6 @@ class Vectors:
 
     @property
     def width(self) -> int:
-        """Laid flat."""
         return self.count * self.dim
 
     def __str__(self) -> str:
@@ -102,7 +101,6 @@ class Branches:
 
     @property
     def width(self) -> int:
-        """Laid flat, one branch after another."""
         return sum(shape.width for shape in self.shapes.values())
 
     def __str__(self) -> str:
@@ -120,11 +118,6 @@ class Features(NamedTuple):
 
 
 Value = Tensor | Features | dict[str, "Value"]
-
-
-def made_by(shape: Shape, who: str) -> Shape:
-    """The same shape, with the name of who gives it."""
-    return replace(shape, made_by=who)
 
 
 def flat_parts(value: Value) -> list[Tensor]:
@@ -149,14 +142,14 @@ def flat(value: Value) -> Tensor:
 
 
 def some_width(shape: Shape, who: str) -> int:
-    """The width of a shape laid flat; a `ModelError` if it is 0, for there is nothing to take."""
+    """The width of a shape laid flat; `ModelError` if it is 0."""
     if shape.width == 0:
         raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
     return shape.width
 
 
 def vectors_of(shape: Shape, who: str) -> Vectors:
-    """The shape of `stacked`, a row's vectors; a `ModelError` if they are not equally wide."""
+    """The shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
     if isinstance(shape, Vectors):
         return shape
     if isinstance(shape, Columns) and len(shape.groups) == 1 and not shape.continuous:
@@ -189,8 +182,3 @@ def _vectors_of_branch(value: Value) -> Tensor:
     if isinstance(value, Tensor) and value.dim() == 2:
         return value.unsqueeze(1)
     return stacked(value)
-
-
-def names_of(columns: Iterable[Column]) -> tuple[str, ...]:
-    """The names of their tables, or their own."""
-    return tuple(column.table for column in columns)

@@ -42,7 +42,7 @@ _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """What the format calls a type.
+    """The format's name of a type.
 
     >>> dtype_name(torch.bfloat16)
     'BF16'
@@ -51,7 +51,7 @@ def dtype_name(dtype: torch.dtype) -> str:
 
 
 def dtype_of(name: str) -> torch.dtype:
-    """The type that the format calls so.
+    """The type of the format's name.
 
     >>> dtype_of("BF16")
     torch.bfloat16
@@ -67,8 +67,7 @@ class Slabs(Protocol):
         """At least one dimension; the first one counts rows."""
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Of its values."""
+    def dtype(self) -> torch.dtype: ...
 
     @property
     def shared(self) -> bool:
@@ -77,8 +76,7 @@ class Slabs(Protocol):
     def read(self, rows: slice) -> Tensor | None:
         """Some rows on the CPU; `None` on ranks that do not write."""
 
-    def write(self, rows: slice, values: Tensor) -> None:
-        """Take over some rows."""
+    def write(self, rows: slice, values: Tensor) -> None: ...
 
 
 def write_tensors(
@@ -92,7 +90,7 @@ def write_tensors(
     Args:
         path: The file on the rank that writes, `None` on the others.
         tensors: By name; the same names, shapes and dtypes on every rank.
-        writer: Decides which rank that is.
+        writer: Decides which rank writes.
         after_slab: Called on every rank after each slab.
 
     Returns:
@@ -128,14 +126,14 @@ def write_tensors(
 
 
 class TensorFile:
-    """Reads such a file in slabs, so that it is never held beside what is made of it.
+    """Reads such a file in slabs, so that it is never in memory beside its target.
 
     Attributes:
         dtypes: Of each tensor.
         shapes: Of each tensor.
 
     Raises:
-        DataError: It is not such a file, or not whole.
+        DataError: It is no such file, or not whole.
     """
 
     def __init__(self, path: Path):
@@ -199,12 +197,12 @@ class TensorFile:
 
 
 def _order(tensors: Mapping[str, Tensor | Slabs]) -> list[str]:
-    """The widest types first, as the library does it: then each tensor's place is aligned."""
+    """The widest types first, as the library orders them: then each tensor's place is aligned."""
     return sorted(tensors, key=lambda name: (-tensors[name].dtype.itemsize, name))
 
 
 def header_of(tensors: Mapping[str, Tensor | Slabs], align_bytes: int = 8) -> bytes:
-    """What a file begins with whose tensors lie one after another, in this order.
+    """The header of a file whose tensors lie one after another, in this order.
 
     Its length is a multiple of `align_bytes`, which must be one of 8.
     """

@@ -1,6 +1,7 @@
 """The recipes of CONTRIBUTING.md hold: files exist, registries are what they are said to be."""
 
 import dataclasses
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -50,12 +51,15 @@ def test_every_recipe_names_files_and_folders_that_exist(recipes):
         assert {path for path in shape if not (ROOT / path).exists()} == set(), heading
 
 
-def test_models_are_a_section_an_entry_and_a_paragraph(sources):
-    sections = get_args(get_args(ModelSpec)[0])
-    kinds = {section.model_fields["kind"].default for section in sections}
-    assert kinds == set(MODELS)
+def test_models_are_a_section_a_function_and_a_paragraph(sources):
+    sections = {one.model_fields["kind"].default: one for one in get_args(get_args(ModelSpec)[0])}
+    assert set(sections) == set(MODELS)
     page = sources[Path("docs/models/zoo.md")]
-    assert {kind for kind in kinds - {"custom"} if f"`{kind}`" not in page} == set()
+    assert {kind for kind in set(sections) - {"custom"} if f"`{kind}`" not in page} == set()
+    for kind, section in sections.items():
+        _, _, *options = inspect.signature(MODELS[kind]).parameters.values()
+        assert {one.name for one in options} == set(section.model_fields) - {"kind"}, kind
+        assert all(one.kind is one.KEYWORD_ONLY for one in options), kind
 
 
 def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():

@@ -35,7 +35,7 @@ from distrain.etl.features import text_head
 from distrain.etl.features.staging import TableTask, stage_table_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
-from distrain.models.zoo.two_tower import ncf, two_tower
+from distrain.models import blueprint_of
 from distrain.schema import Schema
 from distrain.spec import NcfSpec, TwoTowerSpec, shown
 
@@ -742,8 +742,8 @@ def test_tags_of_a_document_reach_the_schema_and_models_of_two_sides(
     for folder in (out, again):
         schema = Schema.load(folder / "schema.pbtxt")
         assert schema["shop"].tags == ("categorical", "user_id")
-        assert two_tower(schema, TwoTowerSpec(kind="two_tower"), {}).inputs is not None
-        assert ncf(schema, NcfSpec(kind="ncf"), {}).inputs is not None
+        assert blueprint_of(schema, TwoTowerSpec(kind="two_tower")).inputs is not None
+        assert blueprint_of(schema, NcfSpec(kind="ncf")).inputs is not None
     for tag in ("target", "categorical", "User Id"):
         with pytest.raises(SpecError, match="is no tag of a feature"):
             config(columns={"shop": {"kind": "categorical", "tags": [tag]}})

@@ -28,10 +28,8 @@ _stores: dict[str, Any] = {}
 def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]:
     """Measure with a process per worker, which meet at the scheduler as the ranks of jobs do.
 
-    Rates are those of nccl-tests' `busbw`: what a link carries, whatever the number of ranks.
-
-    Raises:
-        ClusterError: A process cannot start, or does not reach its peers.
+    Rates are those of nccl-tests' `busbw`: bytes on a link, whatever the number of ranks. Raises
+    `ClusterError` if a process cannot start, or does not reach its peers.
     """
     hosts = workers_by_host(client)
     workers = [address for group in hosts.values() for address in group]
@@ -76,7 +74,7 @@ def _raise_first(answers: dict[str, Any]) -> None:
 
 
 async def open_store(key: str, host: str) -> int:
-    """On the scheduler: a store at which the processes meet; its port."""
+    """Open a store for the processes, on the scheduler; returns its port."""
     from distrain.scheduler import Stores
 
     store = _stores[key] = Stores().open(host)
@@ -85,12 +83,11 @@ async def open_store(key: str, host: str) -> int:
 
 
 async def close_store(key: str) -> None:
-    """Close it."""
     _stores.pop(key, None)
 
 
 async def run_rank(words: dict[str, Any], dask_worker: Any = None) -> dict[str, Any]:
-    """On a worker: run a process that measures; its `measures`, or the `error` that ended it."""
+    """Run a process that measures, on a worker; its `measures`, or its `error`."""
     from distrain.worker import choose_interface
 
     env = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -13,12 +13,11 @@ _BYTES_PER_VALUE = 8
 
 
 def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure all hosts of a cluster, one worker on each.
+    """Measure one worker of each host.
 
     Args:
-        client: Of the cluster, a `distributed.Client`.
+        client: A `distributed.Client` of the cluster.
         size_bytes: Of each of three arrays; caches are measured if they hold them.
-        repeats: How often each is measured.
     """
     hosts = one_per_host(client)
     answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
@@ -35,10 +34,11 @@ async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence
 
 
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
-    """STREAM's copy and triad with as many threads as torch takes here, in bytes/s.
+    """STREAM's copy and triad with torch's threads here, in bytes/s.
 
-    As STREAM does, an array's reading and its writing are counted, and not what a cache reads of
-    memory that is about to be written.
+    As in STREAM, an array's reading and its writing count, but not a cache's reading of memory
+    that is
+    about to be written.
     """
     import torch
 

@@ -13,11 +13,7 @@ from distrain.version import build
 
 
 def take_inventory(client: Any) -> tuple[dict[str, Any], ...]:
-    """One entry per host; GPUs are those that its first worker sees.
-
-    Raises:
-        ClusterError: A host does not answer.
-    """
+    """One entry per host; GPUs are those that its first worker sees."""
     hosts = workers_by_host(client)
     answers = ask(client, describe_host, workers=[workers[0] for workers in hosts.values()])
     return tuple(

@@ -18,7 +18,7 @@ _MOST_THREADS = 8
 
 
 def write_rows(client: Any, folder: Path, rows: int, scale: float) -> Path:
-    """Generate rows and prepare them on the cluster; the folder with `train` and the schema."""
+    """Generate rows and prepare them on the cluster; returns the table's folder."""
     from distrain.etl import PrepRequest, prepare
     from distrain.synth import SynthRequest, generate
 
@@ -36,10 +36,7 @@ def measure_loaders(
 ) -> list[Measure]:
     """Measure the loader on a worker of each host, by threads, and then on all workers at once.
 
-    To the memory of the device: "cpu", or "cuda" for each worker's first GPU.
-
-    Raises:
-        ClusterError: A worker does not answer, or does not have the folder.
+    The batches go to the memory of the device: "cpu", or "cuda" for each worker's first GPU.
     """
     hosts = one_per_host(client)
     measures = []
@@ -93,7 +90,7 @@ async def _load_in_thread(
 def load(
     train: str, rank: int, num_ranks: int, batch_rows: int, threads: int, epochs: int, device: str
 ) -> list[tuple[int, float]]:
-    """Rows and seconds of some epochs of a rank's loader, after one that is not counted."""
+    """Rows and seconds of some epochs of a rank's loader, after a first one."""
     import torch
 
     from distrain.loader import Dataset, Loader

@@ -9,11 +9,7 @@ from distrain.errors import ClusterError
 
 
 def workers_by_host(client: Any) -> dict[str, list[str]]:
-    """The addresses of a cluster's workers, by the host that Dask knows them at.
-
-    Raises:
-        ClusterError: There is none.
-    """
+    """The addresses of a cluster's workers, by their host in Dask; `ClusterError` for none."""
     found: dict[str, list[str]] = {}
     for address in sorted(client.scheduler_info(n_workers=-1)["workers"]):
         found.setdefault(get_address_host(address), []).append(address)
@@ -27,16 +23,11 @@ def workers_by_host(client: Any) -> dict[str, list[str]]:
 
 
 def one_per_host(client: Any) -> dict[str, str]:
-    """A worker of each host."""
     return {host: workers[0] for host, workers in workers_by_host(client).items()}
 
 
 def ask(client: Any, function: Callable[..., Any], *words: Any, workers: list[str]) -> Any:
-    """The answers of some workers, by address.
-
-    Raises:
-        ClusterError: One of them cannot answer.
-    """
+    """The answers of some workers, by address; `ClusterError` if one cannot answer."""
     try:
         return client.run(function, *words, workers=workers)
     except OSError as error:

@@ -21,12 +21,10 @@ from distrain.bench.measuring.sizes import MOST_PAIRED_NODES
 
 @dataclass(frozen=True)
 class Among:
-    """Ranks that talk to each other.
+    """Ranks that exchange among themselves.
 
     Attributes:
         suffix: Of the measures' names, such as `.off_node`.
-        place: Where these ranks are.
-        ranks: Their numbers.
     """
 
     suffix: str
@@ -35,7 +33,7 @@ class Among:
 
 
 def groups_of(hosts: list[str]) -> list[list[Among]]:
-    """Who measures with whom: lists of groups that measure at the same time.
+    """Lists of groups that measure at the same time.
 
     Args:
         hosts: The node of each rank.
@@ -57,7 +55,7 @@ def groups_of(hosts: list[str]) -> list[list[Among]]:
 
 
 def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
-    """Numbers of nodes of which one sends to the other.
+    """Pairs of nodes, sender and receiver.
 
     >>> list(pairs_of(2)), len(list(pairs_of(8))), list(pairs_of(9))[-1]
     ([(0, 1), (1, 0)], 56, (8, 0))
@@ -69,8 +67,6 @@ def pairs_of(nodes: int) -> Iterator[tuple[int, int]]:
 
 
 class Measuring:
-    """The measurements of one rank."""
-
     def __init__(self, words: dict[str, Any], device: torch.device) -> None:
         self.words, self.device = words, device
         self.rank: int = words["rank"]
@@ -78,7 +74,7 @@ class Measuring:
         self.found: list[dict[str, Any]] = []
 
     def collectives(self) -> None:
-        """All groups, one phase after another."""
+        """Measure all groups, one phase after another."""
         for phase in groups_of(self.words["hosts"]):
             # Every rank takes part in making each group.
             peer = timedelta(seconds=self.words["peer_s"])
@@ -142,7 +138,7 @@ class Measuring:
         return [float(value) for value in slowest.tolist()]
 
     def links(self) -> None:
-        """What the first rank of a node sends that of another, one pair after another."""
+        """Measure from the first rank of a node to that of another, one pair after another."""
         hosts = self.words["hosts"]
         first = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
         names = list(first)
@@ -187,7 +183,6 @@ class Measuring:
 
 
 def main() -> None:
-    """Join the others, measure, and print the figures."""
     words = json.load(sys.stdin)
     signal.alarm(int(words["limit_s"]))
     from distrain.train.control import choose_backend

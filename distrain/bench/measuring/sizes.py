@@ -10,16 +10,16 @@ MOST_PAIRED_NODES = 8
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much of everything is measured, and how often.
+    """The sizes of a bench.
 
     Attributes:
         memory_bytes: Each of the arrays that hosts copy.
         file_bytes: The file that hosts write and read.
         message_bytes: Messages of collectives, the smallest first.
-        message_budget_s: A larger message is left out where all its repetitions would take longer.
-        link_bytes: What one node sends another.
+        message_budget_s: A larger message is left out where its repetitions would take longer.
+        link_bytes: A message from one node to another.
         repeats: Repetitions of each.
-        data_rows: Rows that are generated for loaders and steps.
+        data_rows: Generated rows for loaders and steps.
         data_scale: Of the long category columns, as of `distrain synth --scale`.
         rank_rows: Rows of a rank's step.
         steps: Steps of each training.

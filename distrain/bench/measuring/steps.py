@@ -26,8 +26,8 @@ def measure_steps(
     """Train on 1, 2, 4 ... ranks and on all.
 
     Args:
-        data: As `write_rows` leaves it.
-        folder: Takes the run directories; all workers see it.
+        data: The folder of `write_rows`.
+        folder: For the run directories; all workers see it.
 
     Raises:
         JobError: A training failed.

@@ -14,11 +14,7 @@ _PIECE_BYTES = 2**20
 
 
 def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) -> list[Measure]:
-    """Measure all hosts at once, each with a file of its own, which is removed.
-
-    Raises:
-        ClusterError: A host does not answer, or does not have the folder.
-    """
+    """Measure all hosts at once, each with a file of its own, which is removed."""
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
     answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))

@@ -3,6 +3,7 @@
 import functools
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from torch import Tensor, nn
@@ -15,7 +16,6 @@ from distrain.models.shapes import (
     Shape,
     Value,
     flat,
-    made_by,
     some_width,
     stacked,
     vectors_of,
@@ -24,15 +24,15 @@ from distrain.models.shapes import (
 
 
 class Block(nn.Module):
-    """A part of a network whose sizes follow from what comes in.
+    """A part of a network whose sizes follow from its input.
 
     A subclass defines `build(given)`, which makes the parameters for an input of that shape and
-    returns the shape of what comes out, and `forward(value)`. Nobody calls `build` but `attach`.
-    Parameters are drawn from torch's default generator.
+    returns the output's shape, and `forward(value)`. Only `attach` calls `build`. Parameters are
+    drawn from torch's default generator.
 
     Attributes:
-        given: The shape that comes in; `None` until the block is attached.
-        gives: The shape that comes out; `None` until then.
+        given: The input's shape; `None` until the block is attached.
+        gives: The output's shape; `None` until then.
     """
 
     given: Shape | None = None
@@ -40,7 +40,7 @@ class Block(nn.Module):
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """The block's name in messages."""
         return type(self).__name__
 
     def attach(self, given: Shape) -> Shape:
@@ -55,7 +55,7 @@ class Block(nn.Module):
                 f"{given} of {given.made_by} too",
                 hint="Make a second block.",
             )
-        self.given, self.gives = given, made_by(self.build(given), self.label)
+        self.given, self.gives = given, replace(self.build(given), made_by=self.label)
         return self.gives
 
     def build(self, given: Shape) -> Shape:
@@ -67,7 +67,7 @@ class Block(nn.Module):
         return Chain([self, *blocks])
 
     def connect_branch(self, *branches: "Block", aggregation: str | None = "concat") -> "Chain":
-        """This block, then branches that all take what it gives; see `ParallelBlock`."""
+        """This block, then branches that all take its output; see `ParallelBlock`."""
         return self.connect(ParallelBlock(*branches, aggregation=aggregation))
 
     def connect_with_shortcut(
@@ -76,22 +76,18 @@ class Block(nn.Module):
         aggregation: str | None = "concat",
         shortcut_filter: "Block | None" = None,
     ) -> "Chain":
-        """This block, then what it gives, or some of it, beside what another makes of that."""
+        """This block, then its output, or some of it, beside another block's output of it."""
         return self.connect(with_shortcut(block, aggregation, shortcut_filter))
 
     def connect_with_residual(
         self, block: "Block", activation: str | Callable[..., Any] | None = None
     ) -> "Chain":
-        """This block, then what it gives plus what another makes of that."""
+        """This block, then its output plus another block's output of it."""
         return self.connect(with_residual(block, activation))
 
 
 class Chain(Block):
-    """Blocks one after another.
-
-    Args:
-        blocks: At least none; a chain of none passes everything on.
-    """
+    """Blocks one after another; a chain of none passes its input on."""
 
     def __init__(self, blocks: Sequence[Block] = ()):
         super().__init__()
@@ -106,19 +102,17 @@ class Chain(Block):
 
     @property
     def label(self) -> str:
-        """Of who gives what comes out: the last block's, or the one's before an empty chain."""
+        """The last block's, or the one's before an empty chain."""
         *_, last = [self._passes_on, *(block.label for block in self)]
         return last
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         self._passes_on = given.made_by
         for block in self:
             given = block.attach(given)
         return given
 
     def forward(self, value: Value) -> Value:
-        """The last block's output."""
         for block in self.blocks:
             value = block(value)
         return value
@@ -147,7 +141,7 @@ AGGREGATIONS = ("concat", "stack", *_ELEMENTWISE)
 
 
 class Aggregate(Block):
-    """The branches, or the vectors of a row, made one.
+    """The branches, or the vectors of a row, combined into one value.
 
     Args:
         how: "concat" lays everything flat, side by side. "stack" makes every flat branch a vector
@@ -159,7 +153,7 @@ class Aggregate(Block):
         branches or vectors to `[rows, width]`, or `[rows, count, dim]` if stacked.
 
     Raises:
-        ModelError: There is no such aggregation.
+        ModelError: Unknown aggregation.
 
     >>> import torch
     >>> pair = {"user": torch.tensor([[1.0, 2.0]]), "item": torch.tensor([[3.0, 4.0]])}
@@ -182,11 +176,9 @@ class Aggregate(Block):
 
     @property
     def label(self) -> str:
-        """See `Block`."""
         return f"Aggregate({self.how!r})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         some_width(given, self.label)
         if self.how == "concat":
             return Flat(given.width)
@@ -202,7 +194,6 @@ class Aggregate(Block):
         return Flat(next(iter(widths.values())))
 
     def forward(self, value: Value) -> Tensor:
-        """The one value."""
         if self.how == "concat":
             return flat(value)
         if self.how == "stack":
@@ -233,15 +224,15 @@ class ParallelBlock(Block):
 
     Args:
         blocks: The branches, or one mapping from their names; those without names are "0", "1", ...
-        aggregation: What becomes of what they give: one of `AGGREGATIONS` (see `Aggregate`), or
-            `None` for a dictionary. The next linear layer takes a dictionary in parts, without the
-            copy that "concat" makes.
+        aggregation: One of `AGGREGATIONS` (see `Aggregate`) for the outputs, or `None` for a
+            dictionary. The next linear layer takes a dictionary in parts, without the copy that
+            "concat" makes.
 
     Shape:
         anything that all branches take, to branches, or to one value.
 
     Raises:
-        ModelError: There are no branches, or no such aggregation.
+        ModelError: No branches, or an unknown aggregation.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> both = ParallelBlock({"wide": MLPBlock([2]), "deep": MLPBlock([8, 3])})
@@ -260,7 +251,7 @@ class ParallelBlock(Block):
         self.aggregate = None if aggregation is None else Aggregate(aggregation)
 
     def __getitem__(self, name: str) -> Block:
-        """A branch by its name; a `ModelError` if there is none."""
+        """A branch by its name; `ModelError` for an unknown one."""
         if name not in self.names:
             raise ModelError(f"no branch {name!r}; there are {', '.join(self.names)}")
         branch = self.branches[self.names.index(name)]
@@ -269,25 +260,20 @@ class ParallelBlock(Block):
 
     @property
     def label(self) -> str:
-        """See `Block`."""
         return f"ParallelBlock({', '.join(self.names)})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         shapes = {name: self[name].attach(given) for name in self.names}
         branches = Branches(shapes, self.label)
         return branches if self.aggregate is None else self.aggregate.attach(branches)
 
     def forward(self, value: Value) -> Value:
-        """What the branches give, by name, or made one."""
         branches = zip(self.names, self.branches, strict=True)
         given = {name: branch(value) for name, branch in branches}
         return given if self.aggregate is None else self.aggregate(given)
 
 
 class _Activation(Block):
-    """An activation by itself, for a residual."""
-
     def __init__(self, function: Callable[..., Any]):
         super().__init__()
         self.function = function
@@ -304,12 +290,11 @@ class _Activation(Block):
 def with_shortcut(
     block: Block, aggregation: str | None = "concat", shortcut_filter: Block | None = None
 ) -> ParallelBlock:
-    """A block's input beside what the block makes of it.
+    """A block's input beside its output.
 
     Args:
-        block: Takes the input.
         aggregation: See `ParallelBlock`.
-        shortcut_filter: What to do to the input on its way past the block, such as a `Filter`.
+        shortcut_filter: A block for the input on its way past, such as a `Filter`.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> str(with_shortcut(MLPBlock([3])).attach(Flat(5)))
@@ -320,11 +305,11 @@ def with_shortcut(
 
 
 def with_residual(block: Block, activation: str | Callable[..., Any] | None = None) -> Chain:
-    """A block's input plus what the block makes of it, then an activation (arXiv:1512.03385).
+    """A block's input plus its output, then an activation (arXiv:1512.03385).
 
     Args:
         block: Gives as much as it takes.
-        activation: One of `ACTIVATIONS`, or a function of a tensor; none if `None`.
+        activation: One of `ACTIVATIONS`, or a function of a tensor.
 
     >>> from distrain.models.blocks.mlp import MLPBlock
     >>> str(with_residual(MLPBlock([8, 5]), "relu").attach(Flat(5)))

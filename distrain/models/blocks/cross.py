@@ -11,10 +11,11 @@ from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 
 
 class CrossBlock(Block):
-    """Layers that multiply what they are given by the block's input, and add it.
+    """Layers that multiply their input by the block's input, and add it.
 
-    With x0 the block's input and x what a layer is given, both `[rows, d]`, and * element by
-    element, a layer of version
+    With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, a
+    layer of
+    version
 
         v1               x0 * (x . w) + b + x        w, b: [d]           arXiv:1708.05123, eq. 3
         v2               x0 * (W x + b) + x          W: [d, d], b: [d]   arXiv:2008.13535, eq. 1
@@ -24,7 +25,7 @@ class CrossBlock(Block):
     torch's linear layers draw theirs; biases begin at 0.
 
     Args:
-        depth: How many layers.
+        depth: The number of layers.
         version: "v1" or "v2".
         low_rank: The rank of W, of v2; `None` for a full one. Below d / 2 it saves parameters.
 
@@ -32,7 +33,7 @@ class CrossBlock(Block):
         anything flat to `[rows, the same width]`.
 
     Raises:
-        ModelError: No layers, no such version, or a rank that this version has not.
+        ModelError: No layers, an unknown version, or a bad rank.
 
     >>> cross = CrossBlock(2, low_rank=3)
     >>> str(cross.attach(Flat(8)))
@@ -60,19 +61,16 @@ class CrossBlock(Block):
 
     @property
     def label(self) -> str:
-        """See `Block`."""
         rank = "" if self.low_rank is None else f", low_rank={self.low_rank}"
         return f"CrossBlock({self.depth}, {self.version!r}{rank})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         width = some_width(given, self.label)
         layers = (self._layer(width) for _ in range(self.depth))
         self.layers = nn.ModuleList(layers)
         return Flat(width)
 
     def forward(self, value: Value) -> Tensor:
-        """The last layer's output."""
         x0 = x = flat(value)
         for layer in self.layers:
             x = layer(x0, x)

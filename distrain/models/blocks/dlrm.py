@@ -42,7 +42,6 @@ class DLRMBlock(Block):
         self._deep = False
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         if not isinstance(given, Columns) or len(given.groups) > 1:
             raise ModelError(
                 f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
@@ -65,7 +64,6 @@ class DLRMBlock(Block):
         return self.top.attach(Flat(dim * self._deep + pairs, self.label))
 
     def forward(self, value: Features) -> Tensor:
-        """The top MLP's output."""
         (vectors,) = value.embedded
         if not self._deep:
             return cast(Tensor, self.top(self.interaction(vectors)))

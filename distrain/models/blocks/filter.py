@@ -18,7 +18,6 @@ from distrain.models.shapes import (
     Group,
     Shape,
     Value,
-    names_of,
 )
 
 Kind = Literal["categorical", "continuous"]
@@ -67,7 +66,6 @@ class Filter(Block):
 
     @property
     def label(self) -> str:
-        """See `Block`."""
         conditions = [*map(repr, self.names)]
         conditions += [f"tags={list(self.tags)}"] if self.tags else []
         conditions += [f"part={self.part!r}"] if self.part is not None else []
@@ -76,7 +74,6 @@ class Filter(Block):
         return f"Filter({', '.join(conditions)})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         if isinstance(given, Branches):
             return self._build_branches(given)
         if isinstance(given, Columns):
@@ -88,7 +85,6 @@ class Filter(Block):
         )
 
     def forward(self, value: Value) -> Value:
-        """What was picked."""
         if isinstance(value, dict):
             picked = {name: value[name] for name in self.picked}
             return picked if len(self.names) != 1 or self.exclude else picked[self.names[0]]
@@ -113,8 +109,9 @@ class Filter(Block):
 
     def _build_columns(self, given: Columns) -> Shape:
         every = [column for group in given.groups for column in group.columns]
-        called = {name for c in (*every, *given.continuous) for name in (c.name, c.table)}
-        self._check_names(called, given, "column", names_of((*every, *given.continuous)))
+        columns = (*every, *given.continuous)
+        called = {name for column in columns for name in (column.name, column.table)}
+        self._check_names(called, given, "column", [column.table for column in columns])
         picks = [_Pick(g.columns, self._passes("categorical")) for g in given.groups]
         self.pick_embedded = nn.ModuleList(picks)
         self.pick_continuous = _Pick(given.continuous, self._passes("continuous"))
@@ -155,12 +152,7 @@ class Filter(Block):
 
 
 class _Pick(nn.Module):
-    """Some of a tensor's columns: all as they are, neighbours as a view, others copied.
-
-    Attributes:
-        columns: Those picked.
-        count: How many.
-    """
+    """Some of a tensor's columns: all as they are, neighbours as a view, others copied."""
 
     places: Tensor
 
@@ -191,7 +183,7 @@ class ContinuousFeatures(Block):
     """The continuous columns, or some of them.
 
     Args:
-        names: Which; all if none are given.
+        names: All if none are given.
         tags: Only columns with one of these.
         normalisation: "batch_norm", "layer_norm" or "none". fastai's TabularModel has a batch norm
             there.
@@ -200,7 +192,7 @@ class ContinuousFeatures(Block):
         columns to `[rows, continuous columns]`.
 
     Raises:
-        ModelError: There are none, none of a name, or no such normalisation.
+        ModelError: No such columns, or an unknown normalisation.
 
     >>> str(ContinuousFeatures().attach(Columns((), (Column("price"), Column("age")))))
     '[rows, 2]'
@@ -212,13 +204,11 @@ class ContinuousFeatures(Block):
         self.normalisation = normalisation
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         width = self.pick.attach(given).width
         self.norm = normalisation_layer(self.normalisation, width)
         return Flat(width)
 
     def forward(self, value: Value) -> Tensor:
-        """The columns."""
         picked = self.pick(value)
         assert isinstance(picked, Features)
         result: Tensor = self.norm(picked.continuous)

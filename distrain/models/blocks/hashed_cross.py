@@ -72,7 +72,6 @@ class HashedCross:
 
     @property
     def name(self) -> str:
-        """What the new column is called."""
         return "_X_".join(self.columns)
 
     def ids(self, columns: Sequence[Tensor]) -> Tensor:
@@ -97,12 +96,12 @@ class HashedCross:
         return (total % self.num_bins).to(columns[0].dtype)
 
     def one_hot(self, columns: Sequence[Tensor]) -> Tensor:
-        """The rows' bins as vectors with a single 1, `[rows, num_bins]`; see `one_hot`."""
+        """The rows' bins as one-hot vectors, `[rows, num_bins]`; see `one_hot`."""
         return one_hot(self.ids(columns), self.num_bins)
 
 
 def _splitmix64(seed: int, number: int) -> int:
-    """The number-th output of the generator SplitMix64, 64 bits.
+    """The number-th 64-bit output of SplitMix64.
 
     Steele, Lea and Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014.
     """

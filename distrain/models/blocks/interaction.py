@@ -53,7 +53,6 @@ class PairProducts(nn.Module):
         self.register_buffer("spread", spread.flatten(), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        """The pairs' dot products."""
         if runs_triton(vectors) and vectors.shape[1] <= _MOST_VECTORS_IN_TRITON:
             from distrain.models.blocks import interaction_triton
 
@@ -72,7 +71,6 @@ class DotProductInteraction(Block):
     """
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         vectors = vectors_of(given, self.label)
         if vectors.count < 2:
             raise ModelError(
@@ -82,7 +80,6 @@ class DotProductInteraction(Block):
         return Flat(self.pairs.num_pairs)
 
     def forward(self, value: Value) -> Tensor:
-        """The pairs' dot products."""
         products: Tensor = self.pairs(stacked(value))
         return products
 
@@ -139,12 +136,10 @@ class FMBlock(Block):
         self.per_dim = per_dim
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         vectors = vectors_of(given, self.label)
         return Flat(vectors.dim if self.per_dim else 1)
 
     def forward(self, value: Value) -> Tensor:
-        """The pairs' products, added up."""
         vectors = stacked(value)
         products = (vectors.sum(1).square() - vectors.square().sum(1)) / 2
         return products if self.per_dim else products.sum(1, keepdim=True)

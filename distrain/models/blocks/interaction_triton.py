@@ -50,7 +50,7 @@ class _PairProducts(torch.autograd.Function):
 
 
 def _width(count: int) -> int:
-    """What a matrix unit takes: a power of two, at least 16."""
+    """A width that a matrix unit takes: a power of two, at least 16."""
     return max(16, int(triton.next_power_of_2(count)))
 
 
@@ -64,7 +64,7 @@ def _constants(n: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _precision() -> str:
-    """How float32 is multiplied: as torch was asked to multiply it."""
+    """The precision of products of float32, as torch has it."""
     matmul = torch.backends.cuda.matmul
     # torch before 2.9 has a plain switch; later ones refuse a mixture of both.
     precision = getattr(matmul, "fp32_precision", None)

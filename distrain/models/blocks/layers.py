@@ -41,7 +41,6 @@ class BatchNorm(nn.BatchNorm1d):
     rows_are_independent = False
 
     def forward(self, input: Tensor) -> Tensor:
-        """The normalised rows."""
         if self.training and input.shape[0] < 2:
             return functional.batch_norm(
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
@@ -59,7 +58,7 @@ NORMALISATIONS = tuple(_LAYERS)
 
 
 def normalisation_layer(name: str, width: int) -> nn.Module:
-    """A new layer of one of `NORMALISATIONS`; a `ModelError` if there is none of the name."""
+    """A new layer of one of `NORMALISATIONS`; `ModelError` for another name."""
     if name not in _LAYERS:
         raise ModelError(
             f"there is no normalisation {name!r}",
@@ -87,11 +86,9 @@ class L2Norm(Block):
     shortest: ClassVar[float] = 1e-12
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         return given if isinstance(given, Flat) else vectors_of(given, self.label)
 
     def forward(self, value: Value) -> Tensor:
-        """The vectors of length 1."""
         return functional.normalize(stacked(value), dim=-1, eps=self.shortest)
 
 
@@ -101,13 +98,10 @@ class Dropout(Block):
     Over the embeddings of `Filter(kind="categorical")` it is fastai's `embed_p`.
 
     Args:
-        share: At least 0 and below 1.
+        share: At least 0 and below 1, else `ModelError`.
 
     Shape:
         anything to the same.
-
-    Raises:
-        ModelError: There is no such share.
 
     >>> import torch
     >>> Dropout(0.5).eval()(torch.ones(2, 3)).shape
@@ -121,11 +115,9 @@ class Dropout(Block):
         self.drop = nn.Dropout(share)
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         return given
 
     def forward(self, value: Value) -> Value:
-        """What is left."""
         if isinstance(value, Features):
             embedded = tuple(self.drop(group) for group in value.embedded)
             return Features(embedded, self.drop(value.continuous))
@@ -142,13 +134,10 @@ class LogitsTemperatureScaler(Block):
     calibration arXiv:1706.04599). The order of the rows, and so the AUC, stays.
 
     Args:
-        temperature: Above 0.
+        temperature: Above 0, else `ModelError`.
 
     Shape:
         a tensor to one of the same shape; anything else laid flat.
-
-    Raises:
-        ModelError: The temperature is 0 or less.
 
     >>> import torch
     >>> LogitsTemperatureScaler(2.0)(torch.tensor([3.0, -1.0]))
@@ -162,9 +151,7 @@ class LogitsTemperatureScaler(Block):
             raise ModelError(f"a temperature is above 0, not {temperature}")
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         return Flat(some_width(given, self.label))
 
     def forward(self, value: Value) -> Tensor:
-        """The scaled logits."""
         return (value if isinstance(value, Tensor) else flat(value)) / self.temperature

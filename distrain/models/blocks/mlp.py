@@ -74,11 +74,9 @@ class MLPBlock(Block):
 
     @property
     def label(self) -> str:
-        """See `Block`."""
         return f"MLPBlock({list(self.widths)})"
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         width = some_width(given, self.label)
         if not self.widths:
             return given
@@ -92,7 +90,6 @@ class MLPBlock(Block):
         return Flat(width)
 
     def forward(self, value: Value) -> Value:
-        """The last layer's output."""
         if not self.widths:
             return value
         first, *others = self.layers
@@ -106,7 +103,7 @@ class MLPBlock(Block):
         return result
 
     def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
-        """The modules of one layer, in order; those that would do nothing left out."""
+        """The modules of one layer, in order, without those that would do nothing."""
         # In place after the linear layer: neither that nor what may stand between the two needs its
         # own output for its gradient. Before, it could be the block's input, which others read.
         inplace = self._is_after_linear("activation")

@@ -15,13 +15,13 @@ from distrain.spec import ValidationMetric
 
 
 class Task(Block):
-    """The last block of a network: makes outputs, and says what they are worth.
+    """The last block of a network, with its loss and its scores.
 
     A subclass defines `build` and `forward`, as every block, and the two methods here. It gives a
     `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
 
     Attributes:
-        metrics: By which of a spec's metrics its validations may be judged.
+        metrics: The spec's metrics that may judge its validations.
     """
 
     metrics: tuple[ValidationMetric, ...] = ("auc", "log_loss", "normalised_entropy")
@@ -29,7 +29,7 @@ class Task(Block):
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
 
-        `output` is what `forward` gave for the rows of `batch`, fp32; the loss of no rows is 0.
+        `output` is the result of `forward` for the rows of `batch`, fp32; the loss of no rows is 0.
         """
         raise NotImplementedError
 
@@ -39,12 +39,10 @@ class Task(Block):
 
 
 def attach_pre(pre: Block | None, output: Shape) -> Shape:
-    """The shape of a task's output after the block that it is given to, if there is one."""
     return output if pre is None else pre.attach(output)
 
 
 def apply_pre(pre: Block | None, output: Tensor) -> Tensor:
-    """A task's output after the block that it is given to, if there is one."""
     if pre is None:
         return output
     scaled: Tensor = pre(output)
@@ -58,17 +56,18 @@ class BinaryClassificationTask(Task):
     agree, but the layer has twice the parameters.
 
     Args:
-        target: Which target; `None` for the first one.
+        target: `None` for the first one.
         outputs: 1 or 2.
-        layer: Whether there is such a layer. Without, what comes in is the output: the sum of
-            several parts' logits, say, and as wide as `outputs`.
-        pre: What is done to the output before loss and scores, such as a `LogitsTemperatureScaler`.
+        layer: Without a layer the input is the output: the sum of several parts' logits, say,
+            and as
+            wide as `outputs`.
+        pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
 
     Shape:
         anything flat to `[rows]`, or `[rows, 2]`.
 
     Raises:
-        ModelError: There are neither 1 nor 2 outputs, or, without a layer, not as many come in.
+        ModelError: Neither 1 nor 2 outputs, or, without a layer, an input of another width.
 
     >>> task = BinaryClassificationTask("clicked")
     >>> str(task.attach(Flat(5)))
@@ -94,7 +93,6 @@ class BinaryClassificationTask(Task):
         self.pre = pre
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         width = some_width(given, self.label)
         if self.has_layer:
             self.logit = nn.Linear(width, self.outputs)
@@ -106,19 +104,16 @@ class BinaryClassificationTask(Task):
         return attach_pre(self.pre, Flat(self.outputs))
 
     def forward(self, value: Value) -> Tensor:
-        """The output."""
         output = linear_over(self.logit, flat_parts(value)) if self.has_layer else flat(value)
         return apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         label = label_of(batch, self.target)
         if self.outputs == 2:
             return functional.cross_entropy(output, label.long(), reduction="sum")
         return functional.binary_cross_entropy_with_logits(output, label, reduction="sum")
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`."""
         return output if self.outputs == 1 else output[:, 1] - output[:, 0]
 
 
@@ -137,15 +132,12 @@ class MulticlassTask(Task):
     which is z_1 - log(sum over the others of exp z_j).
 
     Args:
-        target: Which target, of whole numbers `0 .. num_classes-1`; `None` for the first one.
-        num_classes: 2 or more.
-        pre: What is done to the logits before loss and scores, such as a `LogitsTemperatureScaler`.
+        target: A target of whole numbers `0 .. num_classes-1`; `None` for the first one.
+        num_classes: 2 or more, else `ModelError`.
+        pre: A block for the logits before loss and scores, such as a `LogitsTemperatureScaler`.
 
     Shape:
         anything flat to `[rows, num_classes]`.
-
-    Raises:
-        ModelError: Fewer than two classes.
 
     >>> str(MulticlassTask("genre", 20).attach(Flat(5)))
     '[rows, 20]'
@@ -160,21 +152,17 @@ class MulticlassTask(Task):
         self.pre = pre
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         self.logit = nn.Linear(some_width(given, self.label), self.num_classes)
         return attach_pre(self.pre, Flat(self.num_classes))
 
     def forward(self, value: Value) -> Tensor:
-        """The classes' logits."""
         return apply_pre(self.pre, linear_over(self.logit, flat_parts(value)))
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         labels = label_of(batch, self.target).long()
         return functional.cross_entropy(output, labels, reduction="sum")
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`."""
         others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
         return output[:, 1] - others.logsumexp(1)
 
@@ -189,15 +177,12 @@ class RegressionTask(Task):
     Its score is the number itself.
 
     Args:
-        target: Which target; `None` for the first one.
-        kind: "mse" or "huber".
-        delta: Where huber's loss becomes linear, above 0.
+        target: `None` for the first one.
+        kind: "mse" or "huber", else `ModelError`.
+        delta: The error at which huber's loss becomes linear, above 0.
 
     Shape:
         anything flat to `[rows]`.
-
-    Raises:
-        ModelError: There is no such loss, or no such delta.
 
     >>> str(RegressionTask("price").attach(Flat(5)))
     '[rows, 1]'
@@ -222,38 +207,34 @@ class RegressionTask(Task):
         self.delta = delta
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         self.number = nn.Linear(some_width(given, self.label), 1)
         return Flat(1)
 
     def forward(self, value: Value) -> Tensor:
-        """The numbers, `[rows]`."""
         return linear_over(self.number, flat_parts(value)).squeeze(1)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         target = label_of(batch, self.target)
         if self.kind == "huber":
             return functional.huber_loss(output, target, reduction="sum", delta=self.delta)
         return functional.mse_loss(output, target, reduction="sum")
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`."""
         return output
 
 
 class MultiTask(Task):
-    """Tasks that share what comes in; the loss is the weighted sum of theirs.
+    """Tasks over one input; the loss is the weighted sum of theirs.
 
     Args:
         tasks: By name. The first one's score is that of all.
-        weights: Of the tasks' losses; 1 for those that are not named.
+        weights: Of the tasks' losses; 1 for others.
 
     Shape:
         anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
 
     Raises:
-        ModelError: There are no tasks, or a weight is for none of them, or below 0.
+        ModelError: No tasks, or a weight for none of them, or below 0.
 
     >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
     >>> str(both.attach(Flat(5)))
@@ -280,12 +261,10 @@ class MultiTask(Task):
         self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         self.widths = tuple(task.attach(given).width for task in self._tasks())
         return Flat(sum(self.widths))
 
     def forward(self, value: Value) -> Tensor:
-        """The tasks' outputs, side by side."""
         outputs = [task(value) for task in self.tasks]
         if len(outputs) == 1:
             only: Tensor = outputs[0]
@@ -293,13 +272,11 @@ class MultiTask(Task):
         return torch.cat([out[:, None] if out.dim() == 1 else out for out in outputs], dim=1)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         losses = [task.loss(out, batch) for task, out in self._with_outputs(output)]
         weighted = (weight * loss for weight, loss in zip(self.weights, losses, strict=True))
         return torch.stack(list(weighted)).sum()
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`."""
         task, first = self._with_outputs(output)[0]
         return task.logits(first)
 

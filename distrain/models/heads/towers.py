@@ -15,7 +15,7 @@ from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_widt
 
 
 def tower_width(given: Shape, user: str, item: str, who: str) -> int:
-    """The width of the vectors of the branches `user` and `item`, which the task `who` takes."""
+    """The width of the vectors of the branches `user` and `item` in the input of the task `who`."""
     shapes = given.shapes if isinstance(given, Branches) else {}
     if not {user, item} <= set(shapes):
         raise ModelError(
@@ -35,20 +35,17 @@ def tower_width(given: Shape, user: str, item: str, who: str) -> int:
 class DotProductTask(Task):
     """Binary cross entropy of a user's vector times an item's: `logit = u . v / T + b`.
 
-    There is no factor but the temperature, so that the items with the greatest products are those
-    with the greatest probabilities. The bias b starts at 0.
+    The temperature is the only factor, so the items with the greatest products are those with the
+    greatest probabilities. The bias b starts at 0.
 
     Args:
         user: The branch of users' vectors.
         item: The branch of items' vectors, as wide.
-        temperature: Above 0.
-        target: Which target; `None` for the first one.
+        temperature: Above 0, else `ModelError`.
+        target: `None` for the first one.
 
     Shape:
         branches to `[rows]`.
-
-    Raises:
-        ModelError: The temperature is 0 or less.
 
     >>> task = DotProductTask()
     >>> shape = task.attach(Branches({"user": Flat(2), "item": Flat(2)}))
@@ -71,24 +68,20 @@ class DotProductTask(Task):
         self.target = target
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         tower_width(given, self.user, self.item, self.label)
         self.bias = nn.Parameter(torch.zeros(1))
         return Flat(1)
 
     def forward(self, value: Value) -> Tensor:
-        """The logits."""
         assert isinstance(value, dict)
         products = (flat(value[self.user]) * flat(value[self.item])).sum(1)
         return products / self.temperature + self.bias
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         label = label_of(batch, self.target)
         return functional.binary_cross_entropy_with_logits(output, label, reduction="sum")
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`."""
         return output
 
 
@@ -174,17 +167,14 @@ class ItemRetrievalTask(Task):
         self.register_buffer("log_q", kept, persistent=False)
 
     def build(self, given: Shape) -> Shape:
-        """See `Block`."""
         self.dim = tower_width(given, self.user, self.item, self.label)
         return Flat(2 * self.dim)
 
     def forward(self, value: Value) -> Tensor:
-        """The vectors of users and items, side by side."""
         assert isinstance(value, dict)
         return torch.cat([flat(value[self.user]), flat(value[self.item])], dim=1)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        """See `Task`."""
         users, items = self.vectors(output)
         ids = None if self.item_id is None else batch[self.item_id].long()
         log_q = None if ids is None else self._log_q(ids)
@@ -203,7 +193,7 @@ class ItemRetrievalTask(Task):
         return total
 
     def logits(self, output: Tensor) -> Tensor:
-        """See `Task`: the scores of the rows' own pairs, u . v / T."""
+        """The scores of the rows' own pairs, u . v / T."""
         users, items = self.vectors(output)
         return (users * items).sum(1) / self.temperature
 
@@ -212,7 +202,7 @@ class ItemRetrievalTask(Task):
         return output[:, : self.dim], output[:, self.dim :]
 
     def _log_q(self, ids: Tensor) -> Tensor | None:
-        """Of each row's item."""
+        """The log q of each row's item."""
         if self.log_q is not None:
             return self.log_q.index_select(0, ids)
         if not self.counts_in_batch:
@@ -231,7 +221,7 @@ class ItemRetrievalTask(Task):
         ids: Tensor | None,
         log_q: Tensor | None,
     ) -> Tensor:
-        """The sum over some of the rows, which are the users' in `rows`."""
+        """The loss of the users in `rows`."""
         scores = users @ items.t() / self.temperature
         if log_q is not None:
             scores = scores - log_q

@@ -1,31 +1,28 @@
-"""The models that a job spec can name, each a function of a schema and its options."""
+"""The models of a job spec: functions of a schema, named as their `kind`."""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import get_type_hints
 
-from distrain.embeddings import Combiner
 from distrain.models.blueprint import Blueprint
 from distrain.models.custom import custom
-from distrain.models.zoo.dcn import dcn, dcn_v2
-from distrain.models.zoo.dlrm import dlrm, dlrm_cross
-from distrain.models.zoo.mlp import mlp, tabular
-from distrain.models.zoo.two_tower import ncf, two_tower
-from distrain.models.zoo.wide_deep import deepfm, wide_deep
-from distrain.schema import Schema
 
-MakeModel = Callable[[Schema, Any, Mapping[str, Combiner]], Blueprint]
+MakeModel = Callable[..., Blueprint]
 
-MODELS: dict[str, MakeModel] = {
-    "custom": custom,
-    "dcn": dcn,
-    "dcn_v2": dcn_v2,
-    "deepfm": deepfm,
-    "dlrm": dlrm,
-    "dlrm_cross": dlrm_cross,
-    "mlp": mlp,
-    "ncf": ncf,
-    "tabular": tabular,
-    "two_tower": two_tower,
-    "wide_deep": wide_deep,
-}
-"""By `kind`."""
+
+def _makers() -> dict[str, MakeModel]:
+    """The public functions of this folder's modules that return a `Blueprint`, by name."""
+    modules = [import_module(f"{__name__}.{found.name}") for found in iter_modules(__path__)]
+    return {
+        name: make
+        for module in modules
+        for name, make in vars(module).items()
+        if getattr(make, "__module__", "") == module.__name__
+        and callable(make)
+        and get_type_hints(make).get("return") is Blueprint
+    }
+
+
+MODELS: dict[str, MakeModel] = {"custom": custom, **_makers()}
+"""By `kind`; each takes the schema, the combiners of lists, and its section's other fields."""

@@ -1,6 +1,6 @@
 """Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from torch import Tensor
 
@@ -14,14 +14,13 @@ from distrain.models.heads import BinaryClassificationTask, DotProductTask, Item
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.shapes import Features, flat
 from distrain.schema import Schema, Tags
-from distrain.spec import NcfSpec, TwoTowerSpec
 
 USER_TAGS = (Tags.USER, Tags.USER_ID)
 ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
 
 
 def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
-    """The categorical columns of the two sides; a `ModelError` if a side has no column at all."""
+    """The categorical columns of the two sides; `ModelError` if a side has no column at all."""
     features = schema.remove_by_tag(Tags.TARGET)
     taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS)
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -35,7 +34,7 @@ def side_columns(schema: Schema, model: str) -> tuple[str, ...]:
 
 
 def id_column(schema: Schema, tag: Tags, model: str) -> str:
-    """The flat categorical column with a tag such as `item_id`; a `ModelError` if not just one."""
+    """The flat categorical column with a tag such as `item_id`; `ModelError` if not just one."""
     tagged = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(tag)
     flat = [column.name for column in tagged if not column.holds_lists]
     if len(flat) != 1:
@@ -49,31 +48,35 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
     return flat[0]
 
 
-def two_tower(schema: Schema, spec: TwoTowerSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+def two_tower(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int | None,
+    tower: Sequence[int],
+    task: str,
+    temperature: float,
+    normalize: bool,
+    log_q: str,
+) -> Blueprint:
     """An MLP over the user's columns and one over the item's; columns of neither are left out.
 
     The last layer of a tower has no activation, as its vector must be able to point anywhere.
     """
     names = side_columns(schema, "two_tower")
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, names=names, combiners=combiners))
-    sides = {"user": USER_TAGS, "item": ITEM_TAGS}
-    towers = {side: _tower(tags, spec) for side, tags in sides.items()}
-    return Blueprint(inputs, ParallelBlock(towers, aggregation=None), _task(schema, spec))
-
-
-def _tower(tags: tuple[str, ...], spec: TwoTowerSpec) -> Chain:
-    mlp = MLPBlock(spec.tower, no_activation_last_layer=True)
-    return Chain([Filter(tags=tags), mlp, *([L2Norm()] if spec.normalize else [])])
-
-
-def _task(schema: Schema, spec: TwoTowerSpec) -> Task:
-    if spec.task == "binary":
-        return DotProductTask(temperature=spec.temperature)
-    return ItemRetrievalTask(
-        item_id=id_column(schema, Tags.ITEM_ID, "two_tower"),
-        temperature=spec.temperature,
-        log_q=None if spec.log_q == "none" else "batch",
-    )
+    inputs = InputBlock(schema, Embeddings(embedding_dim, names=names, combiners=combiners))
+    towers = {}
+    for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
+        mlp = MLPBlock(tower, no_activation_last_layer=True)
+        towers[side] = Chain([Filter(tags=tags), mlp, *([L2Norm()] if normalize else [])])
+    head: Task = DotProductTask(temperature=temperature)
+    if task == "retrieval":
+        head = ItemRetrievalTask(
+            item_id=id_column(schema, Tags.ITEM_ID, "two_tower"),
+            temperature=temperature,
+            log_q=None if log_q == "none" else "batch",
+        )
+    return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)
 
 
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
@@ -101,7 +104,14 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     return {side: flat(vector) for side, vector in vectors.items()}
 
 
-def ncf(schema: Schema, spec: NcfSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+def ncf(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    mf_dim: int,
+    embedding_dim: int,
+    hidden: Sequence[int],
+) -> Blueprint:
     """The product of two embeddings beside an MLP over another two, and one logit of both.
 
     It takes the two columns tagged `user_id` and `item_id`; all others are left out. The product's
@@ -110,11 +120,11 @@ def ncf(schema: Schema, spec: NcfSpec, combiners: Mapping[str, Combiner]) -> Blu
     names = [id_column(schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
     inputs = InputBlock(
         schema,
-        Embeddings(spec.mf_dim, part="mf", names=names),
-        Embeddings(spec.embedding_dim, names=names, combiners=combiners),
+        Embeddings(mf_dim, part="mf", names=names),
+        Embeddings(embedding_dim, names=names, combiners=combiners),
         continuous=False,
     )
     product = Chain([Filter(part="mf"), Aggregate("product")])
-    deep = Chain([Filter(part=""), MLPBlock(spec.hidden)])
+    deep = Chain([Filter(part=""), MLPBlock(hidden)])
     body = ParallelBlock({"product": product, "deep": deep}, aggregation=None)
     return Blueprint(inputs, body, BinaryClassificationTask())

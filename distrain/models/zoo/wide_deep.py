@@ -17,7 +17,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
-from distrain.spec import CrossSpec, DeepFmSpec, WideDeepSpec
+from distrain.spec import CrossSpec
 
 WIDE = "wide"
 
@@ -53,7 +53,14 @@ def linear(inputs: InputBlock) -> Block:
     return ParallelBlock(branches, aggregation="sum")
 
 
-def wide_deep(schema: Schema, spec: WideDeepSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+def wide_deep(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int | None,
+    hidden: Sequence[int],
+    crosses: Sequence[CrossSpec],
+) -> Blueprint:
     """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). Every categorical column has a weight
@@ -62,17 +69,24 @@ def wide_deep(schema: Schema, spec: WideDeepSpec, combiners: Mapping[str, Combin
     """
     inputs = InputBlock(
         schema,
-        Embeddings(spec.embedding_dim, combiners=combiners),
-        wide_tables(combiners, spec.crosses),
+        Embeddings(embedding_dim, combiners=combiners),
+        wide_tables(combiners, crosses),
     )
-    mlp = MLPBlock([*spec.hidden, 1], no_activation_last_layer=True)
+    mlp = MLPBlock([*hidden, 1], no_activation_last_layer=True)
     body = ParallelBlock(
         {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}, aggregation="sum"
     )
     return Blueprint(inputs, body, BinaryClassificationTask(layer=False))
 
 
-def deepfm(schema: Schema, spec: DeepFmSpec, combiners: Mapping[str, Combiner]) -> Blueprint:
+def deepfm(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    hidden: Sequence[int],
+    dropout: float,
+) -> Blueprint:
     """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
 
     The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
@@ -80,9 +94,9 @@ def deepfm(schema: Schema, spec: DeepFmSpec, combiners: Mapping[str, Combiner]) 
     how they become vectors.
     """
     inputs = InputBlock(
-        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
+        schema, Embeddings(embedding_dim, combiners=combiners), wide_tables(combiners)
     )
-    mlp = MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
+    mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
     body = ParallelBlock(
         {
             "linear": linear(inputs),

@@ -7,12 +7,13 @@ from distrain.errors import ModelError
 from distrain.models.blocks import Chain
 from distrain.models.blocks.filter import ContinuousFeatures, Filter
 from distrain.models.blocks.layers import Dropout
-from distrain.models.shapes import Branches, Features, Flat, flat, names_of
+from distrain.models.shapes import Branches, Features, Flat, flat
 
 
 def picked(shape):
     """Names of the tables and of the continuous columns."""
-    return [names_of(group.columns) for group in shape.groups], names_of(shape.continuous)
+    groups = [tuple(c.table for c in group.columns) for group in shape.groups]
+    return groups, tuple(c.table for c in shape.continuous)
 
 
 @pytest.mark.parametrize(
