@@ -59,7 +59,6 @@ class Guard:
         self.cookie_name, self.cookie_value = f"distrain-{digest[:8]}", digest[8:]
 
     def is_token(self, given: str) -> bool:
-        """Whether this is the token, compared in constant time."""
         return hmac.compare_digest(given.encode(), self._token)
 
     def lets_pass(self, headers: HTTPHeaders) -> bool:
@@ -77,7 +76,6 @@ class Guard:
         )
 
     def has_token_in_url(self, request: HTTPServerRequest) -> bool:
-        """Whether a request has the token among its URL's parameters."""
         query = parse_qsl(request.query, errors="replace")
         return any(name == _PARAMETER and self.is_token(value) for name, value in query)
 
@@ -91,7 +89,6 @@ class GuardedApplication(RoutingApplication):  # type: ignore[misc]  # distribut
         self._guard = Guard(token) if token else None
 
     def find_handler(self, request: HTTPServerRequest, **options: Any) -> Any:
-        """Dask's handler, or one that sends away."""
         return _find_handler(self, self._guard, super().find_handler, request, **options)
 
 
@@ -173,7 +170,7 @@ def is_foreign_websocket(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> b
     """Whether a page of another site asks for a websocket; `allowed` are patterns of hosts.
 
     A browser sends a scheduler's cookie with a websocket that any page opens, so that such a page
-    could read the dashboard as its visitor. It also says which page asks, as `Origin`.
+    could read the dashboard as its visitor. It names the asking page as `Origin`.
 
     >>> asked = {"Upgrade": "websocket", "Host": "s:8787"}
     >>> is_foreign_websocket(HTTPHeaders({**asked, "Origin": "http://s:8787"}))
@@ -209,7 +206,7 @@ def is_foreign_page(headers: HTTPHeaders, allowed: Sequence[str] = ()) -> bool:
 
 
 def trouble_with(request: HTTPServerRequest) -> Refusal | None:
-    """Why an order, or a question of who gives orders, is refused; `None` if it may pass."""
+    """Why a request to the routes of orders is refused; `None` if it may pass."""
     if token_of_environment() is None and not _is_of_this_machine(request):
         return Refusal(
             403,
@@ -246,11 +243,6 @@ def _is_of_this_machine(request: HTTPServerRequest) -> bool:
 
 
 def _is_loopback(address: str) -> bool:
-    """Whether this is an address of the machine itself.
-
-    >>> _is_loopback("127.0.0.2"), _is_loopback("::1"), _is_loopback("10.0.0.1"), _is_loopback("x")
-    (True, True, False, False)
-    """
     try:
         parsed = ip_address(address)
     except ValueError:

@@ -31,7 +31,6 @@ def install() -> None:
     """Prepare this process: schedulers that start later serve pages, documents and orders.
 
     To be called before a scheduler is made, since Dask builds its routes and its dashboard then.
-    Calling it again changes nothing.
 
     Raises:
         ClusterError: The environment asks for a token that cannot be used.

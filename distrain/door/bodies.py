@@ -32,8 +32,6 @@ class Order(Body):
 
 
 class PutOrder(Order):
-    """The body of `PUT /distrain/v1/jobs/ID`."""
-
     epoch: Word = Field(description="The scheduler's epoch that this was decided for.")
     spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
     run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
@@ -44,8 +42,6 @@ class PutOrder(Order):
 
 
 class CancelOrder(Order):
-    """The body of `POST /distrain/v1/jobs/ID/cancel`."""
-
     why: Annotated[str, Field(max_length=1000)] = ""
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
         None, description="What its ranks get to save a checkpoint; null: a few seconds."
@@ -53,14 +49,10 @@ class CancelOrder(Order):
 
 
 class PriorityOrder(Order):
-    """The body of `POST /distrain/v1/jobs/ID/priority`."""
-
     priority: Priority
 
 
 class PreflightOrder(Body):
-    """The body of `POST /distrain/v1/preflight`."""
-
     spec: dict[str, Any]
     owner: Annotated[str, Field(max_length=200)] = Field(
         "", description="Who asks: the checks of one run one after another."

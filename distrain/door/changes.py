@@ -44,13 +44,11 @@ class Answer:
     size_bytes: int = 0
 
     def add(self, text: str) -> None:
-        """Take a job in."""
         self.jobs.append(text)
         self.size_bytes += len(text)
 
     @property
     def is_full(self) -> bool:
-        """Whether no more jobs may come."""
         return len(self.jobs) >= MOST_JOBS
 
 
@@ -70,12 +68,12 @@ class Changes:
         self._collected_s = -math.inf  # when jobs that only went on were stamped last
 
     def acknowledge(self, service: str, revision: int) -> None:
-        """A service has taken in all changes up to a revision."""
+        """Note that a service has taken in all changes up to a revision."""
         seen = max(revision, self._acknowledged.get(service, 0))
         self._acknowledged[service] = min(seen, self.revisions.newest)
 
     def is_unseen(self, job_id: str) -> bool:
-        """Whether a service has put a job here, and has not acknowledged its last change."""
+        """Whether a service put this job, and has not acknowledged its last change."""
         service = self.monitor.follow(job_id).service
         if service is None:
             return False
@@ -84,12 +82,11 @@ class Changes:
         return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
 
     def since(self, revision: int, collect_s: float = 0.0) -> Answer:
-        """What changed since a revision; 0: all jobs, with all of their progress that is kept.
+        """The changes since a revision; since 0: all jobs, with all of their progress that is kept.
 
         Args:
-            collect_s: News of jobs that only went on may wait until such were last told of so long
-                ago: then those of all jobs come in one answer. Between them answers are short. News
-                of any other kind come at once, and bring the job's others along.
+            collect_s: Jobs that only went on come in one answer, so long after the last such one.
+                Jobs with any other change come at once, and these with them.
         """
         self._look(revision, collect_s)
         answer = Answer(revision)
@@ -137,7 +134,7 @@ class Changes:
         answer.more = True
 
     def _part(self, job_id: str, first: int) -> tuple[str, int]:
-        """As many entries of a job, from a number on, as fit; and the number of the next one."""
+        """The entries of a job from a number on, as many as fit, and the number of the next one."""
         document = self._document(job_id, first, self.monitor.summary(job_id) or {})
         view = document["view"]
         progress = view["progress"]
@@ -167,10 +164,10 @@ class Changes:
         }
 
     def _look(self, revision: int, collect_s: float) -> None:
-        """Stamp each job that is not as it was when it was looked at last.
+        """Stamp each job that has changed since its last stamp.
 
-        Those that only went on, and are not in the answer anyway, are left for later if such were
-        stamped less than `collect_s` ago.
+        Jobs that only went on, and are not in the answer anyway, wait until `collect_s` after the
+        last such stamp.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
@@ -186,7 +183,7 @@ class Changes:
         """Stamp a job if it has changed, and say whether it was stamped.
 
         Args:
-            news: Whether that it went on is a change.
+            news: Whether progress alone is a change.
         """
         job = self.coordinator.machine.jobs[job_id]
         collector = self.coordinator.collectors[job_id]
@@ -205,7 +202,6 @@ class Changes:
 
 
 def _fingerprint(job: Job, attempt: int) -> tuple[object, ...]:
-    """What tells whether a job changed, besides that it went on."""
     waiting = tuple(r for r, status in job.ranks.items() if status.waiting_for == "storage")
     priority = job.request.priority
     moves, why = len(job.history), job.why_pending

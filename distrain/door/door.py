@@ -17,8 +17,6 @@ EXTENSION = "distrain-door"
 
 
 class Door:
-    """The door to one scheduler's coordinator."""
-
     def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.monitor = Monitor(coordinator)
@@ -29,12 +27,12 @@ class Door:
     def changes_text(
         self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
     ) -> str:
-        """What changed since a revision, as JSON.
+        """The changes since a revision, as JSON.
 
         Args:
-            epoch: The scheduler's start that the revision is of; of another one, it counts as 0.
-            service: Who asks, and has taken in all that came before the revision; "" is nobody.
-            collect_s: How long news of jobs that only go on may wait for more.
+            epoch: The scheduler's start that the revision is of; one of another start counts as 0.
+            service: The asking service, which has all changes until the revision; "" for nobody.
+            collect_s: How long jobs that only went on may wait for others.
         """
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
@@ -99,7 +97,6 @@ class Door:
         }
 
     def _gpu(self, worker: str) -> str | None:
-        """The name of a worker's GPU; `None` if it has none that Dask knows of."""
         state = self.coordinator.scheduler.workers.get(worker)
         gpu = state.extra.get("gpu") if state is not None else None
         if not gpu:

@@ -60,7 +60,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         """The request's body.
 
         Raises:
-            Refusal: It is none of this kind.
+            Refusal: It cannot be used as this kind.
         """
         try:
             return kind.model_validate(json.loads(bytes(self._received)))
@@ -74,7 +74,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         """A whole number of the query.
 
         Raises:
-            Refusal: It is none.
+            Refusal: The value is no whole number.
         """
         text = self.get_query_argument(name, str(default))
         if not (text.isascii() and text.isdigit() and len(text) < 19):
@@ -91,7 +91,6 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         self.answer(dict(refusal.document), refusal.status)
 
     def head(self, *words: str) -> None:
-        """The headers of GET; Tornado leaves the document out."""
         self.get(*words)
 
     def write_error(self, status_code: int, **details: Any) -> None:

@@ -11,18 +11,14 @@ from distrain.door.refusal import Refusal
 
 
 class _JobsHandler(Handler):
-    """All jobs, the newest first."""
-
     def get(self) -> None:
         door: Door | None = self.server.extensions.get(EXTENSION)
         self.answer(door.monitor.jobs() if door else {"jobs": []})
 
 
 class _OneHandler(Handler):
-    """What is served of one job."""
-
     def monitor_of(self, job_id: str) -> Monitor:
-        """The monitor, which has this job.
+        """The monitor, if it has this job.
 
         Raises:
             Refusal: It has not.
@@ -36,8 +32,6 @@ class _OneHandler(Handler):
 
 
 class _JobHandler(_OneHandler):
-    """One job with its ranks, its time line and its spec."""
-
     def get(self, job_id: str) -> None:
         wanted = self.get_query_argument("ranks", "shown")
         if wanted not in ("shown", "all"):
@@ -47,8 +41,6 @@ class _JobHandler(_OneHandler):
 
 
 class _MetricsHandler(_OneHandler):
-    """One job's curves: all points, or those since a cursor."""
-
     def get(self, job_id: str) -> None:
         since = self.get_query_argument("since", None)
         monitor = self.monitor_of(job_id)

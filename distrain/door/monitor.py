@@ -60,7 +60,6 @@ class Monitor:
         self._failed: set[object] = set()  # places in the code that failed
 
     def handled(self, stimulus: Stimulus) -> None:
-        """The coordinator has handled a stimulus."""
         try:
             match stimulus:
                 case Reported():
@@ -73,18 +72,16 @@ class Monitor:
                 log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
-        """The coordinator has removed this job."""
         self.followed.pop(job_id, None)
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:
-        """All jobs, the newest first."""
+        """The ids of all jobs, the newest first."""
         self.look_around()
         followed = self.followed
         return sorted(followed, key=lambda job_id: -followed[job_id].history.submitted_s)
 
     def jobs(self) -> dict[str, Any]:
-        """The document of all jobs."""
         return jobs_document(self._watched(job_id) for job_id in self.job_ids())
 
     def summary(self, job_id: str) -> dict[str, Any] | None:
@@ -92,18 +89,21 @@ class Monitor:
         return job_summary(self._watched(job_id)) if self.knows(job_id) else None
 
     def summaries(self, job_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The same of several jobs that are known, one after the other as they are asked for."""
+        """The same of several jobs, made one by one as they are asked for."""
         self.look_around()
         return (job_summary(self._watched(job_id)) for job_id in job_ids)
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
-        """The document of one job, as `job_document`; `None` if unknown."""
         if not self.knows(job_id):
             return None
         return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """The document of a job's curves; `None` if unknown, `ValueError` if `since` is none."""
+        """The document of a job's curves; `None` if unknown.
+
+        Raises:
+            ValueError: `since` is no cursor.
+        """
         if not self.knows(job_id):
             return None
         return metrics_document(self.followed[job_id].history, since)
@@ -114,7 +114,6 @@ class Monitor:
             yield self._watched(job_id)
 
     def knows(self, job_id: str) -> bool:
-        """Whether the coordinator has this job."""
         self.look_around()
         return job_id in self.followed
 
@@ -152,7 +151,6 @@ class Monitor:
             self._take_states(job, followed, now_s)
 
     def follow(self, job_id: str) -> Followed:
-        """What was taken in of a job that the coordinator has."""
         followed = self.followed.get(job_id)
         if followed is None:
             job = self.coordinator.machine.jobs[job_id]

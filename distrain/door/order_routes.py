@@ -21,8 +21,6 @@ class _OrderHandler(Handler):
 
 
 class _JobsHandler(_OrderHandler):
-    """What changed of all jobs."""
-
     def get(self) -> None:
         since, epoch = self.number("since", 0), self.get_query_argument("epoch", None)
         service = self.get_query_argument("service", "")
@@ -31,8 +29,6 @@ class _JobsHandler(_OrderHandler):
 
 
 class _JobHandler(_OrderHandler):
-    """One job."""
-
     def get(self, job_id: str) -> None:
         self.answer(self.door.job(job_id))
 
@@ -42,39 +38,29 @@ class _JobHandler(_OrderHandler):
 
 
 class _CancelHandler(_OrderHandler):
-    """The end of a job."""
-
     def post(self, job_id: str) -> None:
         self.door.orders.cancel(job_id, self.body(CancelOrder))
         self.answer(self.door.job(job_id), 202)
 
 
 class _PriorityHandler(_OrderHandler):
-    """The priority of a job that waits."""
-
     def post(self, job_id: str) -> None:
         self.door.orders.set_priority(job_id, self.body(PriorityOrder))
         self.answer(self.door.job(job_id))
 
 
 class _WorkersHandler(_OrderHandler):
-    """The workers, one by one."""
-
     def get(self) -> None:
         self.answer({"workers": self.door.workers()})
 
 
 class _PreflightsHandler(_OrderHandler):
-    """Checks of specs on a worker."""
-
     def post(self) -> None:
         order = self.body(PreflightOrder)
         self.answer({"id": self.door.preflights.start(order.spec, order.owner)}, 202)
 
 
 class _PreflightHandler(_OrderHandler):
-    """One check."""
-
     def get(self, preflight_id: str) -> None:
         self.answer(self.door.preflights.document(preflight_id))
 

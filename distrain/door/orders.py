@@ -21,7 +21,7 @@ class Orders:
     """The orders of all services to one coordinator.
 
     Attributes:
-        generations: By service, the highest that was seen: who has a lower one was replaced.
+        generations: The highest generation of each service; an order of a lower one is refused.
     """
 
     def __init__(self, monitor: Monitor):
@@ -33,8 +33,8 @@ class Orders:
         """Queue a job, and say whether that was done: `False` if it is here already.
 
         Raises:
-            Refusal: The service decided it for another start of the scheduler, the job has had this
-                attempt already and has ended, it is another service's, or its spec has mistakes.
+            Refusal: The order is for another start of the scheduler, the job has ended after this
+                attempt, it is another service's, or its spec has mistakes.
         """
         self._check_generation(order)
         if order.epoch != self.coordinator.epoch:
@@ -62,10 +62,10 @@ class Orders:
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> None:
-        """Have a job end; again: no effect, but that a shorter grace hurries it.
+        """Have a job end; a repeated order with a shorter grace hurries it.
 
         Raises:
-            Refusal: It is not known, has ended, or is another service's.
+            Refusal: The job is unknown, has ended, or is another service's.
         """
         self._check_generation(order)
         self._live(job_id, order)
@@ -75,7 +75,7 @@ class Orders:
         """Change the priority of a job that waits.
 
         Raises:
-            Refusal: It does not wait, is not known, has ended, or is another service's.
+            Refusal: The job does not wait, is unknown, has ended, or is another service's.
         """
         self._check_generation(order)
         job = self._live(job_id, order)
@@ -90,7 +90,7 @@ class Orders:
         self.coordinator.tell(ChangePriority(job_id, order.priority))
 
     def ended(self, job_id: str) -> dict[str, Any] | None:
-        """How a job ended, also one that is forgotten; `None` if it has not, or was never here.
+        """How a job ended, also a forgotten one; `None` if it has not, or was never here.
 
         `attempt` is the last one that it had or was put for: to go on, put it for a later one.
         """
@@ -114,7 +114,6 @@ class Orders:
         }
 
     def _live(self, job_id: str, order: Order) -> Job:
-        """A job that has not ended."""
         ended = self.ended(job_id)
         if ended is not None:
             raise Refusal(410, "ended", _has_ended(ended), "It needs nothing more.", job=ended)

@@ -30,10 +30,10 @@ class _Preflight:
     """One check.
 
     Attributes:
-        state: `waiting` for others, `running`; then `passed`, `failed` (the spec has mistakes), or
-            `lost`: it could not be checked.
-        owner: Who asked; "" if that is not known.
-        found: What came back from the worker.
+        state: `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could
+            not be checked).
+        owner: Who asked; "" if unknown.
+        found: The worker's answer.
     """
 
     owner: str
@@ -47,7 +47,6 @@ class Preflights:
 
     Args:
         client: Makes a client of the scheduler.
-        clock: Seconds.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class Preflights:
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def start(self, spec: dict[str, Any], owner: str = "") -> str:
-        """Begin a check, and say under which id it is kept.
+        """Begin a check, and return its id.
 
         Raises:
             Refusal: Too many wait already, of all or of this owner.
@@ -83,10 +82,10 @@ class Preflights:
         return preflight_id
 
     def document(self, preflight_id: str) -> dict[str, Any]:
-        """What is known of a check.
+        """A check as JSON.
 
         Raises:
-            Refusal: Nothing.
+            Refusal: No such check is kept.
         """
         self._forget_old_ones()
         one = self._known.get(preflight_id)

@@ -82,7 +82,6 @@ class JobsCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All families, with or without series."""
         if self.monitor is None:
             return
         jobs = list(self.monitor.watched())
@@ -123,7 +122,7 @@ def _certificates(ends_s: Mapping[str, float]) -> Metric:
 
 
 def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
-    """The jobs that have series of their own, of all jobs, the newest first."""
+    """The jobs that have series of their own, the newest first."""
     live = (job for job in jobs if not job.view.state.is_final and job.view.attempt > 0)
     ended = (job for job in jobs if job.view.state.is_final)
     return [*islice(live, _LIVE_JOBS), *islice(ended, ENDED_JOBS)]
@@ -207,7 +206,6 @@ def _times(jobs: list[Watched]) -> Iterator[Metric]:
 
 
 def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
-    """All families of the ranks of those jobs that run."""
     running = [job for job in jobs if job.view.state is JobState.RUNNING]
     yield from _work(running)
     yield from _memory(running)
@@ -215,7 +213,6 @@ def _ranks_of(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _add_known(family: GaugeFamily, labels: Sequence[str], value: float | None) -> None:
-    """Add a series, unless nothing is known."""
     if value is not None:
         family.add_metric(labels, value)
 
@@ -287,7 +284,7 @@ def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
-    """What is known, by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
+    """Known values by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
     known = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
     if len(known) <= SHOWN_RANKS:
         return known

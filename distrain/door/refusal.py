@@ -4,7 +4,7 @@ from typing import Any
 
 
 class Refusal(Exception):
-    """Why an order is not carried out.
+    """A request that is not carried out.
 
     Args:
         status: Of HTTP.

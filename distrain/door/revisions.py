@@ -51,7 +51,7 @@ class Revisions:
         self._last: OrderedDict[str, int] = OrderedDict()  # ascending
 
     def stamp(self, job_id: str, count: int) -> int:
-        """Note that a job changed, and how many entries it has now; the answer is its revision."""
+        """Give a changed job, which has `count` entries now, the next revision."""
         self.newest += 1
         self._stamps.setdefault(job_id, _Stamps()).add(self.newest, count)
         self._last[job_id] = self.newest
@@ -59,7 +59,7 @@ class Revisions:
         return self.newest
 
     def last(self, job_id: str) -> int:
-        """The revision of a job's last change; 0 if it is not known."""
+        """The revision of a job's last change; 0 if it is unknown."""
         return self._last.get(job_id, 0)
 
     def count_at(self, job_id: str, revision: int) -> int:
@@ -68,10 +68,9 @@ class Revisions:
         return stamps.count_at(revision) if stamps else 0
 
     def leave_out(self, job_id: str, after: int, until: int) -> None:
-        """Who has seen all until a revision, and goes on from another, was not told of this job.
+        """Forget a job's changes between two revisions, which an answer left out: they come later.
 
-        Its changes between are forgotten, so that its entries are told later. Others that were told
-        of those get entries again.
+        Readers that had those changes get the entries again.
 
         >>> revisions = Revisions()
         >>> [revisions.stamp(job, count=n) for n, job in enumerate("abaca", start=1)]
@@ -85,7 +84,7 @@ class Revisions:
             stamps.drop(after, until)
 
     def changed_since(self, revision: int) -> list[tuple[str, int]]:
-        """Jobs that changed after a revision, with that of their last change, in its order."""
+        """Jobs that changed after a revision, each with its last revision, in that order."""
         found = []
         for job_id, last in reversed(self._last.items()):
             if last <= revision:
@@ -94,6 +93,5 @@ class Revisions:
         return found[::-1]
 
     def forget(self, job_id: str) -> None:
-        """The job is gone, or another one takes its id."""
         self._stamps.pop(job_id, None)
         self._last.pop(job_id, None)

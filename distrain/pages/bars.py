@@ -138,7 +138,6 @@ def _two_bars(
     labels: dict[str, str],
     tips: list[tuple[str, str]],
 ) -> Panel:
-    """A panel with two bars beside each other for each rank, by column."""
     source = source_of(*columns_of([]))
     drawn = draw(title, unit, **_over_ranks(), tooltips=[("rank", "@rank @worker"), *tips])
     legend = legend_above(drawn)

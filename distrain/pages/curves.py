@@ -39,7 +39,6 @@ class Curves:
         self._of_other: list[LegendItem] = []
 
     def show(self, view: View) -> None:
-        """Take in what is new."""
         extend(self.train, train_series(view.metrics.get("train", {})), view.anew)
         extend(self.valid, valid_series(view.metrics.get("valid", {})), view.anew)
         other = view.other or View((), None, {}, anew=len(self.other_train.data["step"]) > 0)
@@ -49,7 +48,7 @@ class Curves:
             item.visible = view.other is not None
 
     def draw(self, drawn: figure, y: str, x: str = "rows_total") -> list[GlyphRenderer]:
-        """Draw one of the columns, of validation too where it has that."""
+        """Draw a column of training, and of validation where it has that."""
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
         for source, color, dash, label in (
@@ -90,7 +89,6 @@ class Curves:
 
 
 def rows_per_second() -> Panel:
-    """Rows per second of all ranks together, over time."""
     curves = Curves()
     tooltips = [("rows/s", "@rows_per_s{0,0}"), ("step", "@step{0,0}")]
     drawn = draw("Rows per second, all ranks", "rows/s", tooltips=tooltips)
@@ -100,7 +98,6 @@ def rows_per_second() -> Panel:
 
 
 def learning_rate() -> Panel:
-    """The learning rate of the last step of each report."""
     curves = Curves()
     tooltips = [("learning rate", "@lr{0.0000000}"), *_WHERE]
     drawn = draw("Learning rate", "learning rate", tooltips=tooltips)
@@ -110,7 +107,6 @@ def learning_rate() -> Panel:
 
 
 def rows_per_second_by_rank() -> Panel:
-    """Rows per second of each rank, over time."""
     tooltips = [("", "$name"), ("rows/s", "@rows_per_s{0,0}")]
     drawn = draw("Rows per second, by rank", "rows/s", tooltips=tooltips)
     legend = Legend(items=[], label_text_font_size="8pt", spacing=0, padding=4)
@@ -170,7 +166,6 @@ class RankLines:
 
 
 def loss() -> Panel:
-    """Loss of training and validation."""
     curves = Curves()
     tooltips = [("loss", "@loss{0.0000}"), *_WHERE]
     drawn = draw("Loss", "log loss, nats", tooltips=tooltips, y_range=Range1d())

@@ -18,7 +18,7 @@ INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
 def install_pages() -> bool:
-    """Register the pages for schedulers that start later in this process; again: no effect.
+    """Register the pages for schedulers that start later in this process.
 
     Returns whether Dask has a dashboard, for which it needs a version of Bokeh.
     """
@@ -34,7 +34,7 @@ def install_pages() -> bool:
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:
-    """Add the pages to a running scheduler, which serves paths after `prefix`; again: no effect.
+    """Add the pages, once, to a running scheduler, which serves paths after `prefix`.
 
     Returns whether the scheduler has a dashboard.
     """
@@ -70,7 +70,7 @@ class _AllPlots(IndividualPlots):  # type: ignore[misc]  # distributed is untype
 
 
 def _pages() -> dict[str, Callable[..., None]]:
-    """What fills a document, by URL."""
+    """The functions that fill documents, by URL."""
     from distrain.pages.page import PANELS, individual_doc, training_doc
 
     return {PAGE_URL: training_doc, NAVIGATION_URL: training_doc} | {

@@ -51,7 +51,7 @@ def rank_series(ranks: Document) -> dict[str, Series]:
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
     """Where each rank's wall time went in a `window`, `seconds` or `total_seconds` of its document.
 
-    Per phase there is its share in percent, and as `PHASE_s` its seconds.
+    Each phase has its share in percent, and its seconds as `PHASE_s`.
     """
     columns: Columns = _labels(ranks)
     for phase in PHASES:
@@ -65,10 +65,7 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
 
 
 def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Columns:
-    """Each rank's step time: `rank`, `worker`, `step_time_ms`, and `is_slow`.
-
-    `is_slow` is `yes` of the slowest rank, if that one stands out.
-    """
+    """Each rank's `rank`, `worker`, `step_time_ms`, and `is_slow`: `yes` if it stands out."""
     name = int(slowest["rank"]) if slowest and stands_out(slowest) else None
     columns = _labels(ranks)
     columns["step_time_ms"] = [1e3 * (rank.get("step_time_s") or 0.0) for rank in ranks]
@@ -77,7 +74,7 @@ def step_time_columns(ranks: Sequence[Document], slowest: Document | None) -> Co
 
 
 def step_time_title(slowest: Document | None) -> str:
-    """Name the slowest rank, if it stands out, and lay it beside the median.
+    """A title that names the slowest rank, if it stands out, and the median.
 
     >>> step_time_title({"rank": 1, "step_time_s": 0.013, "median_step_time_s": 0.010})
     'Slowest: rank 1, 30 % over the median of 10.0 ms'

@@ -16,7 +16,6 @@ BAD = "#b3261e"
 
 
 def job_columns(jobs: Sequence[Document]) -> Columns:
-    """The table of jobs, in the order given, as text and numbers."""
     return {
         "job_id": [str(job["job_id"]) for job in jobs],
         "name": [str(job.get("name") or "") for job in jobs],
@@ -50,7 +49,7 @@ def headline(
 ) -> str:
     """The lines above the figures, as HTML; everything that users chose is escaped.
 
-    `missing` was asked for and is unknown; `other` is laid over the job that is shown.
+    `missing` is an unknown job that was asked for; `other` is laid over the shown job.
     """
     if job is None and missing:
         return (
@@ -90,12 +89,7 @@ def headline(
 
 
 def _trouble_text(job: Document) -> str:
-    """Why the attempt before ended, or why this one is ending; "" of a job without either.
-
-    >>> moment = {"kind": "restart", "text": "attempt 1 ended: RankDied: rank 1 was killed"}
-    >>> _trouble_text({"state": "running", "attempt": 2, "timeline": [moment]})
-    'attempt 2; attempt 1 ended: RankDied: rank 1 was killed'
-    """
+    """Why the attempt before ended, or why this one is ending; "" of a job without either."""
     if job.get("reason"):
         return ""  # the state shows the reason
     texts = [str(m["text"]).splitlines()[0] for m in job.get("timeline", ()) if _is_trouble(m)]
@@ -136,17 +130,11 @@ def _slowest_text(job: Document) -> str:
 
 
 def state_text(job: Document) -> str:
-    """The state, and why, if it ended badly.
-
-    >>> state_text({"state": "failed", "reason": "RankFailed"})
-    'failed (RankFailed)'
-    """
     reason = job.get("reason")
     return f"{job['state']} ({reason})" if reason else str(job["state"])
 
 
 def progress_pct(job: Document) -> float:
-    """Steps taken, in percent of all; 0 while their number is unknown."""
     steps = job.get("num_steps") or 0
     return round(min(100.0, 100.0 * (job.get("step") or 0) / steps), 1) if steps else 0.0
 

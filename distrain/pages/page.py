@@ -88,7 +88,6 @@ class TrainingPage:
         self.root = self._lay_out(by_name)
 
     def look(self) -> None:
-        """Bring everything up to date."""
         view = self._watch.look()
         if self._other.wanted != NEWEST:
             view = replace(view, other=self._other.look())
@@ -173,7 +172,6 @@ class TrainingPage:
 
 
 def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
-    """Fill a browser's document with the Training page."""
     documents = _documents_of(scheduler)
     watch, other = (Watch(documents, _asked_for(doc, name)) for name in ("job", "with"))
     page = TrainingPage(watch, scheduler.address, other)
@@ -187,7 +185,7 @@ def training_doc(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> N
 
 
 def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
-    """What fills a document with one figure; `?job=` names a job, else it follows the newest."""
+    """A function that fills a document with one figure; `?job=` names a job, else the newest's."""
 
     def fill(scheduler: Any, extra: dict[str, Any], doc: BokehDocument) -> None:
         panel, watch = make(), Watch(_documents_of(scheduler), _asked_for(doc, "job"))
@@ -212,10 +210,7 @@ def _asked_for(doc: BokehDocument, name: str) -> str:
 
 
 def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:
-    """What finds a scheduler's documents; `None` until there is a coordinator.
-
-    It looks each time: a coordinator may come while a page is open.
-    """
+    """A function that looks for a scheduler's documents: they may come while a page is open."""
     return lambda: scheduler.extensions.get(DOCUMENTS)
 
 

@@ -67,7 +67,6 @@ def draw(title: str, y_label: str, *, tooltips: list[tuple[str, str]], **options
 
 
 def legend_above(drawn: figure) -> Legend:
-    """An empty legend above a figure, where it covers no points."""
     legend = Legend(
         items=[],
         orientation="horizontal",
@@ -84,7 +83,6 @@ def legend_above(drawn: figure) -> Legend:
 
 
 def show_over(drawn: figure, x: str) -> None:
-    """Label and format the x axis for rows trained, or for time."""
     axis = drawn.xaxis[0]
     if x == "rows_total":
         axis.axis_label = "rows trained"
@@ -99,5 +97,4 @@ def show_over(drawn: figure, x: str) -> None:
 
 
 def source_of(*names: str) -> ColumnDataSource:
-    """An empty source with these columns."""
     return ColumnDataSource({name: [] for name in names})

@@ -60,7 +60,6 @@ _MOST_ROWS = 20
 
 
 def jobs() -> Panel:
-    """All jobs that the scheduler remembers, newest first."""
     source = source_of(*job_columns([]))
     columns = [
         TableColumn(
@@ -110,7 +109,6 @@ def _table_height(rows: int) -> int:
 
 
 def timeline() -> Panel:
-    """States, restarts, checkpoints, validations and notices, when they were."""
     source = source_of(*timeline_columns([]))
     tips = [
         ("@kind", "@text"),

@@ -13,7 +13,7 @@ DOCUMENTS = "distrain-documents"
 
 
 class Documents(Protocol):
-    """A source of the documents that the scheduler serves as JSON."""
+    """The documents that the scheduler serves as JSON."""
 
     def jobs(self) -> Document:
         """All jobs, newest first, under `jobs`."""
@@ -64,7 +64,7 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Looks at the documents again and again, and returns what is new.
+    """Returns at each look what is new in the documents.
 
     Args:
         documents: Finds the source; `None` while the scheduler has no coordinator.
@@ -78,7 +78,6 @@ class Watch:
         self._cursor: str | None = None
 
     def look(self) -> View:
-        """All jobs, the followed job, and its points since the last look."""
         documents = self.documents()
         jobs = documents.jobs()["jobs"] if documents else []
         job_id = pick(jobs, self.wanted)

@@ -28,12 +28,10 @@ Along = Callable[[Record], float]
 
 
 def millions(record: Record) -> float:
-    """Rows trained up to a record, in millions."""
     return record.rows_total / 1e6
 
 
 def minutes(record: Record) -> float:
-    """Wall time up to a record, in minutes."""
     return record.elapsed_s / 60
 
 
@@ -99,7 +97,6 @@ def fit_range(
 def draw_line(
     axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
 ) -> None:
-    """Draw a figure of training from zero on, where it is known."""
     shown = thinned([record for record in train if getattr(record, name) is not None])
     values = [getattr(record, name) for record in shown]
     axes.plot([along(r) for r in shown], values, color=TRAIN_COLOUR, linewidth=1.2)
@@ -133,7 +130,6 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 
 def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
-    """Draw the shares of wall time by phase, of the mean rank."""
     shown = thinned(train)
     phases = [p for p in PHASE_COLOURS if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
     totals = [sum((r.seconds or {}).values()) or 1.0 for r in shown]

@@ -31,7 +31,6 @@ class Comparison:
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:
-    """Compare two or more runs."""
     specs = [run.spec.model_dump(mode="json", by_alias=True) for run in runs]
     machines = [{"distrain": run.run.version, **run.run.environment} for run in runs]
     outcomes = [dict(outcome_rows(run)) for run in runs]

@@ -88,7 +88,6 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
 
 
 def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure":
-    """Loss, AUC and rows/s of some runs, one colour each."""
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):

@@ -33,7 +33,6 @@ _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def page(title: str, sections: Iterable[str]) -> str:
-    """A whole page of sections in HTML."""
     return (
         "<!DOCTYPE html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{escaped(title)}</title>'
@@ -44,7 +43,6 @@ def page(title: str, sections: Iterable[str]) -> str:
 
 
 def section(heading: str, *content: str) -> str:
-    """Some HTML under a heading."""
     return f"<section><h2>{escaped(heading)}</h2>\n" + "\n".join(content) + "\n</section>"
 
 
@@ -68,17 +66,15 @@ def _cell(value: object) -> str:
 
 
 def paragraph(text: str, kind: str = "") -> str:
-    """A paragraph of plain text."""
     return f'<p class="{kind}">{escaped(text)}</p>'
 
 
 def verbatim(text: str) -> str:
-    """Text as it is, line by line."""
     return f"<pre>{escaped(text)}</pre>"
 
 
 def svg_image(svg: bytes, what: str) -> str:
-    """A picture inside the page; its letters can be searched nowhere but in `what`."""
+    """A picture inside the page; readers without pictures get `what`."""
     data = base64.b64encode(svg).decode("ascii")
     return f'<img alt="{escaped(what)}" src="data:image/svg+xml;base64,{data}">'
 

@@ -127,7 +127,6 @@ def _head(data: RunData) -> Iterable[str]:
 
 
 def _stood(data: RunData) -> str:
-    """How the job stood when somebody last wrote that down."""
     if "earlier" not in data.summary:  # it is a summary, or nothing
         return ""
     return f"; attempt {data.summary['attempts']} was {data.summary['state']}"

@@ -81,7 +81,6 @@ def preflight(
     mistakes = Mistakes()
 
     def passes(*checks: Callable[[_Job], None]) -> bool:
-        """Run checks that do not depend on each other; whether all of them passed."""
         before = len(mistakes.found)
         for check in checks:
             with mistakes.collected():
@@ -110,7 +109,7 @@ def preflight(
 
 @dataclass
 class _Job:
-    """A job as the checks see it, and what they find out."""
+    """A job as the checks see it, and what they add."""
 
     spec: JobSpec
     job_id: str
@@ -204,7 +203,6 @@ def _check_sinks(job: _Job) -> None:
 
 
 def _choose_device(job: _Job) -> None:
-    """Choose where ranks train on this machine, if it has what they need for that."""
     if job.elsewhere:
         return
     from distrain.cluster import ClusterRequest, check_cluster
@@ -223,7 +221,6 @@ def _choose_device(job: _Job) -> None:
 
 
 def _check_function(job: _Job) -> None:
-    """Check that the workers of this machine can import what is of the user's own."""
     from distrain.metrics import check_metric
     from distrain.models import check_function, function_named
 
@@ -270,7 +267,6 @@ def _read_inputs(job: _Job) -> None:
 
 
 def _check_loading(job: _Job) -> None:
-    """Check that the loaders of the ranks can serve the job."""
     import torch
 
     from distrain.train.data import Span, job_loader
@@ -312,7 +308,6 @@ def _check_room(folder: str, needed_bytes: int) -> None:
 
 
 def _check_model(job: _Job) -> None:
-    """Check that the model can be built for the columns, and that a rank can hold it."""
     from distrain.train.planning import check_fits
 
     model = job.spec.model
@@ -335,7 +330,6 @@ def _check_model(job: _Job) -> None:
 
 
 def _check_warm_start(job: _Job) -> None:
-    """Check that the weights that a new job begins with exist and fit."""
     if job.elsewhere and isinstance(job.spec.model, CustomSpec):
         return
     if job.resumed is None and job.spec.train.init_from is not None:
@@ -350,7 +344,6 @@ def _check_resumable(job: _Job) -> None:
 
 
 def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
-    """A note on what only the workers' machines can show."""
     if not elsewhere:
         return []
     depends = {
@@ -367,7 +360,6 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
 
 
 def _replaced(job: _Job) -> list[str]:
-    """A note on an earlier run in the run directory."""
     from distrain.runs import untrained
 
     if job.run_dir is None or job.resumed is not None:
@@ -381,7 +373,6 @@ def _replaced(job: _Job) -> list[str]:
 
 @contextmanager
 def _field_named(field: str) -> Iterator[None]:
-    """Add the field of the spec to an error's message."""
     try:
         yield
     except OutputError as error:

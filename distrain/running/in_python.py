@@ -32,7 +32,6 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 
 
 def _overrides(found: re.Match[str]) -> str:
-    """What sets the same fields in Python."""
     before, pairs = found[1] or "pass ", re.findall(_SET, found[0])
     fields = ", ".join(f'"{path}": {_literal(value)}' for path, value in pairs)
     if before.startswith("distrain"):
@@ -41,14 +40,14 @@ def _overrides(found: re.Match[str]) -> str:
 
 
 def _literal(value: str) -> str:
-    """A value of YAML as Python writes it; one that stands for others, as N, as it is."""
+    """A value of YAML in Python; a placeholder such as N stays as it is."""
     plain = re.fullmatch(r"[A-Z]+|-?[0-9.]+", value)
     return _WORDS_OF_YAML.get(value, value if plain else f'"{value}"')
 
 
 @contextmanager
 def speaking_python() -> Iterator[None]:
-    """Have an expected error that leaves the block name arguments, where it names options."""
+    """Have expected errors that leave the block name arguments instead of options."""
     try:
         yield
     except DistrainError as error:
@@ -60,7 +59,7 @@ def speaking_python() -> Iterator[None]:
 
 
 def in_python(text: str) -> str:
-    """A message or hint about commands, as one about functions.
+    """A message or hint about commands, turned into one about functions.
 
     >>> in_python("Go on from the checkpoint of step 4: distrain train --resume runs/a")
     'Go on from the checkpoint of step 4: distrain.fit(resume="runs/a")'

@@ -16,7 +16,7 @@ _COLOURS = {"train": "#3b6fb6", "valid": "#d1495b"}
 
 
 def progress_here() -> LoggedProgress:
-    """What suits this process: a notebook's output, lines on a terminal, or the log."""
+    """The progress for this process: in a notebook, lines on a terminal, or in the log."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if getattr(shell, "kernel", None) is not None:
@@ -38,13 +38,11 @@ class NotebookProgress(LoggedProgress):
         self._drawn_s = 0.0
 
     def show(self, view: JobView) -> None:
-        """See `Progress`."""
         self._records += view.records
         super().show(view)
         self._draw(at_once=view.state.is_final)
 
     def show_step(self, view: JobView, record: Record) -> None:
-        """See `LoggedProgress`."""
         self._step = step_line(view, record)
         self._bar = f'<progress value="{record.step}" max="{view.num_steps or 0}"></progress> '
 
@@ -71,7 +69,7 @@ class NotebookProgress(LoggedProgress):
 
 
 def loss_chart(records: Sequence[Record]) -> str:
-    """The log loss over the steps as an SVG picture, of training and validation; "" without two."""
+    """The log loss by step, of training and validation, as SVG; "" with fewer than two points."""
     lines = {
         split: [(r.step, r.loss) for r in records if r.split == split and r.loss is not None]
         for split in _COLOURS

@@ -224,7 +224,6 @@ def _job(
     options: Mapping[str, Any],
     run_dir: str | Path | None,
 ) -> JobSpec:
-    """The job to train, with `model_fn` as its model."""
     from distrain.models import name_of
 
     if spec is None:
@@ -257,7 +256,6 @@ def _job(
 
 
 def _plain(value: object) -> str | int | float:
-    """A path, or a number of NumPy's, as JSON has it."""
     match value:
         case Path():
             return str(value)
@@ -272,7 +270,6 @@ def _plain(value: object) -> str | int | float:
 
 
 def _function_of(spec: JobSpec) -> str:
-    """The name that the spec has for the function that makes its model."""
     if isinstance(spec.model, CustomSpec):
         return spec.model.function
     raise SpecError(

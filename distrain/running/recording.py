@@ -35,7 +35,8 @@ class RetryingRecorder:
     def add(self, view: "JobView") -> "list[Entry]":
         """Write what is new in a view; returns it as `RunRecorder.add` does, nothing on failure.
 
-        An error is raised if writing has failed for too long, and the job has not ended.
+        Raises:
+            OutputError: Writing has failed for `limit_s`, and the job has not ended.
         """
         try:
             fresh = self._recorder.add(view)

@@ -29,11 +29,9 @@ class Progress(Protocol):
         /,
     ) -> None: ...
 
-    def say(self, text: str) -> None:
-        """Report a line of text."""
+    def say(self, text: str) -> None: ...
 
-    def show(self, view: JobView) -> None:
-        """Show a view of the job."""
+    def show(self, view: JobView) -> None: ...
 
 
 class LoggedProgress:
@@ -58,14 +56,12 @@ class LoggedProgress:
         pass
 
     def say(self, text: str) -> None:
-        """See `Progress`."""
         if self._write is None:
             log.info("%s", text)
         else:
             self._write(text)
 
     def show(self, view: JobView) -> None:
-        """See `Progress`."""
         for restart in view.restarts[self._shown_restarts :]:
             first_line = restart.message.splitlines()[0]
             self.say(
@@ -108,7 +104,6 @@ class LoggedProgress:
 
 
 def step_line(view: JobView, record: Record) -> str:
-    """One line: step, rows/s, loss, AUC, stall, time left."""
     parts = [
         f"step {record.step}/{view.num_steps or '?'}",
         f"{count(record.rows_per_s or 0.0)} rows/s",

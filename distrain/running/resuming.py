@@ -34,7 +34,6 @@ class Resumption:
 
     @property
     def step(self) -> int | None:
-        """The step of its newest checkpoint."""
         return None if self.newest is None else self.newest.step
 
     def check(self, spec: JobSpec, inputs: "Inputs") -> None:
@@ -99,7 +98,6 @@ def find_run(
 
 
 def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
-    """What to do with a run that has succeeded."""
     if stopped_early:
         return (
             "It stopped early. To go on, pass --set train.early_stopping.patience=N, or "

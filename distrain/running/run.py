@@ -48,7 +48,7 @@ class RunRequest:
             cluster or the inline backend.
         dashboard_address: Where a local cluster's dashboard listens.
         resumed: Where an earlier run was left; `None` for a new run.
-        sinks: Where its records go as well: words that `distrain.sinks.open_sink` takes, or sinks.
+        sinks: Words that `distrain.sinks.open_sink` takes, or sinks.
         callbacks: Called with each record; what they raise ends the job.
         overwrite: Whether a run in the directory may be replaced.
     """
@@ -64,7 +64,6 @@ class RunRequest:
     overwrite: bool = False
 
     def call_back(self, record: Record) -> None:
-        """Call the callbacks; an error comes as a `CallbackFailed`."""
         for callback in self.callbacks:
             try:
                 callback(record)
@@ -73,11 +72,9 @@ class RunRequest:
 
     @property
     def first_attempt(self) -> int:
-        """The number of its next attempt."""
         return 1 if self.resumed is None else self.resumed.first_attempt
 
     def check(self) -> Checked:
-        """Check the job before anything starts; see `preflight`."""
         return preflight(
             self.spec,
             job_id=self.job_id,
@@ -89,7 +86,6 @@ class RunRequest:
         )
 
     def open_recorder(self) -> "RunRecorder":
-        """Make the run directory, or open that of the earlier run."""
         from distrain.runs import open_run, reopen_run
 
         if self.resumed is None:
@@ -103,13 +99,11 @@ def train(
     """Check a job, train it, and keep its run directory up to date.
 
     Args:
-        run: The run.
-        progress: Reports how it goes.
         on_summary: Called with the summary of a job that ended, also of one that ended badly.
 
     Raises:
-        DistrainError: A check failed, or the job ended badly; in the latter case the run directory
-            holds a summary that says so.
+        DistrainError: A check failed, or the job ended badly; then the run directory has a summary
+            that says so.
     """
     from distrain.submission import raise_for_state
 
@@ -163,7 +157,6 @@ def train(
 
 
 def _release_place(run: RunRequest) -> None:
-    """Release the place of checkpoints of a run that ended without any."""
     from distrain.checkpoint import release_dir
     from distrain.run_paths import RunPaths
     from distrain.train.saving import checkpoint_dir
@@ -259,7 +252,6 @@ def show_jobs(client: "Client", progress: Progress) -> None:
 
 
 def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
-    """A hint with the command that resumes a job, if there is something to resume it from."""
     saved = view.checkpoints.step
     if saved is None and run.resumed is not None:
         saved = run.resumed.step

@@ -23,7 +23,6 @@ _SHOWN = 5
 
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
-    """All that a look at a job and its footers shows."""
     notes = _data_notes(spec.data, inputs)
     batch, rows = spec.train.global_batch_size, inputs.train.num_rows
     notes += _steps_notes(spec, rows)
@@ -45,7 +44,6 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 
 
 def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
-    """What to set where a job takes too few steps to learn much."""
     train = spec.train
     batch, epochs = train.global_batch_size, train.epochs
     steps = epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
@@ -71,7 +69,7 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
 
 
 def _data_notes(data: DataSpec, inputs: "Inputs") -> list[str]:
-    """What may surprise in a job's rows, as footers say it, and `prep.json` where there is one."""
+    """Notes on a job's rows, from footers and from `prep.json` where there is one."""
     notes: list[str] = []
     tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
     for role, patterns, table in tables:

@@ -19,10 +19,10 @@ def run_inline(
     on_view: Callable[[JobView], None],
     attempt: int = 1,
 ) -> JobView:
-    """Train one rank here and now; nobody restarts it.
+    """Train one rank in this process; nobody restarts it.
 
-    `on_view` gets a view after each of the rank's events. The final view has the failure of a
-    rank, which is not raised.
+    `on_view` gets a view after each of the rank's events. A failed rank is in the final view, and
+    not raised.
     """
     from distrain.train.control import Control, process_as_it_was
     from distrain.train.rank import run_rank

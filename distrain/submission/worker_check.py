@@ -16,7 +16,7 @@ WORKER_WITHIN_S = 60.0
 
 
 def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
-    """Have a worker look at the data, the places and the model of a job; what it remarks.
+    """Have a worker look at a job's data, places and model; returns its notes.
 
     Raises:
         InputError: It finds mistakes; the message has all of them.

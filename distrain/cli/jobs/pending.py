@@ -38,7 +38,6 @@ class Pending:
     is_answered: bool = False
 
     def answered(self) -> None:
-        """Forget it: the service has said what became of it."""
         self.is_answered = True
 
 
@@ -97,7 +96,7 @@ def _left_behind(
 
 
 def _new(folder: Path, same: str, now_s: float) -> tuple[int, Path, Pending]:
-    """Write a note, and make sure that it outlives this process and a power cut."""
+    """Write a note that outlives this process and a power cut."""
     found = Pending(uuid4().hex, now_s)
     path = folder / f"{same}-{found.key[:8]}.json"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -135,5 +134,4 @@ def _read(number: int) -> Pending | None:
 
 
 def age(found: Pending) -> float:
-    """Seconds since it was first tried."""
     return max(0.0, time.time() - found.begun_s)

@@ -33,14 +33,13 @@ _NO_RETRY = "distrain.no_retry"
 
 @dataclass(frozen=True)
 class Place:
-    """One of the two."""
+    """The address of a bare scheduler, or of a service."""
 
     scheduler: str | None = None
     server: str | None = None
 
 
 def server_option(function: Function) -> Function:
-    """`--server`: the address of a service, or the environment's."""
     once = click.option(
         "--no-retry",
         is_flag=True,
@@ -64,7 +63,6 @@ def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> N
 
 
 def place_options(help_text: str) -> Callable[[Function], Function]:
-    """`--scheduler` with the options of TLS, and `--server`."""
     return lambda function: connection_options(help_text)(server_option(function))
 
 
@@ -99,7 +97,6 @@ def chosen(scheduler: str | None, server: str | None) -> Place:
 
 
 def default_server() -> str | None:
-    """The service that `distrain login` made the default."""
     from distrain.client import read_logins, servers_file
 
     return read_logins(servers_file()).default
@@ -120,7 +117,7 @@ def server_of_run(run: Path, server: str | None) -> str | None:
 
 
 def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
-    """What other commands need to reach the same service."""
+    """The option that other commands need to reach the same service; "" if it is the default."""
     known = environment.get(SERVER_VARIABLE) or default_server()
     return "" if known == address else f" --server {address}"
 
@@ -142,7 +139,7 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 
 
 def teller(address: str, retries: "Retries") -> Callable[[str], None]:
-    """What tells people, once for each reason, that a service is waited for."""
+    """A function that tells people, once for each reason, that a service is waited for."""
     told: set[str] = set()
     how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
     if retries.most_tries == 1:

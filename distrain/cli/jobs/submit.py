@@ -113,7 +113,6 @@ def command(
 
 
 def with_queue(spec: "JobSpec", priority: int | None, tags: dict[str, str]) -> "JobSpec":
-    """A spec with another priority and more tags."""
     if priority is not None:
         queue = spec.queue.model_copy(update={"priority": priority})
         spec = spec.model_copy(update={"queue": queue})

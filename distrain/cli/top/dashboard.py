@@ -36,16 +36,13 @@ class Dashboard:
         self._token = token
 
     def jobs(self) -> list[dict[str, Any]]:
-        """All jobs, the newest first."""
         found: list[dict[str, Any]] = self._get("jobs")["jobs"]
         return found
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """One job with its ranks."""
         return self._get(f"jobs/{quote(job_id, safe='')}")
 
     def metrics(self, job_id: str, since: str = "") -> dict[str, Any]:
-        """A job's curves, or their points since a cursor."""
         cursor = f"?since={quote(since, safe='')}" if since else ""
         return self._get(f"jobs/{quote(job_id, safe='')}/metrics{cursor}")
 

@@ -16,8 +16,6 @@ from distrain.errors import on_sigterm
 
 
 class Key(Enum):
-    """What a key asks for."""
-
     UP = "up"
     DOWN = "down"
     PIN = "pin"

@@ -35,7 +35,6 @@ def moved(jobs: Sequence[Document], job_id: str | None, by: int) -> str | None:
 
 
 def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interval_s: float) -> None:
-    """Show all jobs, and one of them in detail, on a terminal until somebody quits."""
     from rich.live import Live
 
     watched = DashboardView(dashboard, job_id)
@@ -59,7 +58,7 @@ def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "Renderabl
 
 
 class DashboardView:
-    """What a dashboard says of its jobs, and more of one of them.
+    """A dashboard's jobs, and the details of one.
 
     Attributes:
         jobs: All jobs, the newest first.
@@ -79,7 +78,6 @@ class DashboardView:
         self._of, self._cursor = "", ""
 
     def look(self) -> None:
-        """Ask for what is new; errors are those of `Dashboard`."""
         self.jobs = self.dashboard.jobs()
         job_id = chosen(self.jobs, self.wanted)
         if job_id is None:
@@ -107,7 +105,6 @@ class DashboardView:
             self.note = f"{clean_line(error.message)}; trying again"
 
     def press(self, key: Key) -> None:
-        """Choose another job, or pin the one that is shown, or follow the newest again."""
         if key in (Key.UP, Key.DOWN):
             shown = chosen(self.jobs, self.wanted)
             self.wanted = moved(self.jobs, shown, -1 if key is Key.UP else 1)

@@ -23,7 +23,6 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 
 
 def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
-    """Add a last line that explains the keys."""
     from rich.layout import Layout
     from rich.text import Text
 
@@ -58,7 +57,6 @@ def job_line(job: Document) -> str:
 
 
 def rank_line(rank: Document) -> str:
-    """A rank in one line."""
     parts = (
         f"rank {rank['rank']}",
         clean_line(rank.get("host") or "-"),
@@ -210,7 +208,6 @@ def _about(job: Document) -> list[str]:
 
 
 def phase_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
-    """The shares of the ranks' wall time by phase, in percent, the largest first."""
     total: dict[str, float] = {}
     for rank in ranks:
         for phase, seconds in (rank.get("total_seconds") or {}).items():
@@ -248,7 +245,6 @@ def _ranks(job: Document, room: int) -> "list[RenderableType]":
 
 
 def _num_ranks(job: Document) -> int:
-    """The number of ranks, with those that the document leaves out."""
     return max(len(job.get("ranks", ())), job.get("num_ranks") or 0)
 
 
