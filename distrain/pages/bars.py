@@ -7,6 +7,7 @@ from bokeh.models import FactorRange, HoverTool, Legend, LegendItem, Span
 from bokeh.plotting import figure
 from bokeh.transform import dodge, factor_cmap
 
+from distrain import colours
 from distrain.events import PHASES
 from distrain.pages.changes import bring_up_to_date
 from distrain.pages.figure_data import (
@@ -18,29 +19,8 @@ from distrain.pages.figure_data import (
     step_time_columns,
     step_time_title,
 )
-from distrain.pages.panel import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    Panel,
-    draw,
-    legend_above,
-    source_of,
-)
+from distrain.pages.panel import Panel, draw, legend_above, source_of
 from distrain.pages.watching import View
-
-PHASE_COLORS = {
-    "data_wait": "#d62728",
-    "copy": "#9467bd",
-    "forward_backward": "#2ca02c",
-    "exchange": "#ff7f0e",
-    "optimizer": "#1f77b4",
-    "evaluate": "#17becf",
-    "checkpoint": "#8c564b",
-    "save": "#e377c2",
-    "other": "#a0a0a0",
-}
 
 
 def time_by_phase() -> Panel:
@@ -49,7 +29,7 @@ def time_by_phase() -> Panel:
     last: Document | None = None
     source = source_of("rank", "worker", *PHASES, *(f"{phase}_s" for phase in PHASES))
     drawn = draw("Where the time goes, by rank", "% of wall time", **_over_ranks(), tooltips=[])
-    colors = [PHASE_COLORS[phase] for phase in PHASES]
+    colors = [colours.PHASES[phase] for phase in PHASES]
     bars = drawn.vbar_stack(list(PHASES), x="rank", width=0.8, source=source, color=colors)
     items = [
         LegendItem(label=phase.replace("_", " "), renderers=[bar])
@@ -89,7 +69,7 @@ def step_time() -> Panel:
     source = source_of("rank", "worker", "step_time_ms", "is_slow")
     tips = [("rank", "@rank @worker"), ("a step", "@step_time_ms{0.00} ms")]
     drawn = draw("Time of a step", "ms a step", **_over_ranks(), tooltips=tips)
-    color = factor_cmap("is_slow", palette=[BLUE, RED], factors=["no", "yes"])
+    color = factor_cmap("is_slow", palette=[colours.BLUE, colours.RED], factors=["no", "yes"])
     drawn.vbar(x="rank", top="step_time_ms", width=0.6, source=source, color=color)
     drawn.y_range.start = 0
     median = Span(location=0, dimension="width", line_dash="dashed", line_width=2)
@@ -142,7 +122,7 @@ def _two_bars(
     drawn = draw(title, unit, **_over_ranks(), tooltips=[("rank", "@rank @worker"), *tips])
     legend = legend_above(drawn)
     for (column, label), at, color in zip(
-        labels.items(), (-0.2, 0.2), (GREEN, ORANGE), strict=True
+        labels.items(), (-0.2, 0.2), (colours.GREEN, colours.YELLOW), strict=True
     ):
         x = dodge("rank", at, range=drawn.x_range)
         bar = drawn.vbar(x=x, top=column, width=0.35, source=source, color=color)

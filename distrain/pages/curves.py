@@ -6,24 +6,16 @@ from bokeh.models import GlyphRenderer, Legend, LegendItem, NumeralTickFormatter
 from bokeh.palettes import Category10, Turbo256
 from bokeh.plotting import figure
 
+from distrain import colours
 from distrain.documents import curve_limits
 from distrain.pages.changes import extend
 from distrain.pages.figure_data import Series, rank_series, train_series, valid_series
-from distrain.pages.panel import (
-    BLUE,
-    ORANGE,
-    Panel,
-    draw,
-    legend_above,
-    show_over,
-    source_of,
-)
+from distrain.pages.panel import Panel, draw, legend_above, show_over, source_of
 from distrain.pages.watching import View
 
 _NAMED_RANKS = 8
 """Lines that a legend names; more lines are named under the pointer only."""
 
-_OTHER = "#7f7f7f"
 _NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
 _VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)
 _TRAIN = (*_VALID, "rows_per_s", "lr")
@@ -52,10 +44,10 @@ class Curves:
         legend = legend_above(drawn)
         lines: list[GlyphRenderer] = []
         for source, color, dash, label in (
-            (self.train, BLUE, "solid", "train"),
-            (self.valid, ORANGE, "solid", "valid"),
-            (self.other_train, _OTHER, "dashed", "other train"),
-            (self.other_valid, _OTHER, "solid", "other valid"),
+            (self.train, colours.TRAIN, "solid", "train"),
+            (self.valid, colours.VALID, "solid", "valid"),
+            (self.other_train, colours.GREY, "dashed", "other train"),
+            (self.other_valid, colours.GREY, "solid", "other valid"),
         ):
             if y in source.data:
                 found = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
@@ -64,7 +56,7 @@ class Curves:
                 item = LegendItem(label=label, renderers=found)
                 legend.items.append(item)
                 lines += found
-                if color == _OTHER:
+                if color == colours.GREY:
                     item.visible = False
                     self._of_other.append(item)
         drawn.hover.renderers = lines
@@ -185,7 +177,7 @@ def auc() -> Panel:
     drawn = draw("AUC (band: error of its bins)", "AUC", tooltips=tooltips)
     bands = [
         drawn.varea("rows_total", "auc_low", "auc_high", source=source, color=color, alpha=0.25)
-        for source, color in ((curves.train, BLUE), (curves.valid, ORANGE))
+        for source, color in ((curves.train, colours.TRAIN), (curves.valid, colours.VALID))
     ]
     lines = curves.draw(drawn, "auc")
     return Panel("auc", drawn, curves.show, _over(drawn, [*bands, *lines]))

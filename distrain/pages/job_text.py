@@ -5,6 +5,7 @@ from html import escape
 
 import yaml
 
+from distrain.colours import BAD
 from distrain.documents import stands_out
 from distrain.pages.figure_data import Columns, Document
 from distrain.wording import bounded, count, duration, milliseconds, number, percent
@@ -12,7 +13,6 @@ from distrain.wording import bounded, count, duration, milliseconds, number, per
 NEWEST = ""
 """Value of the selector's first entry: the job that runs, or else the newest."""
 FOLLOW, NOTHING = "the running one, or the newest", "nothing"
-BAD = "#b3261e"
 
 
 def job_columns(jobs: Sequence[Document]) -> Columns:

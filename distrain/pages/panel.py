@@ -23,8 +23,6 @@ _TICKS = 3
 """Labels of an axis, about: more labels of times would overlap."""
 _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
-BLUE, ORANGE, GREEN, RED, GREY = "#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#8c8c8c"
-
 
 @dataclass(frozen=True)
 class Panel:

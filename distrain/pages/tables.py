@@ -10,19 +10,11 @@ from bokeh.models import (
 )
 from bokeh.transform import factor_cmap
 
+from distrain import colours
 from distrain.pages.changes import bring_up_to_date
 from distrain.pages.figure_data import TIMELINE_KINDS, timeline_columns
 from distrain.pages.job_text import job_columns
-from distrain.pages.panel import (
-    BLUE,
-    GREEN,
-    GREY,
-    ORANGE,
-    RED,
-    Panel,
-    draw,
-    source_of,
-)
+from distrain.pages.panel import Panel, draw, source_of
 from distrain.pages.watching import View
 
 # What matters most comes first: that much is seen on a screen of 800 pixels without scrolling.
@@ -122,7 +114,8 @@ def timeline() -> Panel:
     drawn.xaxis.formatter = DatetimeTickFormatter(
         milliseconds="%H:%M:%S", seconds="%H:%M:%S", minsec="%H:%M:%S"
     )
-    color = factor_cmap("kind", palette=[GREY, ORANGE, GREEN, RED, BLUE], factors=TIMELINE_KINDS)
+    palette = [colours.GREY, colours.YELLOW, colours.GREEN, colours.RED, colours.BLUE]
+    color = factor_cmap("kind", palette=palette, factors=TIMELINE_KINDS)
     drawn.scatter("at_ms", "kind", source=source, size=10, color=color, alpha=0.8, marker="diamond")
 
     def show(view: View) -> None:

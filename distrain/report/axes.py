@@ -4,21 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite, sqrt
 from typing import Any
 
+from distrain import colours
 from distrain.documents import curve_limits
 from distrain.jobs import Record
 
-TRAIN_COLOUR, VALID_COLOUR, OUTSIDE_COLOUR = "#3b6fb6", "#d1495b", "#4d4d4d"
-PHASE_COLOURS = {
-    "data_wait": "#d1495b",
-    "copy": "#edae49",
-    "forward_backward": "#3b6fb6",
-    "exchange": "#66a182",
-    "optimizer": "#8d6a9f",
-    "evaluate": "#c7c7c7",
-    "checkpoint": "#b08968",
-    "save": "#9a9a9a",
-    "other": "#dedede",
-}
 _MOST_POINTS = 2000
 """Points of a curve at most; a page has no room for more."""
 _FREE = "center right"
@@ -48,8 +37,8 @@ def draw_metric(
 ) -> None:
     """Draw loss or AUC of training and validation; an AUC's bound as a band."""
     for records, colour, what, mark in (
-        (train, TRAIN_COLOUR, "train, before the update", ""),
-        (valid, VALID_COLOUR, "valid", "o"),
+        (train, colours.TRAIN, "train, before the update", ""),
+        (valid, colours.VALID, "valid", "o"),
     ):
         known = thinned([record for record in records if getattr(record, name) is not None])
         places = [along(record) for record in known]
@@ -88,7 +77,7 @@ def fit_range(
                 [place for place, _ in beyond],
                 [edge] * len(beyond),
                 transform=axes.get_xaxis_transform(),
-                color=OUTSIDE_COLOUR, marker=mark, linestyle="", markersize=6, clip_on=False,
+                color=colours.DARK, marker=mark, linestyle="", markersize=6, clip_on=False,
                 label=f"outside, as far as {furthest(value for _, value in beyond):.3g}",
             )  # fmt: skip
             axes.legend(frameon=False, loc=_FREE)
@@ -99,7 +88,7 @@ def draw_line(
 ) -> None:
     shown = thinned([record for record in train if getattr(record, name) is not None])
     values = [getattr(record, name) for record in shown]
-    axes.plot([along(r) for r in shown], values, color=TRAIN_COLOUR, linewidth=1.2)
+    axes.plot([along(r) for r in shown], values, color=colours.TRAIN, linewidth=1.2)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
 
@@ -109,9 +98,9 @@ def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     predicted, observed = of["predicted"], of["observed"]
     errors = [2 * sqrt(p * (1 - p) / n) for p, n in zip(observed, of["rows"], strict=True)]
     top = 1.05 * max(*predicted, *(o + e for o, e in zip(observed, errors, strict=True)))
-    axes.plot([0, top], [0, top], color="#9a9a9a", linewidth=0.8, linestyle="--", label="equal")
+    axes.plot([0, top], [0, top], color=colours.GREY, linewidth=0.8, linestyle="--", label="equal")
     axes.errorbar(
-        predicted, observed, yerr=errors, color=VALID_COLOUR, marker="o", markersize=4,
+        predicted, observed, yerr=errors, color=colours.VALID, marker="o", markersize=4,
         linewidth=1.2, elinewidth=0.8, label="groups of rows",
     )  # fmt: skip
     axes.set_xlim(0, top)
@@ -123,7 +112,7 @@ def draw_reliability(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     """Draw how many rows are in each group of `draw_reliability`, at its mean prediction."""
-    axes.vlines(of["predicted"], 0, of["rows"], color=VALID_COLOUR, linewidth=2)
+    axes.vlines(of["predicted"], 0, of["rows"], color=colours.VALID, linewidth=2)
     axes.set_ylim(bottom=0)
     axes.set_xlabel("mean prediction")
     axes.set_ylabel("rows of the group")
@@ -131,7 +120,7 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
     shown = thinned(train)
-    phases = [p for p in PHASE_COLOURS if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
+    phases = [p for p in colours.PHASES if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
     totals = [sum((r.seconds or {}).values()) or 1.0 for r in shown]
     shares = [
         [
@@ -142,8 +131,8 @@ def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> 
     ]
     if phases:
         places = [along(record) for record in shown]
-        colours = [PHASE_COLOURS[p] for p in phases]
-        axes.stackplot(places, *shares, labels=phases, colors=colours)
+        colors = [colours.PHASES[p] for p in phases]
+        axes.stackplot(places, *shares, labels=phases, colors=colors)
         axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")
@@ -152,7 +141,7 @@ def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> 
 def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence[str]) -> None:
     """Draw a stacked bar of seconds by phase for each rank, the first on top."""
     left = [0.0] * len(seconds)
-    for phase, colour in PHASE_COLOURS.items():
+    for phase, colour in colours.PHASES.items():
         widths = [of_rank.get(phase, 0.0) for of_rank in seconds]
         if any(widths):
             axes.barh(names, widths, left=left, color=colour, label=phase)

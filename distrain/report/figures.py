@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrain import colours
 from distrain.jobs import Record
 from distrain.report.axes import (
     ALONG_LABELS,
@@ -26,9 +27,7 @@ from distrain.runs import RunData
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_RESTART_COLOUR, _CHECKPOINT_COLOUR = "#d1495b", "#66a182"
 _ROWS_PER_S = "rows/s, all ranks"
-_RUN_COLOURS = ("#3b6fb6", "#d1495b", "#66a182", "#edae49", "#8d6a9f", "#4d4d4d", "#b08968")
 
 
 def new_figure(width_in: float, height_in: float) -> "Figure":
@@ -91,8 +90,8 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     figure = new_figure(11, 7)
     loss, valid_loss, auc, speed = figure.subplots(2, 2).flatten()
     for number, (data, run_name) in enumerate(zip(runs, names, strict=True)):
-        colour = _RUN_COLOURS[number % len(_RUN_COLOURS)]
-        style = "-" if number < len(_RUN_COLOURS) else "--"
+        colour = colours.RUNS[number % len(colours.RUNS)]
+        style = "-" if number < len(colours.RUNS) else "--"
         scored = data.valid or data.train
         for axes, records, name in (
             (loss, data.train, "loss"),
@@ -138,7 +137,7 @@ def _pair(data: RunData, draw: Any) -> "Figure":
         draw(axes, data, along)
         for restart in data.restarts:
             place = _place(data, restart.get("step") or 0, along)
-            axes.axvline(place, color=_RESTART_COLOUR, linewidth=0.8, linestyle=":")
+            axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
         axes.set_xlabel(ALONG_LABELS[along])
         axes.grid(alpha=0.25)
     return figure
@@ -184,8 +183,8 @@ def _timeline(data: RunData) -> "Figure":
     figure = new_figure(11, 1.7)
     axes = figure.subplots()
     lanes = (
-        ("checkpoints", data.checkpoint_steps(), _CHECKPOINT_COLOUR, "|"),
-        ("restarts", [s.get("step") or 0 for s in data.restarts], _RESTART_COLOUR, "x"),
+        ("checkpoints", data.checkpoint_steps(), colours.GREEN, "|"),
+        ("restarts", [s.get("step") or 0 for s in data.restarts], colours.RED, "x"),
     )
     for row, (_, steps, colour, mark) in enumerate(lanes):
         places = [_place(data, step, minutes) for step in steps]

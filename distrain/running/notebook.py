@@ -6,13 +6,14 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any
 
+from distrain import colours
 from distrain.jobs import JobView, Record
 from distrain.running.reporting import LoggedProgress, step_line
 
 _DRAW_EVERY_S = 0.5
 _LINES = 8
 _WIDTH, _HEIGHT, _MARGIN = 560, 180, 44
-_COLOURS = {"train": "#3b6fb6", "valid": "#d1495b"}
+_COLOURS = {"train": colours.TRAIN, "valid": colours.VALID}
 
 
 def progress_here() -> LoggedProgress:

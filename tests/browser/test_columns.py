@@ -6,7 +6,6 @@ import pytest
 from made_documents import PHASE_SECONDS, curve, job, rank
 
 from distrain.events import PHASES
-from distrain.pages.bars import PHASE_COLORS
 from distrain.pages.figure_data import (
     gpu_columns,
     memory_columns,
@@ -53,7 +52,6 @@ def test_phases_are_shares_of_wall_time() -> None:
     assert phase_columns([rank(0)], "seconds")["data_wait"] == [100.0]
     assert phase_columns([rank(0, total_seconds={})])["data_wait"] == [0.0], "nothing told yet"
     assert sum(PHASE_SECONDS.values()) == 4.0
-    assert set(PHASE_COLORS) == set(PHASES)
 
 
 def test_the_slowest_rank_is_marked_and_named() -> None:

@@ -3,17 +3,14 @@
 from typing import Any
 
 import numpy as np
+import pytest
 from bokeh.models import ColumnDataSource
 from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
 from distrain.pages.changes import (
     KEPT_POINTS,
-    Append,
-    Patch,
-    Replace,
     bring_up_to_date,
-    difference,
     extend,
 )
 from distrain.pages.watching import Watch, pick
@@ -26,15 +23,25 @@ def test_a_change_leads_from_old_to_new(old: list[int], new: list[int]) -> None:
     source = ColumnDataSource({"a": list(old), "b": list(old)})
     bring_up_to_date(source, {"a": list(new), "b": list(new)})
     assert {name: list(values) for name, values in source.data.items()} == {"a": new, "b": new}
-    assert difference(source.data, {"a": list(new), "b": list(new)}) is None
 
 
-def test_the_smallest_change_is_taken() -> None:
-    old = {"a": [1, 2], "b": ["x", "y"]}
-    assert difference(old, {"a": [1, 2], "b": ["x", "z"]}) == Patch({"b": [(1, "z")]})
-    assert difference(old, {"a": [1, 2, 3], "b": ["x", "y", "z"]}) == Append({"a": [3], "b": ["z"]})
-    assert isinstance(difference(old, {"a": [0, 1, 2], "b": ["w", "x", "y"]}), Replace)
-    assert isinstance(difference(old, {"a": [], "b": []}), Replace)
+def test_the_smallest_change_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[Any] = []
+    for name in ("stream", "patch"):
+        monkeypatch.setattr(
+            ColumnDataSource, name, lambda _, what, name=name: sent.append((name, what))
+        )
+
+    def change(new: dict[str, list[Any]]) -> bool:
+        return bring_up_to_date(ColumnDataSource({"a": [1, 2], "b": ["x", "y"]}), new)
+
+    assert not change({"a": [1, 2], "b": ["x", "y"]})
+    assert not change({"a": [1, 2], "b": ["x", "z"]})
+    assert not change({"a": [1, 2, 3], "b": ["x", "y", "z"]})
+    assert sent == [("patch", {"b": [(1, "z")]}), ("stream", {"a": [3], "b": ["z"]})]
+    assert change({"a": [0, 1, 2], "b": ["w", "x", "y"]})
+    assert change({"a": [], "b": []})
+    assert len(sent) == 2
 
 
 def test_a_curve_in_a_browser_stays_bounded() -> None:

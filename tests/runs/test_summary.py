@@ -8,12 +8,13 @@ import pytest
 import yaml
 from PIL import Image
 
+from distrain import colours
 from distrain.errors import OutputError
 from distrain.events import PHASES
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
 from distrain.report import draw_curves
-from distrain.report.axes import PHASE_COLOURS, draw_metric, fit_range
+from distrain.report.axes import draw_metric, fit_range
 from distrain.report.figures import new_figure
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run, summarise
@@ -229,4 +230,4 @@ def test_losses_that_are_not_finite_are_left_out():
 
 
 def test_every_phase_has_its_colour():
-    assert tuple(PHASE_COLOURS) == PHASES
+    assert tuple(colours.PHASES) == PHASES
