@@ -4,15 +4,17 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and p
 operators are to run on a GPU.
 """
 
+from distrain.etl.bad_lines import BadLine as BadLine, BadLineTally as BadLineTally
 from distrain.etl.column_group import ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
+    PARQUET as PARQUET,
     FeatureConfig as FeatureConfig,
     Inferred as Inferred,
     check_named as check_named,
     check_tables as check_tables,
+    detect_format as detect_format,
     infer_features as infer_features,
-    with_features as with_features,
 )
 from distrain.etl.operators import (
     Categorify as Categorify,
@@ -27,12 +29,8 @@ from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER
 from distrain.etl.plain_lines import SPLITTER_IS_BUILT as SPLITTER_IS_BUILT
 from distrain.etl.prepare import prepare as prepare
 from distrain.etl.progress import PrepProgress as PrepProgress, ProgressCallback as ProgressCallback
-from distrain.etl.raw_lines import (
-    BadLine as BadLine,
-    BadLineTally as BadLineTally,
-    TextLayout as TextLayout,
-)
-from distrain.etl.reading import PARQUET as PARQUET, detect_format as detect_format
+from distrain.etl.raw_lines import TextLayout as TextLayout
+from distrain.etl.reading import with_features as with_features
 from distrain.etl.request import (
     PrepRequest as PrepRequest,
     PrepResult as PrepResult,

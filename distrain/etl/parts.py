@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -82,6 +82,22 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
     return first, rest
 
 
+def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
+    """Row groups of so many rows each as parts of about `part_rows` rows."""
+    parts: list[Part] = []
+    groups: list[int] = []
+    first_row = num_rows = 0
+    for group, group_rows in enumerate(rows):
+        if groups and num_rows + group_rows > part_rows:
+            parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+            first_row, num_rows, groups = first_row + num_rows, 0, []
+        groups.append(group)
+        num_rows += group_rows
+    if num_rows:
+        parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
+    return parts
+
+
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
     """Some columns of a part's rows."""
     if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may be so called
@@ -95,41 +111,20 @@ def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
 STAGED_SUFFIX = ".arrow"
 
 
-class StagedRows:
-    """A staging file that is being written.
-
-    Attributes:
-        num_rows: How many rows it has by now.
-    """
-
-    def __init__(self, writer: pa.ipc.RecordBatchFileWriter):
-        self._writer = writer
-        self.num_rows = 0
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows."""
-        self._writer.write_table(table)
-        self.num_rows += table.num_rows
-
-
-class _NoRows(Exception):
-    pass
-
-
 @contextmanager
-def write_staged(path: str, schema: pa.Schema) -> Iterator[StagedRows]:
-    """Write rows to a staging file, which is there at the end if it has any.
+def write_staged(path: str, schema: pa.Schema) -> Iterator[pa.ipc.RecordBatchFileWriter]:
+    """Write rows to a staging file, which is there at the end.
 
     Read as often as the fit has passes, and thrown away, so it is neither encoded nor compressed:
     an Arrow file that its readers map into memory, or of which they fetch the columns that they
     need. The folder must exist, as for `write_parquet`.
     """
-    with suppress(_NoRows), whole_file(path, make_folder=False, sync=False) as partial:
-        with pa.OSFile(str(partial), "wb") as file, pa.ipc.new_file(file, schema) as writer:
-            staged = StagedRows(writer)
-            yield staged
-        if not staged.num_rows:
-            raise _NoRows
+    with (
+        whole_file(path, make_folder=False, sync=False) as partial,
+        pa.OSFile(str(partial), "wb") as file,
+        pa.ipc.new_file(file, schema) as writer,
+    ):
+        yield writer
 
 
 def _read_staged(path: str, columns: Sequence[str]) -> pa.Table:
@@ -219,14 +214,6 @@ def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
     """
     with whole_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
-
-
-def stage_table(table: pa.Table, stem: str, source: str) -> Part:
-    """Write rows of the input `source` to a staging file, which is gone after the run."""
-    path = stem + STAGED_SUFFIX
-    with write_staged(path, table.schema) as staged:
-        staged.write(table)
-    return Part(path, (0,), table.num_rows, source)
 
 
 def _span(row_groups: Sequence[int]) -> str:

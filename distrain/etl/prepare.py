@@ -36,13 +36,13 @@ from distrain.etl.days import (
     learnt_before,
     mean_shifts,
 )
-from distrain.etl.features import read_tables, save_features, with_features, workflow_of
+from distrain.etl.features import FEATURES_FILE, FeatureConfig
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PrepProgress, ProgressCallback
-from distrain.etl.reading import ReadInputs, read_inputs, refuse_files
+from distrain.etl.reading import ReadInputs, read_inputs, refuse_files, with_features, workflow_of
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
@@ -233,13 +233,13 @@ class _Run:
         self._seconds[phase] = round(time.perf_counter() - started, 3)
 
     def _read(self, files: Sequence[InputFile]) -> ReadInputs:
-        report, staging = self._on_progress, self._staging
-        request, runner = self._request, self._runner
-        if request.features is not None:
-            spelling = self._workflow.spelling
-            read = read_tables(files, request, request.features, runner, staging, report, spelling)
-        else:
-            read = read_inputs(files, request, self._workflow, runner, staging, report)
+        request, workflow = self._request, self._workflow
+        features = request.features or FeatureConfig.built_in(
+            workflow, request.layout, request.unlabeled, request.keep
+        )
+        kept_names(request.keep, workflow.columns)  # before any row is read
+        settings = (self._runner, self._staging, self._on_progress, workflow.spelling)
+        read = read_inputs(files, features, request, *settings)
         if not read.parts:
             raise _no_rows(files, read)
         read.bad_lines.check_share(read.num_good, request.max_bad)
@@ -271,8 +271,9 @@ class _Run:
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
         """Fit or update the workflow, or take the saved one; it lies in the folder afterwards."""
-        if self._request.features is not None:
-            save_features(self._request.features, f"{self._folder}/workflow")
+        if self._request.features is not None:  # for later rows, of which none are split off
+            features = self._request.features.without_split()
+            features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
         self._workflow, reports = fit_as_asked(
             self._request,
             self._workflow,

@@ -10,9 +10,7 @@ Python.
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -22,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.csv as pa_csv
 
 from distrain.errors import DataError
+from distrain.etl.bad_lines import BYTE_ORDER_MARK, NO_LABEL, BadLine, num_lines, shown
 from distrain.etl.plain_lines import parse_plain
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL
 
@@ -43,10 +42,6 @@ _CSV_TYPES = {
 }
 # What fits into a core's cache: twice as fast as whole blocks.
 _PARSED_AT_ONCE_BYTES = 1 << 18
-
-
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-"""What some programs write in front of text, once in a file."""
 
 
 @dataclass(frozen=True)
@@ -76,11 +71,6 @@ class TextLayout:
     @property
     def _separator(self) -> bytes:
         return self.delimiter.encode()
-
-
-def num_lines(block: bytes) -> int:
-    """How many lines a block holds; the last may lack its line end."""
-    return block.count(b"\n") + (not block.endswith(b"\n") if block else 0)
 
 
 def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
@@ -177,10 +167,6 @@ def _spelt(words: _Words) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
     return numbers
 
 
-MAX_EXAMPLES = 5
-NO_LABEL = "no label"
-"""The kind of bad lines that lack nothing but their label."""
-_SHOWN_CHARS = 72
 _NOT_CRITEO = (
     "Mend the line, or pass --bad-lines skip to leave such lines out. If the file is no log of "
     "Criteo's, `distrain prep INPUT --infer --out features.yaml` describes its columns."
@@ -193,107 +179,6 @@ _BLANKS = b" \t"
 _LABEL = re.compile(rb"0*1|-?0+")
 _INTEGER = re.compile(rb"-?\d+")
 _HEX = re.compile(rb"[0-9a-fA-F]{8}")
-
-
-@dataclass(frozen=True)
-class BadLine:
-    """One bad line.
-
-    Attributes:
-        line: Its number, from 1; counted from the block's start until the caller knows better.
-        kind: In few words, for counting.
-        problem: The column, its value and what it should be.
-        text: The line, cut to fit on a screen.
-        hint: The likely cause, if there is one.
-        file: The file's name, once known.
-    """
-
-    line: int
-    kind: str
-    problem: str
-    text: str
-    hint: str | None = None
-    file: str = ""
-
-    def at(self, file: str, lines_before: int) -> BadLine:
-        """The same line, numbered in its file."""
-        return replace(self, file=file, line=self.line + lines_before)
-
-    def error(self) -> DataError:
-        """The error that stops on this line."""
-        return DataError(
-            self.problem,
-            where={"file": self.file, "line": self.line, "content": self.text},
-            hint=self.hint or "Mend the line, or pass --bad-lines skip to leave such lines out.",
-        )
-
-
-@dataclass(frozen=True)
-class BadLineTally:
-    """Bad lines that were skipped.
-
-    Attributes:
-        by_kind: How many of each kind.
-        examples: The first few.
-    """
-
-    by_kind: dict[str, int] = field(default_factory=dict)
-    examples: tuple[BadLine, ...] = ()
-
-    @property
-    def count(self) -> int:
-        """How many in all."""
-        return sum(self.by_kind.values())
-
-    @property
-    def causes(self) -> str:
-        """How many of each kind, the largest first."""
-        kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
-        return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
-
-    @property
-    def where(self) -> dict[str, object]:
-        """What an error says of them; nothing if there are none."""
-        if not self.count:
-            return {}
-        first = self.examples[0]
-        said = f"{first.file}, line {first.line}: {first.problem}"
-        return {"bad lines": self.causes, "first": said}
-
-    def check_share(self, num_rows: int, most: float) -> None:
-        """Raise a `DataError` if a greater share than `most` of good rows and bad lines is bad."""
-        num_lines = num_rows + self.count
-        if self.count <= most * num_lines:
-            return
-        hint = "Mend the lines or the document; if they may be left out, raise --max-bad."
-        if max(self.by_kind, key=lambda kind: self.by_kind[kind]) == NO_LABEL:
-            hint = (
-                "In a features document `target: {column: ..., missing: drop}` leaves rows "
-                "without a label out; else raise --max-bad."
-            )
-        raise DataError(
-            f"{self.count:,} of {num_lines:,} lines ({self.count / num_lines:.1%}) cannot be used, "
-            f"more than the {most:.1%} of --max-bad",
-            where=self.where,
-            hint=hint,
-        )
-
-    @classmethod
-    def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
-        """The tally of these lines."""
-        lines = list(lines)
-        return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:MAX_EXAMPLES]))
-
-    def merged(self, later: BadLineTally) -> BadLineTally:
-        """Both together; `later` comes after in input order."""
-        return BadLineTally(
-            dict(Counter(self.by_kind) + Counter(later.by_kind)),
-            (*self.examples, *later.examples)[:MAX_EXAMPLES],
-        )
-
-    def shifted(self, file: str, lines_before: int) -> BadLineTally:
-        """The same, with the examples numbered in their file."""
-        return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))
 
 
 def split_bad_lines(
@@ -323,11 +208,58 @@ def split_bad_lines(
     return b"".join(line + b"\n" for line in good), bad
 
 
-def shown(content: bytes) -> str:
-    """A line as text that fits on a screen."""
-    text = content.decode("utf-8", "backslashreplace").replace("\t", " ")
-    text = "".join(c if c.isprintable() else "?" for c in text)
-    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+def rows_and_bad_lines(
+    block: bytes, layout: TextLayout, path: str, *, stop_at_first: bool
+) -> tuple[pa.Table, list[BadLine]]:
+    """The good lines' rows and the bad lines, numbered in the block.
+
+    With `stop_at_first` a block with a bad line gives that line alone.
+
+    Raises:
+        DataError: Lines that look good cannot be parsed.
+    """
+    table = parse_lines(block, layout)
+    if table is not None:
+        return table, []
+    good, bad = split_bad_lines(block, layout, stop_at_first=stop_at_first)
+    if bad and stop_at_first:
+        return STAGED_SCHEMA.empty_table(), bad
+    table = parse_lines(good, layout) if bad else None
+    if table is None:
+        raise DataError(
+            "lines that look right cannot be parsed",
+            where={"file": path},
+            hint="A field may hold a lone carriage return; remove it.",
+        )
+    return table, bad
+
+
+def without_header(block: bytes, layout: TextLayout, path: str) -> bytes:
+    """A file's first block without its first line, which must name the columns in order."""
+    header, _, rest = block.partition(b"\n")
+    names = header.decode("utf-8", "replace").strip("\r").split(layout.delimiter)
+    lower, wanted = [n.strip().lower() for n in names], [n.lower() for n in RAW_COLUMNS]
+    if not layout.labeled and len(names) == layout.num_fields:
+        wanted = wanted[1:]
+    if len(names) != len(wanted):
+        raise DataError(
+            f"the header has {len(names)} fields, not {layout.num_fields}",
+            where={"file": path, "line": 1},
+            hint="Check --delimiter, and that the file has a label, I1..I13 and C1..C26.",
+        )
+    if sorted(lower) == sorted(wanted) and lower != wanted:
+        raise DataError(
+            "the header names Criteo's columns in another order",
+            where={"file": path, "line": 1},
+            hint="The columns must be in the order label, I1..I13, C1..C26.",
+        )
+    if parse_lines(header + b"\n", layout) is not None:
+        raise DataError(
+            "the first line is a row, not a header",
+            where={"file": path, "line": 1, "content": shown(header)},
+            hint="Leave --header out, or the first row of each file is lost.",
+        )
+    return rest
 
 
 @lru_cache

@@ -1,50 +1,52 @@
-"""Inputs to parts: text is staged, parquet is inspected by its footers."""
+"""Inputs to parts: which rows there are, where they lie, and what was left out of them.
+
+A **document** (`features`) says what a table's columns are and which rows are for validation; it
+knows no files. Who gives none has the built-in one: the workflow's columns as they are, and text
+as Criteo's. A **file** (`table_file`) is looked at once: its format, its columns and their types.
+A **reader** (`text_rows`) makes rows of a block of lines, one for each form of text; it knows
+neither ranges nor bad values. **Staging** makes labels and features of rows, and writes them to
+files that tasks read as often as they need; it knows no forms of text. Rows of parquet whose
+columns are taken as they are need none of it: they are read where they lie.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
 from pathlib import Path
-
-import pyarrow as pa
+from typing import Any
 
 from distrain.errors import DataError, InputError
-from distrain.etl.lists import holds_lists
-from distrain.etl.operators import category_type
-from distrain.etl.parts import Part, kept_names, readable_parquet, rows_of_groups
+from distrain.etl.bad_lines import BadLineTally
+from distrain.etl.features import (
+    FEATURES_FILE,
+    FeatureConfig,
+    Staged,
+    StagingTask,
+    TableFile,
+    looked_at,
+    rows_of,
+    same_in_all,
+    side_tables,
+    stage_rows,
+)
+from distrain.etl.parts import Part, parts_of_row_groups
 from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
-from distrain.etl.raw_lines import RAW_COLUMNS, BadLineTally
 from distrain.etl.request import PrepRequest
-from distrain.etl.staging import StagedText, stage_text
-from distrain.etl.texts import TextRange, plan_all
+from distrain.etl.texts import plan_all
 from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
-from distrain.schema import LABEL
 from distrain.storage import (
     RETRY_S,
     InputFile,
     is_remote,
     open_folder,
-    open_input,
     path_or_url,
     with_retries,
 )
-from distrain.wording import some
 
-_SHOWN_COLUMNS = 12
-
-_CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
-_FOREIGN = {
-    b"BZh": "bzip2",
-    b"\xfd7zXZ": "xz",
-    b"PK\x03\x04": "zip",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"ORC": "ORC",
-}
-PARQUET = "parquet"
-_LISTS, _FLAT = "lists", "single values"
+_SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 
 @dataclass(frozen=True)
@@ -77,26 +79,49 @@ class ReadInputs:
         return self.num_rows + valid + self.unlabelled
 
 
-def detect_format(path: str) -> str | None:
-    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
-    with open_input(path, retry_s=RETRY_S) as handle:
-        head = handle.read(8)
-    for magic, name in _FOREIGN.items():
-        if head.startswith(magic):
-            raise DataError(
-                f"{name} files are not supported",
-                where={"file": path},
-                hint="Use plain text, gzip, zstd or parquet.",
-            )
-    if head.startswith((b"PAR1", b"PARE")):  # the second has an encrypted footer, as Arrow tells
-        return PARQUET
-    if path.endswith((".parquet", ".pq")):
-        raise DataError(
-            "not a parquet file, though named like one",
-            where={"file": path},
-            hint="Its first bytes are not PAR1; write it again.",
+def with_features(request: PrepRequest) -> PrepRequest:
+    """The request with the features that its saved workflow was fitted with, if it has none.
+
+    The last rows are split off as the request says, so what the document says of them goes there.
+    """
+    features = request.features
+    if features is None and request.saved_workflow is not None:
+        features = _saved_features(request.saved_workflow)
+    if features is None:
+        return request
+    features = replace(features, unlabeled=request.unlabeled, keep=request.keep)
+    last = features.document.last_rows
+    if last:
+        features = features.without_split()
+    return replace(request, features=features, **last)
+
+
+def _saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+    folder = open_folder(str(workflow_folder))
+    where = {"folder": workflow_folder}
+    if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):
+        return None
+    return FeatureConfig.load(f"{workflow_folder}/{FEATURES_FILE}")
+
+
+def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
+    """What is fitted, or the saved workflow, which must be one of these columns.
+
+    Raises:
+        InputError: It is a workflow of other columns.
+    """
+    made = features.workflow()
+    if saved is None:
+        return made
+    others = sorted(set(made.columns) ^ set(saved.columns))
+    others += sorted(set(made.categorical) ^ set(saved.categorical) - set(others))
+    if others:
+        raise InputError(
+            "the saved workflow and the features document are of other columns",
+            where={"columns": ", ".join(others[:10])},
+            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
-    return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
+    return saved
 
 
 def refuse_files(
@@ -130,245 +155,146 @@ def _is_file(place: str) -> bool:
 
 def read_inputs(
     files: Sequence[InputFile],
+    features: FeatureConfig,
     request: PrepRequest,
-    workflow: Workflow,
     runner: TaskRunner,
     staging: str,
     on_progress: ProgressCallback,
+    spelling: int,
 ) -> ReadInputs:
-    """Stage text, look at parquet, in input order.
+    """Look at all files and stage their rows, in input order.
 
-    `staging` is an existing folder or a URL for the staging files, shared with the workers.
+    Args:
+        staging: An existing folder or a URL for the staging files, shared with the workers.
+        spelling: How the workflow makes texts of other values.
     """
-    tasks = _tasks(files, request, runner)
-    _check_text_columns(tasks, workflow, request.keep)
-    kept_names(request.keep, workflow.columns)
-    sizes = [TaskSize(file.path, file.size_bytes, text) for _, _, file, text in tasks]
-    counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
-
-    def count(place: int, result: StagedText | InspectedFile) -> None:
-        counter.add(place, sum(part.num_rows for part in result.parts))
-
-    columns = (workflow.columns, workflow.categorical)
-    arguments = [(*task, request, columns, staging) for task in tasks]
-    results = runner.run("read", _read_one, arguments, count)
-    parts: list[Part] = []
-    for _, of_file in groupby(zip(tasks, results, strict=True), key=lambda pair: pair[0][0]):
-        for range_parts in parts_in_file((r.parts, _bad_lines(r).count) for _, r in of_file):
-            parts += range_parts
-    text_types = dict.fromkeys(workflow.categorical, "int64")
-    flat = dict.fromkeys(workflow.columns, _FLAT)
-    found = [
-        (file.path, r.shapes, r.category_types)
-        if isinstance(r, InspectedFile)
-        else (file.path, flat, text_types)
-        for (_, _, file, _), r in zip(tasks, results, strict=True)
-    ]
+    sides = side_tables(features.document.joins)
+    found = looked_at(files, features, sides, runner)
     hint = "Write the files anew with one of the two."
-    same_in_all([(path, shapes) for path, shapes, _ in found], hint)
-    hint = "Raw Criteo text counts as int64; prepare such files separately."
-    types = same_in_all([(path, types) for path, _, types in found], hint)
-    return ReadInputs(tuple(parts), _tally(tasks, results), types)
+    shapes = same_in_all([(file.path, file.shapes(features)) for file in found], hint)
+    hint = "Say in the features document what is made of the values: as: text, or as: integer."
+    if features.as_is:
+        hint = "Raw Criteo text counts as int64; prepare such files separately."
+    types = same_in_all([(file.path, file.category_types(features)) for file in found], hint)
+    lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
+    digests = tuple(side.digest for side in sides)
+    staged: list[list[Staged]] = [[] for _ in found]
+    tasks: list[tuple[int, StagingTask]] = []
+    for number, (file, pieces) in enumerate(
+        zip(found, _pieces(found, request, runner), strict=True)
+    ):
+        if features.as_is and not file.is_text:
+            staged[number] = [Staged(tuple(pieces))]
+            continue
+        tasks += [
+            (
+                number,
+                StagingTask(
+                    file,
+                    rows,
+                    features,
+                    lists,
+                    request.skip_bad_lines,
+                    request.block_bytes,
+                    f"{staging}/{number:05d}-{place:05d}",
+                    digests,
+                    spelling,
+                ),
+            )
+            for place, rows in enumerate(pieces)
+        ]
+    count = _counter(files, staged, tasks, on_progress)
+    results = runner.run("read", stage_rows, [(task,) for _, task in tasks], count)
+    for (number, _), result in zip(tasks, results, strict=True):
+        staged[number].append(result)
+    read = _joined(found, staged, types)
+    num_ones = sum(result.num_ones for result in results)
+    is_new = request.saved_workflow is None and not features.as_is
+    if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
+        raise _no_ones(features, found[0], num_rows)
+    return _split_by_values(read, features)
 
 
-_Task = tuple[int, int, InputFile, TextRange | None]
-
-
-def _tasks(files: Sequence[InputFile], request: PrepRequest, runner: TaskRunner) -> list[_Task]:
-    kinds = [detect_format(file.path) for file in files]
-    texts = [(file, kind) for file, kind in zip(files, kinds, strict=True) if kind != PARQUET]
+def _pieces(
+    files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner
+) -> list[Sequence[Any]]:
+    """The ranges of each file of text, and the parts of each of parquet."""
+    texts = [(InputFile(file.path, file.size_bytes), file.codec) for file in files if file.is_text]
     planned = iter(plan_all(texts, request.block_bytes, runner))
-    tasks: list[_Task] = []
-    for number, (file, kind) in enumerate(zip(files, kinds, strict=True)):
-        ranges: Sequence[TextRange | None] = [None] if kind == PARQUET else next(planned)
-        tasks += [(number, place, file, text) for place, text in enumerate(ranges)]
-    return tasks
+    return [
+        next(planned)
+        if file.is_text
+        else parts_of_row_groups(file.path, file.row_groups, request.part_rows)
+        for file in files
+    ]
 
 
-def parts_in_file(ranges: Iterable[tuple[Sequence[Part], int]]) -> Iterator[list[Part]]:
-    """The parts of a file's ranges, each with the number of rows before the range.
-
-    Of each range, `ranges` has the parts and how many bad lines there were.
-    """
-    before = 0
-    for parts, num_bad in ranges:
-        yield [replace(part, rows_before=before) for part in parts]
-        before += sum(part.num_rows for part in parts) + num_bad
-
-
-def _check_text_columns(tasks: Sequence[_Task], workflow: Workflow, keep: Sequence[str]) -> None:
-    unknown = [column for column in workflow.columns if column not in RAW_COLUMNS]
-    text = next((file.path for _, _, file, text in tasks if text), None)
-    if unknown and text:
-        raise DataError(
-            f"raw Criteo lines have no columns {', '.join(unknown)}",
-            where={"file": text},
-            hint="A workflow with other columns needs parquet inputs.",
-        )
-    if keep and text:
-        raise InputError(
-            f"raw Criteo lines hold nothing to keep: {', '.join(keep)}",
-            where={"file": text},
-            hint="Each row's place, row_number, is written with --unlabeled.",
-        )
+def _counter(
+    files: Sequence[InputFile],
+    in_place: Sequence[Sequence[Staged]],
+    tasks: Sequence[tuple[int, StagingTask]],
+    on_progress: ProgressCallback,
+) -> Callable[[int, Staged], None]:
+    """What counts the tasks as they end; files that are read where they lie are counted already."""
+    here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
+    sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
+    sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
+    counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
+    for place, (_, staged) in enumerate(here, len(tasks)):
+        counter.add(place, _num_rows(staged.parts))
+    return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
 
-def _read_one(
-    number: int,
-    range_number: int,
-    file: InputFile,
-    text: TextRange | None,
-    request: PrepRequest,
-    columns: tuple[tuple[str, ...], tuple[str, ...]],
-    staging: str,
-) -> StagedText | InspectedFile:
-    if text is None:
-        more = (*(() if request.unlabeled else (LABEL,)), *request.keep)
-        return inspect_parquet(file.path, *columns, request.part_rows, more)
-    stem = f"{staging}/{number:05d}-{range_number:05d}"
-    layout = replace(request.layout, labeled=not request.unlabeled)
-    settings = (request.skip_bad_lines, request.block_bytes, stem, request.is_traced)
-    return stage_text(text, layout, *settings)
+def _joined(
+    files: Sequence[TableFile], staged: Sequence[Sequence[Staged]], types: dict[str, str]
+) -> ReadInputs:
+    """The rows of all files; bad lines and rows are counted through each file."""
+    parts: list[Part] = []
+    valid: list[Part] = []
+    tally, unlabelled = BadLineTally(), 0
+    for file, ranges in zip(files, staged, strict=True):
+        lines = rows = 0
+        for one in ranges:
+            parts += [replace(part, rows_before=rows) for part in one.parts]
+            valid += [replace(part, rows_before=rows) for part in one.valid_parts]
+            tally = tally.merged(one.bad_lines.shifted(file.path, lines))
+            lines += one.num_lines
+            rows += _num_rows(one.all_parts) + one.num_left_out
+            unlabelled += one.unlabelled
+    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled)
 
 
-def _tally(tasks: Sequence[_Task], results: Sequence[StagedText | InspectedFile]) -> BadLineTally:
-    total = BadLineTally()
-    pairs = zip(tasks, results, strict=True)
-    for _, ranges in groupby(pairs, key=lambda pair: pair[0][0]):
-        lines = 0
-        for (_, _, file, _), result in ranges:
-            if isinstance(result, StagedText):
-                total = total.merged(result.bad_lines.shifted(file.path, lines))
-                lines += result.num_lines
-    return total
+def _num_rows(parts: Iterable[Part]) -> int:
+    return sum(part.num_rows for part in parts)
 
 
-def _bad_lines(result: StagedText | InspectedFile) -> BadLineTally:
-    return result.bad_lines if isinstance(result, StagedText) else BadLineTally()
-
-
-@dataclass(frozen=True)
-class InspectedFile:
-    """A parquet input that can be used.
-
-    Attributes:
-        parts: Its row groups, small neighbours together.
-        category_types: `int64` or `string`, by categorical column; of lists, what their items are.
-        shapes: `lists` or `single values`, by column.
-    """
-
-    parts: tuple[Part, ...]
-    category_types: dict[str, str]
-    shapes: dict[str, str]
-
-
-def inspect_parquet(
-    path: str,
-    columns: Sequence[str],
-    categorical: Sequence[str],
-    part_rows: int,
-    more: Sequence[str] = (LABEL,),
-) -> InspectedFile:
-    """Check one file's columns and types and cut it into parts of about `part_rows` rows.
-
-    `more` are the columns that are no features: the label, and those that rows keep, of any type.
-    A `DataError` names all columns that are missing or of an unusable type.
-    """
-    with readable_parquet(path) as file:
-        schema = file.schema_arrow
-        rows = rows_of_groups(file)
-    mistakes = {}
-    types: dict[str, str] = {}
-    for column in dict.fromkeys((*more, *columns)):
-        mistake = _mistake(schema, column, column in categorical)
-        if mistake and (column in (LABEL, *columns) or column not in schema.names):
-            mistakes[column] = mistake
-        elif column in categorical and not pa.types.is_null(
-            of := _of_item(schema.field(column).type)
-        ):
-            types[column] = category_type(of)
-    if mistakes:
-        raise _unusable(path, schema.names, mistakes, len(columns) + len(more))
-    shapes = {c: _LISTS if holds_lists(schema.field(c).type) else _FLAT for c in columns}
-    return InspectedFile(tuple(parts_of_row_groups(path, rows, part_rows)), types, shapes)
-
-
-def same_in_all(files: Sequence[tuple[str, dict[str, str]]], hint: str) -> dict[str, str]:
-    """What each column holds, which must be the same in all files."""
-    first: dict[str, tuple[str, str]] = {}
-    for path, columns in files:
-        for column, found in columns.items():
-            known_path, known = first.setdefault(column, (path, found))
-            if known != found:
-                raise DataError(
-                    f"the column holds {found} here and {known} in an earlier file",
-                    where={"column": column, "file": path, "earlier file": known_path},
-                    hint=hint,
-                )
-    return {column: found for column, (_, found) in first.items()}
-
-
-def _unusable(
-    path: str, held: Sequence[str], mistakes: Mapping[str, str], num_wanted: int
-) -> DataError:
-    """Of a table of another kind it says what the table is, not what each column lacks."""
-    missing = [column for column, mistake in mistakes.items() if mistake == "missing"]
-    if len(missing) <= num_wanted // 2:
-        return DataError(
-            f"{len(mistakes)} of {num_wanted} columns cannot be used",
-            where={"file": path, **{f"column {c}": m for c, m in mistakes.items()}},
-            hint="Rename or convert the columns, or leave the file out.",
-        )
+def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataError:
+    """The error for a target that is 0 in all rows, with some of its values."""
+    target = features.document.target
+    where: dict[str, object] = {"column": target.column}
+    if target.column in file.types:
+        values, _ = rows_of(file, features.document.format, [target.column], _SHOWN_ROWS)
+        distinct = values[target.column].drop_null().unique().to_pylist()
+        where["values in its first rows"] = ", ".join(map(repr, distinct[:_SHOWN_VALUES]))
+    rule = "" if target.comparison is None else f": target.{target.comparison[0]} fits no row"
     return DataError(
-        f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
-        "missing",
-        where={
-            "file": path,
-            "columns here": some(held, _SHOWN_COLUMNS),
-            "columns missing": some(missing, _SHOWN_COLUMNS),
-        },
-        hint="`distrain prep` fits the columns of Criteo's logs. For a table of your own name its "
-        "columns with --config, as docs/any-table.md shows, or write a Workflow in Python; what "
-        "holds ids and finite numbers already needs a schema only, and trains as it is.",
+        f"all {num_rows:,} labels are 0{rule}",
+        where=where,
+        hint="Name a value as the column has it, or another column, in target of the features "
+        "document.",
     )
 
 
-def _mistake(schema: pa.Schema, column: str, is_categorical: bool) -> str | None:
-    if column not in schema.names:
-        return "missing"
-    dtype = schema.field(column).type
-    if column != LABEL:
-        dtype = _of_item(dtype)
-    if pa.types.is_dictionary(dtype):
-        dtype = dtype.value_type
-    is_integer = pa.types.is_integer(dtype)
-    if column != LABEL and pa.types.is_null(dtype):
-        return None
-    if is_categorical:
-        text = pa.types.is_string(dtype) or pa.types.is_large_string(dtype)
-        return None if is_integer or text else f"{dtype}, not integer or string"
-    if is_integer or pa.types.is_floating(dtype):
-        return None
-    if column == LABEL and pa.types.is_boolean(dtype):
-        return None
-    return f"{dtype}, not a number"
-
-
-def _of_item(dtype: pa.DataType) -> pa.DataType:
-    return dtype.value_type if holds_lists(dtype) else dtype
-
-
-def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
-    """Row groups of so many rows each as parts of about `part_rows` rows."""
-    parts: list[Part] = []
-    groups: list[int] = []
-    first_row = num_rows = 0
-    for group, group_rows in enumerate(rows):
-        if groups and num_rows + group_rows > part_rows:
-            parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
-            first_row, num_rows, groups = first_row + num_rows, 0, []
-        groups.append(group)
-        num_rows += group_rows
-    if num_rows:
-        parts.append(Part(path, tuple(groups), num_rows, path, first_row=first_row))
-    return parts
+def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
+    split = features.document.split
+    if split is None:
+        return replace(read, valid_parts=None)
+    if bool(read.parts) == bool(read.valid_parts):
+        return read if read.parts else replace(read, valid_parts=None)
+    wanted = "validation" if read.parts else "training"
+    found = _num_rows((*read.parts, *(read.valid_parts or ())))
+    raise DataError(
+        f"no {wanted} rows: split by {split.by} gives all {found:,} rows to the other side",
+        where={"column": getattr(split, "column", "")},
+        hint="Look at the column's values, and change split in the features document.",
+    )

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from distrain.errors import InputError
+from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.days import DriftBounds, Drifted
-from distrain.etl.raw_lines import BadLineTally, TextLayout
+from distrain.etl.features import FeatureConfig
+from distrain.etl.raw_lines import TextLayout
 from distrain.etl.workflow import Workflow
 from distrain.storage import path_or_url
-
-if TYPE_CHECKING:
-    from distrain.etl.features import FeatureConfig
 
 BLOCK_BYTES = 64 << 20
 ROW_GROUP_ROWS = 65536

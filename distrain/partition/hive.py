@@ -5,34 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
-from urllib.parse import unquote
 
 from distrain.errors import DataError
 from distrain.partition.wanted_columns import WantedColumn, value_problem
+from distrain.schema import NULL_FOLDER, folder_values
 
 Constants = tuple[tuple[str, int | float], ...]
 
-NULL = "__HIVE_DEFAULT_PARTITION__"
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 _TRUTHS = {"true": 1, "false": 0}
-
-
-def folder_values(path: str) -> tuple[tuple[str, str], ...]:
-    """Keys and values of the folders directly above a file, outermost first, URL-decoded.
-
-    Only the unbroken run of `key=value` folders that ends at the file counts: folders above the
-    table say nothing about its rows.
-
-    >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
-    (('day', '7'), ('name', 'a b'))
-    """
-    found = []
-    for folder in reversed(path.split("/")[:-1]):
-        key, equals, value = folder.partition("=")
-        if not key or not equals:
-            break
-        found.append((unquote(key), unquote(value)))
-    return tuple(reversed(found))
 
 
 def read_constants(
@@ -89,12 +70,12 @@ def _constant(column: WantedColumn, texts: set[str]) -> int | float | _Problem:
             "Move the file below one folder of that name.",
         )
     (text,) = texts
-    if text == NULL and column.fill_null is None:
+    if text == NULL_FOLDER and column.fill_null is None:
         return _Problem(
-            f"column {name} is null in the name of a folder ({NULL})",
+            f"column {name} is null in the name of a folder ({NULL_FOLDER})",
             "Leave that folder out, or fill nulls.",
         )
-    value = column.fill_null if text == NULL else _parse(column, text)
+    value = column.fill_null if text == NULL_FOLDER else _parse(column, text)
     if value is None:
         needed = "an integer id" if column.kind == "id" else "a number"
         return _Problem(

@@ -12,4 +12,5 @@ from distrain.schema.files import (
     find_schema_beside as find_schema_beside,
     hint_without_schema as hint_without_schema,
 )
+from distrain.schema.folders import NULL_FOLDER as NULL_FOLDER, folder_values as folder_values
 from distrain.schema.schema import Schema as Schema

@@ -22,6 +22,8 @@ from distrain.etl import (
     prepare as prepare_on,
 )
 from distrain.etl.features.partitions import partitions_of
+from distrain.partition import read_footers
+from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.storage import list_inputs
 
 SHOPS = ["a", "b,c", 'd"', "e\\f", None, "zz"]
@@ -276,6 +278,22 @@ def test_a_column_of_the_file_counts_before_that_of_its_folder(
     path = save(tmp_path / "user=nobody" / "t.csv", ROWS)
     features = FeatureConfig.parse(document(columns={"user": {"kind": "categorical"}}))
     assert prepare(path, features, "out").cardinalities == {"user": 7}
+
+
+def test_keys_above_the_table_are_no_columns(tmp_path: Path) -> None:
+    """For the ETL as for the loader: the unbroken run of folders at the file is the table's."""
+    folder = tmp_path / "try=3" / "clicks" / "day=7"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"click": [0, 1], "I": [1.0, 2.0]}), folder / "part-0.parquet")
+    (file,) = list_inputs(str(tmp_path))
+    assert partitions_of([file.path], {}) == [{"day": pa.scalar(7, pa.int64())}]
+    columns = [("try", Tags.CATEGORICAL), ("day", Tags.CATEGORICAL), ("I", Tags.CONTINUOUS)]
+    schema = Schema((ColumnSchema("click", tags=(Tags.TARGET,)),
+                     *(ColumnSchema(name, tags=(tag,)) for name, tag in columns)))  # fmt: skip
+    with pytest.raises(DataError, match="column 'try' is missing"):
+        read_footers(file.path, schema, hive=True)
+    table = read_footers(file.path, schema.remove(["try"]), hive=True)
+    assert table.row_groups[0].constants == (("day", 7),)
 
 
 def test_hive_folders_are_inferred(tmp_path: Path) -> None:

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from criteo_staging import stage_text
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError
 from distrain.etl.parts import read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
-from distrain.etl.staging import stage_text
 from distrain.etl.texts import (
     TextRange,
     compressed,

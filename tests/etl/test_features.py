@@ -32,7 +32,7 @@ from distrain.etl import (
     prepare,
 )
 from distrain.etl.features import text_head
-from distrain.etl.features.staging import TableTask, stage_table_rows
+from distrain.etl.features.staging import StagingTask, stage_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
 from distrain.models import blueprint_of
@@ -316,8 +316,8 @@ def staged(path: Path, features: FeatureConfig, folder: Path) -> tuple[pa.Table,
     file = look_at(str(path), path.stat().st_size, features.document.format)
     part = Part(str(path), tuple(range(len(file.row_groups))), sum(file.row_groups), str(path))
     stem = str(folder / "staged")
-    found = stage_table_rows(
-        TableTask(file, part, features, frozenset(), False, 1 << 20, stem)
+    found = stage_rows(
+        StagingTask(file, part, features, frozenset(), False, 1 << 20, stem)
     )  # fmt: skip
     names = ["label", *features.document.columns]
     tables = []

@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 from distributed import Client, LocalCluster
 
-from distrain.errors import DataError, InputError, OutputError
+from distrain.errors import DataError, InputError, OutputError, SpecError
 from distrain.etl import (
     Categorify,
     ColumnGroup,
+    FeatureConfig,
     LogOp,
     PrepProgress,
     PrepRequest,
@@ -252,6 +253,23 @@ def test_an_operator_after_a_fitted_one_takes_a_second_pass(
     table = parse_lines(text_of(make_lines(500)), TextLayout())
     found = written_rows(result.out / "train")
     assert_same_rows(found, workflow.fit([table]).transform(table))
+
+
+def test_documents_may_say_that_their_text_has_criteo_s_form(
+    prep: Callable[..., PrepResult], raw: Path, tmp_path: Path
+) -> None:
+    numbers = {"fill": 0, "clip": {"min": 0}, "log": True, "normalize": True}
+    columns = {name: {"kind": "continuous", **numbers} for name in CONTINUOUS}
+    columns |= {name: {"kind": "categorical"} for name in CATEGORICAL}
+    document = {"target": "label", "format": {"kind": "criteo"}, "columns": columns}
+    features = FeatureConfig.parse(document)
+    built_in = prep(raw)
+    named = prep(raw, workflow=None, features=features, out=tmp_path / "out2")
+    assert written_rows(named.out / "train").equals(written_rows(built_in.out / "train"))
+    saved = FeatureConfig.load(named.out / "workflow" / "features.yaml")
+    assert saved.document.format == features.document.format
+    with pytest.raises(SpecError, match="quote: not with kind criteo"):
+        FeatureConfig.parse({**document, "format": {"kind": "criteo", "quote": None}})
 
 
 # Bad lines.

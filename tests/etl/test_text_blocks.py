@@ -9,13 +9,13 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from criteo_staging import stage_text
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError
-from distrain.etl.parts import read_part
+from distrain.etl.features import detect_format
+from distrain.etl.parts import parts_of_row_groups, read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
-from distrain.etl.reading import detect_format, inspect_parquet
-from distrain.etl.staging import stage_text
 from distrain.etl.texts import (
     TextRange,
     count_lines_before,
@@ -161,7 +161,7 @@ def test_an_input_whose_name_ends_as_staging_files_do_is_read_as_parquet(
     rows = parse_lines(b"\n".join(make_lines(5)), TextLayout())
     path = str(tmp_path / "day.arrow")
     pq.write_table(rows, path)
-    (part,) = inspect_parquet(path, RAW_COLUMNS[1:], RAW_COLUMNS[14:], 10).parts
+    (part,) = parts_of_row_groups(path, (5,), 10)
     assert read_part(part, RAW_COLUMNS).equals(rows)
 
 

@@ -49,7 +49,7 @@ CORE = {
     "distrain/etl/operators/categorify.py": "tests/etl/test_operators.py",
     "distrain/vocabulary.py": "tests/etl/test_operators.py",
     "distrain/etl/operators/numbers.py": "tests/etl/test_operators.py",
-    "distrain/etl/staging.py": "tests/etl/test_text_blocks.py tests/etl/test_prepare.py",
+    "distrain/etl/features/staging.py": "tests/etl/test_text_blocks.py tests/etl/test_prepare.py",
     "distrain/etl/texts/pieces.py": "tests/etl/test_text_blocks.py "
     "tests/etl/test_compressed_ranges.py",
     "distrain/etl/fitting.py": "tests/etl/test_prepare.py tests/etl/test_workflow.py",

@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError
 from distrain.partition import Table, read_footers
-from distrain.partition.hive import NULL, folder_values, read_constants
+from distrain.partition.hive import read_constants
 from distrain.partition.wanted_columns import WantedColumn
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.schema import NULL_FOLDER, ColumnSchema, Schema, Tags, folder_values
 
 SCHEMA = Schema(
     (
@@ -98,7 +98,7 @@ def test_values_are_parsed_by_what_they_are_for(kind: Any, text: str, value: flo
         (WantedColumn("x", "weight"), "x=-2", "weight 'x' is -2.0, not 0 or more"),
         (WantedColumn("x", "id", is_list=True), "x=2", "each row holds a list"),
         (WantedColumn("x", "id"), "x=1/y=3/x=2", "give column 'x' more than one value: 1, 2"),
-        (WantedColumn("x", "id"), f"x={NULL}", "column 'x' is null"),
+        (WantedColumn("x", "id"), f"x={NULL_FOLDER}", "column 'x' is null"),
     ],
 )
 def test_what_folders_may_not_say(wanted: WantedColumn, folders: str, message: str) -> None:
@@ -112,7 +112,7 @@ def test_what_folders_may_not_say(wanted: WantedColumn, folders: str, message: s
 
 def test_a_null_is_filled_where_nulls_are() -> None:
     wanted = [WantedColumn("a", "id", 5, fill_null=4), WantedColumn("b", "value", fill_null=0)]
-    constants, _, problems = read_constants(f"b={NULL}/a={NULL}/f", wanted)
+    constants, _, problems = read_constants(f"b={NULL_FOLDER}/a={NULL_FOLDER}/f", wanted)
     assert (constants, problems) == ((("a", 4), ("b", 0.0)), [])
     assert type(constants[1][1]) is float
 
@@ -189,17 +189,17 @@ def test_a_column_in_both_places_is_refused(tmp_path: Path) -> None:
 
 def test_problems_of_folders_are_told_with_those_of_files(tmp_path: Path) -> None:
     write(tmp_path / "day=31/x.parquet", price=["?"] * 3)
-    write(tmp_path / f"day={NULL}/x.parquet")
+    write(tmp_path / f"day={NULL_FOLDER}/x.parquet")
     with pytest.raises(DataError) as caught:
         read_footers(str(tmp_path), SCHEMA, hive=True)
     text = str(caught.value)
     assert "3 problems" in text
     assert "id 31 of column 'day' is not in 0..30" in text
     assert "column 'price' holds string" in text
-    assert f"column 'day' is null in the name of a folder ({NULL})" in text
+    assert f"column 'day' is null in the name of a folder ({NULL_FOLDER})" in text
 
 
 def test_a_null_folder_is_filled(tmp_path: Path) -> None:
-    write(tmp_path / f"day={NULL}/x.parquet")
+    write(tmp_path / f"day={NULL_FOLDER}/x.parquet")
     table = read_footers(str(tmp_path), SCHEMA, hive=True, fill_null_id=7)
     assert table.row_groups[0].constants == (("day", 7),)

@@ -4,12 +4,25 @@ from distrain.etl.features.config import (
     FEATURES_FILE as FEATURES_FILE,
     FeatureConfig as FeatureConfig,
 )
-from distrain.etl.features.inferring import Inferred as Inferred, infer_features as infer_features
-from distrain.etl.features.inputs import (
-    check_tables as check_tables,
-    read_tables as read_tables,
-    save_features as save_features,
-    with_features as with_features,
-    workflow_of as workflow_of,
+from distrain.etl.features.inferring import (
+    Inferred as Inferred,
+    infer_features as infer_features,
+    rows_of as rows_of,
 )
-from distrain.etl.features.table_file import check_named as check_named
+from distrain.etl.features.joins import side_tables as side_tables
+from distrain.etl.features.looks import (
+    check_tables as check_tables,
+    looked_at as looked_at,
+    same_in_all as same_in_all,
+)
+from distrain.etl.features.staging import (
+    Staged as Staged,
+    StagingTask as StagingTask,
+    stage_rows as stage_rows,
+)
+from distrain.etl.features.table_file import (
+    PARQUET as PARQUET,
+    TableFile as TableFile,
+    check_named as check_named,
+    detect_format as detect_format,
+)

@@ -6,12 +6,13 @@ Field descriptions are what the published JSON Schema shows.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, create_model, field_validator, model_validator
 
+from distrain.etl.operators import DOCUMENT_KEYS, Categorify, Operator
 from distrain.schema import Tags
-from distrain.spec import Real, Section, Whole
+from distrain.spec import Section, Whole
 
 As = Literal[
     "text",
@@ -138,57 +139,58 @@ class CategoricalSpec(_ColumnSpec):
         """What the columns of a domain must agree in."""
         return (self.freq_threshold, self.max_size, self.num_buckets)
 
-
-class ClipSpec(Section):
-    """Bounds that values are moved to."""
-
-    min: Real | None = Field(None, description="Lower values become this one.")
-    max: Real | None = Field(None, description="Higher values become this one.")
-
-    @model_validator(mode="after")
-    def _in_order(self) -> ClipSpec:
-        if self.min is None and self.max is None:
-            raise ValueError("min or max is needed")
-        if self.min is not None and self.max is not None and self.min > self.max:
-            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
-        return self
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        return (Categorify(*self.vocabulary_options, self.domain),)
 
 
-class ContinuousSpec(_ColumnSpec):
-    """Numbers, in the order: fill, clip, log, normalize."""
-
+class _NumbersSpec(_ColumnSpec):
     kind: Literal["continuous"] = Field(description="What the column is.")
-    fill: Real | None = Field(
-        None, description="Stands for missing values; null: a missing value is an error."
-    )
-    clip: ClipSpec | None = Field(None, description="Bounds of the values.")
-    log: bool = Field(False, description="Whether to take log(1 + x), which needs x above -1.")
-    normalize: bool = Field(
-        False,
-        description="Whether to subtract the training rows' mean and divide by their "
-        "standard deviation.",
-    )
 
     @property
-    def is_clipped_for_log(self) -> bool:
-        """Whether all values are above -1 when the logarithm is taken."""
-        return self.clip is not None and self.clip.min is not None and self.clip.min > -1
+    def operators(self) -> tuple[Operator, ...]:
+        given = self._keys()
+        keys = [key for key in DOCUMENT_KEYS if given[key.name] is not key.default]
+        return tuple(key.make(given[key.name]) for key in keys)
+
+    def _keys(self) -> dict[str, Any]:
+        return {key.name: getattr(self, key.name, key.default) for key in DOCUMENT_KEYS}
 
     @model_validator(mode="after")
-    def _no_text(self) -> ContinuousSpec:
+    def _no_text(self) -> _NumbersSpec:
         if self.as_ == "text":
             raise ValueError("as: text makes no numbers; leave it out, or say number")
         return self
 
     @model_validator(mode="after")
-    def _log_exists(self) -> ContinuousSpec:
-        filled = self.fill
-        if self.log and filled is not None and filled <= -1 and not self.is_clipped_for_log:
-            raise ValueError(f"log(1 + x) of fill {filled:g} does not exist; set clip.min above -1")
-        if self.log and self.clip and self.clip.max is not None and self.clip.max <= -1:
-            raise ValueError(f"log(1 + x) does not exist up to clip.max {self.clip.max:g}")
+    def _keys_fit(self) -> _NumbersSpec:
+        for key in DOCUMENT_KEYS:
+            if (mistake := key.mistake_in(self._keys())) is not None:
+                raise ValueError(mistake)
         return self
 
+
+if TYPE_CHECKING:
+
+    class ContinuousSpec(_NumbersSpec):
+        """Numbers, with a key for each operator that has one."""
+
+else:
+    _ORDER = ", ".join(key.name for key in DOCUMENT_KEYS)
+    _FIELDS = {
+        key.name: (
+            key.values if key.default is False else key.values | None,
+            Field(key.default, description=key.description),
+        )
+        for key in DOCUMENT_KEYS
+    }
+    ContinuousSpec = create_model(
+        "ContinuousSpec",
+        __base__=_NumbersSpec,
+        __module__=__name__,
+        __doc__=f"Numbers, in the order: {_ORDER}.",
+        **_FIELDS,
+    )
 
 ColumnSpec = CategoricalSpec | ContinuousSpec
 Column = Annotated[ColumnSpec, Field(discriminator="kind")]

@@ -10,16 +10,27 @@ from typing import Any
 
 from distrain.errors import SpecError
 from distrain.etl.column_group import ColumnGroup
-from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
-from distrain.etl.features.document import FeatureDocument, mistakes_between_keys
-from distrain.etl.operators import Categorify, Clip, FillMissing, LogOp, Normalize, Operator
+from distrain.etl.features.columns import CategoricalSpec, ColumnSpec, ContinuousSpec
+from distrain.etl.features.document import (
+    CRITEO,
+    FeatureDocument,
+    FormatSpec,
+    TargetSpec,
+    mistakes_between_keys,
+)
 from distrain.etl.parts import kept_names
+from distrain.etl.raw_lines import TextLayout
 from distrain.etl.workflow import Workflow
+from distrain.schema import LABEL
 from distrain.spec import dump_yaml, explain_all, parse_yaml, plain, read_document
 from distrain.storage import is_remote, read_bytes, whole_file
 
 FEATURES_FILE = "features.yaml"
 _WRITES_ONE = "`distrain prep --infer INPUT --out features.yaml` writes one."
+
+
+_CATEGORY = CategoricalSpec(kind="categorical")
+_NUMBER: ColumnSpec = ContinuousSpec(kind="continuous")
 
 
 @dataclass(frozen=True)
@@ -33,13 +44,32 @@ class FeatureConfig:
     ('bought', ('shop',))
 
     Attributes:
+        as_is: Whether columns hold what operators take, so that nothing is made of them first, and
+            rows of parquet stay where they are.
         unlabeled: Whether the table has no target.
         keep: Columns that rows keep as they are, beside the features.
     """
 
     document: FeatureDocument
+    as_is: bool = False
     unlabeled: bool = False
     keep: tuple[str, ...] = ()
+
+    @classmethod
+    def built_in(
+        cls, workflow: Workflow, layout: TextLayout, unlabeled: bool, keep: tuple[str, ...]
+    ) -> FeatureConfig:
+        """The document of who has none: the workflow's columns and a label; text as Criteo's."""
+        columns = dict.fromkeys(workflow.columns, _NUMBER)
+        columns |= dict.fromkeys(workflow.categorical, _CATEGORY)
+        # Not validated: a workflow may name what a document may not.
+        text = FormatSpec.model_construct(
+            kind=CRITEO, delimiter=layout.delimiter, header=layout.header
+        )
+        document = FeatureDocument.model_construct(
+            target=TargetSpec(column=LABEL), format=text, columns=columns
+        )
+        return cls(document, True, unlabeled, keep)
 
     @property
     def inputs(self) -> tuple[str, ...]:
@@ -119,13 +149,11 @@ class FeatureConfig:
 
     def workflow(self) -> Workflow:
         """What is fitted: columns of equal operators together, in the order of the document."""
-        groups: dict[Any, list[str]] = {}
-        for name, column in self.document.columns.items():
-            groups.setdefault(_settings(column), []).append(name)
-        columns = self.document.columns
-        return Workflow(
-            tuple(ColumnGroup(tuple(n), _operators(columns[n[0]])) for n in groups.values())
-        )
+        groups: dict[str, list[str]] = {}
+        operators = {name: column.operators for name, column in self.document.columns.items()}
+        for name, steps in operators.items():
+            groups.setdefault(repr(steps), []).append(name)  # which tells all settings
+        return Workflow(tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()))
 
 
 def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:
@@ -138,24 +166,3 @@ def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> Feat
         for join in document.joins
     )
     return document.model_copy(update={"joins": joins}) if joins else document
-
-
-def _settings(column: ColumnSpec) -> tuple[Any, ...]:
-    if isinstance(column, CategoricalSpec):
-        return (*column.vocabulary_options, column.domain)
-    return (column.fill, column.clip, column.log, column.normalize, "number")
-
-
-def _operators(column: ColumnSpec) -> tuple[Operator, ...]:
-    if isinstance(column, CategoricalSpec):
-        return (Categorify(*column.vocabulary_options, column.domain),)
-    steps: list[Operator] = []
-    if column.fill is not None:
-        steps.append(FillMissing(column.fill))
-    if column.clip is not None:
-        steps.append(Clip(column.clip.min, column.clip.max))
-    if column.log:
-        steps.append(LogOp())
-    if column.normalize:
-        steps.append(Normalize())
-    return tuple(steps)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 
@@ -25,6 +25,9 @@ def _as_text(value: object) -> object:
 
 
 Value = Annotated[Scalar, BeforeValidator(_as_text)]
+CRITEO: Final = "criteo"
+"""The kind of text whose lines are as in Criteo's logs."""
+
 _COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
 
 
@@ -132,8 +135,11 @@ Split = RowsSplit | FractionSplit | TimeSplit | HashSplit | ColumnSplit
 class FormatSpec(Section):
     """How text files are laid out."""
 
-    kind: Literal["auto", "csv", "jsonl"] = Field(
-        "auto", description="`csv` is any text with delimiters; `auto` looks at name and content."
+    kind: Literal["auto", "csv", "jsonl", "criteo"] = Field(
+        "auto",
+        description="`csv` is any text with delimiters; `criteo` is lines as Criteo's logs have "
+        "them: label, I1..I13, C1..C26, apart by tabs unless delimiter says otherwise, without a "
+        "header unless header is true; `auto` is csv or jsonl, by name and content.",
     )
     delimiter: str | None = Field(
         None, min_length=1, max_length=1, description="Between fields; null: as the first line has."
@@ -158,8 +164,20 @@ class FormatSpec(Section):
         "8601 (`2024-05-01 12:00`).",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _criteo_has_no_header(cls, value: object) -> object:
+        if isinstance(value, Mapping) and value.get("kind") == CRITEO:
+            return {"header": False, **value}
+        return value
+
     @model_validator(mode="after")
     def _names_for_headerless(self) -> FormatSpec:
+        if self.kind == CRITEO:
+            more = sorted(self.model_fields_set - {"kind", "delimiter", "header"})
+            if more:
+                raise ValueError(f"{', '.join(more)}: not with kind criteo, which says it")
+            return self
         if not self.header and not self.names:
             raise ValueError("without a header, names is needed")
         if self.header and self.names:
@@ -233,6 +251,16 @@ class FeatureDocument(Section):
     columns: dict[ColumnName, Column] = Field(
         min_length=1, description="The features, by the name that they are written under."
     )
+
+    @property
+    def last_rows(self) -> dict[str, Any]:
+        """What a preparation is asked for where the last rows are for validation."""
+        match self.split:
+            case RowsSplit(last=rows):
+                return {"valid_rows": rows}
+            case FractionSplit(last=share):
+                return {"valid_fraction": share}
+        return {}
 
     @property
     def inputs(self) -> tuple[str, ...]:

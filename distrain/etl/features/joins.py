@@ -11,14 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.bad_lines import num_lines
 from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import JoinSpec
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
-from distrain.etl.features.text_rows import TornLines, parse_block, without_header
+from distrain.etl.features.text_rows import TornLines, parse_block, without_head
 from distrain.etl.features.values import flat, mistake_of_values, texts_of
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
-from distrain.etl.raw_lines import num_lines
 from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import file_identity, first_line, list_inputs
 
@@ -152,17 +152,16 @@ def _loaded(join: JoinSpec) -> SideTable:
 
 
 def _pieces(file: TableFile, join: JoinSpec, names: list[str]) -> Iterator[pa.Table]:
-    if file.is_typed:
+    if not file.is_text:
         with readable_parquet(file.path) as parquet:
             for group in range(parquet.num_row_groups):
                 yield parquet.read_row_group(group, names)
         return
     text = TextRange(file.path, 0, None if file.codec else file.size_bytes, file.codec)
     lines = 0
-    has_header = file.kind == "csv" and join.format.header
-    for _, piece in read_pieces(text, _BLOCK_BYTES):
-        if has_header:
-            piece, has_header, lines = without_header(piece), False, 1
+    for number, (_, piece) in enumerate(read_pieces(text, _BLOCK_BYTES)):
+        if number == 0:
+            piece, lines = without_head(piece, file, join.format)
         try:
             rows = parse_block(piece, file, join.format, names)
         except TornLines as torn:

@@ -5,35 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.schema import NULL_FOLDER, folder_values
 
-MISSING = "__HIVE_DEFAULT_PARTITION__"
 _WHOLE = re.compile(r"-?[0-9]+")
 _INT32 = range(-(2**31), 2**31)
 _INT64 = range(-(2**63), 2**63)
 
 Values = Mapping[str, Any]
 """The `pyarrow.Scalar` of each column of one file's folders."""
-
-
-def folder_values(path: str) -> dict[str, str | None]:
-    """The columns in a path's folders, as texts.
-
-    >>> folder_values("clicks/day=2024-05-01/shop=a%20b/part-0.parquet")
-    {'day': '2024-05-01', 'shop': 'a b'}
-    >>> folder_values("clicks/shop=__HIVE_DEFAULT_PARTITION__/part-0.csv")
-    {'shop': None}
-    """
-    found: dict[str, str | None] = {}
-    for folder in path.split("/")[:-1]:
-        name, sign, value = folder.partition("=")
-        if sign and name:
-            found[unquote(name)] = None if value == MISSING else unquote(value)
-    return found
 
 
 def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values]:
@@ -45,7 +28,10 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
     Raises:
         DataError: A folder that should hold an integer does not.
     """
-    texts = [folder_values(path) for path in paths]
+    texts: list[dict[str, str | None]] = [
+        {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}
+        for path in paths
+    ]
     held: dict[str, set[str]] = {}
     for values in texts:
         for name, value in values.items():

@@ -1,11 +1,15 @@
-"""The rows of a file to staging files: labels and features, apart for training and validation."""
+"""The rows of a file to staging files: labels and features, apart for training and validation.
+
+Text becomes one staging file per block of lines and side, written as its pieces are parsed, in
+bounded memory. Which form the text has is the business of `text_rows`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
@@ -15,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
+from distrain.etl.bad_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
 from distrain.etl.features.bad_values import BadValues, Places, converted
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
@@ -22,33 +27,24 @@ from distrain.etl.features.joins import same_side_tables
 from distrain.etl.features.partitions import with_partitions
 from distrain.etl.features.rows import Mask, Unlabelled, labels_of, validation_mask
 from distrain.etl.features.table_file import TableFile
-from distrain.etl.features.text_rows import (
-    TextRows,
-    TornLines,
-    line_of,
-    parse_block,
-    without_header,
-)
+from distrain.etl.features.text_rows import TextRows, TornLines, line_of, parse_block, without_head
 from distrain.etl.features.values import flat, staged_values
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import PLAIN, concrete
-from distrain.etl.parts import ROW_NUMBER, Part, located, read_part, stage_table
-from distrain.etl.raw_lines import NO_LABEL, BadLine, BadLineTally, num_lines, shown
+from distrain.etl.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
 
 
 @dataclass(frozen=True)
-class TableTask:
+class StagingTask:
     """What one task stages.
 
     Attributes:
-        file: The file.
         rows: Bytes of text, or row groups of parquet.
-        features: What the columns are.
         lists: The features that hold lists.
         skip_bad_lines: Leave bad lines of text out, rather than stop at the first.
-        block_bytes: Text that is parsed at once.
+        block_bytes: Text of a staging file.
         stem: How the names of the staging files begin.
         side_digests: Of the side tables that rows are joined with.
         spelling: How the workflow makes texts of other values.
@@ -71,13 +67,12 @@ class TableTask:
 
     @property
     def read_columns(self) -> list[str]:
-        """What is read of the file."""
         return [name for name in self.features.inputs if name in self.file.types]
 
 
 @dataclass(frozen=True)
-class StagedTable:
-    """The staging files of one task.
+class Staged:
+    """The rows of one task, in files.
 
     Attributes:
         parts: Rows in input order: those for training, or all where nothing is split by values.
@@ -89,11 +84,15 @@ class StagedTable:
     """
 
     parts: tuple[Part, ...]
-    valid_parts: tuple[Part, ...]
+    valid_parts: tuple[Part, ...] = ()
     num_lines: int = 0
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
     unlabelled: int = 0
     num_ones: int = 0
+
+    @property
+    def all_parts(self) -> tuple[Part, ...]:
+        return (*self.parts, *self.valid_parts)
 
     @property
     def num_left_out(self) -> int:
@@ -108,7 +107,7 @@ class _BadColumn(Exception):
         self.bad = bad
 
 
-def stage_table_rows(task: TableTask) -> StagedTable:
+def stage_rows(task: StagingTask) -> Staged:
     """Read rows, make labels and features of them, and write these to `STEM-*`.
 
     Raises:
@@ -126,48 +125,42 @@ def stage_table_rows(task: TableTask) -> StagedTable:
     with located(task.rows):
         whole = TextRows(table, np.arange(table.num_rows))
         made = _usable(whole, task, None, refuse)
-    staged = _numbered(made.rows, made.places, task)
-    parts, valid = _written(staged, made.mask, task, 0)
-    return StagedTable(parts, valid, unlabelled=made.unlabelled, num_ones=_ones(staged))
+    with _BlockWriter(task, 0) as block:
+        block.write(made, made.places)
+    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
 
 
-def _stage_text(task: TableTask, text: TextRange) -> StagedTable:
+def _stage_text(task: StagingTask, text: TextRange) -> Staged:
     layout = task.features.document.format
-    has_header = layout.header and text.start == 0 and task.file.kind == "csv"
 
     def parse(piece: bytes, lines_before: int) -> _ParsedPiece:
-        found, before = piece, lines_before
-        if has_header and before == 0:
-            found, before = without_header(piece), 1
+        block, before = piece, lines_before
         try:
-            staged, numbers, bad = _parsed(found, task, layout, before, text)
+            if text.start == before == 0:
+                block, before = without_head(piece, task.file, layout)
+            usable, numbers, bad = _parsed(block, task, layout, before, text)
         except DataError:
             check_stream(text)  # or a damaged file would be told as a mistake of its writer
             raise
         tally = BadLineTally.of(bad).shifted(text.path, before)
-        return _ParsedPiece(staged, numbers, num_lines(piece), tally)
+        return _ParsedPiece(usable, numbers, num_lines(piece), tally)
 
     parts: list[Part] = []
     valid: list[Part] = []
     tally, lines, num_rows, unlabelled, num_ones = BadLineTally(), 0, 0, 0, 0
     with closing(parsed_pieces(text, task.block_bytes, parse)) as pieces:
-        for number, block in groupby(pieces, key=itemgetter(0)):
-            found = [piece for _, piece in block]
-            tally = reduce(BadLineTally.merged, (piece.bad_lines for piece in found), tally)
-            lines += sum(piece.num_lines for piece in found)
-            unlabelled += sum(piece.staged.unlabelled for piece in found)
-            masks = [piece.staged.mask for piece in found if piece.staged.mask is not None]
-            whole = np.concatenate(masks) if masks else None
-            numbered = []
-            for piece in found:
-                numbered.append(_numbered(piece.staged.rows, piece.row_numbers + num_rows, task))
-                num_rows += piece.num_rows
-            rows = pa.concat_tables(numbered)
-            num_ones += _ones(rows)
-            of_block, valid_of_block = _written(rows, whole, task, number)
-            parts += of_block
-            valid += valid_of_block
-    return StagedTable(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
+        for number, of_block in groupby(pieces, key=itemgetter(0)):
+            with _BlockWriter(task, number) as block:
+                for _, piece in of_block:
+                    block.write(piece.usable, piece.row_numbers + num_rows)
+                    tally = tally.merged(piece.bad_lines)
+                    lines += piece.num_lines
+                    unlabelled += piece.usable.unlabelled
+                    num_ones += piece.usable.num_ones
+                    num_rows += piece.num_rows
+            parts += block.parts[0]
+            valid += block.parts[1]
+    return Staged(tuple(parts), tuple(valid), lines, tally, unlabelled, num_ones)
 
 
 class _Usable(NamedTuple):
@@ -176,9 +169,15 @@ class _Usable(NamedTuple):
     mask: Mask | None
     unlabelled: int
 
+    @property
+    def num_ones(self) -> int:
+        if LABEL not in self.rows.column_names:
+            return 0
+        return int(pc.sum(self.rows[LABEL]).as_py() or 0)
+
 
 class _ParsedPiece(NamedTuple):
-    staged: _Usable
+    usable: _Usable
     row_numbers: Places
     num_lines: int
     bad_lines: BadLineTally
@@ -186,47 +185,91 @@ class _ParsedPiece(NamedTuple):
     @property
     def num_rows(self) -> int:
         """All rows, those left out counted."""
-        return len(self.row_numbers) + self.staged.unlabelled + self.bad_lines.count
+        return len(self.row_numbers) + self.usable.unlabelled + self.bad_lines.count
+
+
+class _BlockWriter(ExitStack):
+    """The staging files of a block of rows; those without rows are not made."""
+
+    def __init__(self, task: StagingTask, number: int):
+        super().__init__()
+        self._task = task
+        self._stem = f"{task.stem}-{number:05d}"
+        self._writers: dict[str, pa.ipc.RecordBatchFileWriter] = {}
+        self._rows: dict[str, int] = {}
+
+    def write(self, usable: _Usable, numbers: Places) -> None:
+        rows = usable.rows
+        if self._task.is_traced:
+            rows = rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
+        if usable.mask is None:
+            self._write("", rows)
+        else:
+            self._write("-train", rows.filter(pa.array(~usable.mask)))
+            self._write(_VALID, rows.filter(pa.array(usable.mask)))
+
+    def _write(self, side: str, rows: pa.Table) -> None:
+        if not rows.num_rows:
+            return
+        if side not in self._writers:
+            self._writers[side] = self.enter_context(write_staged(self._path(side), rows.schema))
+        self._writers[side].write_table(rows)
+        self._rows[side] = self._rows.get(side, 0) + rows.num_rows
+
+    def _path(self, side: str) -> str:
+        return f"{self._stem}{side}{STAGED_SUFFIX}"
+
+    @property
+    def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+        """Those for training, or all rows, and those for validation."""
+        source = self._task.file.path
+        made = {s: Part(self._path(s), (0,), rows, source) for s, rows in self._rows.items()}
+        valid = (made.pop(_VALID),) if _VALID in made else ()
+        return tuple(made.values()), valid
+
+
+_VALID = "-valid"
 
 
 def _parsed(
-    block: bytes, task: TableTask, layout: FormatSpec, lines_before: int, text: TextRange
+    block: bytes, task: StagingTask, layout: FormatSpec, lines_before: int, text: TextRange
 ) -> tuple[_Usable, Places, list[BadLine]]:
     """The rows, their places among all rows of the block, bad ones counted, and what is bad."""
 
     def stop(line: BadLine) -> DataError:
         return line.at(task.file.path, lines_before + count_lines_before(text)).error()
 
+    columns, stop_at_first = task.read_columns, not task.skip_bad_lines
     try:
-        rows = parse_block(block, task.file, layout, task.read_columns)
+        rows = parse_block(block, task.file, layout, columns, stop_at_first=stop_at_first)
     except TornLines as torn:
         raise stop(torn.line) from None
     bad = list(rows.bad)
-    if bad and not task.skip_bad_lines:
+    if bad and stop_at_first:
         raise stop(bad[0])
 
     def leave_out(found: _BadColumn, lines: Places) -> None:
         more = _bad_lines(block, lines, found)
-        if not task.skip_bad_lines:
+        if stop_at_first:
             raise stop(next(more)) from None
         bad.extend(more)
 
     no_rows = [line.line - 1 for line in rows.bad]
-    staged = _usable(rows, task, layout, leave_out)
-    numbers = staged.places + np.searchsorted(no_rows, rows.lines[staged.places])
-    return staged, numbers, sorted(bad, key=lambda line: line.line)
+    usable = _usable(rows, task, None if task.file.is_typed else layout, leave_out)
+    numbers = usable.places + np.searchsorted(no_rows, rows.lines[usable.places])
+    return usable, numbers, sorted(bad, key=lambda line: line.line)
 
 
 def _usable(
     rows: TextRows,
-    task: TableTask,
+    task: StagingTask,
     layout: FormatSpec | None,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
     """The rows that can be used; `leave_out` hears of the others, and may raise an error."""
     may_lack_labels, unlabelled = task.features.document.target.missing == "drop", 0
     table, places = rows.table, np.arange(rows.table.num_rows)
-    while True:
+    while not task.features.as_is:
         try:
             staged, mask = _staged(table, task, layout)
             return _Usable(staged, places, mask, unlabelled)
@@ -237,6 +280,7 @@ def _usable(
                 leave_out(found, rows.lines[places])
             places = np.delete(places, found.bad.places)
             table = rows.table.take(places)
+    return _Usable(table, places, None, 0)
 
 
 def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLine]:
@@ -253,12 +297,8 @@ def _bad_lines(block: bytes, lines: Places, found: _BadColumn) -> Iterator[BadLi
         yield BadLine(line + 1, kind, problem, text, found.bad.hint)
 
 
-def _ones(staged: pa.Table) -> int:
-    return int(pc.sum(staged[LABEL]).as_py() or 0) if LABEL in staged.column_names else 0
-
-
 def _staged(
-    table: pa.Table, task: TableTask, layout: FormatSpec | None
+    table: pa.Table, task: StagingTask, layout: FormatSpec | None
 ) -> tuple[pa.Table, Mask | None]:
     document = task.features.document
     table = with_partitions(table, task.file.folders)
@@ -303,26 +343,3 @@ def _kept(values: pa.Array, text: FormatSpec | None, dtype: pa.DataType | None) 
         return values
     problem = f"not {dtype}, which the first lines hold"
     return converted(values, lambda some: some.cast(dtype), problem)
-
-
-def _numbered(rows: pa.Table, numbers: Places, task: TableTask) -> pa.Table:
-    if not task.is_traced:
-        return rows
-    return rows.append_column(ROW_NUMBER, pa.array(numbers, pa.int64()))
-
-
-def _written(
-    staged: pa.Table, mask: Mask | None, task: TableTask, number: int
-) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-    """The parts of a block's rows, for training and for validation; none are empty."""
-    stem, source = f"{task.stem}-{number:05d}", task.file.path
-    if mask is None:
-        return ((stage_table(staged, stem, source),) if staged.num_rows else ()), ()
-    cut = [
-        (stage_table(rows, f"{stem}-{name}", source),) if rows.num_rows else ()
-        for name, rows in (
-            ("train", staged.filter(pa.array(~mask))),
-            ("valid", staged.filter(pa.array(mask))),
-        )
-    ]
-    return cut[0], cut[1]

@@ -13,21 +13,54 @@ from typing import Any
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.etl.features.as_is import check_text, check_types
 from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
 from distrain.etl.features.config import FeatureConfig
-from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.partitions import Values
 from distrain.etl.features.rows import mistake_of_split, mistake_of_target
 from distrain.etl.features.text_head import first_lines, header_of
 from distrain.etl.features.values import holds_text, mistake_of_type, mistake_of_values, staged_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet, rows_of_groups
-from distrain.etl.reading import PARQUET, detect_format
+from distrain.etl.raw_lines import STAGED_SCHEMA
+from distrain.storage import RETRY_S, open_input
 from distrain.wording import some
 
+_CODECS = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_FOREIGN = {
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "zip",
+    b"\x04\x22\x4d\x18": "lz4",
+    b"ORC": "ORC",
+}
+PARQUET = "parquet"
 _MOST_GUESSES = 3
 _SHOWN_COLUMNS = 20
 _JSON_ENDINGS = (".jsonl", ".ndjson", ".json")
+
+
+def detect_format(path: str) -> str | None:
+    """`parquet`, `gzip`, `zstd`, or `None` for plain text, by the file's first bytes."""
+    with open_input(path, retry_s=RETRY_S) as handle:
+        head = handle.read(8)
+    for magic, name in _FOREIGN.items():
+        if head.startswith(magic):
+            raise DataError(
+                f"{name} files are not supported",
+                where={"file": path},
+                hint="Use plain text, gzip, zstd or parquet.",
+            )
+    if head.startswith((b"PAR1", b"PARE")):  # the second has an encrypted footer, as Arrow tells
+        return PARQUET
+    if path.endswith((".parquet", ".pq")):
+        raise DataError(
+            "not a parquet file, though named like one",
+            where={"file": path},
+            hint="Its first bytes are not PAR1; write it again.",
+        )
+    return next((codec for magic, codec in _CODECS.items() if head.startswith(magic)), None)
 
 
 @dataclass(frozen=True)
@@ -49,7 +82,7 @@ class TableFile:
 
     Attributes:
         path: The file.
-        kind: `parquet`, `csv` or `jsonl`.
+        kind: `parquet`, `csv`, `jsonl` or `criteo`.
         codec: `gzip`, `zstd` or `None`.
         types: The type of each column; texts in CSV; in JSON what the first lines hold.
         delimiter: Between fields of CSV.
@@ -97,15 +130,27 @@ class TableFile:
         return pa.string() if pa.types.is_null(dtype) else dtype
 
     @property
+    def is_text(self) -> bool:
+        return self.kind != PARQUET
+
+    @property
     def is_typed(self) -> bool:
-        """Whether the file says what its columns hold."""
-        return self.kind == PARQUET
+        """Whether columns have types of their own: all values of each are of one kind."""
+        return self.kind in (PARQUET, CRITEO)
 
     def check(self, features: FeatureConfig, option: str = "--keep") -> None:
         """Raise a `DataError` that names all columns that are missing or of unusable types.
 
         `option` is what asks for the columns to keep.
         """
+        if features.as_is and self.is_text:
+            check_text(self.path, features)
+        elif features.as_is:
+            check_types(self.path, self.types, features)
+        else:
+            self._check_document(features, option)
+
+    def _check_document(self, features: FeatureConfig, option: str) -> None:
         mistakes = dict(_mistakes(self, features))
         if not mistakes:
             return
@@ -151,7 +196,7 @@ class TableFile:
             dtype = self.columns[column.source or name]
             if holds_lists(dtype) or column.separator is not None:
                 found[name] = "lists"
-            elif not pa.types.is_null(dtype):
+            elif features.as_is or not pa.types.is_null(dtype):
                 found[name] = "single values"
         return found
 
@@ -177,7 +222,7 @@ def _guess(name: str, held: Iterable[str]) -> str:
 
 
 def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None = None) -> TableFile:
-    """Look at the footer of parquet, or at the first lines of text.
+    """Look at the footer of parquet, or at the first lines of text; at none of Criteo's form.
 
     Text without a header may lack the column `may_lack` of its `format.names`.
 
@@ -192,6 +237,9 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
         _refuse_repeats(path, schema.names)
         types = {column.name: column.type for column in schema}
         return TableFile(path, PARQUET, None, types, "", rows, size_bytes)
+    if text.kind == CRITEO:
+        types = {column.name: column.type for column in STAGED_SCHEMA if column.name != may_lack}
+        return TableFile(path, CRITEO, codec, types, text.delimiter or "\t", (), size_bytes)
     lines = first_lines(path, codec, text.encoding)
     kind = _kind(path, lines, text)
     if kind == "jsonl":

@@ -12,16 +12,17 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
+from distrain.etl.bad_lines import BYTE_ORDER_MARK, BadLine, shown
 from distrain.etl.features.bad_values import Places
-from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.table_file import TableFile, json_row, json_type
 from distrain.etl.lists import holds_lists
 from distrain.etl.operators import texts_of
-from distrain.etl.raw_lines import BadLine, shown
+from distrain.etl.raw_lines import TextLayout, rows_and_bad_lines, without_header
+from distrain.schema import LABEL
 from distrain.storage import first_line
 
 _PARSED_AT_ONCE_BYTES = 4 << 20
-_BOM = b"\xef\xbb\xbf"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,13 +49,26 @@ class TornLines(Exception):
 
 
 def parse_block(
-    block: bytes, file: TableFile, text: FormatSpec, columns: Sequence[str]
+    block: bytes,
+    file: TableFile,
+    text: FormatSpec,
+    columns: Sequence[str],
+    *,
+    stop_at_first: bool = False,
 ) -> TextRows:
     """The rows of a block of whole lines.
+
+    With `stop_at_first` the caller stops at the first bad line, and needs no rows then.
 
     Raises:
         TornLines: A line's end cannot be told from one inside of quotes.
     """
+    if file.kind == CRITEO:
+        layout = _layout_of(file, text)
+        table, bad = rows_and_bad_lines(block, layout, file.path, stop_at_first=stop_at_first)
+        every = np.arange(table.num_rows + len(bad))
+        lines = np.delete(every, [n.line - 1 for n in bad]) if table.num_rows else every[:0]
+        return TextRows(table.select(list(columns)), lines, tuple(bad))
     if file.kind == "jsonl":
         return _parse_json(block, file, columns)
     if text.encoding != "utf-8":
@@ -62,9 +76,19 @@ def parse_block(
     return _parse_csv(block, file, text, columns)
 
 
-def without_header(block: bytes) -> bytes:
-    """A file's first block without its first line."""
-    return block.partition(b"\n")[2]
+def without_head(block: bytes, file: TableFile, text: FormatSpec) -> tuple[bytes, int]:
+    """A file's first block without its header, if it has one, and how many lines that was."""
+    if file.kind == CRITEO:
+        block = block.removeprefix(BYTE_ORDER_MARK)
+    if not text.header or file.kind == "jsonl":
+        return block, 0
+    if file.kind == CRITEO:
+        return without_header(block, _layout_of(file, text), file.path), 1
+    return block.partition(b"\n")[2], 1
+
+
+def _layout_of(file: TableFile, text: FormatSpec) -> TextLayout:
+    return TextLayout(file.delimiter, text.header, labeled=LABEL in file.types)
 
 
 def line_of(block: bytes, line: int) -> bytes:
@@ -73,7 +97,7 @@ def line_of(block: bytes, line: int) -> bytes:
 
 
 def _parse_csv(block: bytes, file: TableFile, text: FormatSpec, columns: Sequence[str]) -> TextRows:
-    block, lines = _without_blank_lines(block.removeprefix(_BOM))
+    block, lines = _without_blank_lines(block.removeprefix(BYTE_ORDER_MARK))
     schema = pa.schema([(column, pa.binary()) for column in columns])
     if not len(lines):
         return TextRows(schema.empty_table(), lines)

@@ -15,7 +15,15 @@ from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec,
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.times import calendar, has_calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
-from distrain.etl.operators import PLAIN, ListSlice, concrete, texts_of as spelled
+from distrain.etl.operators import (
+    PLAIN,
+    Clip,
+    FillMissing,
+    ListSlice,
+    LogOp,
+    concrete,
+    texts_of as spelled,
+)
 from distrain.vocabulary import is_text
 
 _TO_THE_END = 2**31 - 1
@@ -215,7 +223,8 @@ def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
     """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
     numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
     missing = np.isnan(numbers)
-    if column.fill is None and missing.any():
+    steps = {step.kind for step in column.operators}
+    if FillMissing.kind not in steps and missing.any():
         gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)
         raise BadValues(
             places_of(missing),
@@ -223,18 +232,20 @@ def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
             "and nothing stands for it",
             "Set its fill in the features document.",
         )
-    low = column.clip is None or column.clip.min is None
-    high = column.clip is None or column.clip.max is None
+    clips = [step for step in column.operators if isinstance(step, Clip)]
+    low = all(clip.min is None for clip in clips)
+    high = all(clip.max is None for clip in clips)
     with np.errstate(invalid="ignore"):
         endless = (low & (numbers == -np.inf)) | (high & (numbers == np.inf))
-        high &= not column.log
+        high &= LogOp.kind not in steps
         far = (low & (numbers < -_FLOAT32_MAX)) | (high & (numbers > _FLOAT32_MAX))
         negative = numbers <= -1
     if endless.any():
         raise BadValues(places_of(endless), values, "not a finite number", "Set its clip.")
     if far.any():
         raise BadValues(places_of(far), values, "beyond float32, which ends at 3.4e38", _BOUND_IT)
-    if column.log and not column.is_clipped_for_log and negative.any():
+    is_clipped = any(clip.min is not None and clip.min > -1 for clip in clips)
+    if LogOp.kind in steps and not is_clipped and negative.any():
         problem = "of which log(1 + x) does not exist"
         raise BadValues(places_of(negative), values, problem, "Set its clip.min to 0.")
     return pa.array(numbers, mask=missing)

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 from distributed import Client
 
 from distrain.errors import ClusterError, InputError
 from distrain.etl.column_group import run_operators
-from distrain.etl.on_cudf.device import Device
-from distrain.etl.on_cudf.forms import FORMS
-from distrain.etl.operators import Categorify, FillMissing, LogOp, Normalize, Operator
+from distrain.etl.operators import (
+    Categorify,
+    Clip,
+    Device,
+    DeviceOperator,
+    FillMissing,
+    ListSlice,
+    Operator,
+)
 from distrain.etl.workflow import Workflow
 from distrain.storage import first_line
 from distrain.version import how_to_install
@@ -26,6 +32,7 @@ _NUMBERS = frozenset(
         *(pa.float32(), pa.float64()),
     )
 )
+_KEEP_INTEGERS = {FillMissing.kind, Clip.kind, ListSlice.kind, Categorify.kind}
 _ONE_AT_A_TIME = threading.Lock()
 
 
@@ -46,7 +53,7 @@ class RunOnCudf:
         with _ONE_AT_A_TIME:
             there = self._device.upload(values)
             for operator in operators:
-                there = FORMS[operator.kind](self._device, operator, column, there)
+                there = cast(DeviceOperator, operator).on_device(self._device, column, there)
             return self._device.download(there)
 
 
@@ -62,7 +69,7 @@ def goes_to_device(operators: Sequence[Operator], kind: pa.DataType) -> bool:
     if kind not in _NUMBERS or not kinds:
         return False
     # The name of a category is the text that Arrow makes of it, to the last digit of a float.
-    makes_floats = bool(kinds & {LogOp.kind, Normalize.kind}) or pa.types.is_floating(kind)
+    makes_floats = bool(kinds - _KEEP_INTEGERS) or pa.types.is_floating(kind)
     return not (Categorify.kind in kinds and makes_floats)
 
 
@@ -70,7 +77,7 @@ def check_operators(workflow: Workflow) -> None:
     """Raise an `InputError` that names an operator which cannot be run on a GPU."""
     for group in workflow.groups:
         for operator in group.operators:
-            if operator.kind not in FORMS:
+            if not isinstance(operator, DeviceOperator):
                 raise InputError(
                     f"{operator.kind} cannot be run on a GPU",
                     where={"columns": ", ".join(group.columns)},

@@ -18,6 +18,7 @@ from distrain.etl.operators.counts import (
     narrow_enough as narrow_enough,
     text_hashes as text_hashes,
 )
+from distrain.etl.operators.device import Device as Device
 from distrain.etl.operators.list_slice import ListSlice as ListSlice
 from distrain.etl.operators.numbers import (
     Clip as Clip,
@@ -27,6 +28,8 @@ from distrain.etl.operators.numbers import (
     Normalize as Normalize,
 )
 from distrain.etl.operators.operator import (
+    DeviceOperator as DeviceOperator,
+    DocumentKey as DocumentKey,
     FittedOperator as FittedOperator,
     Operator as Operator,
     concrete as concrete,
@@ -40,6 +43,11 @@ from distrain.vocabulary import Vocabulary as Vocabulary
 
 OPERATORS: dict[str, Any] = {
     operator.kind: operator
-    for operator in (Categorify, Clip, FillMissing, ListSlice, LogOp, Normalize)
+    for operator in (ListSlice, FillMissing, Clip, LogOp, Normalize, Categorify)
 }
-"""The operators that a saved workflow can name, by kind."""
+"""All operators by kind, in the order in which a features document's column goes through them."""
+
+DOCUMENT_KEYS: tuple[DocumentKey, ...] = tuple(
+    operator.key for operator in OPERATORS.values() if hasattr(operator, "key")
+)
+"""What a features document may say of a continuous column, in that order."""

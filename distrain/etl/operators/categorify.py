@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
+from distrain.etl.operators.device import Device, DeviceColumn
 from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
 from distrain.vocabulary import Vocabulary, check_cardinality
 
@@ -138,6 +139,11 @@ class Categorify:
         return pa.array(
             vocabulary.encode(pa.DictionaryArray.from_arrays(encoded.indices, distinct))
         )
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        # Vocabularies may be larger than a GPU's memory, and lie in files that the host maps.
+        distinct, codes = device.encode(values)
+        return device.gather(device.upload(self.transform(column, distinct)), codes)
 
     def to_json(self) -> dict[str, Any]:
         """The settings; the vocabularies are saved as parquet."""

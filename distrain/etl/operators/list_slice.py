@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists, offsets_of
+from distrain.etl.operators.device import Device, DeviceColumn, on_host
 from distrain.etl.operators.operator import SettingsOnly
 
 
@@ -59,6 +60,9 @@ class ListSlice(SettingsOnly):
         moves = np.repeat(lists.offsets[:-1] + begin - offsets[:-1], count)
         kept = lists.items.take(pa.array(np.arange(offsets[-1]) + moves))
         return Lists(kept, offsets).to_arrow()
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        return on_host(device, self, column, values)  # of lists, before their items are uploaded
 
 
 def _places(place: int, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,9 +10,27 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import Field, model_validator
 
 from distrain.errors import DataError, InputError
-from distrain.etl.operators.operator import SettingsOnly, as_doubles
+from distrain.etl.operators.device import Device, DeviceColumn, kind_after, on_host
+from distrain.etl.operators.operator import DocumentKey, SettingsOnly, as_doubles
+from distrain.spec import Real, Section
+
+
+class ClipSpec(Section):
+    """Bounds that values are moved to."""
+
+    min: Real | None = Field(None, description="Lower values become this one.")
+    max: Real | None = Field(None, description="Higher values become this one.")
+
+    @model_validator(mode="after")
+    def _in_order(self) -> ClipSpec:
+        if self.min is None and self.max is None:
+            raise ValueError("min or max is needed")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
+        return self
 
 
 @dataclass(frozen=True)
@@ -26,6 +44,9 @@ class Clip(SettingsOnly):
     """
 
     kind: ClassVar[str] = "Clip"
+    key: ClassVar = DocumentKey(
+        "clip", ClipSpec, "Bounds of the values.", lambda bounds: Clip(bounds.min, bounds.max)
+    )
     min: float | None = None
     max: float | None = None
 
@@ -47,6 +68,17 @@ class Clip(SettingsOnly):
         # Arrow takes the bound for the larger, and for the smaller, of itself and NaN.
         return pc.if_else(pc.is_nan(values), values.cast(bounded.type), bounded)
 
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        kind = kind_after(self, column, values.kind)
+        if pa.types.is_integer(values.kind) and pa.types.is_floating(kind):
+            return on_host(device, self, column, values)  # Arrow refuses what float64 cannot hold
+        values = device.cast(values, kind)
+        for name, bound in (("LESS", self.min), ("GREATER", self.max)):
+            if bound is not None:
+                limit = pa.scalar(bound).cast(kind)
+                values = device.where(device.compare(name, values, limit), limit, values)
+        return values
+
 
 def _bound(value: float) -> pa.Scalar:
     is_int64 = abs(value) < 2.0**63 and value == int(value)
@@ -62,6 +94,12 @@ class FillMissing(SettingsOnly):
     """
 
     kind: ClassVar[str] = "FillMissing"
+    key: ClassVar = DocumentKey(
+        "fill",
+        Real,
+        "Stands for missing values; null: a missing value is an error.",
+        lambda value: FillMissing(value),
+    )
     value: float = 0
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -71,6 +109,27 @@ class FillMissing(SettingsOnly):
         elif pa.types.is_null(values.type) or not abs(self.value) < 2.0**63 or self.value % 1:
             values = as_doubles(values)
         return pc.fill_null(values, pa.scalar(self.value).cast(values.type))
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        kind = kind_after(self, column, values.kind)
+        values = device.cast(values, kind)
+        fill = pa.scalar(self.value).cast(kind)
+        if pa.types.is_floating(kind):
+            values = device.where(device.is_nan(values), fill, values)
+        return device.fill_null(values, fill)
+
+
+def _log_mistake(keys: Mapping[str, Any]) -> str | None:
+    """Why log(1 + x) does not exist of what comes before it, if it does not."""
+    fill, clip = keys["fill"], keys["clip"]
+    if not keys["log"]:
+        return None
+    is_clipped = clip is not None and clip.min is not None and clip.min > -1
+    if fill is not None and fill <= -1 and not is_clipped:
+        return f"log(1 + x) of fill {fill:g} does not exist; set clip.min above -1"
+    if clip is not None and clip.max is not None and clip.max <= -1:
+        return f"log(1 + x) does not exist up to clip.max {clip.max:g}"
+    return None
 
 
 @dataclass(frozen=True)
@@ -82,6 +141,14 @@ class LogOp(SettingsOnly):
     """
 
     kind: ClassVar[str] = "LogOp"
+    key: ClassVar = DocumentKey(
+        "log",
+        bool,
+        "Whether to take log(1 + x), which needs x above -1.",
+        lambda _: LogOp(),
+        default=False,
+        mistake_in=_log_mistake,
+    )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         """The logarithms.
@@ -98,6 +165,17 @@ class LogOp(SettingsOnly):
                 hint="Put Clip(min=0) before LogOp.",
             )
         return pc.log1p(values)
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        x = device.cast(values, pa.float64())
+        if device.any(device.compare("LESS_EQUAL", x, pa.scalar(-1.0))):
+            return on_host(device, self, column, values)  # it says of which value
+        # cuDF has no log1p. The rounding of 1 + x is undone by the factor: W. Kahan's formula.
+        more = device.binary("ADD", x, pa.scalar(1.0))
+        added = device.binary("SUB", more, pa.scalar(1.0))
+        result = device.binary("MUL", x, device.binary("DIV", device.log(more), added))
+        result = device.where(device.compare("EQUAL", added, pa.scalar(0.0)), x, result)
+        return device.where(device.compare("EQUAL", x, pa.scalar(math.inf)), x, result)
 
 
 _ROUNDING = 8 * float(np.finfo(np.float64).eps)
@@ -164,6 +242,13 @@ class Normalize:
     """
 
     kind: ClassVar[str] = "Normalize"
+    key: ClassVar = DocumentKey(
+        "normalize",
+        bool,
+        "Whether to subtract the training rows' mean and divide by their standard deviation.",
+        lambda _: Normalize(),
+        default=False,
+    )
     moments: Mapping[str, Moments] = field(default_factory=dict)
 
     def fit(self, values: pa.Array) -> Moments:
@@ -204,6 +289,12 @@ class Normalize:
         """The normalised values, float64."""
         moments = self.moments[column]
         return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        moments = self.moments[column]
+        doubles = device.cast(values, pa.float64())
+        centred = device.binary("SUB", doubles, pa.scalar(float(moments.mean)))
+        return device.binary("DIV", centred, pa.scalar(float(moments.std)))
 
     def to_json(self) -> dict[str, Any]:
         """The moments by column."""

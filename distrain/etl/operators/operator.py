@@ -6,13 +6,18 @@ statistics add three pure functions: `fit` makes a state from some rows, `merge`
 (associative, so rows may be cut anywhere), `finish` turns the state of all rows into what
 `transform` needs. A saved workflow makes an operator of its settings as keyword arguments, or by
 its `from_json(settings)`.
+
+The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
+`key`, if features documents may ask for it; `on_device`, if it can be run on a GPU.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
+
+from distrain.etl.operators.device import Device, DeviceColumn
 
 
 class Operator(Protocol):
@@ -56,6 +61,35 @@ class FittedOperator(Operator, Protocol):
     def is_fitted(self, column: str) -> bool:
         """Whether `transform` can be called for this column."""
         ...
+
+
+@runtime_checkable
+class DeviceOperator(Operator, Protocol):
+    """An operator that can be run on a GPU."""
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        """The values that `transform` gives, and its errors."""
+        ...
+
+
+@dataclass(frozen=True)
+class DocumentKey:
+    """The key of a continuous column in features documents that asks for an operator.
+
+    Attributes:
+        values: The type of its values, which pydantic checks.
+        description: For the published JSON Schema.
+        make: The operator that a value asks for.
+        default: The value that asks for none: `None` or `False`.
+        mistake_in: What makes a column's keys, by name, unusable together; `None` if nothing does.
+    """
+
+    name: str
+    values: Any
+    description: str
+    make: Callable[[Any], Operator]
+    default: bool | None = None
+    mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import IO, TypeVar
 
 from distrain.errors import DataError
-from distrain.etl.raw_lines import num_lines
+from distrain.etl.bad_lines import num_lines
 from distrain.etl.texts.ahead import made_ahead
 from distrain.etl.texts.compressed import Inflated
 from distrain.etl.texts.ranges import TextRange

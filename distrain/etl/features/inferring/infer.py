@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.errors import DataError
+from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.inferring.facts import Facts, facts_of
 from distrain.etl.features.inferring.sample import SAMPLE_ROWS, Sample, sampled
@@ -20,7 +21,6 @@ from distrain.etl.features.inferring.suggest import (
     suggestion_of,
     target_of,
 )
-from distrain.etl.raw_lines import BadLineTally
 from distrain.schema import LABEL
 from distrain.spec import parse_yaml
 from distrain.storage import InputFile

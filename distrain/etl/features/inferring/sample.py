@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from distrain.errors import DataError
+from distrain.etl.bad_lines import BadLineTally, num_lines
 from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import partitions_of, with_partitions
 from distrain.etl.features.table_file import TableFile, look_at
-from distrain.etl.features.text_rows import TornLines, parse_block, without_header
+from distrain.etl.features.text_rows import TornLines, parse_block, without_head
 from distrain.etl.features.values import flat
 from distrain.etl.operators import concrete
 from distrain.etl.parts import readable_parquet
-from distrain.etl.raw_lines import BadLineTally, num_lines
 from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import InputFile
 
@@ -106,7 +106,7 @@ def rows_of(
     file: TableFile, text: FormatSpec, columns: list[str], most: int
 ) -> tuple[pa.Table, BadLineTally]:
     """A file's first rows, at most so many, and the lines before the last that are no rows."""
-    if file.is_typed:
+    if not file.is_text:
         with readable_parquet(file.path) as parquet:
             groups: list[int] = []
             rows = 0
@@ -117,18 +117,16 @@ def rows_of(
         return pa.table({name: _flat(table[name]) for name in columns}), BadLineTally()
     tables, bad_lines, rows, lines = [], BadLineTally(), 0, 0
     known = [name for name in columns if name in file.types]
-    has_header = file.kind == "csv" and text.header
     for number, piece in enumerate(_pieces(file)):
-        is_headed = number == 0 and has_header
-        block = without_header(piece) if is_headed else piece
+        block, head = without_head(piece, file, text) if number == 0 else (piece, 0)
         try:
             found = parse_block(block, file, text, known)
         except TornLines as torn:
-            raise torn.line.at(file.path, lines + is_headed).error() from None
+            raise torn.line.at(file.path, lines + head).error() from None
         wanted = found.lines[: most - rows]
         is_cut = len(wanted) < len(found.lines)
         bad = [line for line in found.bad if not is_cut or line.line <= wanted[-1]]
-        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, lines + is_headed))
+        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, lines + head))
         tables.append(found.table)
         rows += found.table.num_rows
         lines += num_lines(piece)

@@ -110,3 +110,13 @@ class Device:
 
     def _type(self, kind: pa.DataType) -> Any:
         return self._plc.DataType.from_arrow(kind)
+
+
+def on_host(device: Device, operator: Any, column: str, values: DeviceColumn) -> DeviceColumn:
+    """By Arrow, with its values and errors."""
+    return device.upload(operator.transform(column, device.download(values)))
+
+
+def kind_after(operator: Any, column: str, kind: pa.DataType) -> pa.DataType:
+    """The type that Arrow gives the operator's values."""
+    return operator.transform(column, pa.array([], kind)).type

@@ -1,0 +1,130 @@
+"""Lines of text that cannot be used: what is wrong with each, and how many there are of a kind."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from distrain.errors import DataError
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+"""What some programs write in front of text, once in a file."""
+
+NO_LABEL = "no label"
+"""The kind of bad lines that lack nothing but their label."""
+_MAX_EXAMPLES = 5
+_SHOWN_CHARS = 72
+
+
+def num_lines(block: bytes) -> int:
+    """How many lines a block holds; the last may lack its line end."""
+    return block.count(b"\n") + (not block.endswith(b"\n") if block else 0)
+
+
+def shown(content: bytes) -> str:
+    """A line as text that fits on a screen."""
+    text = content.decode("utf-8", "backslashreplace").replace("\t", " ")
+    text = "".join(c if c.isprintable() else "?" for c in text)
+    return text if len(text) <= _SHOWN_CHARS else text[: _SHOWN_CHARS - 1] + "…"
+
+
+@dataclass(frozen=True)
+class BadLine:
+    """One bad line.
+
+    Attributes:
+        line: Its number, from 1; counted from the block's start until the caller knows better.
+        kind: In few words, for counting.
+        problem: The column, its value and what it should be.
+        text: The line, cut to fit on a screen.
+        hint: The likely cause, if there is one.
+        file: The file's name, once known.
+    """
+
+    line: int
+    kind: str
+    problem: str
+    text: str
+    hint: str | None = None
+    file: str = ""
+
+    def at(self, file: str, lines_before: int) -> BadLine:
+        """The same line, numbered in its file."""
+        return replace(self, file=file, line=self.line + lines_before)
+
+    def error(self) -> DataError:
+        """The error that stops on this line."""
+        return DataError(
+            self.problem,
+            where={"file": self.file, "line": self.line, "content": self.text},
+            hint=self.hint or "Mend the line, or pass --bad-lines skip to leave such lines out.",
+        )
+
+
+@dataclass(frozen=True)
+class BadLineTally:
+    """Bad lines that were skipped.
+
+    Attributes:
+        by_kind: How many of each kind.
+        examples: The first few.
+    """
+
+    by_kind: dict[str, int] = field(default_factory=dict)
+    examples: tuple[BadLine, ...] = ()
+
+    @property
+    def count(self) -> int:
+        """How many in all."""
+        return sum(self.by_kind.values())
+
+    @property
+    def causes(self) -> str:
+        """How many of each kind, the largest first."""
+        kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
+        return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
+
+    @property
+    def where(self) -> dict[str, object]:
+        """What an error says of them; nothing if there are none."""
+        if not self.count:
+            return {}
+        first = self.examples[0]
+        said = f"{first.file}, line {first.line}: {first.problem}"
+        return {"bad lines": self.causes, "first": said}
+
+    def check_share(self, num_rows: int, most: float) -> None:
+        """Raise a `DataError` if a greater share than `most` of good rows and bad lines is bad."""
+        num_lines = num_rows + self.count
+        if self.count <= most * num_lines:
+            return
+        hint = "Mend the lines or the document; if they may be left out, raise --max-bad."
+        if max(self.by_kind, key=lambda kind: self.by_kind[kind]) == NO_LABEL:
+            hint = (
+                "In a features document `target: {column: ..., missing: drop}` leaves rows "
+                "without a label out; else raise --max-bad."
+            )
+        raise DataError(
+            f"{self.count:,} of {num_lines:,} lines ({self.count / num_lines:.1%}) cannot be used, "
+            f"more than the {most:.1%} of --max-bad",
+            where=self.where,
+            hint=hint,
+        )
+
+    @classmethod
+    def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
+        """The tally of these lines."""
+        lines = list(lines)
+        return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
+
+    def merged(self, later: BadLineTally) -> BadLineTally:
+        """Both together; `later` comes after in input order."""
+        return BadLineTally(
+            dict(Counter(self.by_kind) + Counter(later.by_kind)),
+            (*self.examples, *later.examples)[:_MAX_EXAMPLES],
+        )
+
+    def shifted(self, file: str, lines_before: int) -> BadLineTally:
+        """The same, with the examples numbered in their file."""
+        return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

@@ -1,0 +1,24 @@
+"""Columns whose values are in the names of folders: `.../day=2026-11/hour=7/part-0.parquet`."""
+
+from urllib.parse import unquote
+
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""What stands in a folder's name for a missing value."""
+
+
+def folder_values(path: str) -> tuple[tuple[str, str], ...]:
+    """Keys and values of the folders directly above a file, outermost first, URL-decoded.
+
+    Only the unbroken run of `key=value` folders that ends at the file counts: folders above the
+    table say nothing about its rows.
+
+    >>> folder_values("s3://runs/try=3/clicks/day=7/name=a%20b/part-0.parquet")
+    (('day', '7'), ('name', 'a b'))
+    """
+    found = []
+    for folder in reversed(path.split("/")[:-1]):
+        key, equals, value = folder.partition("=")
+        if not key or not equals:
+            break
+        found.append((unquote(key), unquote(value)))
+    return tuple(reversed(found))
