@@ -1,4 +1,4 @@
-"""The address of a service, and to which of them a token may be sent."""
+"""The address of a service, and the addresses that a token may be sent to."""
 
 import ipaddress
 import re
@@ -13,7 +13,7 @@ _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
 @dataclass(frozen=True)
 class Address:
-    """Where a service listens."""
+    """The address of a service."""
 
     text: str  # as people write it; what is stored and shown
     base_url: str  # what paths are appended to
@@ -74,10 +74,9 @@ def _no_address(text: str, why: str) -> InputError:
 
 
 def check_token(token: str | None, address: Address, *, plain_http: bool) -> None:
-    """Refuse a token that cannot be one, or that others would read on its way.
+    """Refuse a token that cannot be one, or that others would read on its way (InputError).
 
-    Raises:
-        InputError: With words that do not hold the token.
+    The message does not hold the token.
     """
     if token is None:
         return

@@ -1,4 +1,4 @@
-"""Errors that answers hold, in the service's own words."""
+"""The errors of refusing answers, in the service's own words."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,18 +18,8 @@ _MOST_POINTERS = 20
 _LONGEST_DETAIL = 4000
 
 
-def raise_for_problem(answer: Answer, call: Call, address: str) -> None:
-    """Raise the error that an answer tells, if it does.
-
-    Raises:
-        ServiceError: As the answer's status and `code` say.
-    """
-    if not answer.is_good and answer.status != 304:
-        raise problem(answer, call, address)
-
-
 def problem(answer: Answer, call: Call, address: str) -> ServiceError:
-    """The error that an answer tells."""
+    """The error in a refusal."""
     document = answer.document()
     told = document if isinstance(document, dict) else {}
     code = _text(told, "code")
@@ -50,7 +40,7 @@ def problem(answer: Answer, call: Call, address: str) -> ServiceError:
 
 
 def _without(pointers: tuple[Pointer, ...], message: str) -> str:
-    """A message without the single mistakes at its end, which are told with their places.
+    """A message without the single mistakes at its end, which stand with their places.
 
     >>> _without((Pointer("/spec/name", "too long"),), "the spec has a mistake: too long")
     'the spec has a mistake'

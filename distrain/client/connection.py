@@ -10,11 +10,12 @@ from typing import Any
 
 import httpx2
 
-from distrain.client.answers import raise_for_problem
+from distrain.client import transport
+from distrain.client.answers import problem
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import Answer, Call, Failed
 from distrain.client.retries import Retries, answered
-from distrain.client.transport import Collected, Target, failures, head, request_options, slow
+from distrain.client.transport import Collected, Target, failures, head, request_options
 
 _MOST_WHOLE_BYTES = 2**23
 
@@ -22,9 +23,7 @@ _MOST_WHOLE_BYTES = 2**23
 class Connection:
     """Sends calls to one service.
 
-    Args:
-        on_retry: Called with the reason before each pause, and by another thread where an answer
-            is late.
+    `on_retry` gets the reason before each pause, and by another thread where an answer is late.
     """
 
     def __init__(
@@ -35,16 +34,15 @@ class Connection:
         self._target = target
         self._on_retry = on_retry
         socket = target.address.socket
-        transport = httpx2.HTTPTransport(uds=str(socket)) if socket else None
-        self._http = httpx2.Client(**target.options(), transport=transport)
+        way = httpx2.HTTPTransport(uds=str(socket)) if socket else None
+        self._http = httpx2.Client(**target.options(), transport=way)
 
     def close(self) -> None:
-        """Close the sockets."""
         self._http.close()
 
     @property
     def held_s(self) -> float:
-        """How long the service may hold a request, so that it does not look like a silent one."""
+        """The time for which the service may hold a request without looking silent."""
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
@@ -54,7 +52,7 @@ class Connection:
         return hasty
 
     def pause(self, seconds: float, why: str = "") -> None:
-        """Wait; `why` is passed to `on_retry`."""
+        """Wait; `on_retry` gets `why`."""
         if why and self._on_retry is not None:
             self._on_retry(why)
         time.sleep(seconds)
@@ -73,15 +71,10 @@ class Connection:
             return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
 
     def document(self, call: Call) -> Mapping[str, Any]:
-        """The object that answers a call."""
         return self.good(self.ask(call), call)
 
     def good(self, answer: Answer, call: Call) -> Mapping[str, Any]:
-        """The object that a good answer holds.
-
-        Raises:
-            ServiceError: The call was refused, or what answered is no service.
-        """
+        """The object in a good answer; raises ServiceError."""
         self.check(answer, call)
         document = answer.document()
         if isinstance(document, dict):
@@ -96,13 +89,10 @@ class Connection:
             )
 
     def check(self, answer: Answer, call: Call) -> None:
-        """Raise the error that an answer holds.
-
-        Raises:
-            ServiceError: As the answer's status and `code` say.
-        """
+        """Raise the error of a refusal."""
         with self.without_token():
-            raise_for_problem(answer, call, self.address)
+            if not answer.is_good and answer.status != 304:
+                raise problem(answer, call, self.address)
 
     @contextmanager
     def without_token(self) -> Iterator[None]:
@@ -137,12 +127,12 @@ class Connection:
         return collected.answer(outcome)
 
     def _begin(self, call: Call) -> httpx2.Response:
-        """Send a request and read the head of its answer; a late one is told to `on_retry`."""
+        """Send a request and read the head of its answer; `on_retry` hears of a late one."""
         request = self._http.build_request(**request_options(call))
         if self._on_retry is None:
             return self._http.send(request, stream=True)
-        late_s, words = slow(call)
-        timer = threading.Timer(late_s, self._on_retry, (words,))
+        words = f"no answer yet to {call.method} {call.path}"
+        timer = threading.Timer(call.held_s + transport.SLOW_S, self._on_retry, (words,))
         timer.daemon = True
         timer.start()
         try:
@@ -152,11 +142,7 @@ class Connection:
 
 
 class Stream:
-    """An answer whose content is read piece by piece.
-
-    Attributes:
-        answer: Its head.
-    """
+    """An answer whose content is read piece by piece; `answer` is its head."""
 
     def __init__(self, target: Target, begin: Callable[[Call], httpx2.Response]) -> None:
         self.answer = Answer(0)
@@ -189,7 +175,6 @@ class Stream:
         return replace(self.answer, content=bytes(content), cut=cut)
 
     def close(self) -> None:
-        """Close the answer's connection."""
         if self._response is not None:
             self._response.close()
             self._response = None

@@ -1,4 +1,4 @@
-"""The services that this user has logged in to, with their tokens, and which of them is meant."""
+"""The user's logins to services, with their tokens, and the choice among them."""
 
 import json
 import os
@@ -18,7 +18,7 @@ CA_VARIABLE = "DISTRAIN_CA_FILE"
 
 @dataclass(frozen=True)
 class Login:
-    """A service, and what it takes to use it."""
+    """A service, and its user's token."""
 
     address: str
     token: str | None = field(default=None, repr=False)
@@ -30,19 +30,19 @@ class Login:
 
 @dataclass(frozen=True)
 class Logins:
-    """All of them, by address."""
+    """All logins, by address."""
 
     default: str | None = None
     servers: Mapping[str, Login] = field(default_factory=dict)
 
 
 def servers_file(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where they are stored: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
+    """The file of logins: `~/.config/distrain/servers.json`, or below XDG_CONFIG_HOME."""
     return _xdg(environment, "XDG_CONFIG_HOME", ".config") / "distrain" / "servers.json"
 
 
 def state_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Where submissions under way are kept: `~/.local/state/distrain`, or below XDG_STATE_HOME."""
+    """The folder of unfinished submissions: `~/.local/state/distrain`, or below XDG_STATE_HOME."""
     return _xdg(environment, "XDG_STATE_HOME", ".local/state") / "distrain"
 
 
@@ -52,7 +52,7 @@ def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def read_logins(path: Path) -> Logins:
-    """Read the file of logins; there need be none. If others may read it, they may no more.
+    """Read the file of logins, which may be missing; others lose their right to read it.
 
     Raises:
         InputError: It is damaged.
@@ -85,11 +85,7 @@ def read_logins(path: Path) -> Logins:
 
 
 def store_login(path: Path, login: Login, *, default: bool) -> None:
-    """Store a login; the file is this user's alone, and whole at any moment.
-
-    Raises:
-        OutputError: It could not be written.
-    """
+    """Store a login in the file, which is this user's alone and always whole (OutputError)."""
     known = read_logins(path)
     servers = {**known.servers, login.address: login}
     chosen = login.address if default or known.default is None else known.default
@@ -113,12 +109,9 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """The service that is meant: the one named, DISTRAIN_SERVER's, or the default login's.
+    """The named service's login, DISTRAIN_SERVER's, or the default one; raises InputError.
 
     DISTRAIN_TOKEN is for DISTRAIN_SERVER, if that is set, and for no other.
-
-    Raises:
-        InputError: The address is none, or the file of logins is damaged.
     """
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None

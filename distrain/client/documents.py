@@ -1,7 +1,7 @@
-"""What a service tells, as values.
+"""A service's answers as values.
 
-Services of other versions may tell more or less: fields that are not known stay in `document`,
-those that are missing have defaults, and a state may be a word that this version does not know.
+Services of other versions may send more or less: unknown fields stay in `document`, missing ones
+have defaults, and a state may be a word that this version does not know.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ LIVE_STATES = frozenset(
 
 @dataclass(frozen=True)
 class Document:
-    """Something that a service tells.
+    """A value from a service.
 
     Attributes:
         document: All of it, as the service sent it.
@@ -116,12 +116,12 @@ class Job(JobFigures, Document):
 
 @dataclass(frozen=True)
 class Event(Document):
-    """Something that a stream told.
+    """An event of a stream.
 
     Attributes:
         id: The cursor after it, for `follow(after=...)`.
         kind: Such as `job.state`, `job.progress`, `reset`, `end`; a later service may have others.
-        data: What it says, as JSON values.
+        data: Its JSON values.
     """
 
     id: str = ""
@@ -131,13 +131,13 @@ class Event(Document):
 
 @dataclass(frozen=True)
 class Validation(Document):
-    """What a service says of a spec.
+    """A service's verdict on a spec.
 
     Attributes:
         spec: As resolved, with defaults.
         errors: Mistakes, each with `pointer` and `detail`.
         placement: Where the job would run.
-        notes: What a worker says of the data, with `validate(data=True)`.
+        notes: A worker's notes on the data, with `validate(data=True)`.
     """
 
     spec: Mapping[str, Any] = field(default_factory=dict)
@@ -198,7 +198,7 @@ class Records(Document):
 
 @dataclass(frozen=True)
 class Me(Document):
-    """Who the token belongs to, and what it allows.
+    """The token's user, and its rights.
 
     Attributes:
         scopes: Of the token: `read`, `submit`, `cancel`, `admin`.
@@ -215,7 +215,7 @@ class Token(Document):
     """A token.
 
     Attributes:
-        text: What is sent; only in the answer that made it.
+        text: Its secret; only in the answer that made it.
     """
 
     id: str = ""
@@ -230,7 +230,7 @@ class Token(Document):
 
 
 def parse_time(text: str | None) -> datetime | None:
-    """A time that a service told; `None` if it is none.
+    """A time of a service; `None` for another text.
 
     >>> parse_time("2026-03-01T12:00:00.5Z").isoformat()
     '2026-03-01T12:00:00.500000+00:00'

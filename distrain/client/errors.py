@@ -1,4 +1,4 @@
-"""What a service refuses, and what keeps a client from it; `distrain.errors` draws the tree."""
+"""The errors of a service and of the way to it; `distrain.errors` draws the tree."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Requests to a service, and what comes back."""
+"""Requests to a service, and their answers."""
 
 import json
 from collections.abc import Mapping
@@ -8,8 +8,6 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Call:
-    """A request."""
-
     method: str
     path: str  # below the service's address, with quoted segments
     params: Mapping[str, str | list[str]] = field(default_factory=dict)
@@ -25,8 +23,6 @@ class Call:
 
 @dataclass(frozen=True)
 class Answer:
-    """An answer."""
-
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)  # with names in lower case
     content: bytes = b""
@@ -34,7 +30,6 @@ class Answer:
 
     @property
     def is_good(self) -> bool:
-        """Whether what was asked was done."""
         return 200 <= self.status < 300
 
     def document(self) -> Any:

@@ -2,82 +2,93 @@
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from urllib.parse import quote
 
 from distrain.client.connection import Connection
 from distrain.client.documents import Artifact, Records
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import Answer, Call, Failed
+from distrain.client.files import whole_file
 from distrain.client.job_calls import job_path
 
 _MOST_BREAKS = 20
 
 
-def metrics(connection: Connection, job_id: str, since: str | None) -> Records:
-    """A job's records, page after page."""
-    records: list[Any] = []
-    restart = False
-    while True:
-        params = {} if since is None else {"since": since}
-        call = Call("GET", job_path(job_id, "metrics"), params=params)
-        page = Records.from_json(connection.document(call))
-        if page.restart:
-            records, restart = [], True
-        records += page.records
-        if not page.document.get("more") or page.cursor == since:
-            return Records(tuple(records), page.cursor, restart, document=page.document)
-        since = page.cursor
+class FileCalls:
+    """The part of `Client` for jobs' records and files."""
+
+    _connection: Connection
+
+    def metrics(self, job_id: str, since: str | None = None) -> Records:
+        """A job's records of training and validation, or those since a cursor."""
+        records: list[Any] = []
+        restart = False
+        while True:
+            params = {} if since is None else {"since": since}
+            call = Call("GET", job_path(job_id, "metrics"), params=params)
+            page = Records.from_json(self._connection.document(call))
+            if page.restart:
+                records, restart = [], True
+            records += page.records
+            if not page.document.get("more") or page.cursor == since:
+                return Records(tuple(records), page.cursor, restart, document=page.document)
+            since = page.cursor
+
+    def artifacts(self, job_id: str, below: str = "") -> tuple[Artifact, ...]:
+        """The files of a job's run directory.
+
+        Args:
+            below: Only those in this folder of it.
+        """
+        found: list[Artifact] = []
+        after = ""
+        while True:
+            asked = {"after": after, "below": below}
+            params = {name: value for name, value in asked.items() if value}
+            call = Call("GET", job_path(job_id, "artifacts"), params=params)
+            page = self._connection.document(call)
+            found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]
+            cursor = page.get("next_cursor")
+            if not isinstance(cursor, str) or cursor in ("", after):
+                return tuple(found)
+            after = cursor
+
+    def download(self, job_id: str, path: str, to: str | Path) -> Path:
+        """Write a file of a job's run directory to this machine, whole or not at all.
+
+        Args:
+            path: As `artifacts` names it.
+            to: A file, or a folder that is there.
+
+        Returns:
+            The file.
+
+        Raises:
+            OutputError: It could not be written; what was there before is still there.
+        """
+        name = path.rstrip("/").rpartition("/")[2]
+        target = Path(to)
+        if target.is_dir() and name not in ("", ".", ".."):
+            target = target / name
+        with whole_file(target) as file:
+            for offset, data in _pieces(self._connection, job_id, path):
+                if file.tell() != offset:
+                    file.seek(offset)
+                    file.truncate()
+                file.write(data)
+        return target
 
 
-def artifacts(connection: Connection, job_id: str, below: str = "") -> tuple[Artifact, ...]:
-    """The files of a job's run directory, or of a folder in it, page after page."""
-    found: list[Artifact] = []
-    after = ""
-    while True:
-        asked = {"after": after, "below": below}
-        params = {name: value for name, value in asked.items() if value}
-        call = Call("GET", job_path(job_id, "artifacts"), params=params)
-        page = connection.document(call)
-        found += [Artifact.from_json(one) for one in page.get("artifacts") or ()]
-        cursor = page.get("next_cursor")
-        if not isinstance(cursor, str) or cursor in ("", after):
-            return tuple(found)
-        after = cursor
+def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[int, bytes]]:
+    """Pieces of a file and their places, until all of it came; bytes behind a piece are void.
 
-
-@dataclass(frozen=True)
-class Piece:
-    """Bytes of a file, and where they go; those behind are void."""
-
-    offset: int
-    data: bytes
-
-
-def download_target(path: str, to: Path) -> Path:
-    """The file to write: `to`, or the file's own name in that folder."""
-    name = path.rstrip("/").rpartition("/")[2]
-    return to / name if to.is_dir() and name not in ("", ".", "..") else to
-
-
-def put_piece(file: BinaryIO, piece: Piece) -> None:
-    """Write a piece; what was behind its beginning goes."""
-    if file.tell() != piece.offset:
-        file.seek(piece.offset)
-        file.truncate()
-    file.write(piece.data)
-
-
-def download(connection: Connection, job_id: str, path: str) -> Iterator[Piece]:
-    """Pieces of a file, until all of it came.
-
-    After a break only what is missing is asked for. If the file has changed meanwhile, its pieces
-    begin anew at 0.
+    After a break only the missing bytes are asked for. If the file has changed meanwhile, its
+    pieces begin again at 0.
 
     Raises:
-        ServiceError: It breaks again and again without a byte, or its length is not the one told.
+        ServiceError: It breaks again and again without a byte, or has another length than told.
     """
     base = job_path(job_id, "artifacts") + "/" + quote(path.lstrip("/"), safe="/")
     done, etag, idle = 0, "", 0
@@ -90,9 +101,9 @@ def download(connection: Connection, job_id: str, path: str) -> Iterator[Piece]:
             if begin not in (0, done):
                 raise _wrong(connection, path, f"its bytes begin at {begin}, not at {done}")
             before, done, etag = begin, begin, answer.headers.get("etag", "")
-            yield Piece(begin, b"")
+            yield begin, b""
             while isinstance(chunk := stream.read(), bytes):
-                yield Piece(done, chunk)
+                yield done, chunk
                 done += len(chunk)
         wanted = _length(answer)
         if not isinstance(chunk, Failed) and wanted in (None, done):
@@ -115,7 +126,7 @@ def _begin(answer: Answer) -> int:
 
 
 def _length(answer: Answer) -> int | None:
-    """How long the whole file is, if the answer tells."""
+    """The length of the whole file, if the answer has it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
     if answer.status == 206:
         return int(match[1]) if match else None

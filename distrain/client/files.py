@@ -42,11 +42,7 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
 
 def private_folder(path: Path) -> None:
-    """Make a folder that only this user may look into, if it is not there.
-
-    Raises:
-        OutputError: It cannot be made.
-    """
+    """Make a missing folder, which only this user may enter; raises OutputError."""
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""What is asked of jobs: submit, look, wait, change, stop."""
+"""The calls for jobs: submit, look, wait, change, stop."""
 
 import math
 import re
@@ -24,7 +24,7 @@ _MOST_NAMED = 5
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """The path of a job; raises InputError: no job can have that id."""
+    """The path of a job; raises InputError for an impossible id."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
         raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
@@ -42,7 +42,7 @@ def submission(
     priority: int | None = None,
     tags: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """The body of a submission: what is not said is left out, and the service decides.
+    """The body of a submission: the service decides what is left out.
 
     >>> submission({"name": "a"}, priority=3)
     {'spec': {'name': 'a'}, 'priority': 3}
@@ -54,72 +54,289 @@ def submission(
 Filters = dict[str, str | list[str]]
 
 
-def job_filters(
-    project: str | None,
-    owner: str | None,
-    states: Sequence[str],
-    cluster: str | None,
-    tags: Mapping[str, str],
-    created_after: str | None,
-    text: str | None,
-) -> Filters:
-    """The parameters of a list of jobs; what is not said does not narrow it."""
-    named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
-    named |= {"created_after": created_after}
-    found: Filters = {name: value for name, value in named.items() if value}
-    found |= {"state": list(states)} if states else {}
-    return found | ({"tag": [f"{name}={value}" for name, value in tags.items()]} if tags else {})
-
-
 def header_value(name: str, value: str) -> dict[str, str]:
-    """A header with a value of the caller's; raises InputError: it is no value for a header."""
+    """A header with a value of the caller's; raises InputError for an impossible value."""
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
     return {name: value}
 
 
-def submit(connection: Connection, body: Mapping[str, Any], key: str) -> Job:
-    """Submit a job under a key."""
-    headers = header_value("Idempotency-Key", key)
-    call = Call("POST", "/v1/jobs", headers=headers, body=body)
-    return _made(connection, call)
+def read_job(connection: Connection, job_id: str) -> Job:
+    return Job.from_json(connection.document(Call("GET", job_path(job_id))))
 
 
-def remade(
-    connection: Connection, job_id: str, how: str, overrides: Mapping[str, Any], key: str
-) -> Job:
-    """Resume or clone a job under a key."""
-    headers = header_value("Idempotency-Key", key)
-    call = Call("POST", job_path(job_id, how), headers=headers, body={"set": dict(overrides)})
-    return _made(connection, call)
+class JobCalls:
+    """The part of `Client` for jobs."""
 
+    _connection: Connection
 
-def _made(connection: Connection, call: Call) -> Job:
-    answer = connection.ask(call)
-    job = Job.from_json(connection.good(answer, call))
-    return replace(job, replayed=answer.status == 200)
+    def submit(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        project: str | None = None,
+        cluster: str | None = None,
+        priority: int | None = None,
+        tags: Mapping[str, str] | None = None,
+        key: str | None = None,
+    ) -> Job:
+        """Submit a job.
 
+        Args:
+            spec: The job spec as JSON values; paths in it are absolute.
+            project: Default: the service's.
+            cluster: Needed where several can be used.
+            key: What makes two calls one: with the key of an earlier submission, that one's job is
+                returned. Keep it to be able to repeat a call that was interrupted.
 
-def validate(connection: Connection, body: Mapping[str, Any], *, data: bool = False) -> Validation:
-    """What the service says of a submission; nothing is submitted.
+        Raises:
+            RequestRefused: The spec is wrong (`pointers` say where), or a quota is full.
+            ServiceUnavailable: No answer came. The job may have been made: the same call with the
+                same key tells.
+        """
+        body = submission(spec, project, cluster, priority, tags)
+        return self.submit_body(body, key or new_key())
 
-    Args:
-        data: Have a worker look at the data as well, and wait for what it finds.
-    """
-    params = {"data": "true"} if data else {}
-    call = Call("POST", "/v1/jobs:validate", params=params, body=body)
-    answer = connection.ask(call)
-    document = answer.document()
-    if answer.status == 422 and isinstance(document, dict):
-        return Validation.from_json(document)
-    document = connection.good(answer, call)
-    if answer.status != 202:
-        return Validation.from_json(document)
-    return _checked(connection, str(document.get("url") or ""))
+    def submit_body(self, body: Mapping[str, Any], key: str) -> Job:
+        """Submit a job under a key; `body` is a `submission`."""
+        return self._made("/v1/jobs", body, key)
+
+    def validate(
+        self,
+        spec: Mapping[str, Any],
+        *,
+        project: str | None = None,
+        cluster: str | None = None,
+        data: bool = False,
+    ) -> Validation:
+        """The service's verdict on a spec; nothing is submitted.
+
+        Args:
+            data: Have a worker of the cluster look at the data as well, and wait for its answer.
+
+        Raises:
+            ServiceUnavailable: With `data`: the cluster cannot look now.
+        """
+        params = {"data": "true"} if data else {}
+        body = submission(spec, project, cluster)
+        call = Call("POST", "/v1/jobs:validate", params=params, body=body)
+        answer = self._connection.ask(call)
+        document = answer.document()
+        if answer.status == 422 and isinstance(document, dict):
+            return Validation.from_json(document)
+        document = self._connection.good(answer, call)
+        if answer.status != 202:
+            return Validation.from_json(document)
+        return _checked(self._connection, str(document.get("url") or ""))
+
+    def job(self, job_id: str) -> Job:
+        """A job as it stands.
+
+        Raises:
+            NotFound: There is none that this user may see.
+        """
+        return read_job(self._connection, job_id)
+
+    def spec(self, job_id: str) -> Mapping[str, Any]:
+        """A job's spec, as resolved."""
+        found = self._connection.document(Call("GET", job_path(job_id, "spec"))).get("spec")
+        return found if isinstance(found, dict) else {}
+
+    def find(self, word: str) -> Job:
+        """The job whose id is `word`, or the only one that begins with it.
+
+        Raises:
+            NotFound: There is none.
+            InputError: There are several.
+        """
+        call = Call("GET", job_path(word))
+        answer = self._connection.ask(call)
+        if answer.status != 404:
+            return Job.from_json(self._connection.good(answer, call))
+        begun: list[Job] = []
+        params: Filters = {"text": word, "limit": "200"}
+        for _ in range(_MOST_LOOKED_AT // 200):
+            found, cursor = _page(self._connection, params)
+            begun += [one for one in found if one.id.startswith(word)]
+            if not cursor:
+                break
+            params["cursor"] = cursor
+        if not begun:
+            raise NotFound(
+                f"there is no job '{word}' that you may see",
+                where={"server": self._connection.address},
+                hint="`distrain jobs` lists them.",
+                code="not_found",
+                status=404,
+            )
+        if len(begun) > 1:
+            raise InputError(
+                f"'{word}' is the beginning of several jobs' ids",
+                where={"jobs": some([one.id for one in begun], _MOST_NAMED)},
+                hint="Type more of the id.",
+            )
+        return self.job(begun[0].id)  # a list holds summaries
+
+    def jobs(
+        self,
+        *,
+        project: str | None = None,
+        owner: str | None = None,
+        states: Sequence[str] = (),
+        cluster: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        created_after: str | None = None,
+        text: str | None = None,
+        page_jobs: int = 100,
+    ) -> Iterator[Job]:
+        """Iterate over jobs, the newest first; pages are fetched as they are needed.
+
+        Args:
+            states: Any of these.
+            tags: All of these.
+            created_after: RFC 3339.
+            text: Part of the name or the id.
+            page_jobs: The jobs of a page; at most 200.
+        """
+        named = {"project": project, "owner": owner, "cluster": cluster, "text": text}
+        named |= {"created_after": created_after}
+        params: Filters = {name: value for name, value in named.items() if value}
+        params |= {"state": list(states)} if states else {}
+        params |= {"tag": [f"{name}={value}" for name, value in tags.items()]} if tags else {}
+        params["limit"] = str(page_jobs)
+        return _pages(self._connection, params)
+
+    def wait(
+        self,
+        job_id: str,
+        timeout_s: float | None = None,
+        on_change: Callable[[Job], object] | None = None,
+    ) -> Job:
+        """Wait for a job's end, also across restarts of the service.
+
+        Args:
+            on_change: Called with the job at first, and whenever it has changed.
+
+        Raises:
+            WaitTimedOut: It has not ended within `timeout_s`.
+        """
+        began_s = time.monotonic()
+        asked_s = began_s
+        seen: Job | None = None
+        while True:
+            left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
+            hold_s = max(0.0, min(_WAIT_S, left_s, self._connection.held_s))
+            params = {"timeout_s": f"{hold_s:.3f}"}
+            call = Call(
+                "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
+            )
+            # A service that is away is not waited for much longer than the job.
+            patience = self._connection.at_most(left_s + _AWAY_S)
+            found = Job.from_json(patience.document(call))
+            if found != seen and on_change is not None:
+                on_change(found)
+            seen = found
+            if found.is_final:
+                return found
+            now_s = time.monotonic()
+            if timeout_s is not None and now_s - began_s >= timeout_s:
+                with self._connection.without_token():
+                    raise WaitTimedOut(
+                        f"job {found.id} has not ended within {timeout_s:g} s",
+                        where={"server": self._connection.address, "state": found.state},
+                        hint=f"It goes on; wait longer: distrain wait {found.id}",
+                    )
+            # One that holds no requests must not be asked without a pause.
+            if now_s - asked_s < _LEAST_S < left_s:
+                self._connection.pause(_LEAST_S)
+            asked_s = time.monotonic()
+
+    def cancel(
+        self, job_id: str, *, grace_s: float | None = None, force: bool = False, why: str = ""
+    ) -> Job:
+        """Ask for a job's end; one that has ended stays as it is.
+
+        Args:
+            grace_s: What its ranks get to save a checkpoint. Default: the spec's.
+            force: The same as a grace of 0 s.
+            why: For those who look later.
+        """
+        body = {"grace_s": grace_s, "force": force or None, "why": why or None}
+        given = {name: value for name, value in body.items() if value is not None}
+        call = Call("POST", job_path(job_id, "cancel"), body=given)
+        return Job.from_json(self._connection.document(call))
+
+    def resume(
+        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+    ) -> Job:
+        """Let a job that has ended go on from its last checkpoint.
+
+        Args:
+            overrides: By dotted path: `{"train.epochs": 3}`.
+            key: As of `submit`.
+        """
+        body = {"set": dict(overrides or {})}
+        return self._made(job_path(job_id, "resume"), body, key or new_key())
+
+    def clone(
+        self, job_id: str, overrides: Mapping[str, Any] | None = None, *, key: str | None = None
+    ) -> Job:
+        """Submit a new job with a job's spec; the arguments are those of `resume`."""
+        body = {"set": dict(overrides or {})}
+        return self._made(job_path(job_id, "clone"), body, key or new_key())
+
+    def _made(self, path: str, body: Mapping[str, Any], key: str) -> Job:
+        call = Call("POST", path, headers=header_value("Idempotency-Key", key), body=body)
+        answer = self._connection.ask(call)
+        job = Job.from_json(self._connection.good(answer, call))
+        return replace(job, replayed=answer.status == 200)
+
+    def set_priority(self, job_id: str, priority: int) -> Job:
+        """Change the priority of a job that waits."""
+        return self._change(job_id, priority, None)
+
+    def set_tags(self, job_id: str, tags: Mapping[str, str | None]) -> Job:
+        """Set single tags of a job, and remove those whose value is `None`; others stay."""
+        return self._change(job_id, None, tags)
+
+    def _change(
+        self, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
+    ) -> Job:
+        """Change a job's priority and single tags, whatever others change at the same time."""
+        for _ in range(10):
+            found = self.job(job_id)
+            wanted = _changes(found, priority, tags)
+            if not wanted:
+                return found
+            headers = {"If-Match": f'"{found.rev}"'}
+            call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
+            answer = self._connection.ask(call)
+            if answer.status != 412:
+                return Job.from_json(self._connection.good(answer, call))
+            self._connection.pause(self._connection.retries.pause_s(1))
+        raise RequestRefused(
+            f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
+            where={"server": self._connection.address},
+            hint="Try again.",
+            code="revision_differs",
+            status=412,
+        )
+
+    def delete(self, job_id: str) -> None:
+        """Delete a job that has ended.
+
+        Raises:
+            NotFinished: It has not.
+        """
+        self.job(job_id)
+        call = Call("DELETE", job_path(job_id))
+        answer = self._connection.ask(call)
+        if answer.status != 404:  # an earlier try, or somebody else, has deleted it
+            self._connection.check(answer, call)
 
 
 def _checked(connection: Connection, url: str) -> Validation:
-    """What a worker has found in the data, once it has looked."""
+    """A worker's verdict on the data, once it has looked."""
     if not re.fullmatch(r"/v1/preflights/[A-Za-z0-9._~=-]{1,2000}", url):
         raise ServiceError(
             "the service names no check of the data that it has begun",
@@ -138,28 +355,21 @@ def _checked(connection: Connection, url: str) -> Validation:
 
 
 def _mistakes(found: Mapping[str, Any], checked: Validation) -> tuple[Mapping[str, Any], ...]:
-    """Why a check did not pass, each with `pointer` and `detail`; never nothing."""
+    """The mistakes of a failed check, each with `pointer` and `detail`; never empty."""
     why = found.get("error") or f"the check of the data ended as {found.get('state')!r}"
     told = checked.errors or ({"message": why},)
     return tuple({"pointer": "/spec", "detail": one.get("message", why), **one} for one in told)
 
 
-def job(connection: Connection, job_id: str) -> Job:
-    """A job as it stands."""
-    return Job.from_json(connection.document(Call("GET", job_path(job_id))))
-
-
 def _page(connection: Connection, params: Mapping[str, str | list[str]]) -> tuple[list[Job], str]:
-    """Jobs, and the cursor of what follows them; "" at the end."""
+    """Jobs, and the cursor of the next page; "" at the end."""
     page = connection.document(Call("GET", "/v1/jobs", params=params))
     listed, cursor = page.get("jobs"), page.get("next_cursor")
     found = [Job.from_json(one) for one in listed] if isinstance(listed, list) else []
     return found, cursor if isinstance(cursor, str) and cursor != params.get("cursor") else ""
 
 
-def jobs(connection: Connection, filters: Filters, page_jobs: int = 100) -> Iterator[Job]:
-    """Jobs, the newest first, page after page."""
-    params: Filters = {**filters, "limit": str(page_jobs)}
+def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
     while True:
         found, cursor = _page(connection, params)
         yield from found
@@ -168,140 +378,10 @@ def jobs(connection: Connection, filters: Filters, page_jobs: int = 100) -> Iter
         params["cursor"] = cursor
 
 
-def find(connection: Connection, word: str) -> Job:
-    """The job whose id is a word, or the only one that begins with it.
-
-    Raises:
-        NotFound: There is none.
-        InputError: There are several.
-    """
-    call = Call("GET", job_path(word))
-    answer = connection.ask(call)
-    if answer.status != 404:
-        return Job.from_json(connection.good(answer, call))
-    begun: list[Job] = []
-    params: Filters = {"text": word, "limit": "200"}
-    for _ in range(_MOST_LOOKED_AT // 200):
-        found, cursor = _page(connection, params)
-        begun += [one for one in found if one.id.startswith(word)]
-        if not cursor:
-            break
-        params["cursor"] = cursor
-    if not begun:
-        raise _unknown(connection, word)
-    if len(begun) > 1:
-        raise _ambiguous(word, [one.id for one in begun])
-    return job(connection, begun[0].id)  # a list holds summaries
-
-
-def _unknown(connection: Connection, word: str) -> NotFound:
-    return NotFound(
-        f"there is no job '{word}' that you may see",
-        where={"server": connection.address},
-        hint="`distrain jobs` lists them.",
-        code="not_found",
-        status=404,
-    )
-
-
-def _ambiguous(word: str, ids: list[str]) -> InputError:
-    return InputError(
-        f"'{word}' is the beginning of several jobs' ids",
-        where={"jobs": some(ids, _MOST_NAMED)},
-        hint="Type more of the id.",
-    )
-
-
-def wait(
-    connection: Connection,
-    job_id: str,
-    timeout_s: float | None,
-    on_change: Callable[[Job], object] | None,
-) -> Job:
-    """Wait for a job's end; raises WaitTimedOut: it has not come within `timeout_s`."""
-    began_s = time.monotonic()
-    asked_s = began_s
-    seen: Job | None = None
-    while True:
-        left_s = math.inf if timeout_s is None else began_s + timeout_s - asked_s
-        hold_s = max(0.0, min(_WAIT_S, left_s, connection.held_s))
-        params = {"timeout_s": f"{hold_s:.3f}"}
-        call = Call(
-            "GET", job_path(job_id, "wait"), params=params, read_s=hold_s + 30, held_s=hold_s
-        )
-        # A service that is away is not waited for much longer than the job.
-        patience = connection.at_most(left_s + _AWAY_S)
-        found = Job.from_json(patience.document(call))
-        if found != seen and on_change is not None:
-            on_change(found)
-        seen = found
-        if found.is_final:
-            return found
-        now_s = time.monotonic()
-        if timeout_s is not None and now_s - began_s >= timeout_s:
-            with connection.without_token():
-                raise _timed_out(connection, found, timeout_s)
-        # One that holds no requests must not be asked without a pause.
-        if now_s - asked_s < _LEAST_S < left_s:
-            connection.pause(_LEAST_S)
-        asked_s = time.monotonic()
-
-
-def _timed_out(connection: Connection, found: Job, timeout_s: float) -> WaitTimedOut:
-    return WaitTimedOut(
-        f"job {found.id} has not ended within {timeout_s:g} s",
-        where={"server": connection.address, "state": found.state},
-        hint=f"It goes on; wait longer: distrain wait {found.id}",
-    )
-
-
-def spec(connection: Connection, job_id: str) -> Mapping[str, Any]:
-    """A job's spec, as resolved."""
-    found = connection.document(Call("GET", job_path(job_id, "spec"))).get("spec")
-    return found if isinstance(found, dict) else {}
-
-
-def cancel(
-    connection: Connection, job_id: str, grace_s: float | None, force: bool, why: str
-) -> Job:
-    """Ask for a job's end; one that has ended stays as it is."""
-    body = {"grace_s": grace_s, "force": force or None, "why": why or None}
-    call = Call(
-        "POST",
-        job_path(job_id, "cancel"),
-        body={name: value for name, value in body.items() if value is not None},
-    )
-    return Job.from_json(connection.document(call))
-
-
-def change(
-    connection: Connection, job_id: str, priority: int | None, tags: Mapping[str, str | None] | None
-) -> Job:
-    """Change a job's priority and single tags, whatever others change at the same time."""
-    for _ in range(10):
-        found = job(connection, job_id)
-        wanted = _changes(found, priority, tags)
-        if not wanted:
-            return found
-        headers = {"If-Match": f'"{found.rev}"'}
-        call = Call("PATCH", job_path(job_id), headers=headers, body=wanted)
-        answer = connection.ask(call)
-        if answer.status != 412:
-            return Job.from_json(connection.good(answer, call))
-        connection.pause(connection.retries.pause_s(1))
-    raise RequestRefused(
-        f"job {job_id} changes all the time: somebody else was faster, ten times in a row",
-        where={"server": connection.address},
-        hint="Try again.",
-        code="revision_differs",
-        status=412,
-    )
-
-
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
-    """What the job has to be told; empty if it is so already."""
+    """The body of a change; empty if the job is so already."""
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority
@@ -311,12 +391,3 @@ def _changes(
         if new != found.tags:
             wanted["tags"] = new
     return wanted
-
-
-def delete(connection: Connection, job_id: str) -> None:
-    """Delete a job that has ended."""
-    job(connection, job_id)
-    call = Call("DELETE", job_path(job_id))
-    answer = connection.ask(call)
-    if answer.status != 404:  # it was there: an earlier try, or somebody else, has deleted it
-        connection.check(answer, call)

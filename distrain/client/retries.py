@@ -1,4 +1,4 @@
-"""Which requests are sent again, when, and for how long."""
+"""The repetition of requests: which, when, and for how long."""
 
 import random
 import time
@@ -56,7 +56,7 @@ def answered(
     """The answer to a request that is sent until there is one.
 
     Args:
-        pause: Waits for some seconds, and is told why.
+        pause: Waits for some seconds; gets the reason, too.
         keeps_cut: A beginning of its content is enough.
 
     Raises:
@@ -75,11 +75,12 @@ def answered(
             not why or (keeps_cut and reply.is_good and reply.content)
         ):
             return reply
-        may = call.repeats or (isinstance(reply, Failed) and not reply.sent)
+        failed = reply if isinstance(reply, Failed) else None
+        may = call.repeats or (failed is not None and not failed.sent)
         pause_s = max(retries.pause_s(tries), _asked_s(reply, retries.draw()))
         now_s = time.monotonic()
         late = tries == retries.most_tries or now_s + pause_s - began_s > retries.for_s
-        if not may or late or _is_hopeless(reply):
+        if not may or late or (failed and failed.for_good):
             if isinstance(reply, Answer) and not reply.cut:
                 return reply
             raise _unavailable(call, address, why, tries, now_s - began_s, reply)
@@ -87,7 +88,7 @@ def answered(
 
 
 def _why_again(reply: Answer | Failed) -> str:
-    """Why there is to be another try; "" if there is not."""
+    """The reason for another try; "" if there is none."""
     if isinstance(reply, Failed):
         return reply.why
     if reply.cut:
@@ -101,17 +102,13 @@ def _why_again(reply: Answer | Failed) -> str:
 
 
 def _why_dropped(reply: Answer | Failed, call: Call) -> str:
-    """Why a question is asked again whose answer the service did not word: it was being stopped.
+    """The reason to repeat a question that a stopping service dropped; "" if there is none.
 
     A server that ends gives 500 without a document to the requests that it still holds.
     """
     if isinstance(reply, Failed) or reply.status != 500 or call.method != "GET":
         return ""
     return "the service answered 500" if reply.document() is None else ""
-
-
-def _is_hopeless(reply: Answer | Failed) -> bool:
-    return isinstance(reply, Failed) and reply.for_good
 
 
 def _asked_s(reply: Answer | Failed, draw: float) -> float:

@@ -7,17 +7,15 @@ _LONGEST_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class ServerEvent:
-    """An event of a stream."""
-
     kind: str
     data: str
     id: str  # the cursor after it: that of the last event that had one
 
 
 class SseParser:
-    r"""Takes bytes as they come, and gives the events that are whole.
+    r"""Parses bytes as they come into whole events.
 
-    An event whose blank line has not come is not given: a cut stream leaves no half of one.
+    An event without its blank line is kept back: a cut stream leaves no half of one.
 
     >>> parser = SseParser()
     >>> parser.feed(b"id: 7\nevent: job.state\nda")
@@ -33,11 +31,7 @@ class SseParser:
         self._id = last_id
 
     def feed(self, chunk: bytes) -> list[ServerEvent]:
-        """The events that end within these bytes.
-
-        Raises:
-            ValueError: A line is longer than 8 MiB.
-        """
+        """The events that end within these bytes; raises ValueError for a line beyond 8 MiB."""
         lines = (self._rest + chunk).splitlines(keepends=True)
         # "\r" at the end may be the first half of "\r\n".
         self._rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""

@@ -1,4 +1,4 @@
-"""What goes on while a job runs: its events, its logs; resumed where a connection breaks."""
+"""Events and logs of running jobs; resumed where a connection breaks."""
 
 import json
 import time
@@ -10,7 +10,7 @@ from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.client.exchange import Answer, Call
-from distrain.client.job_calls import header_value, job, job_path
+from distrain.client.job_calls import header_value, job_path, read_job
 from distrain.client.sse import ServerEvent, SseParser
 
 _SILENT_S = 45.0  # three pings
@@ -24,8 +24,7 @@ _ENDS = frozenset({"end", "job.end"})
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
     """A stream's events from a cursor on; a stream that breaks is opened again behind it.
 
-    Args:
-        ends: Whether the stream has an event `end`; the stream of all jobs has none.
+    `ends`: whether the stream has an event `end`; the stream of all jobs has none.
     """
     last_id, breaks = after or "", 0
     quiet_since_s = time.monotonic()
@@ -51,7 +50,7 @@ def follow(connection: Connection, path: str, after: str | None, *, ends: bool) 
 def _events(
     connection: Connection, path: str, last_id: str
 ) -> Generator[Event, None, tuple[str, int, bool]]:
-    """The events of one answer; returns the cursor, their number, whether `end` came."""
+    """The events of one answer; returns the cursor, their number, and whether `end` came."""
     headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
     headers |= header_value("Last-Event-ID", last_id) if last_id else {}
     call = Call("GET", path, headers=headers, read_s=_SILENT_S, whole_s=None)
@@ -105,12 +104,7 @@ def _event(told: ServerEvent) -> Event:
 
 @dataclass(frozen=True)
 class LogPlace:
-    """Where in which log to read.
-
-    Attributes:
-        offset: In bytes; `None` with `tail`.
-        tail_lines: Begin with this many of the last lines.
-    """
+    """A place in a rank's log; `offset` is in bytes, `tail` in lines from the end."""
 
     attempt: int | None
     rank: int
@@ -124,10 +118,10 @@ def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool)
     A broken answer costs nothing: what arrived is kept, and the next request begins behind it.
     """
     later = place.attempt is None
-    found = job(connection, job_id)
+    found = read_job(connection, job_id)
     while found.attempt == 0 and later and follows and not found.is_final:
         connection.pause(_POLL_S[1])
-        found = job(connection, job_id)
+        found = read_job(connection, job_id)
     attempt = place.attempt or max(found.attempt, 1)
     while True:
         found = yield from _log(connection, job_id, replace(place, attempt=attempt), follows, found)
@@ -135,7 +129,7 @@ def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool)
             return
         while found.attempt <= attempt and not found.is_final:
             connection.pause(_POLL_S[1])
-            found = job(connection, job_id)
+            found = read_job(connection, job_id)
         if found.attempt <= attempt:
             return
         attempt, place = attempt + 1, LogPlace(attempt + 1, place.rank)
@@ -168,13 +162,11 @@ def _log(
                 raise _incomplete(connection, job_id, place)
         connection.pause(pause_s)
         pause_s = min(_POLL_S[1], pause_s * 2)
-        found = job(connection, job_id)
+        found = read_job(connection, job_id)
 
 
 @dataclass(frozen=True)
 class _Piece:
-    """Bytes of a log."""
-
     data: bytes = b""
     offset: int | None = None  # behind it; `None` if it is not known yet
     # whether the log ends here for good; `None`: the service does not say
@@ -209,7 +201,7 @@ def _piece(connection: Connection, job_id: str, place: LogPlace, waits: bool) ->
 
 
 def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pieces:
-    """The bytes of an answer that goes on while the rank prints; returns what is behind them.
+    """The bytes of an answer that goes on while the rank prints; returns the place behind them.
 
     Where there is nothing to follow, or by an older service, the answer is a whole one.
     """
@@ -242,7 +234,7 @@ def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
 
 
 def _ends(answer: Answer) -> tuple[int | None, int | None]:
-    """The numbers of an answer's first byte and of the one behind its last, if it were whole.
+    """The numbers of a whole answer's first byte and of the one behind its last.
 
     It need not begin at the offset that was asked for: of very long logs the middle is not kept.
     """

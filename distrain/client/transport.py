@@ -1,4 +1,4 @@
-"""Where a client sends its requests, and what httpx2 makes of a call, an answer, a failure."""
+"""The target of a client's requests, and the forms of a call, an answer, a failure in httpx2."""
 
 import json
 import math
@@ -22,12 +22,12 @@ from distrain.version import __version__
 _CONNECT_S = 10.0
 
 SLOW_S = 2.0
-"""After so long without the head of an answer, who waits for it is told."""
+"""The time without the head of an answer after which `on_retry` is called."""
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a client sends its requests, and what with each."""
+    """The target of a client's requests, with its token."""
 
     address: Address
     token: str | None
@@ -85,7 +85,7 @@ class Target:
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
 ) -> Target:
-    """Where to, from arguments, environment and logins.
+    """The target, by arguments, environment and logins.
 
     Raises:
         InputError: No service is named, its address is none, or the token may not be sent there.
@@ -103,7 +103,6 @@ def find_target(
 
 
 def request_options(call: Call) -> dict[str, Any]:
-    """Arguments of httpx2's `build_request`."""
     options: dict[str, Any] = {
         "method": call.method,
         "url": call.path,
@@ -117,18 +116,12 @@ def request_options(call: Call) -> dict[str, Any]:
     return options
 
 
-def slow(call: Call) -> tuple[float, str]:
-    """After how many seconds a call's answer is late, and the words for that."""
-    return call.held_s + SLOW_S, f"no answer yet to {call.method} {call.path}"
-
-
 def head(response: httpx2.Response) -> Answer:
-    """An answer without its content."""
     return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()})
 
 
 class Outcome:
-    """What became of a block that speaks to the network: `failed` is `None` if it ended well."""
+    """The failure of a block that speaks to the network; `None` if it ended well."""
 
     failed: Failed | None = None
 
@@ -148,7 +141,7 @@ def failures(target: Target) -> Iterator[Outcome]:
 
 
 class Collected:
-    """An answer as it comes: what arrived stays, whatever happens then."""
+    """An answer as it comes: the bytes stay, whatever happens then."""
 
     def __init__(self, call: Call) -> None:
         self._until_s = time.monotonic() + (call.whole_s or math.inf)
@@ -157,11 +150,10 @@ class Collected:
         self._cut = ""
 
     def begin(self, response: httpx2.Response) -> None:
-        """Take the head."""
         self._head = head(response)
 
     def add(self, chunk: bytes) -> bool:
-        """Take bytes; whether there is time for more."""
+        """Add bytes; whether there is time for more."""
         self._content += chunk
         if time.monotonic() < self._until_s:
             return True
@@ -169,7 +161,6 @@ class Collected:
         return False
 
     def answer(self, outcome: Outcome) -> Answer | Failed:
-        """What came of it."""
         if self._head is None:
             return outcome.failed or Failed("no answer")
         cut = outcome.failed.why if outcome.failed else self._cut
