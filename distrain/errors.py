@@ -73,10 +73,10 @@ def on_sigterm(handler: Callable[[int, Any], object] = _raise_terminated) -> Ite
 
 @contextmanager
 def lost_interrupts() -> Iterator[Callable[[], None]]:
-    """Yield what raises a Ctrl-C or SIGTERM once more that the block did not end for.
+    """Yield a function that raises an interrupt which the block lost.
 
-    Python ignores whatever is raised in a finaliser, so an interrupt that meets one would be lost.
-    Signals that others handle in their way are left alone, as are threads but the main one.
+    Python ignores whatever is raised in a finaliser, so a Ctrl-C or SIGTERM that meets one would be
+    lost. Signals with other handlers are left alone, as are threads but the main one.
     """
     received: list[tuple[Callable[[int, Any], object], int]] = []
 
@@ -140,7 +140,6 @@ class DistrainError(Exception):
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Message, places and hint as JSON values."""
         where = {place: str(value) for place, value in self.where.items()}
         return {"message": self.message, "where": where, "hint": self.hint}
 
@@ -235,7 +234,7 @@ class Mistakes:
             self.found.extend(error.parts or [error])
 
     def add_json(self, document: Mapping[str, Any], **where: object) -> None:
-        """Keep a mistake that another process told as `to_json`, and where that was."""
+        """Keep another process's mistake, from its `to_json`, and its place."""
         places = document.get("where")
         where |= places if isinstance(places, Mapping) else {}
         hint = document.get("hint")
@@ -245,11 +244,9 @@ class Mistakes:
         self.found.append(error)
 
     def raise_found(self) -> None:
-        """Raise what was found, if anything.
+        """Raise the only error as it is; several as one with all in its message.
 
-        Raises:
-            DistrainError: The only error as it is; of several one with all in its message, of their
-                common type, or an `InputError`.
+        Several become an error of their common type, or an `InputError`.
         """
         if len(self.found) == 1:
             raise self.found[0]

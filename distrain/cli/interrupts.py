@@ -26,13 +26,10 @@ class Ended(click.ClickException):
         super().__init__(f"{self.how}: {left}" if left else self.how)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message in one line."""
         click.echo(clean(self.message), file=file, err=file is None)
 
 
 class EndedBySignal(Ended):
-    """SIGTERM ended a command."""
-
     exit_code = TERMINATED
     how = "terminated"
 
@@ -40,7 +37,7 @@ class EndedBySignal(Ended):
 def if_interrupted(left: str) -> None:
     """Set what the running command leaves behind if it is interrupted from here on.
 
-    Threads that the command has started have no click context: there this does nothing.
+    Threads of the command have no click context: there this does nothing.
     """
     context = click.get_current_context(silent=True)
     if context is not None:

@@ -17,8 +17,8 @@ class JobProgress(LoggedProgress):
     """Shows views of one job as they come.
 
     Args:
-        console: Where to write; whether it is a terminal decides the form.
-        left: What an interrupted command leaves behind after the first view, in words.
+        console: The form depends on whether it is a terminal.
+        left: The text for an interrupted command after the first view.
         ended: The same after the last view.
     """
 
@@ -56,14 +56,12 @@ class JobProgress(LoggedProgress):
             console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def show(self, view: "JobView") -> None:
-        """Show a view of the job."""
         left = self._ended if view.state.is_final else self._left
         if left:
             if_interrupted(left)
         super().show(view)
 
     def show_step(self, view: "JobView", record: "Record") -> None:
-        """Show the last record of training, in the bar or a line."""
         if self._bar is None:
             super().show_step(view, record)
         else:

@@ -87,7 +87,7 @@ def command(
 
 
 def _roles(me: "Me") -> str:
-    """What the user is, by project: a token allows nothing beyond that."""
+    """The user's roles by project: a token allows nothing beyond them."""
     if me.is_admin:
         return "an admin of the service"
     roles = (f"{role} in {project}" for project, role in sorted(me.roles.items()))
@@ -95,7 +95,6 @@ def _roles(me: "Me") -> str:
 
 
 def _read_token(address: str) -> str:
-    """A token from the terminal or from standard input."""
     if sys.stdin.isatty():
         return str(click.prompt(f"Token for {address}", hide_input=True, err=True)).strip()
     token = sys.stdin.readline(_LONGEST).strip()

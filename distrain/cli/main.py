@@ -70,7 +70,6 @@ class LazyGroup(click.Group):
     """Imports a command's file only when the command is used: the rest stays unloaded."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, in the order in which people meet them."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -84,7 +83,6 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; Ctrl-C and SIGTERM end it in one line."""
         with ends_in_order(ctx):
             return super().invoke(ctx)
 
@@ -93,7 +91,6 @@ class LazyGroup(click.Group):
         return super().parse_args(ctx, [_with_home(word) for word in args])
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
@@ -112,7 +109,7 @@ class LazyGroup(click.Group):
 
 
 def _with_home(word: str) -> str:
-    """A word in which a leading `~`, also of an option's value, is the home that it names.
+    """A word with the home for a leading `~`, also of an option's value.
 
     >>> _with_home("--set"), _with_home("name=~")
     ('--set', 'name=~')

@@ -28,7 +28,6 @@ class Count(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
     ) -> int:
-        """Parse `value`."""
         if isinstance(value, int):
             return value
         match = re.fullmatch(r"(\d[\d_]*)(?:\.(\d+))?([kmg]?)", value.strip().lower())
@@ -49,7 +48,6 @@ class Place(click.Path):
     name = "place"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Parse `value`."""
         from distrain.storage import path_or_url
 
         return path_or_url(str(super().convert(value, param, ctx)))
@@ -67,7 +65,6 @@ class Share(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: str | float, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
-        """Parse `value`."""
         text = str(value).strip()
         try:
             share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
@@ -104,7 +101,7 @@ def json_option(help_text: str) -> Callable[[Function], Function]:
 
 
 def bad_lines_options(function: Function) -> Function:
-    """`--bad-lines` and `--max-bad`: what becomes of lines of text that are no rows."""
+    """`--bad-lines` and `--max-bad`: the treatment of lines of text that are no rows."""
     lines = click.option(
         "--bad-lines",
         type=click.Choice(["stop", "skip"]),
@@ -160,8 +157,9 @@ def workers_options(function: Function) -> Function:
 def tls_options(function: Function) -> Function:
     """`--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
 
-    They go into Dask's configuration of this process, where every connection finds them, so the
-    command itself takes no arguments for them.
+    They go into Dask's configuration of this process, where every connection finds them, so
+    commands
+    take no arguments for them.
     """
     for name, key, help_text in reversed(_TLS_OPTIONS):
         function = click.option(

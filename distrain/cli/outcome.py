@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 
 def how_to_follow(job_id: str, scheduler: str, environment: Mapping[str, str] = os.environ) -> str:
-    """The commands that follow a job and stop it."""
     at = "" if environment.get(SCHEDULER_VARIABLE) == scheduler else f" --scheduler {scheduler}"
     return f"follow it: distrain attach {job_id}{at}; stop it: distrain cancel {job_id}{at}"
 
@@ -46,7 +45,6 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
-    """Print a run's figures and the places of its files as a table."""
     from rich.table import Table
 
     table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
@@ -113,7 +111,7 @@ def _of_step(summary: "Summary") -> str:
 
 
 def _waiting(summary: "Summary") -> list[str]:
-    """A line for each rank: how long it waited for data, and what its loader did."""
+    """A line for each rank: its wait for data, and its loader's work."""
     lines = []
     for rank, pct in enumerate(summary.stall_pct):
         line = f"rank {rank}: {percent(pct)}"

@@ -59,12 +59,11 @@ def _is_harmless(character: str) -> bool:
 
 
 def json_wanted() -> bool:
-    """Whether the command that runs was called with `--json`."""
+    """Whether the running command was called with `--json`."""
     return _flag(_JSON)
 
 
 def quiet_wanted() -> bool:
-    """Whether `--quiet` was given."""
     return _flag(_QUIET)
 
 

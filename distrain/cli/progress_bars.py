@@ -22,7 +22,7 @@ class WorkProgress:
     """Shows the phases of some work, one after another or at the same time.
 
     Args:
-        console: Where to write; whether it is a terminal decides the form.
+        console: The form depends on whether it is a terminal.
         now_s: A clock, in seconds.
         from_start: Without a terminal, whether each phase gets a line at its start and its end,
             and not only while it takes long.
@@ -67,9 +67,9 @@ class WorkProgress:
         unit: str = "tasks",
         size: tuple[int, int] = (0, 0),
     ) -> None:
-        """Show how far a phase is: `done` of `total` units, and `rows` rows.
+        """Show a phase: `done` of `total` units, and `rows` rows.
 
-        `size` are the bytes that are done, and those of all, where they are known.
+        `size` has the bytes that are done, and those of all, where they are known.
         """
         now_s = self._now_s()
         if not self._began_s:  # the first phase began with the work
@@ -85,7 +85,6 @@ class WorkProgress:
             self._console.print(f"{phase}: {facts}", markup=False, highlight=False)
 
     def show_prep(self, at: "PrepProgress") -> None:
-        """Show how far a phase of a preparation is."""
         size = (at.size_bytes, at.all_bytes)
         self.show(_PREP_PHASES[at.phase], at.tasks, at.all_tasks, at.rows, size=size)
 
@@ -103,7 +102,7 @@ def _work_line(
     unit: str,
     size: tuple[int, int] = (0, 0),
 ) -> str:
-    """How far some work is, its rates, and the time left at these.
+    """Some work as text, with its rates and the time left at these.
 
     >>> _work_line(3, 12, 1_200_000, 10.0, "tasks")
     '3/12 tasks, 1,200,000 rows, 120,000 rows/s, ETA 30s'

@@ -34,11 +34,10 @@ def data_loaders(
         learn.fit_one_cycle(1, 1e-2)
 
     Args:
-        train: What to train on.
-        valid: What to validate on, best with `shuffle="none"`.
+        valid: Best with `shuffle="none"`.
         target_dtype: `torch.long` for classes (cross entropy over two logits), `torch.float32` for
             one logit.
-        path: Where the learner keeps models, as for `DataLoaders`.
+        path: The learner's folder of models, as for `DataLoaders`.
 
     Raises:
         SpecError: A dataset has list columns or a weight, which fastai's models and losses do not
@@ -61,7 +60,6 @@ class LoaderDL(DataLoader):  # type: ignore[misc]
     n_inp = 2
 
     def __iter__(self) -> Iterator[Any]:
-        """The loader's next epoch, on fastai's device."""
         try:
             yield from super().__iter__()
         finally:
@@ -84,7 +82,6 @@ class TabularItem:
     target_dtype: torch.dtype
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """The item of a batch."""
         target = batch.labels if len(batch.label_names) > 1 else batch.label
         assert target is not None
         return batch.categorical, batch.continuous, target.to(self.target_dtype)

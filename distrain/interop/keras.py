@@ -61,7 +61,6 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         self._num_given = 0
 
     def __len__(self) -> int:
-        """Steps of an epoch."""
         return len(self.loader)
 
     def __getitem__(self, index: int) -> tuple[Any, ...]:
@@ -81,15 +80,14 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
         return item
 
     def on_epoch_begin(self) -> None:
-        """End an epoch that was cut off; Keras calls this."""
+        """End an epoch that was cut off."""
         self._leave_epoch()
 
     def on_epoch_end(self) -> None:
-        """End the epoch's threads; Keras calls this."""
         self._leave_epoch()
 
     def set_epoch(self, epoch: int) -> None:
-        """Make the next epoch that begins this one, 0 or more, of the loader's."""
+        """Begin with this epoch of the loader, 0 or more."""
         self._leave_epoch()
         self._next_epoch = whole_number("epoch", epoch, 0)
 

@@ -115,12 +115,13 @@ class WorkerBatches(IterableDataset[Any]):
 
 
 class _Passes:
-    """Which epoch each pass is: agreed by its workers, in memory that all processes see.
+    """The epoch of each pass: agreed by its workers, in shared memory.
 
-    A pass is known by its workers' common seed, which `DataLoader` draws anew each time it starts
-    workers, and by how many passes these have begun. The first worker that begins it takes the next
-    epoch. A worker whose pass ends before it begins takes none, so counts of each worker would
-    disagree.
+    A pass has its workers' common seed, which `DataLoader` draws anew each time it starts
+    workers, and
+    the number of earlier passes of these. Its first worker takes the next epoch. A worker whose
+    pass
+    ends before it begins takes none, so counts of each worker would disagree.
     """
 
     def __init__(self, next_epoch: int = 0) -> None:
@@ -135,7 +136,7 @@ class _Passes:
         self._joined = _shared(_PASSES_KNOWN, _MOST_WORKERS)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Itself for a worker that is being started; else what a copy of its own begins with."""
+        """Itself for a worker that is being started; else the state of a copy."""
         if get_spawning_popen() is not None:
             return self.__dict__
         return {"next_epoch": int(self._next_epoch)}
@@ -147,7 +148,6 @@ class _Passes:
             self.__dict__.update(state)
 
     def set_next(self, epoch: int) -> None:
-        """Make the next pass this epoch."""
         with self._lock:
             self._next_epoch.fill_(epoch)
 

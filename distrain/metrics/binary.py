@@ -53,7 +53,6 @@ class BinaryMetrics:
 
     @property
     def rows(self) -> int:
-        """How many rows were counted."""
         return int(self.negatives.sum() + self.positives.sum())
 
     def update(self, logits: Floats, labels: np.ndarray[Any, Any]) -> None:
@@ -80,7 +79,7 @@ class BinaryMetrics:
         self.prediction_sum += float((np.where(x >= 0, 1.0, decay) / (1.0 + decay)).sum())
 
     def merge(self, other: "BinaryMetrics") -> "BinaryMetrics":
-        """A new state that holds the rows of both."""
+        """A new state with the rows of both."""
         return BinaryMetrics(
             self.negatives + other.negatives,
             self.positives + other.positives,
@@ -89,7 +88,7 @@ class BinaryMetrics:
         )
 
     def compute(self) -> BinaryReport:
-        """Every metric of the rows counted so far."""
+        """Every metric of the rows so far."""
         return report(self.negatives, self.positives, self.log_loss_sum, self.prediction_sum)
 
     def to_json(self) -> dict[str, Any]:
@@ -104,12 +103,11 @@ class BinaryMetrics:
 
     @classmethod
     def from_json(cls, *documents: Mapping[str, Any]) -> "BinaryMetrics":
-        """The inverse of `to_json`; of several documents, the state that holds the rows of all.
+        """The inverse of `to_json`; of several documents, the state with the rows of all.
 
-        The sums are added in the documents' order.
-
-        Raises:
-            ValueError: A document is of another kind, version or binning, or damaged.
+        The sums are added in the documents' order. Raises `ValueError` for a document of
+        another kind,
+        version or binning, or a damaged one.
         """
         metrics = cls()
         for document in documents:

@@ -43,7 +43,7 @@ def bin_of(logits: Floats) -> Counts:
 
 
 def pack_counts(counts: Counts) -> dict[str, str]:
-    """Counts as JSON values: of the bins that hold rows, the distances between them and the counts.
+    """Counts as JSON values: for bins with rows, the distances between them and the counts.
 
     Most reports fill a small part of the bins: writing and reading that part alone takes a tenth of
     the time that zlib takes over all of them, and the scheduler reads every rank's reports. A
@@ -63,11 +63,11 @@ def pack_counts(counts: Counts) -> dict[str, str]:
 
 
 def add_packed(into: Counts, documents: Sequence[Mapping[str, str]]) -> None:
-    """Add to counts what `pack_counts` gave, of many at once: NumPy takes its time per call.
+    """Add counts of `pack_counts`, many at once: NumPy takes its time per call.
 
     Raises:
-        ValueError: A document does not hold counts of ascending bins below `NUM_BINS`. What was
-            added before it was noticed stays.
+        ValueError: A document does not hold counts of ascending bins below `NUM_BINS`; earlier ones
+            may be added.
 
     >>> counts = np.zeros(NUM_BINS, np.int64)
     >>> counts[[3, 65_000]] = 1, 500
@@ -98,7 +98,7 @@ def _add(into: Counts, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
 
 
 def _bins(raws: list[bytes]) -> Counts:
-    """The bins that the gaps of some documents lead to; none is empty."""
+    """The bins at the documents' gaps; none is empty."""
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():
         raise ValueError("counts cannot be unpacked: their bins do not ascend")

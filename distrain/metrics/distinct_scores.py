@@ -35,11 +35,11 @@ class DistinctScores:
     """Negatives and positives of each distinct score, in ascending order; bounded memory.
 
     Args:
-        max_entries: How many distinct scores are held; more are merged with their neighbours. An
-            entry takes 20 bytes, and three times as much while rows are added.
+        max_entries: The most distinct scores; more are merged with their neighbours. An entry takes
+            20 bytes, and three times as much while rows are added.
 
     Attributes:
-        shift: How many low bits of the keys were dropped; 0: every distinct score has its entry.
+        shift: The low bits of the keys that were dropped; 0: every distinct score has its entry.
         keys: The scores' keys, ascending, uint32 `[entries]`.
         negatives: Rows with label 0 per entry, int64 `[entries]`.
         positives: Rows with label 1 per entry, int64 `[entries]`.
@@ -102,11 +102,7 @@ class DistinctScores:
         self.add(other.keys, other.negatives, other.positives)
 
     def coarsen(self, shift: int) -> None:
-        """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
-
-        Raises:
-            ValueError: More are dropped already.
-        """
+        """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal."""
         if shift < self.shift:
             raise ValueError(f"{self.shift} bits are dropped already, which is more than {shift}")
         keys = self.keys >> np.uint32(shift - self.shift)

@@ -12,16 +12,16 @@ if TYPE_CHECKING:
 
 @dataclass
 class ExchangeStats:
-    """What some steps of a rank looked up in its embedding tables and sent to the other ranks.
+    """The lookups of a rank's steps in its embedding tables, and the exchange for them.
 
     Attributes:
         lookups: Ids looked up.
         distinct: Distinct rows among the ids looked up, counted step by step.
         updated: Rows that this rank updated, counted step by step.
-        sent_bytes: Bytes that this rank gave to others for the tables: ids, rows, and sums of
-            gradients. The gradients of the dense part are not among them.
-        route_s: Seconds of finding out which rows are needed and whose they are, waits for other
-            ranks included. With `train.route_ahead` this runs beside the steps.
+        sent_bytes: Bytes from this rank to others for the tables: ids, rows, and sums of gradients,
+            without the gradients of the dense part.
+        route_s: Seconds of making routes, with waits for other ranks. With `train.route_ahead` this
+            runs beside the steps.
     """
 
     steps: int = 0
@@ -55,7 +55,7 @@ class ExchangeStats:
 
 
 def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What all ranks did together in the same steps; empty where there are none.
+    """The sums over all ranks of the same steps; empty without any.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = add_up_exchanges([one, one])
@@ -70,7 +70,7 @@ def add_up_exchanges(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float
 
 
 def follow_up_exchanges(in_turn: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """What one rank did in several windows, one after the other; empty where there are none.
+    """The sums over one rank's windows; empty without any.
 
     >>> one = ExchangeStats(steps=2, lookups=8, distinct=4, sent_bytes=60).to_json()
     >>> both = follow_up_exchanges([one, one])

@@ -22,8 +22,7 @@ class GroupedReport:
     """AUC within groups.
 
     Attributes:
-        groups: How many groups there are.
-        scored_groups: How many of them have both classes.
+        scored_groups: The groups with both classes.
         scored_rows: The rows of these.
         grouped_auc: Mean of their AUC, weighted by rows; `None` if there is none.
         mean_auc: The same with equal weights.
@@ -48,9 +47,9 @@ def grouped_auc(
     """The AUC within each group, exactly, and their means.
 
     Args:
-        groups: Which group each row is in, `[rows]`, from 0; numbers without rows are no groups.
-        scores: Of each row, `[rows]`; finite.
-        labels: 0 or 1 of each row, `[rows]`, in any dtype.
+        groups: Each row's group, `[rows]`, from 0; numbers without rows are no groups.
+        scores: `[rows]`, finite.
+        labels: 0 or 1, `[rows]`, in any dtype.
 
     >>> found = grouped_auc(np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.9, 0.8, 0.2, 0.5]),
     ...                     np.array([0, 1, 0, 1, 1]))
@@ -86,7 +85,7 @@ def grouped_auc(
 
 
 def _firsts(*sorted_keys: np.ndarray[Any, Any]) -> Counts:
-    """Where a row differs from the one before it in any of the keys."""
+    """The places where a row differs from the one before it in any of the keys."""
     if not len(sorted_keys[0]):
         return np.zeros(0, np.int64)
     differs = np.logical_or.reduce([keys[1:] != keys[:-1] for keys in sorted_keys])

@@ -61,7 +61,7 @@ class Metric:
 
 @contextmanager
 def metric_errors(name: str) -> Iterator[None]:
-    """Have an error of a user's metric name the metric, and the line that raised it."""
+    """Raise an error of a user's metric with the metric's name and the line that raised it."""
     try:
         yield
     except (DistrainError, MemoryError):
@@ -76,7 +76,7 @@ def metric_errors(name: str) -> Iterator[None]:
 
 
 def check_metric(name: str, kind: Any) -> type[Metric]:
-    """Try a user's metric on a few rows that are made up, and return its class.
+    """Try a user's metric on a few made-up rows, and return its class.
 
     Raises:
         SpecError: It is no subclass of `Metric`, a method fails, its state has other than JSON
@@ -120,7 +120,7 @@ def check_metric(name: str, kind: Any) -> type[Metric]:
 
 
 def _shared(kind: type) -> dict[str, str]:
-    """What the containers among the attributes of a class hold, in words."""
+    """The content of a class's containers, as text."""
     containers = (list, dict, set, np.ndarray)
     held = {name: value for base in reversed(kind.__mro__) for name, value in vars(base).items()}
     return {

@@ -38,10 +38,10 @@ class RankingReport:
     """Means over users; `None` where there is none.
 
     Attributes:
-        k: How many items a user is shown.
-        users: How many users have a relevant item; the others are in none of the means.
+        k: Items per list.
+        users: Users with a relevant item; the others are in none of the means.
         recall: The share of a user's relevant items that are among the k.
-        capped_recall: The same as a share of what k items can hold: of `min(k, relevant items)`.
+        capped_recall: The same as a share of `min(k, relevant items)`.
         hit_rate: Whether any relevant item is among the k.
         ndcg: Hits discounted by the logarithm of their place, as a share of the best order's.
     """
@@ -101,17 +101,13 @@ class RankingMetrics:
         self.users += len(counts)
 
     def merge(self, other: "RankingMetrics") -> "RankingMetrics":
-        """A new state that holds the users of both.
-
-        Raises:
-            ValueError: They are of different k.
-        """
+        """A new state with the users of both; `ValueError` for another k."""
         if other.k != self.k:
             raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
         return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums)
 
     def compute(self) -> RankingReport:
-        """The means over the users counted so far."""
+        """The means over the users so far."""
         if not self.users:
             return RankingReport(self.k, 0, None, None, None, None)
         return RankingReport(self.k, self.users, *(self.sums / self.users).tolist())
@@ -169,7 +165,7 @@ def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:
 
 
 def _distinct_counts(lists: ItemLists) -> NDArray[np.int64]:
-    """How many different items each user's list holds; `[users]`."""
+    """The number of distinct items in each user's list; `[users]`."""
     span = 1 + int(lists.values.max(initial=0))
     codes = np.unique(lists.users * span + lists.values)
     return np.bincount(codes // span, minlength=len(lists.offsets) - 1)

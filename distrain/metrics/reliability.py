@@ -13,14 +13,16 @@ def reliability(
 ) -> dict[str, list[float]] | None:
     """Mean prediction and observed rate of groups of about as many rows each.
 
-    Neighbouring bins of the logit form a group, so groups are ordered by their predictions, and a
-    bin that holds more than a group's share is one of its own. Each row counts as predicted in the
-    middle of its bin: within 0.05 % of its probability, but for logits beyond +-16.
+    Neighbouring bins of the logit form a group, so groups are ordered by their predictions, and
+    a bin
+    with more than a group's share is one of its own. Each row counts as predicted in the middle
+    of its
+    bin: within 0.05 % of its probability, but for logits beyond +-16.
 
     Args:
         negatives: Rows with label 0 per bin, int64 `[NUM_BINS]`.
         positives: Rows with label 1 per bin, int64 `[NUM_BINS]`.
-        most: How many groups at most.
+        most: The most groups.
 
     Returns:
         `predicted` and `observed`, from 0 to 1, and `rows`, one entry a group; `None` without rows.

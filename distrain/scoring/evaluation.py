@@ -37,7 +37,6 @@ class Groups:
     """AUC within the groups of a column.
 
     Attributes:
-        column: The column's name.
         report: The groups' figures, numbered as `names`.
         names: The column's values, null among them if there are nulls.
     """
@@ -47,7 +46,7 @@ class Groups:
     names: Sequence[Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The means as JSON values, and the largest groups."""
+        """The means and the largest groups, as JSON values."""
         report = self.report
         largest = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS]
         return {
@@ -75,7 +74,8 @@ def evaluate_saved(
     """Every metric of a saved model on labelled rows.
 
     Where the bins' bound on the AUC or the average precision is wider than `max_auc_bound`, the
-    rows are scored once more, or their kept scores read, and ordered by them.
+    rows
+    are scored once more, or their kept scores read, and ordered by them.
 
     Raises:
         ModelError: A logit is not finite.
@@ -131,7 +131,7 @@ def _order(_: RowsOfPiece, scored: Scored) -> DistinctScores:
 
 
 def check_group(dataset: Dataset, column: str) -> pa.DataType:
-    """The type of a column that rows can be grouped by; only footers are read.
+    """The type of a column for groups, from footers alone.
 
     Raises:
         DataError: A file lacks the column, or it holds lists or structs, or values that cannot be
@@ -144,11 +144,10 @@ def check_group(dataset: Dataset, column: str) -> pa.DataType:
 
 
 def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None = None) -> Groups:
-    """The AUC of a saved model within the groups that a column of the files makes.
+    """The AUC of a saved model within the groups of a column of the files.
 
     It holds a score, a label and a group number of every row: 13 bytes a row, three times as much
-    while they are sorted. `column` is any column that `check_group` takes; null is a value. Errors
-    as of `evaluate_saved`.
+    while they are sorted. Null is a group too. Errors as of `evaluate_saved`.
     """
     schema = pa.schema([(column, check_group(scorer.dataset, column))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
@@ -165,7 +164,7 @@ def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None 
 def _with_values(
     schema: pa.Schema, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, Array, Array]:
-    """Each row's value of the column, logit, and whether it is positive."""
+    """Each row's value of the column, its logit, and whether it is positive."""
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
@@ -184,7 +183,7 @@ def _files(dataset: Dataset) -> list[str]:
 def _rows_counter(
     dataset: Dataset, phase: str, on_progress: OnProgress | None
 ) -> Callable[[int], None]:
-    """Reports the rows done; to be called with how many more these are."""
+    """A function that adds up rows and reports their number."""
     rows, done = len(dataset), 0
 
     def count(more: int) -> None:
@@ -198,7 +197,7 @@ def _rows_counter(
 
 
 def _plain(value: Any) -> Any:
-    """A column's value as JSON takes it, which knows no NaN."""
+    """A column's value as JSON takes it, without NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

@@ -43,14 +43,12 @@ def score_file(
 ) -> int:
     """Write the columns to keep, the logit and the probability (float32) of each row, in order.
 
-    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does.
+    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. Returns
+    the number of rows.
 
     Args:
-        keep: Columns of the file, each after the name that it gets.
-        row_groups: Those to score; `None` for all.
-
-    Returns:
-        The number of rows.
+        keep: Columns of the file, each after its name in the scores.
+        row_groups: `None` for all.
     """
     saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)
@@ -79,7 +77,7 @@ def score_file(
 
 
 def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads: int) -> Loader:
-    """Batches in the order of the rows, on the device; a GPU takes what so many threads decode."""
+    """Batches in the order of the rows, on the device; `threads` decode for a CPU."""
     return Loader(
         dataset,
         batch_size=batch_rows,
@@ -116,7 +114,7 @@ def _version(model_dir: str) -> tuple[str | None, ...] | None:
 
 
 def model_for_worker(model_dir: str, device: str) -> tuple[SavedModel, torch.device]:
-    """The model on the worker's GPU, where it has one and `device` is not `cpu`; kept for later."""
+    """The model on the worker's GPU, where it has one and `device` is not `cpu`; cached."""
     return _model(model_dir, _version(model_dir), device)
 
 
@@ -131,9 +129,9 @@ def _model(
 
 
 def join_pieces(pieces: Sequence[str], target: str, keep: bool = False) -> int:
-    """Write the rows of some files, in order, into one; returns the rows.
+    """Write the rows of some files, in order, into one; returns their number.
 
-    The files are removed afterwards, unless `keep` says that they stay, or they lie in a store.
+    The files are removed afterwards, unless `keep` is set or they lie in a store.
     """
     local = not is_remote(target)
     if local and Path(target).exists():  # whole, by a worker that was lost before that was known

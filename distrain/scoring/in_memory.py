@@ -37,10 +37,10 @@ def score_rows(
     keep: Sequence[str] = (),
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> pa.Table:
-    """The scores of rows: what `predict` writes, as a table.
+    """The scores of rows: the table that `predict` writes.
 
     Args:
-        rows: A table of Arrow's or pandas', or files as `PredictRequest.inputs` names them.
+        rows: A table of Arrow's or pandas', or files as in `PredictRequest.inputs`.
         keep, raw: As in `PredictRequest`.
     """
     with _files(rows) as (folder, inputs):
@@ -72,7 +72,7 @@ def evaluate_rows(
 
 @contextmanager
 def _files(rows: Any) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """A folder for a while, and the files of the rows, which are written there if need be."""
+    """A temporary folder, and the files of the rows, written there if need be."""
     with TemporaryDirectory(prefix="distrain-rows-") as name:
         folder = Path(name)
         names = [rows] if isinstance(rows, str | Path) else rows
@@ -101,7 +101,7 @@ def _table(rows: Any) -> pa.Table:
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:
-    """Have an error about the file that holds the rows tell of the rows."""
+    """Replace the temporary file in an error by words about the rows."""
     words = {file: "the rows given", **_OF_ROWS}
     for old, new in words.items():
         error.message = error.message.replace(old, new)

@@ -48,7 +48,7 @@ class RowsOfPiece:
     Attributes:
         dataset: The rows of the piece alone.
         batch_rows: Rows scored at once; `None` chooses by device.
-        kept: The file to keep logits and labels in; `None` keeps none.
+        kept: The file for logits and labels; `None` keeps none.
     """
 
     piece: Piece
@@ -58,18 +58,15 @@ class RowsOfPiece:
 
 
 class Scorer(Protocol):
-    """Scores all rows of a dataset."""
-
     @property
-    def dataset(self) -> Dataset:
-        """The rows."""
+    def dataset(self) -> Dataset: ...
 
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
         """Each piece's place in the dataset and its state, in any order.
 
-        `on_rows` is called with how many more rows are scored.
+        `on_rows` is called with the number of newly scored rows.
         """
 
 
@@ -78,7 +75,7 @@ class ScorerInProcess:
     """Scores in this process, on its CPU; the pieces come in order.
 
     Attributes:
-        folder: Where logits are kept meanwhile; `None` keeps none.
+        folder: The folder for logits meanwhile; `None` keeps none.
     """
 
     saved: SavedModel
@@ -89,7 +86,6 @@ class ScorerInProcess:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """As `Scorer` says."""
         device = torch.device("cpu")
         for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows, self.folder)):
             yield place, count(rows, _scored(rows, self.saved, device, on_rows))
@@ -115,7 +111,6 @@ class ScorerOnCluster:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
-        """As `Scorer` says."""
         pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
         with closing(results(self.client, _count_on_worker, tasks)) as found:
@@ -162,7 +157,7 @@ def on_host(scored: Scored) -> Scored:
 
 
 def _kept(path: str) -> Scored | None:
-    """What is kept there; `None` if nothing is, or it is damaged."""
+    """The logits and labels in a file; `None` if it is missing or damaged."""
     try:
         with pa.memory_map(path) as file:
             table = pa.ipc.open_file(file).read_all()
@@ -179,7 +174,7 @@ def _labels(column: pa.Array) -> Tensor:
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
-    """The same batches, on the host; when the last is taken, they are kept."""
+    """The same batches, on the host; after the last they are kept."""
     with (
         whole_file(path, make_folder=False) as partial,
         pa.OSFile(str(partial), "wb") as file,

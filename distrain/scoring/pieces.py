@@ -13,11 +13,7 @@ PIECE_ROWS = 1 << 20
 
 @dataclass(frozen=True)
 class Piece:
-    """Row groups of one file.
-
-    Attributes:
-        is_file: Whether they are all that the file has.
-    """
+    """Row groups of one file; `is_file`: all of it."""
 
     file: str
     groups: tuple[RowGroup, ...]
@@ -25,12 +21,11 @@ class Piece:
 
     @property
     def row_groups(self) -> tuple[int, ...] | None:
-        """Their numbers in the file; `None` is all."""
+        """Their numbers in the file; `None` for all."""
         return None if self.is_file else tuple(group.index for group in self.groups)
 
     @property
     def num_rows(self) -> int:
-        """How many rows they have."""
         return sum(group.num_rows for group in self.groups)
 
 

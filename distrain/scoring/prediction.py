@@ -50,21 +50,21 @@ _PIECES = ".pieces"
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """What to score.
+    """Files to score.
 
     Attributes:
         model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
         inputs: Files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of
             the model's data prepares.
         out: The folder to write, or the URL of a prefix in an object store: one file of scores per
-            input file. Scores of raw rows say by `file` and `row_number` whose they are.
+            input file. Scores of raw rows name their row by `file` and `row_number`.
         keep: Columns to copy over from the input.
         batch_rows: Rows scored at once.
         overwrite: Whether `out` may be replaced.
         device: `auto` takes the first GPU that a worker sees, `cpu` none.
-        resume: Whether what is scored stays when the work ends early, and what such work left is
-            used; for a folder, and prepared rows.
-        raw: Whether rows are raw, and what becomes of bad ones.
+        resume: Whether scores stay when the work ends early, and those of such work are used; for a
+            folder, and prepared rows.
+        raw: Whether rows are raw, and the treatment of bad ones.
     """
 
     model_dir: Path | str
@@ -80,12 +80,12 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class PredictResult:
-    """What was scored.
+    """The files of scores.
 
     Attributes:
-        prepared: What came of raw rows before they were scored.
-        names: The files written, in the order of the inputs.
-        resumed_rows: How many of the rows were scored before, by work that had ended early.
+        prepared: The preparation of raw rows.
+        names: The files, in the order of the inputs.
+        resumed_rows: Rows that earlier work had scored.
     """
 
     rows: int
@@ -104,7 +104,7 @@ def predict(
     """Score files on the client's cluster; outputs, one for each file, appear together.
 
     A file of more than a million rows is scored by several tasks, of some row groups each. With
-    `resume`, nothing is done where `finished_scores` finds that all is.
+    `resume`, finished scores (`finished_scores`) are left as they are.
 
     Args:
         client: A `distributed.Client`.
@@ -112,7 +112,7 @@ def predict(
         on_prepare: Called with the progress of the preparation of raw rows.
 
     Raises:
-        DataError: An input cannot be used; what footers show is raised before any row is scored.
+        DataError: An input cannot be used; mistakes in footers are raised before any row is scored.
         OutputError: The folder exists, or cannot be written.
     """
     if (finished := finished_scores(request)) is not None:
@@ -160,12 +160,11 @@ def predict(
 
 
 def finished_scores(request: PredictRequest) -> PredictResult | None:
-    """What is in `out` already, if this request has written it; looks at footers only.
+    """The result in `out`, if this request has written it; looks at footers only.
 
-    `None` where there is no such folder, without `resume`, and with `overwrite`.
-
-    Raises:
-        OutputError: The folder holds something else.
+    `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError`
+    if the
+    folder holds something else.
     """
     out = request.out
     if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():
@@ -186,7 +185,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
 @dataclass(frozen=True)
 class _Cut:
-    """The name of a file of scores, and the pieces that it is of, one for each task."""
+    """A file of scores, and its pieces, one for each task."""
 
     name: str
     pieces: list[Piece]
@@ -194,12 +193,7 @@ class _Cut:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Prepared rows.
-
-    Attributes:
-        cuts: By input file, in order.
-        keep: Columns of the rows, each after the name that it gets.
-    """
+    """Prepared rows: a cut for each input file, and their columns to keep, after new names."""
 
     cuts: list[_Cut]
     keep: tuple[tuple[str, str], ...]
@@ -213,7 +207,7 @@ class _Rows:
         keep: Sequence[tuple[str, str]],
         prepared: PrepResult | None = None,
     ) -> Self:
-        """The rows of a table, whose files come from these input files."""
+        """The rows of a table, whose files `source_of` maps to input files."""
         pieces_of: dict[str, list[Piece]] = {}
         for piece in cut_into_pieces(table.row_groups):
             pieces_of.setdefault(source_of(piece.file), []).append(piece)
@@ -223,11 +217,7 @@ class _Rows:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What is to be scored: prepared rows, or raw ones.
-
-    Attributes:
-        files: The input files.
-    """
+    """The input files, and their rows: prepared or raw."""
 
     saved: SavedModel
     files: list[InputFile]
@@ -270,13 +260,7 @@ class _Task:
 
 @dataclass(frozen=True)
 class _Work:
-    """The files to make.
-
-    Attributes:
-        pieces: The folder of the pieces.
-        tasks: What each task scores.
-        joins: For each file that is made of pieces, these.
-    """
+    """The files to make: the tasks, and the pieces of each file that is joined."""
 
     pieces: str
     tasks: list[_Task]
@@ -300,7 +284,7 @@ class _Work:
         return work
 
     def done(self) -> dict[str, int]:
-        """The rows of each piece that is there already; one that was damaged is made anew."""
+        """The rows of each whole piece that is there already."""
         found: dict[str, int] = {}
         if not is_remote(self.pieces):
             for task in self.tasks:

@@ -41,10 +41,10 @@ from distrain.train.data import WORKFLOW, Vocabularies, check_meaning
 
 @dataclass(frozen=True)
 class RawOptions:
-    """What is said of rows that may be raw.
+    """Options for rows that may be raw.
 
     Attributes:
-        is_raw: Whether they are; `None` has the first file tell.
+        is_raw: `None` decides by the first file.
         skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
         max_bad: The greatest share of lines that may be left out so.
     """
@@ -59,7 +59,6 @@ class RawRows:
     """Raw rows, and the workflow that prepares them.
 
     Attributes:
-        files: The files, in order.
         workflow: The folder of the fitted workflow.
         keep: The input's columns that rows keep.
         labeled: Whether to read the target.
@@ -72,10 +71,7 @@ class RawRows:
     labeled: bool = False
 
     def check(self, option: str) -> None:
-        """Raise a `DataError` if one of the first files lacks columns; needs no cluster.
-
-        `option` is what asks for the columns to keep.
-        """
+        """Raise a `DataError` if one of the first files lacks columns; needs no cluster."""
         features = with_features(self._request("unused")).features
         if features is not None:
             check_tables(self.files, features, option)
@@ -114,11 +110,10 @@ def labelled_rows(
 
     Args:
         open_client: Opens the Dask cluster that prepares raw rows.
-        on_prepare: Called with the progress of that.
         group: A column of the input that the rows keep.
 
     Yields:
-        The rows, the name that `group` has in them, and what came of raw ones.
+        The rows, the name of `group` in them, and the preparation of raw ones.
 
     Raises:
         DataError: They cannot be used, or were prepared with another workflow than the model's.
@@ -140,16 +135,16 @@ def labelled_rows(
 def files_to_score(
     inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
 ) -> tuple[list[InputFile], bool]:
-    """The files that patterns name, and whether their rows are raw.
+    """The files of patterns, and whether their rows are raw.
 
     A file is prepared if it is parquet and lies with a schema, or if it has the model's columns as
     `distrain prep` writes them: int32 ids and float32 numbers, none nullable.
 
     Args:
-        is_raw: What somebody said; `None` has the first file tell.
+        is_raw: `None` decides by the first file.
 
     Raises:
-        DataError: There are no such files.
+        DataError: No such files.
         InputError: The first file could be either.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
@@ -196,11 +191,7 @@ def _of_item(dtype: pa.DataType) -> pa.DataType:
 
 
 def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequence[str]) -> None:
-    """Refuse prepared rows whose ids or numbers mean something else than those of the model's data.
-
-    Raises:
-        DataError: They were prepared with another workflow.
-    """
+    """Refuse prepared rows whose values mean something else than those of the model's data."""
     known = Vocabularies.from_json(saved.about)
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):
@@ -209,11 +200,7 @@ def check_same_workflow(model_dir: str | Path, saved: SavedModel, files: Sequenc
 
 
 def workflow_for(model_dir: str | Path, saved: SavedModel) -> str:
-    """The workflow that a model was trained on: the copy that it keeps, or that of its data.
-
-    Raises:
-        DataError: There is none, or it has changed since.
-    """
+    """The workflow of a model: its own copy, or that of its data; `DataError` without one."""
     kept = os.path.join(model_dir, WORKFLOW)
     if not is_remote(model_dir) and os.path.isdir(kept):
         return kept

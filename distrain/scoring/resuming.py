@@ -28,7 +28,7 @@ _FINISHED = ".distrain-scores.json"
 
 
 def scored_folder(out: Path) -> Path:
-    """Where the scores of an output are kept meanwhile."""
+    """The folder of an output's unfinished scores."""
     final = out.resolve() if out.is_symlink() else out.absolute()
     return final.with_name(f".{final.name}.scored")
 
@@ -39,9 +39,9 @@ def name_of_scores(
     """A name that tells these scores from all others.
 
     Args:
-        model: The files that say what the model is.
+        model: The model's files.
         settings: JSON values that change scores or their files.
-        pieces: The input file of each piece, and which of its row groups it has.
+        pieces: The input file of each piece, and its row groups.
     """
     used = [*model, *dict.fromkeys(file for file, _ in pieces)]
     identities = {file: file_identity(file) for file in used}
@@ -52,11 +52,7 @@ def name_of_scores(
 
 
 def open_scored(folder: Path, name: str) -> Path:
-    """Make the folder `name` in `folder`, or take what is there of it; all others are removed.
-
-    Raises:
-        OutputError: It cannot be made.
-    """
+    """Make the folder `name` in `folder`, or take it as it is; all others are removed."""
     own = folder / name
     with translated_errors(folder):
         own.mkdir(parents=True, exist_ok=True)
@@ -72,10 +68,10 @@ def open_scored(folder: Path, name: str) -> Path:
 def kept_logits(
     folder: Path, model_dir: Path | str, files: Sequence[str], settings: dict[str, Any]
 ) -> Iterator[Path]:
-    """A folder in `folder` for logits that stay if the work ends early.
+    """A folder in `folder` for logits, which stay if the work ends early.
 
-    It holds those that such work left, if model, files and settings are the same. After the work it
-    is removed.
+    It holds those of such work with the same model, files and settings. After the work it is
+    removed.
 
     Raises:
         OutputError: It cannot be made, or another process keeps logits in `folder`.
@@ -90,7 +86,7 @@ def kept_logits(
 
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of a folder: who begins or ends there removes what others keep."""
+    """Lock a folder: a process that begins or ends there removes files of others."""
     with translated_errors(folder):
         handle = os.open(folder, os.O_RDONLY)
     try:
@@ -111,14 +107,14 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
-    """Say in a folder of scores, whose files these are, under what name they were made."""
+    """Write a file beside finished scores with their name and sizes."""
     document = {"made_of": name, "size_bytes": _sizes(folder, files)}
     with whole_file(folder / _FINISHED, sync=False) as partial:
         partial.write_text(json.dumps(document) + "\n")
 
 
 def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
-    """Whether a folder holds these files, as they were finished under this name."""
+    """Whether a folder holds these files, finished under this name."""
     try:
         document = json.loads((folder / _FINISHED).read_text())
         return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})

@@ -20,8 +20,7 @@ def side_columns(
 ) -> Iterator[pa.RecordBatch]:
     """Columns of all rows of parquet files, in order, in pieces of `batch_rows` (the last: fewer).
 
-    Without columns, nothing is read. All files' columns get the types of `schema`; by default they
-    have the same types already. `row_groups` of each file are read, by default all.
+    All files' columns get the types of `schema`; by default they have the same types already.
     """
     if not columns:
         return
@@ -60,7 +59,7 @@ def _as(schema: pa.Schema, piece: pa.RecordBatch, file: str) -> pa.RecordBatch:
 
 
 def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
-    """Raise a `DataError` if a parquet file lacks one of the columns that an option names."""
+    """Raise a `DataError` if a parquet file lacks one of an option's columns."""
     if not columns:
         return
     with open_input(file) as handle:
@@ -69,7 +68,7 @@ def check_side_columns(file: str, columns: Sequence[str], option: str) -> None:
 
 
 def common_type(files: Sequence[str], column: str) -> pa.DataType:
-    """The type that a column of single values has in all files, or that all of them fit into.
+    """The type of a column of single values in all files, or one that all of them fit into.
 
     Values that cannot be compared, such as numbers in one file and strings in another, are a
     `DataError`, and so are lists and structs.

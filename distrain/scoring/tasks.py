@@ -18,13 +18,13 @@ _FEWEST_IN_FLIGHT = 4
 def results(
     client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
 ) -> Generator[tuple[int, Any], None, None]:
-    """Each task's place and what `function` made of it, as they come.
+    """Each task's place and the result of `function`, as they come.
 
-    The scheduler holds a few tasks for each thread of a worker, so no more for ten thousand than
-    for ten, and what a failure leaves to be cancelled is little.
-
-    Raises:
-        ClusterError: Workers died, or the cluster gave the tasks up.
+    The scheduler holds a few tasks for each thread of a worker, so no more for ten thousand
+    than for
+    ten, and a failure leaves little to cancel. Raises `ClusterError` if workers died, or the
+    cluster
+    gave the tasks up.
     """
     from distributed import as_completed
 

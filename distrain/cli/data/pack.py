@@ -102,7 +102,7 @@ def command(
 
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
-    """Refuse what `distrain prep` writes as a whole: its vocabularies are no rows."""
+    """Refuse a whole folder of `distrain prep`: its vocabularies are no rows."""
     from distrain.errors import InputError
 
     for folder in map(Path, inputs):

@@ -216,7 +216,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
 
 
 def _pack_splits(folder: Path, row_group_rows: int) -> None:
-    """Write the fast layout in place of what was prepared."""
+    """Write the fast layout in place of the compact one."""
     from distrain.loader.packed import pack
     from distrain.schema import Schema
 
@@ -319,7 +319,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
 
 
 def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
-    """What the rows are for: a first model, one that begins with another's weights, or scores."""
+    """The next command: for a first model, one with another's weights, or scores."""
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"

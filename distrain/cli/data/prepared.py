@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
-    """Print what was made, and warn of what is not as it should be."""
+    """Print the result, and warnings about it."""
     seconds = result.seconds["total"]
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:
@@ -30,7 +30,7 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
 
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
-    """What is said of the lines and rows that were left out."""
+    """The lines and rows that were left out, as facts."""
     found, told = result.bad_lines, {}
     if found.count:
         first = found.examples[0]
@@ -61,7 +61,6 @@ _REMEDIES = {
 
 
 def warn_of(result: "PrepResult", is_fitted_anew: bool = False) -> None:
-    """Warn of what is not as it should be."""
     if result.learnt_before:
         print_warning(
             f"warning: the workflow had learnt {', '.join(result.learnt_before)} already, so its "

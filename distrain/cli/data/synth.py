@@ -114,7 +114,7 @@ def _print(result: "SynthResult") -> None:
 
 
 def next_command(result: "SynthResult") -> str:
-    """The `distrain prep` that prepares what was generated."""
+    """The `distrain prep` for the generated rows."""
     words = ["distrain", "prep", _pattern(result, "train")]
     if "valid" in result.splits:
         words += ["--valid", _pattern(result, "valid")]

@@ -18,7 +18,7 @@ def print_first_error(
     """Print the error of a run's ranks that came first.
 
     Args:
-        account: How the coordinator says that an attempt ended: told where no rank logged why.
+        account: The coordinator's account of the attempt's end, for errors that no rank logged.
         path: The name of the error's log.
         silent: The ranks of its attempt that logged no error.
     """

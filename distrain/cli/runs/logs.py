@@ -92,7 +92,7 @@ def command(
 
 
 def _account(paths: "RunPaths") -> dict[str, Any] | None:
-    """Why the coordinator ended the attempt: a rank that was killed logs nothing of it."""
+    """The coordinator's account of an attempt's end: a rank that was killed logs nothing of it."""
     from distrain.runs import read_summary
 
     summary = read_summary(paths) or {}

@@ -73,7 +73,7 @@ def command(
 
 
 def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[str]:
-    """Draw a run of a bucket here, and put what was drawn beside it."""
+    """Draw a run of a bucket here, and put the pictures beside it."""
     from distrain.report import write_curves, write_report
     from distrain.run_paths import RunPaths
     from distrain.runs import fetch_run, put_pictures
@@ -91,11 +91,7 @@ def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[st
 
 
 def _fetched(server: str, word: str, out: Path | None) -> Path:
-    """The report that the service has of a job, in a file on this machine.
-
-    Raises:
-        NotFound: There is none.
-    """
+    """A job's report, fetched from the service into a file on this machine."""
     from distrain.client import NotFound
 
     with service_at(server, READ_S) as client:

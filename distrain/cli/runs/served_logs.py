@@ -61,11 +61,7 @@ def _print_json(
 
 
 def print_error_of(server: str, word: str, rank: int | None, attempt: int | None) -> None:
-    """Print the error that came first among a job's ranks.
-
-    Raises:
-        InputError: No rank has such a log.
-    """
+    """Print the error that came first among a job's ranks."""
     from distrain.cli.runs.first_error import print_first_error
     from distrain.runs import first_error, silent_ranks
 

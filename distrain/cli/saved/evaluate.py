@@ -26,12 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the rows are scored, and where their scores are kept meanwhile.
+    """The place where rows are scored.
 
     Attributes:
         workers: Of a local cluster; without a scheduler, `None` is this process.
         batch_rows: Rows scored at once; `None` chooses.
-        resume: Where scores stay if the command ends early.
+        resume: The folder of scores if the command ends early.
     """
 
     scheduler: str | None
@@ -56,7 +56,7 @@ class Place:
     def scorer(
         self, folder: Path | str, saved: "SavedModel", dataset: "Dataset"
     ) -> "Iterator[Scorer]":
-        """Scores the rows with the model in `folder`."""
+        """A scorer of the rows with the model in `folder`."""
         from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
         from distrain.scoring import ScorerInProcess, ScorerOnCluster, kept_logits
         from distrain.storage import is_remote

@@ -25,7 +25,7 @@ checkpoint_option = click.option(
 
 
 def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Function], Function]:
-    """RUN_OR_MODEL, DATA and `--batch-size`: what is scored, and how many rows at once."""
+    """RUN_OR_MODEL, DATA and `--batch-size`."""
     help_text = f"Rows scored at once{more_help}."
     batch_size = click.option("--batch-size", type=POSITIVE, default=batch_rows, help=help_text)
     data = click.argument("data", nargs=-1, required=True)
@@ -33,7 +33,7 @@ def scoring_options(batch_rows: int | None, more_help: str = "") -> Callable[[Fu
 
 
 def raw_options(function: Function) -> Function:
-    """`--raw`, `--prepared`, `--bad-lines`, `--max-bad`: what rows are, and whether all must do."""
+    """`--raw`, `--prepared`, `--bad-lines` and `--max-bad`."""
     kind = click.option(
         "--raw/--prepared",
         "is_raw",

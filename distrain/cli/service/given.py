@@ -19,7 +19,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def settings_options(function: Function) -> Function:
-    """`--config` and `--data-dir`."""
     function = click.option(
         "--data-dir",
         type=PATH,
@@ -41,7 +40,7 @@ def read_settings(
     port: int | None = None,
     no_cluster: bool = False,
 ) -> "Settings":
-    """The settings that a command's options, the environment and the file give.
+    """The settings of a command's options, the environment and the file.
 
     Raises:
         InputError: Packages of the service are not installed, or a key or value cannot be used.
@@ -74,18 +73,14 @@ def read_settings(
 
 
 def open_database(settings: "Settings") -> "Store":
-    """The service's database, which a running service shares.
-
-    Raises:
-        DistrainError: It is not there, or of another version.
-    """
+    """The service's database, which a running service shares."""
     from distrain.service.store import open_store
 
     return open_store(settings, single=False)
 
 
 def note_change(store: "Store", action: str, target: str, **details: Any) -> None:
-    """Write an audit row of what somebody changed without the API."""
+    """Write an audit row about a change without the API."""
     import getpass
 
     try:

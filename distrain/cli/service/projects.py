@@ -23,7 +23,6 @@ class Limit(click.ParamType):  # type: ignore[type-arg]
     def convert(
         self, value: str | int, param: click.Parameter | None, ctx: click.Context | None
     ) -> str | int:
-        """Parse `value`."""
         text = str(value)
         if text == NO_LIMIT:
             return text

@@ -248,7 +248,7 @@ def _left(settings: "Settings", *, stops_clusters: bool) -> str:
 
 
 def _same_database() -> str:
-    """The options with which another command finds this service's database."""
+    """The options with which another command opens this service's database."""
     given = click.get_current_context().params
     names = {"config": "--config", "data_dir": "--data-dir"}
     return "".join(

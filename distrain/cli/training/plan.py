@@ -96,7 +96,6 @@ def command(
 def _plan(
     spec_file: Path, overrides: tuple[str, ...], memory_budget: str, scheduler: str | None
 ) -> "tuple[JobPlan, tuple[str, ...]]":
-    """A plan, and notes on what was not checked."""
     from distrain.running import preflight
     from distrain.spec import load_spec, with_absolute_paths
 
@@ -115,7 +114,6 @@ def _plan(
 def _scale(
     spec_file: Path, overrides: tuple[str, ...], machine_name: str
 ) -> tuple[list[str], dict[str, object], tuple[str, ...]]:
-    """A prediction for another machine, as text and as JSON, and notes on what was not checked."""
     from distrain.cli.training.scale_lines import scale_lines
     from distrain.running import preflight
     from distrain.spec import load_spec, with_absolute_paths
@@ -130,7 +128,7 @@ def _scale(
 
 
 def _machine(name: str) -> "MachineFile":
-    """A machine file, or what a bench measured."""
+    """A machine file, or the machine of a bench."""
     from distrain.errors import InputError
     from distrain.train.planning import load_machine
 
@@ -149,7 +147,6 @@ def _machine(name: str) -> "MachineFile":
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:
-    """A plan for people."""
     from distrain.embeddings.sharding import explain
 
     smallest, largest = plan.row_group_rows
@@ -197,7 +194,6 @@ def plan_lines(plan: "JobPlan") -> list[str]:
 
 
 def _peak_lines(plan: "JobPlan") -> list[str]:
-    """The predicted peak of a rank, by terms."""
     peak = plan.peak
     on_gpu = peak.device_bytes > 0
     total = f"a rank holds at its peak, predicted: {byte_size(peak.host_bytes)} on the host"

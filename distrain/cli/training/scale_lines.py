@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def scale_lines(plan: "ScalePlan") -> list[str]:
-    """What binds first, then the step by its parts, the links, the memory and the numbers used."""
+    """The bottleneck first, then the step by its parts, the links, the memory and the numbers."""
     from distrain.embeddings.sharding import explain
 
     scale, work, peak = plan.scale, plan.work, plan.peak

@@ -143,7 +143,7 @@ def command(
 
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
-    """What becomes of a job whose command ends without waiting for it."""
+    """The text about a job whose command ends without waiting for it."""
     if spec.resources.backend == "inline":  # it trained in this process
         return f"the job ended with this command; go on with it: distrain train --resume {root}"
     return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
