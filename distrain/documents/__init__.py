@@ -9,11 +9,11 @@ from distrain.documents.job_history import (
 from distrain.documents.job_json import (
     Gpu as Gpu,
     Watched as Watched,
-    eta_s as eta_s,
     job_document as job_document,
-    job_summary as job_summary,
+    job_status as job_status,
     jobs_document as jobs_document,
     metrics_document as metrics_document,
+    time_left_s as time_left_s,
 )
 from distrain.documents.ranks import (
     SHOWN_RANKS as SHOWN_RANKS,

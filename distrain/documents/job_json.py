@@ -1,19 +1,21 @@
 """Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from distrain.documents.job_history import JobHistory, Moment
 from distrain.documents.ranks import RankNow, shown_ranks
-from distrain.jobs import JobState, JobView, Slot
+from distrain.jobs import JobState, JobStatus, JobView, Slot, finite
 from distrain.spec import JobSpec
 
 _KEPT_RESTARTS = 100
 """Restarts on the time line."""
 
 _ETA_POINTS = 16
+
+_OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
+"""What a `JobStatus` has for services and commands, and pages do not show."""
 
 
 @dataclass(frozen=True)
@@ -51,47 +53,59 @@ def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
     return {"jobs": [job_summary(job) for job in newest]}
 
 
-def job_summary(job: Watched) -> dict[str, Any]:
-    """One job as lists show it."""
+def job_status(job: Watched) -> JobStatus:
+    """A job without its view; what its cluster does not know of it has its default."""
     view, history = job.view, job.history
-    last = history.last_train
-    train, valid = (vars(r) if r else {} for r in (last, history.last_valid))
+    train, valid = history.last_train, history.last_valid
     tail, valid_tail = history.train.tail(), history.valid.tail()
-    return _finite(
-        {
-            "job_id": view.job_id,
-            "name": view.name,
-            "tags": dict(job.spec.tags),
-            "state": str(view.state),
-            "reason": view.reason,
-            "message": view.message,
-            "why_pending": view.why_pending,
-            "attempt": view.attempt,
-            "num_ranks": len(view.pids) or view.num_ranks,
-            "step": history.step,
-            "num_steps": view.num_steps,
-            "epoch": train.get("epoch"),
-            "rows_total": train.get("rows_total", view.rows_before),
-            "total_rows": view.total_rows,
-            "rows_per_s": history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
-            "loss": train.get("loss", tail.get("loss")),
-            "auc": train.get("auc", tail.get("auc")),
-            "auc_bound": train.get("auc_bound", tail.get("auc_bound")),
-            "valid_loss": valid.get("loss", valid_tail.get("loss")),
-            "valid_auc": valid.get("auc", valid_tail.get("auc")),
-            "valid_auc_bound": valid.get("auc_bound", valid_tail.get("auc_bound")),
-            "stall_mean_pct": last.stall_mean_pct if last else None,
-            "stall_max_pct": last.stall_max_pct if last else None,
-            "stall_pct": last.stall_mean_pct if last else None,  # for clients of earlier versions
-            "elapsed_s": train.get("elapsed_s", view.elapsed_before_s),
-            "eta_s": eta_s(job),
-            "submitted_s": history.submitted_s,
-            "restarts": len(view.restarts),
-            "checkpoints": view.checkpoints.count,
-            "checkpoints_failed": view.checkpoints.failed,
-            "run_dir": job.run_dir,
-        }
+    return JobStatus(
+        job_id=view.job_id,
+        name=view.name,
+        state=str(view.state),
+        attempt=view.attempt,
+        num_ranks=len(view.pids) or view.num_ranks,
+        reason=view.reason,
+        message=view.message,
+        why_pending=view.why_pending,
+        run_dir=job.run_dir,
+        tags=dict(job.spec.tags),
+        submitted_s=history.submitted_s,
+        age_s=max(0.0, job.now_s - history.submitted_s),
+        elapsed_s=train.elapsed_s if train else view.elapsed_before_s,
+        restarts=len(view.restarts),
+        step=history.step,
+        num_steps=view.num_steps,
+        rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
+        loss=train.loss if train else tail.get("loss"),
+        auc=train.auc if train else tail.get("auc"),
+        valid_loss=valid.loss if valid else valid_tail.get("loss"),
+        valid_auc=valid.auc if valid else valid_tail.get("auc"),
+        eta_s=time_left_s(job),
+        checkpoints=view.checkpoints.count,
     )
+
+
+def job_summary(job: Watched) -> dict[str, Any]:
+    """A job as lists show it."""
+    view, history = job.view, job.history
+    train, valid = history.last_train, history.last_valid
+    status = job_status(job).to_json()
+    for name in _OF_SERVICES:
+        del status[name]
+    bound = train.auc_bound if train else history.train.tail().get("auc_bound")
+    valid_bound = valid.auc_bound if valid else history.valid.tail().get("auc_bound")
+    figures = {
+        "epoch": train.epoch if train else None,
+        "rows_total": train.rows_total if train else view.rows_before,
+        "total_rows": view.total_rows,
+        "auc_bound": bound,
+        "valid_auc_bound": valid_bound,
+        "stall_mean_pct": train.stall_mean_pct if train else None,
+        "stall_max_pct": train.stall_max_pct if train else None,
+        "stall_pct": train.stall_mean_pct if train else None,  # for clients of earlier versions
+        "checkpoints_failed": view.checkpoints.failed,
+    }
+    return {**status, **finite(figures)}
 
 
 def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
@@ -100,7 +114,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
     return {
         **job_summary(job),
         "spec": job.spec.model_dump(mode="json"),
-        "ranks": [_finite(rank) for rank in _ranks(job, all_ranks=all_ranks)],
+        "ranks": finite(_ranks(job, all_ranks=all_ranks)),
         "timeline": [asdict(moment) for moment in timeline(job)],
         "slowest": job.history.slowest(),
         "model_path": view.model_path,
@@ -160,7 +174,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
     return found
 
 
-def eta_s(job: Watched) -> float | None:
+def time_left_s(job: Watched) -> float | None:
     """Time left at the speed of the last points, validations included.
 
     `None` unless the job runs and has taken steps in this attempt.
@@ -176,11 +190,3 @@ def eta_s(job: Watched) -> float | None:
     done, took_s = last.rows_total - rows[0], last.elapsed_s - elapsed[0]
     left = max(0, view.total_rows - last.rows_total)
     return left * took_s / done if done > 0 and took_s > 0 else None
-
-
-def _finite(document: dict[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN."""
-    return {
-        name: None if isinstance(value, float) and not math.isfinite(value) else value
-        for name, value in document.items()
-    }

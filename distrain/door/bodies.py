@@ -1,10 +1,11 @@
 """Bodies of requests, of which unknown keys are left out, and JSON of answers. Pure."""
 
 import json
-import math
 from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from distrain.jobs import finite
 
 MOST_PRIORITY = 2**31 - 1
 JOB_ID_PATTERN = r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
@@ -81,14 +82,4 @@ def dumps(document: Any) -> str:
     try:
         return json.dumps(document, allow_nan=False, separators=(",", ":"))
     except ValueError:  # JSON has no NaN
-        return json.dumps(_finite(document), allow_nan=False, separators=(",", ":"))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {name: _finite(element) for name, element in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(element) for element in value]
-    return value
+        return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))

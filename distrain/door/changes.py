@@ -10,12 +10,13 @@ alone are too many is sent in parts: it gets two new revisions, one for the part
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distrain.door.bodies import dumps
 from distrain.door.monitor import Monitor
+from distrain.jobs import JobStatus
 from distrain.lifecycle import Job
 
 MOST_BYTES = 4 * 2**20
@@ -26,12 +27,6 @@ MOST_JOBS = 100
 
 _NO_PROGRESS = 2**62
 """More entries than a job ever has."""
-
-_FIGURES = (
-    "submitted_s", "step", "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s",
-    "elapsed_s",
-)  # fmt: skip
-"""What an answer has of the monitor's summary of a job, besides its view."""
 
 
 @dataclass
@@ -92,10 +87,10 @@ class Changes:
         answer = Answer(revision)
         too_large = []
         changed = self.revisions.changed_since(revision)
-        summaries = self.monitor.summaries(job_id for job_id, _ in changed)
-        for (job_id, last), summary in zip(changed, summaries, strict=True):
+        statuses = self.monitor.statuses(job_id for job_id, _ in changed)
+        for (job_id, last), status in zip(changed, statuses, strict=True):
             first = self.revisions.count_at(job_id, revision)
-            text = dumps(self._document(job_id, first, summary))
+            text = dumps(self._document(status, first))
             if len(text) > MOST_BYTES:
                 too_large.append((job_id, first))
                 continue
@@ -115,8 +110,8 @@ class Changes:
 
     def document(self, job_id: str) -> dict[str, Any]:
         """A job as answers have it, without its progress."""
-        summary = self.monitor.summary(job_id) or {}
-        return self._document(job_id, _NO_PROGRESS, summary)
+        (status,) = self.monitor.statuses([job_id])
+        return self._document(status, _NO_PROGRESS)
 
     def _send_in_parts(self, answer: Answer, too_large: list[tuple[str, int]], since: int) -> None:
         """Put these jobs behind all others; if nothing else is left, send a part of the first."""
@@ -135,7 +130,8 @@ class Changes:
 
     def _part(self, job_id: str, first: int) -> tuple[str, int]:
         """The entries of a job from a number on, as many as fit, and the number of the next one."""
-        document = self._document(job_id, first, self.monitor.summary(job_id) or {})
+        (status,) = self.monitor.statuses([job_id])
+        document = self._document(status, first)
         view = document["view"]
         progress = view["progress"]
         begin = view["next_record"] - len(progress)
@@ -150,18 +146,15 @@ class Changes:
         part = {**view, "progress": progress[:taken], "next_record": number}
         return dumps({**document, "view": part}), number
 
-    def _document(self, job_id: str, first: int, summary: Mapping[str, Any]) -> dict[str, Any]:
-        coordinator = self.coordinator
-        job = coordinator.machine.jobs[job_id]
-        return {
-            "job_id": job_id,
-            "run_dir": coordinator.run_dirs[job_id],
-            "service": self.monitor.follow(job_id).service,
-            "first_attempt": job.request.first_attempt,
-            "priority": job.request.priority,
-            **{name: summary.get(name) for name in _FIGURES},
-            "view": coordinator.view(job_id, first),
-        }
+    def _document(self, status: JobStatus, first: int) -> dict[str, Any]:
+        request = self.coordinator.machine.jobs[status.job_id].request
+        return replace(
+            status,
+            service=self.monitor.follow(status.job_id).service,
+            first_attempt=request.first_attempt,
+            priority=request.priority,
+            view=self.coordinator.show(status.job_id, first),
+        ).to_json()
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.

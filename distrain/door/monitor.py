@@ -11,13 +11,13 @@ from distrain.documents import (
     JobHistory,
     Watched,
     job_document,
-    job_summary,
+    job_status,
     jobs_document,
     metrics_document,
 )
 from distrain.door.revisions import Revisions
 from distrain.events import Event, Heartbeat
-from distrain.jobs import JobState
+from distrain.jobs import JobState, JobStatus
 from distrain.lifecycle import Job, Reported, Stimulus, Tick
 from distrain.scheduler import CoordinatorPlugin
 
@@ -84,14 +84,10 @@ class Monitor:
     def jobs(self) -> dict[str, Any]:
         return jobs_document(self._watched(job_id) for job_id in self.job_ids())
 
-    def summary(self, job_id: str) -> dict[str, Any] | None:
-        """One job as the document of all jobs has it; `None` if unknown."""
-        return job_summary(self._watched(job_id)) if self.knows(job_id) else None
-
-    def summaries(self, job_ids: Iterable[str]) -> Iterator[dict[str, Any]]:
-        """The same of several jobs, made one by one as they are asked for."""
+    def statuses(self, job_ids: Iterable[str]) -> Iterator[JobStatus]:
+        """Jobs that are known, each made when it is asked for."""
         self.look_around()
-        return (job_summary(self._watched(job_id)) for job_id in job_ids)
+        return (job_status(self._watched(job_id)) for job_id in job_ids)
 
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
         if not self.knows(job_id):

@@ -18,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from distrain.documents import SHOWN_RANKS, Watched, eta_s
+from distrain.documents import SHOWN_RANKS, Watched, time_left_s
 from distrain.door.monitor import Monitor
 from distrain.jobs import JobState
 
@@ -52,7 +52,7 @@ _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], .
     (GaugeFamily, "distrain_job_steps_planned", "Steps the job will take",
      lambda job: job.view.num_steps),
     (GaugeFamily, "distrain_job_eta_seconds",
-     "How much longer a running job takes at its speed of late, validations included", eta_s),
+     "How much longer a running job takes at its speed of late, validations included", time_left_s),
     (CounterFamily, "distrain_job_checkpoints", "Checkpoints written",
      lambda job: job.view.checkpoints.count),
     (CounterFamily, "distrain_job_checkpoint_write_seconds",

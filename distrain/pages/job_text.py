@@ -7,6 +7,7 @@ import yaml
 
 from distrain.colours import BAD
 from distrain.documents import stands_out
+from distrain.jobs import time_left
 from distrain.pages.figure_data import Columns, Document
 from distrain.wording import bounded, count, duration, milliseconds, number, percent
 
@@ -22,7 +23,7 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
         "state": [state_text(job) for job in jobs],
         "progress_pct": [progress_pct(job) for job in jobs],
         "step": [_of(job.get("step"), job.get("num_steps")) for job in jobs],
-        "eta": [duration(job.get("eta_s"), 0) for job in jobs],
+        "eta": [time_left(job, 0) for job in jobs],
         "elapsed": [duration(job.get("elapsed_s"), 0) for job in jobs],
         "rows_per_s": [count(job.get("rows_per_s")) for job in jobs],
         "loss": [number(job.get("loss"), 4) for job in jobs],
@@ -72,7 +73,7 @@ def headline(
         f"AUC {bounded(job.get('auc'), job.get('auc_bound'), 4)}",
         f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
         f"{duration(job.get('elapsed_s'), 0)} so far",
-        f"{duration(job.get('eta_s'), 0)} to go",
+        f"{time_left(job, 0)} to go",
     ]
     name = escape(f"{job.get('name') or job['job_id']}: {state_text(job)}")
     colour = f' style="color:{BAD}"' if job["state"] == "failed" else ""

@@ -211,13 +211,14 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
         if job_id in self.machine.jobs:
-            return self._view(job_id, since).to_json()
+            return self.show(job_id, since).to_json()
         tombstone = self.tombstones.get(job_id)
         return tombstone.view.to_json() if tombstone else None
 
-    def show(self, job_id: str) -> JobView:
-        """One job, without its progress, for who watches in this process."""
-        return self._view(job_id, since=None)
+    def show(self, job_id: str, since: int | None = None) -> JobView:
+        """A job with its progress from entry `since` on, or without progress."""
+        name = self.specs[job_id].name
+        return show(self.machine.jobs[job_id], name, self.collectors[job_id], since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         """Stream message: a worker was asked to leave."""
@@ -304,10 +305,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         slots = frozenset(slot_of(workers[address]) for address in same)
         others = {address: self.builds.get(address, "") for address in workers.keys() - same}
         self.tell(WorkersChanged(slots, other_builds(others)))
-
-    def _view(self, job_id: str, since: int | None) -> JobView:
-        name = self.specs[job_id].name
-        return show(self.machine.jobs[job_id], name, self.collectors[job_id], since)
 
     def _forget_old_jobs(self) -> None:
         ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]

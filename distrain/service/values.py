@@ -93,8 +93,7 @@ class Job:
     reason: str | None = None
     message: str | None = None
     why_pending: str = ""
-    # its figures as lists show them: `step`, `num_steps`, `rows_per_s`, `loss`, `auc`,
-    # `valid_loss`, `valid_auc`, `restarts`, `checkpoints`, `eta_s`, ...
+    # its known figures, see `distrain.jobs.JobFigures`
     progress: Mapping[str, Any] = field(default_factory=dict)
     observed_at_s: float | None = None  # when the scheduler was last heard about it
     started_at_s: float | None = None

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from monitored import Site, on_site, steps_done
 
 from distrain.documents.job_history import JobHistory
-from distrain.documents.job_json import Watched, eta_s, job_document
+from distrain.documents.job_json import Watched, job_document, time_left_s
 from distrain.documents.ranks import shown_ranks
 from distrain.door.monitor import Monitor
 from distrain.events import (
@@ -245,9 +245,9 @@ def record_at(rows_total: int, elapsed_s: float, loss: float = 0.5) -> Record:
 
 def test_the_time_to_go_is_that_of_this_attempt() -> None:
     job = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[record_at(6_000, 1_010)])
-    assert eta_s(job) == pytest.approx(40.0), "1,000 rows in 10 s, 4,000 to go"
+    assert time_left_s(job) == pytest.approx(40.0), "1,000 rows in 10 s, 4,000 to go"
     nothing_yet = watched_of(rows_before=5_000, elapsed_before_s=1_000.0, records=[])
-    assert eta_s(nothing_yet) is None
+    assert time_left_s(nothing_yet) is None
 
 
 def test_what_is_not_finite_is_null() -> None:

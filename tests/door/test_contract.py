@@ -23,7 +23,8 @@ SUMMARY = {
 ONE = SUMMARY | {"spec", "ranks", "timeline", "slowest", "model_path", "reader", "parameters"}
 OF_SERVICES = {
     "job_id", "run_dir", "service", "first_attempt", "priority", "submitted_s", "step",
-    "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s", "elapsed_s", "view",
+    "rows_per_s", "loss", "auc", "valid_loss", "valid_auc", "eta_s", "elapsed_s", "view", "tags",
+    "age_s",
 }  # fmt: skip
 
 

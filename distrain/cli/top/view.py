@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.documents import stands_out
-from distrain.wording import aucs, count, duration, milliseconds, percent, scores
+from distrain.jobs import time_left
+from distrain.wording import UNKNOWN, aucs, count, milliseconds, percent, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -49,8 +50,8 @@ def job_line(job: Document) -> str:
         parts.append(f"{count(job.get('rows_per_s'))} rows/s")
         parts += _scores(job)
         parts.append(f"stall mean {percent(job.get('stall_mean_pct', job.get('stall_pct')), 0)}")
-    if job.get("eta_s") is not None:
-        parts.append(f"ETA {duration(job['eta_s'])}")
+    if (left := time_left(job)) != UNKNOWN:
+        parts.append(f"ETA {left}")
     if job.get("restarts"):
         parts.append(f"restarts {job['restarts']}")
     return "  ".join(parts)
@@ -154,7 +155,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             _bar(job),
             count(job.get("rows_per_s")),
             aucs(job.get("valid_auc"), job.get("auc")),
-            duration(job.get("eta_s")),
+            time_left(job),
         )
     return table
 
