@@ -4,10 +4,10 @@
 
 Two ranks train a small MLP without end on a local cluster of this machine, with a checkpoint every
 50 steps. Then, in turns: one rank is killed, one rank's process is stopped (SIGSTOP) so that the
-watchdog has to find it, and the job is cancelled. A thread looks every 10 ms at the job machine,
-which runs in this process, and at the processes:
+watchdog has to find it, and the job is cancelled. A thread looks every 10 ms at the jobs'
+lifecycle, which runs in this process, and at the processes:
 
-noticed      the machine has a failure, or has begun to stop the gang
+noticed      the lifecycle has a failure, or has begun to stop the gang
 gang gone    every process of the attempt has ended
 trains again the next attempt has told of its first steps
 freed        after a cancel, no process is left and the job has ended
@@ -54,7 +54,7 @@ class Watched:
         self.handle = JobHandle(client, new_job_id(spec.name))
         self.handle.submit(spec, folder / self.handle.job_id)
         self.plugin = client.cluster.scheduler.plugins[PLUGIN_NAME]
-        self.job = self.plugin.machine.jobs[self.handle.job_id]
+        self.job = self.plugin.lifecycle.jobs[self.handle.job_id]
 
     def trains(self, attempt: int, steps: int = 1) -> bool:
         """Whether that attempt has told of so many steps."""
@@ -68,7 +68,7 @@ class Watched:
         return list(self.job.ranks.values())
 
     def noticed(self, attempt: int) -> bool:
-        """Whether the machine knows of a failure of that attempt."""
+        """Whether the lifecycle knows of a failure of that attempt."""
         return bool(self.job.failures or self.job.culprit) or self.job.attempt > attempt
 
 

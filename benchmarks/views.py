@@ -9,7 +9,7 @@ all documents as JSON, the curves by their cursor, as an open page and `distrain
 second `distrain train` asks for what is new; every 15 seconds Prometheus scrapes. Counted is the
 processor time of this thread, which is the scheduler's event loop, per simulated second:
 
-    take in   parsing the reports, job machine, merging their metrics: also without any view
+    take in   parsing the reports, lifecycle, merging their metrics: also without any view
     keep      what the monitor makes of them
     show      the documents as JSON, the answers to `distrain train`, and the scrapes
 

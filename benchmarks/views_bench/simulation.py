@@ -21,7 +21,7 @@ from distrain.door.monitor import Monitor
 from distrain.door.prometheus import JobsCollector
 from distrain.events import PHASES, Event, Heartbeat, RankStarted, StepsDone, TrainingStarted
 from distrain.jobs import Slot
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Submit, Tick, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.progress.collector import Collector
@@ -162,15 +162,15 @@ def coordinator_of_one_job(num_ranks: int) -> CoordinatorPlugin:
     """A coordinator without a scheduler, whose job `job` has just been launched."""
     plugin = CoordinatorPlugin()
     plugin.scheduler = SimpleNamespace(workers={})
-    plugin.machine = Machine()
+    plugin.lifecycle = Lifecycle()
     plugin.specs = {"job": parse_spec(document(num_ranks))}
     plugin.run_dirs = {"job": "runs/job"}
     plugin.collectors = {"job": Collector(PROGRESS_BYTES)}
     plugin.collectors["job"].begin_attempt(1, num_ranks)
     slots = frozenset(Slot(f"host-{r}", f"tcp://{r}:1", f"w{r}") for r in range(num_ranks))
     now_s = time.monotonic()
-    plugin.machine.handle(Submit("job", num_ranks, 600.0, None), now_s)
-    plugin.machine.handle(WorkersChanged(slots), now_s)
+    plugin.lifecycle.handle(Submit("job", num_ranks, 600.0, None), now_s)
+    plugin.lifecycle.handle(WorkersChanged(slots), now_s)
     return plugin
 
 

@@ -147,7 +147,7 @@ class Changes:
         return dumps({**document, "view": part}), number
 
     def _document(self, status: JobStatus, first: int) -> dict[str, Any]:
-        request = self.coordinator.machine.jobs[status.job_id].request
+        request = self.coordinator.lifecycle.jobs[status.job_id].request
         return replace(
             status,
             service=self.monitor.follow(status.job_id).service,
@@ -178,7 +178,7 @@ class Changes:
         Args:
             news: Whether progress alone is a change.
         """
-        job = self.coordinator.machine.jobs[job_id]
+        job = self.coordinator.lifecycle.jobs[job_id]
         collector = self.coordinator.collectors[job_id]
         followed = self.monitor.follow(job_id)
         num_entries = len(collector.entries)

@@ -9,7 +9,7 @@ from distrain.door.orders import Orders
 from distrain.door.preflight import Preflights
 from distrain.door.refusal import Refusal
 from distrain.jobs import Slot
-from distrain.lifecycle import Machine
+from distrain.lifecycle import Lifecycle
 from distrain.scheduler import CoordinatorPlugin
 
 EXTENSION = "distrain-door"
@@ -56,7 +56,7 @@ class Door:
             Refusal: It is not known, or only how it ended.
         """
         head = {"epoch": self.coordinator.epoch}
-        if job_id in self.coordinator.machine.jobs:
+        if job_id in self.coordinator.lifecycle.jobs:
             return {**head, "job": self.changes.document(job_id)}
         ended = self.orders.ended(job_id)
         if ended is not None:
@@ -67,11 +67,11 @@ class Door:
 
     def workers(self) -> list[dict[str, Any]]:
         """Each worker: where it is, whether it can be used, and which rank it has."""
-        machine: Machine = self.coordinator.machine
-        held = _held(machine)
-        usable = machine.usable_slots
+        lifecycle: Lifecycle = self.coordinator.lifecycle
+        held = _held(lifecycle)
+        usable = lifecycle.usable_slots
         found = []
-        for slot in sorted(machine.slots):
+        for slot in sorted(lifecycle.slots):
             job_id, rank = held.get(slot, (None, None))
             found.append(
                 {
@@ -87,13 +87,13 @@ class Door:
         return found
 
     def _counts(self) -> dict[str, int]:
-        machine: Machine = self.coordinator.machine
-        usable = machine.usable_slots
+        lifecycle: Lifecycle = self.coordinator.lifecycle
+        usable = lifecycle.usable_slots
         return {
-            "total": len(machine.slots),
+            "total": len(lifecycle.slots),
             "usable": len(usable),
-            "free": len(usable - _held(machine).keys()),
-            "gpus": sum(self._gpu(slot.worker) is not None for slot in machine.slots),
+            "free": len(usable - _held(lifecycle).keys()),
+            "gpus": sum(self._gpu(slot.worker) is not None for slot in lifecycle.slots),
         }
 
     def _gpu(self, worker: str) -> str | None:
@@ -104,11 +104,11 @@ class Door:
         return str(gpu.get("name") or "GPU")
 
 
-def _held(machine: Machine) -> dict[Slot, tuple[str, int]]:
+def _held(lifecycle: Lifecycle) -> dict[Slot, tuple[str, int]]:
     """The job and the rank of each worker that holds one."""
     return {
         status.placement.slot: (job.job_id, rank)
-        for job in machine.jobs.values()
+        for job in lifecycle.jobs.values()
         if job.state.holds_workers
         for rank, status in job.ranks.items()
     }

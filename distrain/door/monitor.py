@@ -115,7 +115,7 @@ class Monitor:
 
     def _watched(self, job_id: str) -> Watched:
         coordinator = self.coordinator
-        job = coordinator.machine.jobs[job_id]
+        job = coordinator.lifecycle.jobs[job_id]
         places = {rank: status.placement.slot for rank, status in job.ranks.items()}
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
         return Watched(
@@ -139,7 +139,7 @@ class Monitor:
     def look_around(self) -> None:
         """Notice new jobs, and the states of all."""
         now_s = self._clock()
-        for job_id, job in self.coordinator.machine.jobs.items():
+        for job_id, job in self.coordinator.lifecycle.jobs.items():
             followed = self.followed.get(job_id)
             if followed is None:
                 followed = self.follow(job_id)
@@ -149,14 +149,14 @@ class Monitor:
     def follow(self, job_id: str) -> Followed:
         followed = self.followed.get(job_id)
         if followed is None:
-            job = self.coordinator.machine.jobs[job_id]
+            job = self.coordinator.lifecycle.jobs[job_id]
             submitted_s = self._clock() - (time.monotonic() - job.submitted_s)
             followed = self.followed[job_id] = Followed(JobHistory(submitted_s))
             followed.history.move(job.attempt, JobState.PENDING, submitted_s)
         return followed
 
     def _reported(self, job_id: str, attempt: int, event: Event) -> None:
-        job = self.coordinator.machine.jobs.get(job_id)
+        job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is None:
             return
         followed = self.follow(job_id)

@@ -45,7 +45,7 @@ class Orders:
                 "Ask for its jobs, and decide again.",
                 epoch=self.coordinator.epoch,
             )
-        job = self.coordinator.machine.jobs.get(job_id)
+        job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is not None and not job.state.is_final:
             self._check_owner(job_id, order)
             return False
@@ -94,7 +94,7 @@ class Orders:
 
         `attempt` is the last one that it had or was put for: to go on, put it for a later one.
         """
-        job = self.coordinator.machine.jobs.get(job_id)
+        job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is not None:
             if not job.state.is_final:
                 return None
@@ -117,7 +117,7 @@ class Orders:
         ended = self.ended(job_id)
         if ended is not None:
             raise Refusal(410, "ended", _has_ended(ended), "It needs nothing more.", job=ended)
-        job = self.coordinator.machine.jobs.get(job_id)
+        job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is None:
             listed = "GET /distrain/v1/jobs lists the jobs that are known here."
             raise Refusal(404, "unknown", f"no job {job_id!r}", listed)

@@ -1,7 +1,7 @@
 """Decides what happens to jobs: pure functions of their states, events and the time."""
 
 from distrain.lifecycle.job import Failure as Failure, Job as Job
-from distrain.lifecycle.machine import Machine as Machine
+from distrain.lifecycle.lifecycle import Lifecycle as Lifecycle
 from distrain.lifecycle.messages import (
     Budgets as Budgets,
     Cancel as Cancel,

@@ -1,21 +1,21 @@
-"""What must always hold of the job machine; tests look after every stimulus."""
+"""What must always hold of the lifecycle of jobs; tests look after every stimulus."""
 
 from distrain.jobs import JobState
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 
 
-def validate(machine: Machine) -> None:
-    """Check the machine's invariants.
+def validate(lifecycle: Lifecycle) -> None:
+    """Check the lifecycle's invariants.
 
     Raises:
         AssertionError: One is broken.
     """
-    live = [job for job in machine.jobs.values() if not job.state.is_final]
+    live = [job for job in lifecycle.jobs.values() if not job.state.is_final]
     held = [p.slot for job in live for p in job.placements]
     assert len(held) == len(set(held)), "two ranks hold one worker"
     keys = [key for job in live for key in job.reserved]
     assert len(keys) == len(set(keys)), "two jobs reserve one worker"
-    for job in machine.jobs.values():
+    for job in lifecycle.jobs.values():
         allowed = job.request.allowed_ranks or (job.num_ranks,)
         assert list(job.ranks) == list(range(len(job.ranks))), "a gang is not whole"
         assert not job.ranks or len(job.ranks) in allowed, "a gang of a size not allowed"

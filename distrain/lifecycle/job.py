@@ -1,4 +1,4 @@
-"""What the job machine knows of a job and of its current attempt; nothing is decided here."""
+"""What the lifecycle of jobs knows of a job and of its current attempt; nothing is decided here."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Move:
     """A change of a job's state.
 
     Attributes:
-        at_s: When, on the machine's clock.
+        at_s: When, on the lifecycle's clock.
         attempt: The attempt that it belongs to: of a launch, the new one; of an end, the ended one.
         reason: What brought it about, one of `Reason`; "" where the state says it.
         message: The same for people, in one line.
@@ -65,7 +65,7 @@ class RankStatus:
 
 @dataclass
 class Job:
-    """One job and all that the machine knows of it."""
+    """One job and all that the lifecycle knows of it."""
 
     request: Submit
     submitted_s: float

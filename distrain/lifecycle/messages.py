@@ -1,4 +1,4 @@
-"""What happens to the job machine (stimuli), and what it answers (instructions)."""
+"""What happens to the lifecycle of jobs (stimuli), and what it answers (instructions)."""
 
 from dataclasses import dataclass
 

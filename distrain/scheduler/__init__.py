@@ -1,4 +1,4 @@
-"""The coordinator in the Dask scheduler: carries out what the job machine decides."""
+"""The coordinator in the Dask scheduler: carries out what the lifecycle of jobs decides."""
 
 from distrain.scheduler.plugin import (
     PLUGIN_NAME as PLUGIN_NAME,

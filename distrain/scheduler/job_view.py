@@ -1,4 +1,4 @@
-"""What is shown of a job: what the machine and the collector know of it, together."""
+"""What is shown of a job: what the lifecycle and the collector know of it, together."""
 
 from distrain.jobs import JobState, JobStatus, JobView
 from distrain.lifecycle import Failure, Job

@@ -1,4 +1,4 @@
-"""The coordinator: carries out what the job machine decides, inside the Dask scheduler."""
+"""The coordinator: carries out what the lifecycle of jobs decides, inside the Dask scheduler."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ from distrain.lifecycle import (
     Job,
     LaunchFailed,
     LaunchGang,
-    Machine,
+    Lifecycle,
     Reported,
     Stimulus,
     StopGang,
@@ -90,7 +90,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.scheduler = scheduler
         self.epoch = uuid4().hex
         self.builds: dict[str, str] = {}
-        self.machine = Machine()
+        self.lifecycle = Lifecycle()
         self.tombstones = Tombstones()
         self.specs: dict[str, JobSpec] = {}
         self.run_dirs: dict[str, str] = {}
@@ -136,7 +136,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def valid_workers_downscaling(self, scheduler: Scheduler, workers: Iterable[Any]) -> list[Any]:
         """Keep workers that hold ranks from being retired when a cluster shrinks."""
-        jobs = self.machine.jobs.values()
+        jobs = self.lifecycle.jobs.values()
         held = {p.slot.worker for job in jobs if not job.state.is_final for p in job.placements}
         return [worker for worker in workers if worker.address not in held]
 
@@ -160,7 +160,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         Submitting a job again changes nothing, unless it ended and is resumed.
         """
         job_spec = parse_spec(spec)
-        known = self.machine.jobs.get(job_id)
+        known = self.lifecycle.jobs.get(job_id)
         # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
         done = known is not None and known.state is JobState.SUCCEEDED
         if done and job_spec == self.specs[job_id]:
@@ -180,11 +180,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         Args:
             priority: `None` takes the spec's.
         """
-        known: Job | Tombstone | None = self.machine.jobs.get(job_id)
+        known: Job | Tombstone | None = self.lifecycle.jobs.get(job_id)
         known = known or self.tombstones.get(job_id)
         if known and not (known.state.is_final and first_attempt > known.attempt):
             return False
-        if job_id in self.machine.jobs:
+        if job_id in self.lifecycle.jobs:
             self._forget(job_id)
         self.tombstones.remove(job_id)
         self._forget_old_jobs()
@@ -204,13 +204,13 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         now_s = time.monotonic()
         listed = [
             status_of(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
-            for name, job in self.machine.jobs.items()
+            for name, job in self.lifecycle.jobs.items()
         ]
         return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
-        if job_id in self.machine.jobs:
+        if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
         tombstone = self.tombstones.get(job_id)
         return tombstone.view.to_json() if tombstone else None
@@ -218,7 +218,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def show(self, job_id: str, since: int | None = None) -> JobView:
         """A job with its progress from entry `since` on, or without progress."""
         name = self.specs[job_id].name
-        return show(self.machine.jobs[job_id], name, self.collectors[job_id], since)
+        return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
         """Stream message: a worker was asked to leave."""
@@ -235,7 +235,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         # Raised from here, an error would close the connection to the worker.
         try:
             parsed = from_json(event)
-            job = self.machine.jobs.get(job_id)
+            job = self.lifecycle.jobs.get(job_id)
             if job is not None and job.attempt == attempt:  # an older attempt changes nothing
                 self.collectors[job_id].add(parsed)
         except Exception as error:
@@ -249,9 +249,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, parsed))
 
     def tell(self, stimulus: Stimulus) -> None:
-        """Have the machine take something in, and carry out what it answers."""
+        """Have the lifecycle take something in, and carry out what it answers."""
         try:
-            for instruction in self.machine.handle(stimulus, time.monotonic()):
+            for instruction in self.lifecycle.handle(stimulus, time.monotonic()):
                 self._carry_out(instruction)
             for observer in self.observers:
                 observer.handled(stimulus)
@@ -275,7 +275,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     async def _launch(self, gang: LaunchGang) -> None:
         job_id, attempt = gang.job_id, gang.attempt
-        job = self.machine.jobs[job_id]
+        job = self.lifecycle.jobs[job_id]
         last = job.restarts[-1] if job.restarts else None
         why = (last.reason, last.message) if last else ()
         self.collectors[job_id].begin_attempt(attempt, len(gang.placements), *why)
@@ -294,7 +294,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
-        """Tell the machine that ranks which will never start have ended."""
+        """Tell the lifecycle that ranks which will never start have ended."""
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
             self.tell(Reported(gang.job_id, gang.attempt, ended))
@@ -307,11 +307,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(WorkersChanged(slots, other_builds(others)))
 
     def _forget_old_jobs(self) -> None:
-        ended = [job_id for job_id, job in self.machine.jobs.items() if job.state.is_final]
+        ended = [job_id for job_id, job in self.lifecycle.jobs.items() if job.state.is_final]
         seen = [job_id for job_id in ended if not self.is_unseen(job_id)]
         for job_id in seen[: max(0, len(ended) - KEPT_JOBS)]:
             self._bury(job_id)
-        left = [job_id for job_id in ended if job_id in self.machine.jobs]
+        left = [job_id for job_id in ended if job_id in self.lifecycle.jobs]
         for job_id in left[: max(0, len(left) - MOST_KEPT_JOBS)]:
             self._bury(job_id)
         for job_id in ended:
@@ -319,12 +319,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
                 self.collectors[job_id].entries.limit(ENDED_PROGRESS_BYTES)
 
     def _bury(self, job_id: str) -> None:
-        job, spec = self.machine.jobs[job_id], self.specs[job_id]
+        job, spec = self.lifecycle.jobs[job_id], self.specs[job_id]
         self.tombstones.add(tombstone_of(job, spec.name))
         self._forget(job_id)
 
     def _forget(self, job_id: str) -> None:
-        for mapping in (self.machine.jobs, self.specs, self.run_dirs, self.collectors):
+        for mapping in (self.lifecycle.jobs, self.specs, self.run_dirs, self.collectors):
             mapping.pop(job_id, None)
         for observer in self.observers:
             observer.forgot(job_id)

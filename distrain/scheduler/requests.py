@@ -1,4 +1,4 @@
-"""What the machine is told of a job's spec, and of a Dask worker."""
+"""What the lifecycle is told of a job's spec, and of a Dask worker."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,7 +10,7 @@ from distrain.version import build
 
 
 def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
-    """What a spec asks of the machine."""
+    """What a spec asks of the lifecycle."""
     restart, deadlines = spec.restart, spec.deadlines
     return Submit(
         job_id,
@@ -32,7 +32,7 @@ def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
 
 
 def slot_of(state: Any) -> Slot:
-    """A worker as the machine sees it, with a name that outlives a restart by its nanny."""
+    """A worker as the lifecycle sees it, with a name that outlives a restart by its nanny."""
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 

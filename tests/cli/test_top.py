@@ -45,7 +45,7 @@ def test_once_prints_jobs_and_the_ranks_of_the_one_that_runs() -> None:
         site.submit("a")
         site.step("a", 10)
         site.submit("b")
-        site.coordinator.machine.handle(Cancel("b"), 0.0)
+        site.coordinator.lifecycle.handle(Cancel("b"), 0.0)
         site.submit("waits", num_ranks=1)
         lines = (
             await run("--once", "--dashboard", f"{site.url}/status", "--job", "a")

@@ -162,7 +162,7 @@ def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         view = site.coordinator.view("a")
         assert view is not None
         assert view["next_record"] == 2  # it began, and a record
-        assert site.coordinator.machine.jobs["a"].state == "running"
+        assert site.coordinator.lifecycle.jobs["a"].state == "running"
         assert next(numbers) > 2
         assert len(site.monitor._failed) == 1
 
@@ -260,7 +260,7 @@ def test_what_is_not_finite_is_null() -> None:
 def test_a_job_that_starts_as_it_is_submitted_was_pending_first():
     async def story(site: Site) -> None:
         slots = frozenset({Slot("host", f"tcp://host:{r}", f"w{r}") for r in range(2)})
-        site.coordinator.machine.handle(WorkersChanged(slots), time.monotonic())
+        site.coordinator.lifecycle.handle(WorkersChanged(slots), time.monotonic())
         site.queue("job")
         timeline = (await site.json("/distrain/jobs/job"))["timeline"]
         assert [moment["text"] for moment in timeline] == ["pending", "starting"]

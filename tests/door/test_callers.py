@@ -104,7 +104,7 @@ def test_pages_of_other_sites_are_refused_over_the_wire(monkeypatch: pytest.Monk
             method="POST", body=BODY, headers={"Origin": "http://elsewhere"},
         )  # fmt: skip
         assert (answer.code, json.loads(answer.body)["code"]) == (403, "foreign_origin")
-        assert str(site.coordinator.machine.jobs["a"].state) == "pending"
+        assert str(site.coordinator.lifecycle.jobs["a"].state) == "pending"
 
     on_order_site(story)
 

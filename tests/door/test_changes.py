@@ -113,7 +113,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
             polls += 1
             assert polls < 1000, "there is always more"
         assert self.heard == self.said
-        jobs = self.coordinator.machine.jobs
+        jobs = self.coordinator.lifecycle.jobs
         assert self.priorities == {name: job.request.priority for name, job in jobs.items()}
 
     def teardown(self) -> None:
@@ -305,15 +305,15 @@ def test_ended_jobs_are_kept_until_their_service_has_seen_them(
         end(f"ours-{number}", "here")
     for number in range(3):
         end(f"dask-{number}")
-    kept = list(coordinator.machine.jobs)
+    kept = list(coordinator.lifecycle.jobs)
     assert kept == ["ours-0", "ours-1", "ours-2", "ours-3", "ours-4", "dask-2"]
     revision, _, _ = ask(changes, 0)
     end("more")
-    assert "ours-0" in coordinator.machine.jobs, "it was sent, but perhaps it never arrived"
+    assert "ours-0" in coordinator.lifecycle.jobs, "it was sent, but perhaps it never arrived"
     changes.acknowledge("here", revision)
     end("last")
-    assert len(coordinator.machine.jobs) == 3
+    assert len(coordinator.lifecycle.jobs) == 3
     assert len(coordinator.tombstones) == 7
     for number in range(20):
         end(f"theirs-{number}", "silent")
-    assert len(coordinator.machine.jobs) <= 7, "one that never asks must not fill the memory"
+    assert len(coordinator.lifecycle.jobs) <= 7, "one that never asks must not fill the memory"

@@ -72,7 +72,7 @@ def test_every_refusal_of_an_order() -> None:
             error = await refused(site.put(client, "c", generation=2, first_attempt=0))
             assert (error.status, error.code) == (400, "bad_request")
             assert "first_attempt" in str(error)
-            assert "c" not in site.coordinator.machine.jobs
+            assert "c" not in site.coordinator.lifecycle.jobs
 
             error = await refused(site.ask(client.cancel, "c", generation=2))
             assert (error.status, error.code) == (404, "unknown")
@@ -116,7 +116,7 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
         for number in range(260):
             coordinator.submit(f"job-{number}", SPEC, "/runs")
             coordinator.cancel(f"job-{number}", "no room")
-        assert "job-0" not in coordinator.machine.jobs
+        assert "job-0" not in coordinator.lifecycle.jobs
         with site.client() as client:
             for number in (0, 30, 259):  # two are forgotten
                 error = await refused(site.put(client, f"job-{number}"))

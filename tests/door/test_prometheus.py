@@ -164,7 +164,7 @@ def test_a_job_that_failed_says_why() -> None:
         site.tell("a", RankFailed(0, "NonFiniteLoss", "the loss became nan at step 3", step=3))
         for rank in range(2):
             site.tell("a", RankExited(rank, 1, stopped=False))
-        while not site.coordinator.machine.jobs["a"].state.is_final:
+        while not site.coordinator.lifecycle.jobs["a"].state.is_final:
             await asyncio.sleep(0.01)  # it waits for other ranks' accounts
         found = await scrape(site)
         (labels,) = found["distrain_job_ended_timestamp_seconds"]

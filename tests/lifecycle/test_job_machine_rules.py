@@ -1,4 +1,4 @@
-"""Anything may happen to the job machine at any time; what must hold always holds."""
+"""Anything may happen to the lifecycle of jobs at any time; what must hold always holds."""
 
 from collections import Counter
 from dataclasses import replace
@@ -26,7 +26,7 @@ from distrain.events import (
 )
 from distrain.jobs import TRANSITIONS, JobState, Reason, Slot
 from distrain.lifecycle.invariants import validate
-from distrain.lifecycle.machine import GIVE_UP_S, LINGER_S, SETTLE_S, Machine
+from distrain.lifecycle.lifecycle import GIVE_UP_S, LINGER_S, SETTLE_S, Lifecycle
 from distrain.lifecycle.messages import (
     Budgets,
     Cancel,
@@ -86,7 +86,7 @@ BUDGETS = st.builds(Budgets, BUDGET, BUDGET, BUDGET)
 class AnythingHappens(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
-        self.machine = Machine()
+        self.lifecycle = Lifecycle()
         self.now_s = 0.0
         self.launched, self.ended = {}, set()
         self.stopped = Counter()
@@ -94,19 +94,19 @@ class AnythingHappens(RuleBasedStateMachine):
         self.states = {}
 
     def tell(self, stimulus):
-        answer = self.machine.handle(stimulus, self.now_s)
-        validate(self.machine)
+        answer = self.lifecycle.handle(stimulus, self.now_s)
+        validate(self.lifecycle)
         for instruction in answer:
             self.judge(instruction)
 
     def judge(self, instruction):
         gang = (instruction.job_id, instruction.attempt)
-        job = self.machine.jobs[instruction.job_id]
+        job = self.lifecycle.jobs[instruction.job_id]
         match instruction:
             case LaunchGang():
                 assert gang not in self.launched
                 slots = [p.slot for p in instruction.placements]
-                assert set(slots) <= self.machine.usable_slots
+                assert set(slots) <= self.lifecycle.usable_slots
                 assert not set(slots) & set(self.running_ranks), "a slot is booked twice"
                 allowed = job.request.allowed_ranks or (job.num_ranks,)
                 assert len(slots) in allowed
@@ -160,7 +160,7 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @rule(job=JOBS, priority=st.integers(-2, 2))
     def change_priority(self, job, priority):
-        known = self.machine.jobs.get(job)
+        known = self.lifecycle.jobs.get(job)
         before = known and (known.state, known.request.priority)
         self.tell(ChangePriority(job, priority))
         if before:
@@ -192,7 +192,7 @@ class AnythingHappens(RuleBasedStateMachine):
     @rule(job=JOBS, kind=st.sampled_from(["ready", "ready", "finished", "exited", "beat"]))
     def all_ranks_report(self, job, kind):
         attempt = self.attempt_of(job)
-        for rank in list(self.machine.jobs[job].ranks) if job in self.machine.jobs else []:
+        for rank in list(self.lifecycle.jobs[job].ranks) if job in self.lifecycle.jobs else []:
             event = {
                 "ready": TrainingStarted(rank, 1, 1, 1, 1),
                 "finished": RankFinished(rank, 1, 1, 1.0, {}),
@@ -290,14 +290,14 @@ class AnythingHappens(RuleBasedStateMachine):
         assert not waiting or any(job.ranks or job.state.is_final for job in waiting)
 
     def attempt_of(self, job):
-        return self.machine.jobs[job].attempt if job in self.machine.jobs else 1
+        return self.lifecycle.jobs[job].attempt if job in self.lifecycle.jobs else 1
 
     def live(self):
-        return [job for job in self.machine.jobs.values() if not job.state.is_final]
+        return [job for job in self.lifecycle.jobs.values() if not job.state.is_final]
 
     @invariant()
     def jobs_move_along_the_table_and_final_states_stay(self):
-        for job_id, job in self.machine.jobs.items():
+        for job_id, job in self.lifecycle.jobs.items():
             moves = [(move.old, move.new) for move in job.history]
             assert all(new in TRANSITIONS[old] for old, new in moves)
             assert all(a[1] == b[0] for a, b in pairwise(moves))
@@ -316,7 +316,7 @@ class AnythingHappens(RuleBasedStateMachine):
     @invariant()
     def every_end_but_success_has_a_reason(self):
         words = set(Reason)
-        for job in self.machine.jobs.values():
+        for job in self.lifecycle.jobs.values():
             if job.state in (JobState.FAILED, JobState.CANCELLED):
                 assert job.culprit is not None
                 assert job.culprit.reason in words
@@ -324,7 +324,7 @@ class AnythingHappens(RuleBasedStateMachine):
 
     @invariant()
     def each_attempt_but_the_last_is_accounted_for(self):
-        for job in self.machine.jobs.values():
+        for job in self.lifecycle.jobs.values():
             earlier = [restart.attempt for restart in job.restarts]
             assert earlier == list(range(1, len(earlier) + 1))
             assert job.attempt - len(earlier) in (0, 1)
@@ -332,7 +332,7 @@ class AnythingHappens(RuleBasedStateMachine):
     def teardown(self):
         """No job is lost; and when everybody gives up, everything is let go of."""
         self.somebody_starts_where_nobody_runs()
-        for job_id in list(self.machine.jobs):
+        for job_id in list(self.lifecycle.jobs):
             self.tell(Cancel(job_id))
         self.time_passes(GRACE_S + GIVE_UP_S)
         assert not self.live()

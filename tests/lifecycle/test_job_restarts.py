@@ -14,7 +14,7 @@ from distrain.events import (
 )
 from distrain.jobs import JobState, Reason, Slot
 from distrain.lifecycle.hosts import AVOID_S
-from distrain.lifecycle.machine import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Machine
+from distrain.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Lifecycle
 from distrain.lifecycle.messages import (
     Budgets,
     Cancel,
@@ -74,7 +74,7 @@ def test_what_an_older_attempt_says_changes_nothing():
     story.running(budgets=SOME, backoff_s=0.0)
     die(story)
     story.train()
-    before = repr(story.machine.jobs)
+    before = repr(story.lifecycle.jobs)
     for event in (
         RankFailed(0, "DataError", "old"),
         RankFinished(0, 1, 1, 1.0, {}),
@@ -82,7 +82,7 @@ def test_what_an_older_attempt_says_changes_nothing():
         SAVED,
     ):
         assert story.rank("a", event, attempt=1) == []
-    assert repr(story.machine.jobs) == before
+    assert repr(story.lifecycle.jobs) == before
 
 
 def test_the_next_attempt_waits_twice_as_long_after_each_failure_without_progress():
@@ -690,16 +690,16 @@ def test_a_gang_in_which_one_rank_is_not_ready_is_not_running():
 
 def test_jobs_whose_reservations_cross_on_the_last_good_host_do_not_wait_for_each_other():
     x, y = ([Slot(host, f"tcp://{host}:{n}", f"{host}{n}") for n in range(3)] for host in "xy")
-    machine = Machine()
+    lifecycle = Lifecycle()
     patient = {"budgets": Budgets(None, None, None), "backoff_s": 0.0}
-    machine.handle(WorkersChanged(frozenset({Slot("x", "tcp://x:10", "x1"), x[2], y[2]})), 0.0)
-    machine.handle(Submit("a", 3, 1e9, **patient), 0.0)
-    machine.handle(Submit("b", 3, 1e9, **patient), 0.0)
-    machine.handle(WorkersChanged(frozenset({*x, *y})), 0.0)
-    machine.handle(WorkersChanged(frozenset()), 1.0)
+    lifecycle.handle(WorkersChanged(frozenset({Slot("x", "tcp://x:10", "x1"), x[2], y[2]})), 0.0)
+    lifecycle.handle(Submit("a", 3, 1e9, **patient), 0.0)
+    lifecycle.handle(Submit("b", 3, 1e9, **patient), 0.0)
+    lifecycle.handle(WorkersChanged(frozenset({*x, *y})), 0.0)
+    lifecycle.handle(WorkersChanged(frozenset()), 1.0)
     for now_s in (2.0, 20.0):
-        machine.handle(Tick(), now_s)
-    assert [job.state for job in machine.jobs.values()] == [JobState.RESTARTING] * 2
-    machine.handle(WorkersChanged(frozenset({*x, *y})), 21.0)
-    assert "avoided for now: x" in machine.jobs["b"].why_pending
-    assert machine.jobs["a"].state is JobState.STARTING
+        lifecycle.handle(Tick(), now_s)
+    assert [job.state for job in lifecycle.jobs.values()] == [JobState.RESTARTING] * 2
+    lifecycle.handle(WorkersChanged(frozenset({*x, *y})), 21.0)
+    assert "avoided for now: x" in lifecycle.jobs["b"].why_pending
+    assert lifecycle.jobs["a"].state is JobState.STARTING

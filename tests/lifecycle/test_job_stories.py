@@ -1,4 +1,4 @@
-"""The job machine, told as stories: what happens, and what the machine does about it."""
+"""The lifecycle of jobs, told as stories: what happens, and what the lifecycle does about it."""
 
 import pytest
 from job_story import Story, kinds
@@ -7,7 +7,7 @@ from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, T
 from distrain.jobs import JobState, Reason
 from distrain.lifecycle.culprit import find_culprit
 from distrain.lifecycle.job import Failure
-from distrain.lifecycle.machine import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
+from distrain.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.lifecycle.messages import (
     Cancel,
     ChangePriority,
@@ -35,7 +35,7 @@ def test_a_job_starts_runs_and_succeeds():
     assert story.finish("a", 1) == [EndGang("a", 1)]
     assert story.state() is JobState.SUCCEEDED
     assert story.culprit() is None
-    assert [str(move) for move in story.machine.jobs["a"].history] == [
+    assert [str(move) for move in story.lifecycle.jobs["a"].history] == [
         "pending -> starting",
         "starting -> running",
         "running -> succeeded",
@@ -127,20 +127,20 @@ def test_a_small_job_does_not_overtake_a_large_one():
     story.submit("large", 3)
     story.submit("small", 1)
     assert story.state("small") is JobState.PENDING
-    assert story.machine.jobs["large"].why_pending == "needs 3 workers, the cluster has 2"
-    assert story.machine.jobs["small"].why_pending == (
+    assert story.lifecycle.jobs["large"].why_pending == "needs 3 workers, the cluster has 2"
+    assert story.lifecycle.jobs["small"].why_pending == (
         "waits behind large, which needs 3 workers, the cluster has 2"
     )
     story.cluster(4)
     assert story.state("large") is story.state("small") is JobState.STARTING
-    assert {job.why_pending for job in story.machine.jobs.values()} == {""}
+    assert {job.why_pending for job in story.lifecycle.jobs.values()} == {""}
 
 
 def test_a_job_that_waits_for_others_says_so():
     story = Story(2)
     story.submit("a")
     story.submit("b", 1)
-    assert story.machine.jobs["b"].why_pending == (
+    assert story.lifecycle.jobs["b"].why_pending == (
         "needs 1 worker, 0 of 2 are free, others run jobs"
     )
 
@@ -149,7 +149,7 @@ def test_submitting_twice_is_submitting_once():
     story = Story(4)
     story.submit("a")
     assert story.submit("a", num_ranks=1) == []
-    assert story.machine.jobs["a"].num_ranks == 2
+    assert story.lifecycle.jobs["a"].num_ranks == 2
     assert story.count(LaunchGang) == 1
 
 
@@ -555,20 +555,20 @@ LATE = [
 def test_events_of_another_attempt_or_job_or_rank_change_nothing(event):
     story = Story(1)
     story.running(num_ranks=1)
-    before = repr(story.machine.jobs)
+    before = repr(story.lifecycle.jobs)
     for job_id, attempt, rank in (("a", 0, 0), ("a", 2, 0), ("none", 1, 0), ("a", 1, 5)):
         told = Reported(job_id, attempt, type(event)(**{**vars(event), "rank": rank}))
         assert story.happens(told) == []
-    assert repr(story.machine.jobs) == before
+    assert repr(story.lifecycle.jobs) == before
 
 
 @pytest.mark.parametrize("event", LATE, ids=lambda event: event.kind)
 def test_events_of_a_job_that_waits_change_nothing(event):
     story = Story(0)
     story.submit("a", 1)
-    before = repr(story.machine.jobs)
+    before = repr(story.lifecycle.jobs)
     assert story.rank("a", event, attempt=0) == []
-    assert repr(story.machine.jobs) == before
+    assert repr(story.lifecycle.jobs) == before
 
 
 @pytest.mark.parametrize("good", [True, False])
@@ -581,8 +581,8 @@ def test_events_of_an_ended_job_change_nothing(event, good):
     else:
         story.happens(Cancel("a"))
         story.wait(CANCEL_GRACE_S + GIVE_UP_S)
-    before = repr(story.machine.jobs)
+    before = repr(story.lifecycle.jobs)
     assert story.rank("a", event) == []
     story.cluster(0)
     assert story.wait(1000.0) == []
-    assert repr(story.machine.jobs) == before
+    assert repr(story.lifecycle.jobs) == before

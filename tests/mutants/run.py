@@ -61,7 +61,7 @@ CORE = {
     "tests/checkpoint/test_killed.py tests/checkpoint/test_any_placement.py",
     "distrain/checkpoint/local_rows.py": "tests/checkpoint/test_rows.py "
     "tests/checkpoint/test_any_placement.py",
-    "distrain/lifecycle/machine.py": "tests/lifecycle/test_job_states.py "
+    "distrain/lifecycle/lifecycle.py": "tests/lifecycle/test_job_states.py "
     "tests/lifecycle/test_job_stories.py tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_machine_rules.py",
     "distrain/lifecycle/queue.py": "tests/lifecycle/test_place_gang.py "

@@ -30,7 +30,7 @@ from distrain.jobs.view import (
     Restart,
     record_from_json,
 )
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Submit
 from distrain.metrics import BinaryMetrics
 from distrain.progress.collector import Collector
@@ -476,13 +476,13 @@ def test_an_attempt_that_finds_its_checkpoints_gone_says_so():
 
 
 def test_a_viewer_is_told_what_it_missed():
-    machine, collector = Machine(), Collector(limit_bytes=3 * (ENTRY_BYTES + 2**10))
-    machine.handle(Submit("job", NUM_RANKS, 60.0, None), 0.0)
+    lifecycle, collector = Lifecycle(), Collector(limit_bytes=3 * (ENTRY_BYTES + 2**10))
+    lifecycle.handle(Submit("job", NUM_RANKS, 60.0, None), 0.0)
     collector.begin_attempt(1, NUM_RANKS)
     for step in (5, 10, 15, 20, 25):
         for rank in range(NUM_RANKS):
             collector.add(steps_done(rank, step))
-    job = machine.jobs["job"]
+    job = lifecycle.jobs["job"]
     seen = {since: show(job, "job", collector, since) for since in (0, 1, 3, 5)}
     assert {since: view.missed for since, view in seen.items()} == {0: 2, 1: 1, 3: 0, 5: 0}
     assert [record.step for record in seen[0].records] == [15, 20, 25]

@@ -10,7 +10,7 @@ import pytest
 from distributed import Scheduler, Worker
 
 from distrain.jobs.states import JobState
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Cancel
 from distrain.scheduler import gangs as gangs_module, plugin as plugin_module, rendezvous
 from distrain.scheduler.plugin import PLUGIN_NAME, CoordinatorPlugin
@@ -52,12 +52,12 @@ async def coordinator_of(scheduler: Scheduler) -> CoordinatorPlugin:
 
 async def slots_of(coordinator: CoordinatorPlugin, num_slots: int) -> None:
     """Wait until so many workers have told their build."""
-    while len(coordinator.machine.slots) != num_slots:
+    while len(coordinator.lifecycle.slots) != num_slots:
         await asyncio.sleep(0.01)
 
 
 async def end_of(coordinator: CoordinatorPlugin, *job_ids: str) -> None:
-    while not all(coordinator.machine.jobs[job_id].state.is_final for job_id in job_ids):
+    while not all(coordinator.lifecycle.jobs[job_id].state.is_final for job_id in job_ids):
         await asyncio.sleep(0.01)
 
 
@@ -66,16 +66,16 @@ def test_clients_that_come_together_share_one_coordinator(
 ) -> None:
     started = []
 
-    def machine() -> Machine:
-        started.append(Machine())
+    def lifecycle() -> Lifecycle:
+        started.append(Lifecycle())
         return started[-1]
 
-    monkeypatch.setattr(plugin_module, "Machine", machine)
+    monkeypatch.setattr(plugin_module, "Lifecycle", lifecycle)
 
     async def story(scheduler: Scheduler) -> None:
         first, second = await asyncio.gather(coordinator_of(scheduler), coordinator_of(scheduler))
         assert first is second
-        assert started == [first.machine]  # no other ticks on, unseen
+        assert started == [first.lifecycle]  # no other ticks on, unseen
         assert scheduler.handlers["distrain_view"].__self__ is first
         await slots_of(first, 2)
 
@@ -90,7 +90,7 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         await slots_of(coordinator, 2)
         older, newer = sorted(scheduler.workers)
         coordinator.worker_runs(worker=older, build="0.1.0+bother")
-        [slot] = coordinator.machine.slots
+        [slot] = coordinator.lifecycle.slots
         assert slot.worker == newer
         spec = {**SPEC, "resources": {**SPEC["resources"], "num_ranks": 2}}
         coordinator.submit("a", spec, str(tmp_path))
@@ -104,7 +104,7 @@ def test_a_worker_of_another_build_gets_no_rank_and_the_waiting_job_says_why(
         assert "1 more have not told their build" in coordinator.view("a")["why_pending"]
         coordinator.cancel("a")
         coordinator.worker_runs(worker=older, build=build())
-        assert len(coordinator.machine.slots) == 2
+        assert len(coordinator.lifecycle.slots) == 2
         coordinator.worker_runs(worker="tcp://127.0.0.1:1", build=build())  # it left meanwhile
         assert set(coordinator.builds) == {older, newer}
 
@@ -164,8 +164,8 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
             return make(host, listens_at)
 
         monkeypatch.setattr(rendezvous, "make_store", slow)
-        monkeypatch.setattr("distrain.lifecycle.machine.CANCEL_GRACE_S", 0.0)
-        monkeypatch.setattr("distrain.lifecycle.machine.GIVE_UP_S", 0.0)
+        monkeypatch.setattr("distrain.lifecycle.lifecycle.CANCEL_GRACE_S", 0.0)
+        monkeypatch.setattr("distrain.lifecycle.lifecycle.GIVE_UP_S", 0.0)
         coordinator.submit("a", SPEC, str(tmp_path))
         assert await asyncio.to_thread(opening.wait, 60)
         coordinator.cancel("a")
@@ -173,7 +173,7 @@ def test_a_store_that_opens_after_its_job_ended_is_not_kept(
         launches = list(coordinator._tasks)
         ended.set()
         await asyncio.gather(*launches)
-        assert coordinator.machine.jobs["a"].state is JobState.CANCELLED
+        assert coordinator.lifecycle.jobs["a"].state is JobState.CANCELLED
         assert len(coordinator.gangs) == 0
 
     in_scheduler(story)
@@ -221,19 +221,19 @@ def test_a_mistake_in_the_coordinator_is_logged_and_harms_no_other_job(
 ) -> None:
     async def story(scheduler: Scheduler) -> None:
         coordinator = await coordinator_of(scheduler)
-        handle = coordinator.machine.handle
+        handle = coordinator.lifecycle.handle
 
         def broken(stimulus: object, now_s: float) -> Any:
             if isinstance(stimulus, Cancel) and stimulus.job_id == "bad":
                 raise RuntimeError("a mistake")
             return handle(stimulus, now_s)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(coordinator.machine, "handle", broken)
+        monkeypatch.setattr(coordinator.lifecycle, "handle", broken)
         coordinator.submit("good", SPEC, str(tmp_path))
         coordinator.cancel("bad")
         coordinator.cancel("good")
         await asyncio.wait_for(end_of(coordinator, "good"), 60)
-        assert coordinator.machine.jobs["good"].state is JobState.CANCELLED
+        assert coordinator.lifecycle.jobs["good"].state is JobState.CANCELLED
 
     in_scheduler(story, num_workers=0)
     told = [r for r in caplog.records if r.name == "distrain.coordinator"]
@@ -263,7 +263,7 @@ def test_the_oldest_jobs_that_ended_are_forgotten_everywhere(
             coordinator.cancel(f"ended-{number}")
         coordinator.submit("last", SPEC, str(tmp_path))
         kept = ["waits", "ended-2", "ended-3", "ended-4", "last"]
-        assert list(coordinator.machine.jobs) == kept
+        assert list(coordinator.lifecycle.jobs) == kept
         for mapping in (coordinator.specs, coordinator.run_dirs, coordinator.collectors):
             assert list(mapping) == kept
         assert forgotten == ["ended-0", "ended-1"]

@@ -1,4 +1,4 @@
-"""The job machine's world in a test: workers, ranks that report, and a clock."""
+"""The lifecycle of jobs's world in a test: workers, ranks that report, and a clock."""
 
 from distrain.events import (
     Heartbeat,
@@ -11,7 +11,7 @@ from distrain.events import (
 from distrain.jobs import Slot
 from distrain.jobs.states import JobState
 from distrain.lifecycle.invariants import validate
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
 from distrain.reasons import Reason
 
@@ -27,14 +27,14 @@ REPORTED_BY_RANKS = frozenset(
         Reason.STORAGE_UNAVAILABLE,
     }
 )
-"""Reasons that a rank itself gives; the job machine finds the others."""
+"""Reasons that a rank itself gives; the lifecycle of jobs finds the others."""
 
 
 class Story:
     """A coordinator with workers w0, w1, ... on one host, and a clock that only it moves."""
 
     def __init__(self, num_workers):
-        self.machine = Machine()
+        self.lifecycle = Lifecycle()
         self.now_s = 100.0
         self.told = []
         self.cluster(num_workers)
@@ -47,8 +47,8 @@ class Story:
         return self.happens(WorkersChanged(frozenset(slots)))
 
     def happens(self, stimulus):
-        answer = self.machine.handle(stimulus, self.now_s)
-        validate(self.machine)
+        answer = self.lifecycle.handle(stimulus, self.now_s)
+        validate(self.lifecycle)
         self.told += answer
         return answer
 
@@ -64,7 +64,7 @@ class Story:
 
     def train(self, job_id="a", num_ranks=None, attempt=None):
         """Let all ranks of a launched job begin to train."""
-        job = self.machine.jobs[job_id]
+        job = self.lifecycle.jobs[job_id]
         attempt = job.attempt if attempt is None else attempt
         for rank in range(num_ranks or len(job.ranks)):
             self.rank(job_id, RankStarted(rank, 1000 + rank, "host", "cpu"), attempt)
@@ -79,20 +79,20 @@ class Story:
     def all_exit(self, job_id="a", saved_step=None):
         """Let all ranks of the current attempt end, in order if they saved a checkpoint."""
         answers = []
-        attempt = self.machine.jobs[job_id].attempt
-        for rank in list(self.machine.jobs[job_id].ranks):
+        attempt = self.lifecycle.jobs[job_id].attempt
+        for rank in list(self.lifecycle.jobs[job_id].ranks):
             if saved_step is not None:
                 self.rank(job_id, RankStopped(rank, saved_step, True), attempt)
             answers += self.rank(job_id, RankExited(rank, 0, saved_step is not None), attempt)
         return answers
 
     def beat(self, job_id, rank, progress, waiting_for="", doing="exchange"):
-        attempt = self.machine.jobs[job_id].attempt
+        attempt = self.lifecycle.jobs[job_id].attempt
         event = Heartbeat(rank, progress, progress, doing, waiting_for)
         return self.rank(job_id, event, attempt)
 
     def job(self, job_id="a"):
-        return self.machine.jobs[job_id]
+        return self.lifecycle.jobs[job_id]
 
     def finish(self, job_id, rank, exit_code=0, attempt=1):
         self.rank(job_id, RankFinished(rank, 10, 50, 1.0, {}), attempt)
@@ -102,10 +102,10 @@ class Story:
         return self.rank(job_id, RankExited(rank, exit_code, stopped, log_tail), attempt)
 
     def state(self, job_id="a"):
-        return self.machine.jobs[job_id].state
+        return self.lifecycle.jobs[job_id].state
 
     def culprit(self, job_id="a"):
-        return self.machine.jobs[job_id].culprit
+        return self.lifecycle.jobs[job_id].culprit
 
     def count(self, kind, job_id="a"):
         return sum(isinstance(i, kind) and i.job_id == job_id for i in self.told)

@@ -13,7 +13,7 @@ from tornado.httpclient import AsyncHTTPClient, HTTPResponse
 from distrain.door.door import EXTENSION, Door
 from distrain.events import Event, Heartbeat, RankStarted, StepsDone, TrainingStarted, to_json
 from distrain.jobs import Slot
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Submit, WorkersChanged
 from distrain.metrics import BinaryMetrics
 from distrain.progress.collector import Collector
@@ -48,9 +48,9 @@ class Site:
     def submit(self, job_id: str, num_ranks: int = 2, **spec: Any) -> None:
         """Put a job where the coordinator would have it once it runs; no process is started."""
         self.queue(job_id, num_ranks, **spec)
-        machine: Machine = self.coordinator.machine
+        lifecycle: Lifecycle = self.coordinator.lifecycle
         slots = {Slot(f"host-{r}", f"tcp://{job_id}-{r}:1", f"w{r}") for r in range(num_ranks)}
-        machine.handle(WorkersChanged(machine.slots | frozenset(slots)), time.monotonic())
+        lifecycle.handle(WorkersChanged(lifecycle.slots | frozenset(slots)), time.monotonic())
         self.coordinator.collectors[job_id].begin_attempt(1, num_ranks)
         for rank in range(num_ranks):
             self.tell(job_id, RankStarted(rank, 1000 + rank, f"host-{rank}", "cpu"))
@@ -73,7 +73,7 @@ class Site:
         self.coordinator.run_dirs[job_id] = f"runs/{job_id}"
         self.coordinator.collectors[job_id] = Collector()
         submission = Submit(job_id, num_ranks, 600.0, None)
-        self.coordinator.machine.handle(submission, time.monotonic())
+        self.coordinator.lifecycle.handle(submission, time.monotonic())
 
     def tell(self, job_id: str, event: Event, attempt: int = 1) -> None:
         """What a rank reports, as it comes over the wire."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from distrain.door.changes import Changes
 from distrain.door.monitor import Monitor
 from distrain.events import CheckpointTrouble, to_json
-from distrain.lifecycle.machine import Machine
+from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.scheduler.plugin import CoordinatorPlugin
 from distrain.scheduler.tombstones import Tombstones
 from distrain.spec import parse_spec
@@ -18,7 +18,7 @@ def quiet_coordinator() -> CoordinatorPlugin:
     """A coordinator that nobody reports to."""
     coordinator = CoordinatorPlugin()
     coordinator.epoch = "one"
-    coordinator.machine, coordinator.tombstones = Machine(), Tombstones()
+    coordinator.lifecycle, coordinator.tombstones = Lifecycle(), Tombstones()
     coordinator.specs, coordinator.run_dirs, coordinator.collectors = {}, {}, {}
     return coordinator
 
@@ -36,6 +36,6 @@ def watched_changes(
 
 def say(coordinator: CoordinatorPlugin, job_id: str, *texts: str) -> None:
     """Have a rank tell of something, which adds entries to the job's progress."""
-    attempt = coordinator.machine.jobs[job_id].attempt
+    attempt = coordinator.lifecycle.jobs[job_id].attempt
     for text in texts:
         coordinator.rank_reported(job_id, attempt, to_json(CheckpointTrouble(0, text)))

@@ -1,12 +1,12 @@
-"""The job machine: (stimulus, now) -> instructions. No clock, no network, no threads.
+"""The lifecycle of jobs: (stimulus, now) -> instructions. No clock, no network, no threads.
 
 Theory of operation. The coordinator (`scheduler.plugin`) passes on what happened: a job was
-submitted or cancelled, workers came or went, a rank reported an event, time passed. The machine
+submitted or cancelled, workers came or went, a rank reported an event, time passed. The lifecycle
 changes its jobs and answers with instructions: launch a gang, have it save a checkpoint, stop it,
 let go of it. Time is passed in. Who starts, where, and who makes room for whom is decided in
 `queue`, what follows an attempt that ended early in `verdict`, and whose fault it was in `culprit`.
 
-A gang starts when every rank has a free worker. When the first rank fails, the machine waits
+A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
 `SETTLE_S` for the others' reports, since peers of a dead rank often report broken connections
 before the dead rank's supervisor reports its death; then the gang is killed. A gang that is
 stopped for any other reason (somebody cancelled, a worker has to leave, a job of higher priority
@@ -97,7 +97,7 @@ _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
 """Events that ranks send all the time. They move no job; a tick decides when they stay out."""
 
 
-class Machine:
+class Lifecycle:
     """All jobs of one coordinator."""
 
     def __init__(self) -> None:
