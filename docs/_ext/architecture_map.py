@@ -31,8 +31,8 @@ def first_sentence(path: Path) -> str:
     sentence = re.split(r"\.(?: |$)", text, maxsplit=1)[0]
     if not 0 < len(sentence) <= LONGEST_SENTENCE:
         raise LookupError(
-            f"{path.relative_to(ROOT)}: the first sentence of its docstring goes into the map of "
-            f"ARCHITECTURE.md and has 1 to {LONGEST_SENTENCE} characters, not {len(sentence)}"
+            f"{path.relative_to(ROOT)}: the first sentence of its docstring says what it is for "
+            f"(ARCHITECTURE.md) and has 1 to {LONGEST_SENTENCE} characters, not {len(sentence)}"
         )
     return sentence
 
@@ -54,26 +54,37 @@ def layers(contract: SectionProxy) -> list[list[str]]:
 
 
 def rooms() -> str:
-    """The rooms from top to bottom, then the folders inside them."""
+    """The rooms from top to bottom with the folders inside them, and the modules beside them."""
     found = contracts()
-    upper = [
-        (str(number), f"`{_shown(PACKAGE / name)}`", first_sentence(_module(PACKAGE / name)))
+    inside: dict[Path, list[str]] = {}
+    for folder in _inner_folders(found):
+        first_sentence(_module(folder))
+        inside.setdefault(folder.parent, []).append(f"`{folder.name}`")
+    rows = [
+        (str(number), f"`{name}`", first_sentence(_module(room)), ", ".join(inside.get(room, [])))
         for number, names in enumerate(layers(found["layers"]), 1)
         for name in names
+        for room in [PACKAGE / name]
+        if room.is_dir()
     ]
-    inner = [
-        (f"`{_shown(folder)}`", first_sentence(_module(folder))) for folder in _inner_folders(found)
-    ]
+    modules = [name for names in layers(found["layers"]) for name in names]
+    beside = ", ".join(
+        f"`{_shown(PACKAGE / name)}`" for name in modules if not (PACKAGE / name).is_dir()
+    )
     return (
-        f"{table(('layer', 'room', 'its job'), upper)}\n\n"
-        "Folders inside rooms; those of `train` stand from top to bottom, too.\n\n"
-        f"{table(('folder', 'its job'), inner)}"
+        f"{table(('layer', 'room', 'its job', 'folders'), rows)}\n\n"
+        f"Modules by themselves, from top to bottom: {beside}."
     )
 
 
 def walls() -> str:
-    """A line for each contract: its name, and what it forbids to whom."""
-    return "\n".join(f"- **{one['name']}.**{_forbidden(one)}" for one in contracts().values())
+    """What each contract forbids to whom, a line each; those about layers share a line."""
+    found = contracts().values()
+    forbidding = [one for one in found if one["type"] == "forbidden"]
+    others = [one["name"] for one in found if one["type"] != "forbidden"]
+    lines = [f"**{'. '.join(others)}.**"]
+    lines += [f"**{one['name']}.** {_forbidden(one)}" for one in forbidding]
+    return "\n".join(f"- {line}" for line in lines)
 
 
 def made_anew(page: str) -> str:
@@ -89,9 +100,9 @@ def made_anew(page: str) -> str:
     return page
 
 
-def without_generated(page: str) -> str:
-    """The page without what is generated in it."""
-    return re.sub(_BETWEEN.format(name=r"(?:rooms|walls)"), "", page, flags=re.DOTALL)
+def without_walls(page: str) -> str:
+    """The page without its list of contracts, whose sentences name modules."""
+    return re.sub(_BETWEEN.format(name="walls"), "", page, flags=re.DOTALL)
 
 
 def main(arguments: list[str]) -> int:
@@ -130,13 +141,11 @@ def _shown(path: Path) -> str:
 
 
 def _forbidden(contract: SectionProxy) -> str:
-    if contract["type"] != "forbidden":
-        return ""
     sources = _names(_lines(contract, "source_modules"))
     forbidden = _names(_lines(contract, "forbidden_modules"))
     directly = contract.getboolean("allow_indirect_imports", fallback=False)
     others = "" if directly else ", nor anything that imports these"
-    return f" {sources} may not import {forbidden}{others}."
+    return f"{sources} may not import {forbidden}{others}."
 
 
 def _names(modules: list[str]) -> str:
