@@ -13,8 +13,11 @@ from distrain.loader.memory import (
     largest_chunk_rows as largest_chunk_rows,
     memory_of as memory_of,
 )
-from distrain.loader.options import parse_bytes as parse_bytes, whole_number as whole_number
-from distrain.loader.reading import FetchOptions as FetchOptions
+from distrain.loader.options import (
+    FetchOptions as FetchOptions,
+    parse_bytes as parse_bytes,
+    whole_number as whole_number,
+)
 from distrain.loader.tuning import (
     FooterSummary as FooterSummary,
     footer_summary as footer_summary,

@@ -6,22 +6,26 @@ enough, and takes the stream to work on with each call.
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
 from distrain.errors import DataError
 from distrain.loader.filling import DeviceLists, signed_bits, with_room
 from distrain.loader.reading import null_error, null_item_error, unreadable
-from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import first_line
+from distrain.partition import RowGroup, Table, WantedColumn
+from distrain.storage import first_line, is_remote
 
 _FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
 _POOL_ALIGNMENT_BYTES = 256
@@ -43,7 +47,38 @@ _TORCH_TYPES = {
     "TIMESTAMP_DAYS": torch.int32,
 }
 
+_READERS_OF_FOOTERS = 16
+
+# cuDF reads these types as Arrow does. (A date64, for one, counts milliseconds in Arrow.)
+_CUDF_TYPES = frozenset(
+    (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.date32()),
+        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64()),
+    )
+)
+
 _pools_lock = threading.Lock()
+
+
+def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None:
+    if is_remote(file):
+        return "remote files are read by Arrow"
+    try:
+        kinds = {field.name: field.type for field in pq.read_schema(file)}
+    except (OSError, pa.ArrowException) as error:
+        return f"{file} cannot be read: {first_line(error)}"
+    for column in columns:
+        kind = kinds.get(column.name)
+        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # a missing one is reported
+            return f"column {column.name!r} holds {kind}, which is not known to be the same by cuDF"
+    return None
+
+
+def _item_type(kind: pa.DataType) -> pa.DataType:
+    """The type of a list's items, or of single values."""
+    types = pa.types
+    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+    return kind.value_type if is_list else kind
 
 
 class DeviceColumns(NamedTuple):
@@ -93,6 +128,25 @@ class CudfReader:
         self._open_groups = max(1, open_groups)
         self._large: OrderedDict[tuple[str, int], DeviceColumns] = OrderedDict()
         self._lock = threading.Lock()
+
+    @classmethod
+    def why_not(
+        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
+    ) -> str | None:
+        if device_type != "cuda":
+            return "batches stay on the host"
+        if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
+            return "cuDF is not installed"
+        if has_cache:
+            return "the cache keeps what Arrow decodes"
+        if any("." in column.name for column in columns):
+            return "cuDF takes a name with a dot for a field of a struct"
+        if table.compact.has_constants:
+            return "columns come from the names of folders"
+        files = table.compact.files
+        with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
+            reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
+            return next((reason for reason in reasons if reason), None)
 
     def read(self, group: RowGroup) -> DeviceColumns:
         """The wanted columns of a row group.

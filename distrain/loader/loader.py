@@ -36,13 +36,13 @@ from distrain.loader.filling import (
 from distrain.loader.memory import LoaderMemory, memory_of
 from distrain.loader.options import (
     CacheOptions,
+    FetchOptions,
     LoaderOptions,
     rows_over_all_ranks,
     whole_number,
 )
 from distrain.loader.position import position_in, state_of
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
-from distrain.loader.reading import FetchOptions
 from distrain.partition import EpochPlan
 
 _RUN_TIME_STATE = (
@@ -195,10 +195,10 @@ class Loader(IterableDataset[Any]):
         self._set_up_run_time_state()
 
     def _check_shuffle_dir(self) -> None:
-        columns, reader = self.dataset.columns, self.reader_choice.name
+        columns, reader = self.dataset.columns, self.reader_choice.facts
         if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
             raise SpecError(
-                "a full shuffle of list columns, or by the reader cudf, does without shuffle_dir",
+                "a full shuffle of list columns, or on a GPU, does without shuffle_dir",
                 hint="Leave shuffle_dir out: a rank then holds its share of an epoch in memory.",
             )
 
@@ -216,16 +216,16 @@ class Loader(IterableDataset[Any]):
         )
         self._set_up_thread = thread_set_up(self.device, pinned=pinned)
         self._reader = shared_reader(
-            self.reader_choice.name, self.dataset, self._cache, self._retry_s, self.options
+            self.reader_choice.facts, self.dataset, self._cache, self._retry_s, self.options
         )
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def _may_be_narrow(self) -> bool:
         """Whether nobody sees batches before they are on a device, where ids become int32."""
-        reader = self.reader_choice.name
+        reader = self.reader_choice.facts
         has_buckets = use_buckets(self.options, self.dataset.columns, reader)
         on_host = self._streams is None or bool(self._transforms)
-        return not (on_host or has_buckets or reader == "cudf")
+        return not (on_host or has_buckets or reader.on_gpu)
 
     def __getstate__(self) -> dict[str, Any]:
         return {k: v for k, v in self.__dict__.items() if k not in _RUN_TIME_STATE}
@@ -263,7 +263,7 @@ class Loader(IterableDataset[Any]):
         return memory_of(
             self.dataset,
             self.options,
-            reader=self.reader_choice.name,
+            reader=self.reader_choice.facts,
             pinned=self.options.pin_memory or on_gpu,
         )
 
@@ -290,7 +290,7 @@ class Loader(IterableDataset[Any]):
             start_step=start_step,
             new_backend=partial(
                 new_backend,
-                self.reader_choice.name,
+                self.reader_choice.facts,
                 self._reader,
                 self.dataset,
                 self._pool,
@@ -313,7 +313,7 @@ class Loader(IterableDataset[Any]):
         return iterator
 
     def _first_pass(self, epoch: int) -> FirstPass | None:
-        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.name):
+        if not use_buckets(self.options, self.dataset.columns, self.reader_choice.facts):
             return None
         buckets = Buckets.of(len(self.dataset), self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns

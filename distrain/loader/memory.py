@@ -45,11 +45,10 @@ from distrain.loader.filling import (
 )
 from distrain.loader.options import LoaderOptions
 from distrain.partition import EpochPlan
-from distrain.storage import is_remote
+from distrain.spec import ANY_TABLE, ReaderFacts
 
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2
-_WIDEST_CELL_BYTES = 8
 # A row group's place in the table (16), in parts (4), in chunks (16), its pieces (40), their loads
 # (16), and what sorts these while they are planned.
 _SCHEDULE_BYTES_PER_GROUP = 160
@@ -109,7 +108,7 @@ def memory_of(
     dataset: Dataset,
     options: LoaderOptions,
     *,
-    reader: str = "arrow",
+    reader: ReaderFacts = ANY_TABLE,
     pinned: bool | None = None,
     decoded_row_bytes: int | None = None,
     compressed_group_bytes: int = 0,
@@ -117,14 +116,13 @@ def memory_of(
     """The most that a loader with these options holds.
 
     Args:
-        reader: Its reader's name: packed files hold 4 bytes a value.
+        reader: Its reader.
         pinned: Whether blocks are page-locked; by default what the options say.
-        decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default 8 a
-            column, the most that there can be.
+        decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
+            most that there can be.
     """
     if decoded_row_bytes is None:
-        cell_bytes = CELL_BYTES if reader == "packed" else _WIDEST_CELL_BYTES
-        decoded_row_bytes = cell_bytes * dataset.row_bytes // CELL_BYTES
+        decoded_row_bytes = reader.cell_bytes * dataset.row_bytes // CELL_BYTES
     read_rows, largest = int(dataset.slices.rows.max()), int(dataset.table.compact.rows.max())
     bound = memory_bound(
         len(dataset),
@@ -141,7 +139,7 @@ def memory_of(
         compressed_group_bytes=compressed_group_bytes * read_rows // largest,
         num_groups=len(dataset.slices),
     )
-    if reader != "arrow" or not any(map(is_remote, dataset.table.compact.files)):
+    if not reader.fetches or not dataset.any_remote:
         return bound
     return replace(bound, fetched_bytes=options.fetch.most_bytes)
 
@@ -149,18 +147,18 @@ def memory_of(
 def streams_bytes_of(
     dataset: Dataset,
     options: LoaderOptions,
-    reader: str,
+    reader: ReaderFacts,
     decoded_row_bytes: int,
     compressed_group_bytes: int,
 ) -> int:
-    """What the Arrow reader's open decoders hold, and slices that wait for a thread."""
+    """What a reader's open decoders hold, and slices that wait for a thread."""
     groups = open_groups(dataset, options)
-    if not groups or reader != "arrow":
+    if not groups or not reader.keeps_decoders:
         return 0
     sizes, threads = dataset.slices.sizes, options.decode_threads
     whole = 2 * decoded_row_bytes * int(dataset.table.compact.rows.max())
     of_group = min(_STREAM_BYTES_PER_COLUMN * len(dataset.columns), whole)
-    if any(is_remote(file) for file in dataset.table.compact.files):
+    if dataset.any_remote:
         of_group += compressed_group_bytes  # of which an image is in memory
     waiting = (threads - 1) * decoded_row_bytes * int(sizes.max())
     return (groups + threads) * (of_group + waiting)
@@ -234,7 +232,9 @@ def _bucket_bytes(
     return staged_bytes(num_columns, buckets + 1) + read, stored
 
 
-def largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: str = "arrow") -> int:
+def largest_chunk_rows(
+    dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE
+) -> int:
     """Rows of the largest chunk that an epoch can have.
 
     Of `parts_per_chunk` parts any may meet, so the largest ones do.
@@ -277,9 +277,7 @@ def batches_held(
         num_steps: The most batches that the consumer takes.
     """
     plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
-    if use_buckets(
-        options, dataset.columns, "arrow"
-    ):  # each as large as the others, but for chance
+    if use_buckets(options, dataset.columns, ANY_TABLE):  # equally large, but for chance
         chunks = Buckets.chunks(Buckets.of(len(dataset), options.seed, 0).expected_sizes(), plan)
     else:
         chunks = epoch_chunks(dataset, options, 0)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.errors import SpecError
-from distrain.loader.reading import FetchOptions
 from distrain.partition import SHUFFLES
 from distrain.storage import is_remote
 
@@ -25,6 +24,35 @@ _LEAST = {
     "prefetch_batches": 1,
     "decode_threads": 1,
 }
+
+
+@dataclass(frozen=True)
+class FetchOptions:
+    """How a loader asks for ranges of remote files.
+
+    Attributes:
+        connections: Requests in flight at a time.
+        range_bytes: The most that one of them asks for.
+        gap_bytes: Bytes between two wanted ones that are read rather than asked for separately.
+        ahead_bytes: The most that is held of row groups that nobody has asked for yet, unless that
+            is a single one.
+    """
+
+    connections: int = 8
+    range_bytes: int = 8 << 20
+    gap_bytes: int = 256 << 10
+    ahead_bytes: int = 128 << 20
+
+    def __post_init__(self) -> None:
+        least = {"connections": 1, "range_bytes": 1, "gap_bytes": 0, "ahead_bytes": 0}
+        for name, number in least.items():
+            if getattr(self, name) < number:
+                raise SpecError(f"{name} is {getattr(self, name)}, not {number} or more")
+
+    @property
+    def most_bytes(self) -> int:
+        """What is held at a time: row groups ahead, and requests in flight, received and joined."""
+        return self.ahead_bytes + 2 * self.connections * self.range_bytes
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.util
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from importlib import import_module
+from typing import NamedTuple, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 
 from distrain.errors import SpecError
@@ -20,33 +17,16 @@ from distrain.loader.delivery import Backend, CudaStreams, StatsRecorder
 from distrain.loader.filling import BlockPool, NarrowLayout, open_groups
 from distrain.loader.gpu_backend import GpuBackend
 from distrain.loader.options import CacheOptions, LoaderOptions
-from distrain.loader.packed import CachingReader, PackedReader, is_packed
+from distrain.loader.packed import CachingReader
 from distrain.loader.reading import (
-    ArrowReader,
     Reader,
     RetryingReader,
     SameFilesReader,
     SharedReader,
+    TableReader,
 )
 from distrain.partition import Table, WantedColumn
-from distrain.storage import first_line, is_remote
-
-READERS = ("auto", "arrow", "packed", "cudf")
-
-_HINTS = {
-    "packed": "`distrain pack` writes files for it; reader 'auto' takes what serves the table.",
-    "cudf": "It decodes on the GPU that batches go to; 'auto' takes another one.",
-}
-
-_READERS_OF_FOOTERS = 16
-
-# cuDF reads these types as Arrow does. (A date64, for one, counts milliseconds in Arrow.)
-_CUDF_TYPES = frozenset(
-    (
-        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.date32()),
-        *(pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64(), pa.float32(), pa.float64()),
-    )
-)
+from distrain.spec import READERS, ReaderFacts, ReaderKind
 
 
 class ReaderChoice(NamedTuple):
@@ -54,6 +34,11 @@ class ReaderChoice(NamedTuple):
 
     name: str
     reason: str
+
+    @property
+    def facts(self) -> ReaderFacts:
+        """What it can do."""
+        return READERS[cast(ReaderKind, self.name)]
 
 
 def choose_reader(
@@ -64,112 +49,54 @@ def choose_reader(
     *,
     has_cache: bool = False,
 ) -> ReaderChoice:
-    """Choose the reader of a table for a wish from `READERS` and batches on `"cpu"` or `"cuda"`."""
-    if wish not in READERS:
-        raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(READERS)}.")
-    against: dict[str, Callable[[], str | None]] = {
-        "packed": lambda: _why_not_packed(table),
-        "cudf": lambda: _why_not_cudf(table, columns, device_type, has_cache),
-        "arrow": lambda: None,
-    }
-    if wish != "auto":
-        reason = against[wish]()
-        if reason:
-            raise SpecError(f"reader {wish!r} cannot serve this table: {reason}", hint=_HINTS[wish])
-        return ReaderChoice(wish, "asked for")
-    why_not_packed = against["packed"]()
-    if why_not_packed is None:
-        return ReaderChoice("packed", "all files are in the fast layout")
-    # "cudf" has not run on a GPU yet: only who names it gets it.
-    return ReaderChoice("arrow", why_not_packed)
+    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`."""
+    allowed = ("auto", *sorted(READERS))
+    if wish not in allowed:
+        raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(allowed)}.")
+    reasons: list[str] = []
+    for name, facts in READERS.items():
+        if wish != name and not (wish == "auto" and facts.by_auto):
+            continue
+        reason = _class_of(facts).why_not(table, columns, device_type, has_cache)
+        if reason is None:
+            since = facts.chosen or "; ".join(reasons)
+            return ReaderChoice(name, since if wish == "auto" else "asked for")
+        if wish == name:
+            raise SpecError(f"reader {wish!r} cannot serve this table: {reason}", hint=facts.hint)
+        reasons.append(reason)
+    raise SpecError(f"no reader serves this table: {'; '.join(reasons)}")
 
 
-def _why_not_packed(table: Table) -> str | None:
-    for file in table.compact.files:
-        if is_remote(file):
-            return "the fast layout is read from local files only"
-        try:
-            packed = is_packed(pq.read_metadata(file))
-        except (OSError, pa.ArrowException):
-            packed = False  # the reader of its rows will say what is wrong with it
-        if not packed:
-            return "the files are ordinary parquet"
-    if table.compact.has_constants:
-        return "columns come from the names of folders"
-    return None
-
-
-def _why_not_cudf(
-    table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
-) -> str | None:
-    if device_type != "cuda":
-        return "batches stay on the host"
-    if any(importlib.util.find_spec(name) is None for name in ("pylibcudf", "rmm")):
-        return "cuDF is not installed"
-    if has_cache:
-        return "the cache keeps what Arrow decodes"
-    if any("." in column.name for column in columns):
-        return "cuDF takes a name with a dot for a field of a struct"
-    if table.compact.has_constants:
-        return "columns come from the names of folders"
-    files = table.compact.files
-    with ThreadPoolExecutor(_READERS_OF_FOOTERS) as pool:
-        reasons = pool.map(partial(_why_not_cudf_file, columns=columns), files)
-        return next((reason for reason in reasons if reason), None)
-
-
-def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None:
-    if is_remote(file):
-        return "remote files are read by Arrow"
-    try:
-        kinds = {field.name: field.type for field in pq.read_schema(file)}
-    except (OSError, pa.ArrowException) as error:
-        return f"{file} cannot be read: {first_line(error)}"
-    for column in columns:
-        kind = kinds.get(column.name)
-        if kind is not None and _item_type(kind) not in _CUDF_TYPES:  # a missing one is reported
-            return f"column {column.name!r} holds {kind}, which is not known to be the same by cuDF"
-    return None
-
-
-def _item_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a list's items, or of single values."""
-    types = pa.types
-    is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return kind.value_type if is_list else kind
+def _class_of(facts: ReaderFacts) -> type[TableReader]:
+    module, _, name = facts.code.partition(":")
+    found: type[TableReader] = getattr(import_module(module), name)
+    return found
 
 
 def shared_reader(
-    name: str,
+    facts: ReaderFacts,
     dataset: Dataset,
     cache: CacheOptions | None,
     retry_s: float,
     options: LoaderOptions,
 ) -> SharedReader:
-    """The reader of that name, with a cache in front of it if there is one."""
-    make = partial(_reader, name, dataset, cache, options)
+    """The reader with these facts, with a cache in front of it if there is one."""
+    make = partial(_reader, facts, dataset, cache, options)
     return SharedReader(lambda: RetryingReader(make(), retry_s))
 
 
 def _reader(
-    name: str, dataset: Dataset, cache: CacheOptions | None, options: LoaderOptions
+    facts: ReaderFacts, dataset: Dataset, cache: CacheOptions | None, options: LoaderOptions
 ) -> Reader:
-    if name == "packed":
-        return PackedReader(dataset.columns)
-    arrow = ArrowReader(
-        dataset.columns,
-        open_groups=open_groups(dataset, options),
-        threads=options.decode_threads,
-        fetch=options.fetch,
-    )
-    if cache is None:
-        return SameFilesReader(arrow)
-    columns, directory = dataset.columns, cache.directory
-    return SameFilesReader(CachingReader(arrow, columns, directory, cache.max_bytes))
+    columns = dataset.columns
+    reader = _class_of(facts).of(columns, options, open_groups(dataset, options))
+    if cache is not None and facts.is_cached:
+        reader = CachingReader(reader, columns, cache.directory, cache.max_bytes)
+    return reader if facts.checks_files else SameFilesReader(reader)
 
 
 def new_backend(
-    name: str,
+    facts: ReaderFacts,
     reader: SharedReader,
     dataset: Dataset,
     pool: BlockPool,
@@ -184,8 +111,8 @@ def new_backend(
     most_open_groups: int = 1,
     narrow: NarrowLayout | None = None,
 ) -> Backend:
-    """The backend that loads a dataset's row groups; that of `cudf` has its own reader."""
-    if name == "cudf":
+    """The backend that loads a dataset's row groups; one on a GPU has a reader of its own."""
+    if facts.on_gpu:
         assert device is not None
         assert streams is not None
         return GpuBackend(

@@ -18,6 +18,7 @@ from distrain.loader.memory import largest_chunk_rows, memory_bound, streams_byt
 from distrain.loader.options import LoaderOptions
 from distrain.loader.pages import codec_bytes
 from distrain.partition import column_of_leaf
+from distrain.spec import ANY_TABLE
 from distrain.storage import open_input
 from distrain.wording import byte_size, some
 
@@ -146,12 +147,12 @@ def _about_memory(
             compressed_group_bytes=footers.largest_group_bytes * group_rows // largest_group,
             num_groups=-(-len(dataset) // group_rows),
             streams_bytes=streams,
-            has_buckets=use_buckets(options, dataset.columns, "arrow"),
+            has_buckets=use_buckets(options, dataset.columns, ANY_TABLE),
         ).total_bytes
 
     def bytes_as_written(options: LoaderOptions) -> int:
         streams = streams_bytes_of(
-            dataset, options, "arrow", footers.decoded_row_bytes, footers.largest_group_bytes
+            dataset, options, ANY_TABLE, footers.decoded_row_bytes, footers.largest_group_bytes
         )
         return bytes_with(largest_chunk_rows(dataset, options), read_rows, options, streams)
 
@@ -184,7 +185,7 @@ def _about_memory(
 
 def _less_of_a_full_shuffle(dataset: Dataset, options: LoaderOptions) -> str:
     other = "data.shuffle: chunk with several parts_per_chunk"
-    if options.shuffle_dir is None and use_buckets(options, dataset.columns, "arrow"):
+    if options.shuffle_dir is None and use_buckets(options, dataset.columns, ANY_TABLE):
         return f"name a folder on a local disk (data.shuffle_dir), use more ranks, or {other}"
     return f"use more ranks, or {other}"
 

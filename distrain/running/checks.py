@@ -273,7 +273,7 @@ def _check_loading(job: _Job) -> None:
     from distrain.world import World
 
     spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
-    if spec.data.reader == "cudf":  # a loader for a GPU allocates there, which only this one needs
+    if spec.data.needs_gpu:  # a loader for a GPU allocates there, which only this one needs
         if job.device is None:
             return  # the GPU that it decodes on is a worker's
         device = job.device
@@ -353,7 +353,7 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
         "data.shuffle_dir": spec.data.shuffle_dir is not None,
         "checkpoint.dir": spec.checkpoint.dir is not None,
         ", ".join(spec.functions): bool(spec.functions),
-        "data.reader": spec.data.reader == "cudf",
+        "data.reader": spec.data.needs_gpu,
     }
     names = ", ".join(name for name, is_asked in depends.items() if is_asked)
     return [f"not checked, as workers may be on other machines: {names}"]

@@ -42,6 +42,12 @@ from distrain.spec.paths import (
     with_home as with_home,
 )
 from distrain.spec.presets import PRESETS as PRESETS
+from distrain.spec.readers import (
+    ANY_TABLE as ANY_TABLE,
+    READERS as READERS,
+    ReaderFacts as ReaderFacts,
+    ReaderKind as ReaderKind,
+)
 from distrain.spec.resources import (
     CheckpointSpec as CheckpointSpec,
     DeadlinesSpec as DeadlinesSpec,

@@ -7,13 +7,8 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
-from distrain.spec.fields import (
-    PositiveInt,
-    Real,
-    Section,
-    Whole,
-    check_url_of,
-)
+from distrain.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
+from distrain.spec.readers import READERS, ReaderKind
 
 
 class DataSpec(Section):
@@ -29,7 +24,7 @@ class DataSpec(Section):
         description="A schema file or its folder; `auto` looks beside the training data.",
     )
     hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
-    reader: Literal["auto", "arrow", "packed", "cudf"] = Field(
+    reader: Literal["auto", ReaderKind] = Field(
         "auto", description="Who reads row groups; `auto` says what it chose and why."
     )
     gpu_memory_fraction: Real = Field(
@@ -76,6 +71,11 @@ class DataSpec(Section):
         "storage does not answer; then the attempt ends, and the job restarts from its last "
         "checkpoint. Choose less than deadlines.collective_s.",
     )
+
+    @property
+    def needs_gpu(self) -> bool:
+        """Whether rows are decoded on the GPU that batches go to."""
+        return self.reader != "auto" and READERS[self.reader].on_gpu
 
     @field_validator("train", "valid", mode="before")
     @classmethod

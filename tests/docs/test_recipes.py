@@ -16,14 +16,13 @@ from distrain.cluster.sources import SOURCES
 from distrain.etl.operators import OPERATORS
 from distrain.events import EVENT_TYPES
 from distrain.jobs import Record
-from distrain.loader.reader_choice import READERS
 from distrain.metrics import BinaryReport
 from distrain.models.zoo import MODELS
 from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.runs import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
-from distrain.spec import JobSpec, ModelSpec
+from distrain.spec import READERS, JobSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -68,7 +67,7 @@ def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():
 
 def test_readers_have_one_list_of_names():
     reader = JobSpec.model_fields["data"].annotation.model_fields["reader"]
-    assert set(READERS) == set(get_args(reader.annotation))
+    assert {"auto", *READERS} == set(get_args(reader.annotation))
 
 
 def test_optimizers_have_one_table():

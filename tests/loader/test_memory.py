@@ -17,6 +17,7 @@ from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
 from distrain.partition import LARGE_ROWS, row_permutation
 from distrain.schema import Schema
+from distrain.spec import READERS
 
 
 class Held:
@@ -182,7 +183,7 @@ def test_the_terms_are_what_they_say(write_table: Any, schema: Schema) -> None:
     assert memory.order_bytes == 2 * 24 * (50 + 30)
     parts = (memory.blocks_bytes, memory.decode_bytes, memory.order_bytes, memory.schedule_bytes)
     assert memory.total_bytes == sum(parts)
-    packed = memory_of(dataset, loader.options, reader="packed")
+    packed = memory_of(dataset, loader.options, reader=READERS["packed"])
     assert packed.decode_bytes == 2 * 50 * 4 * 6
     known = memory_of(dataset, loader.options, decoded_row_bytes=44, compressed_group_bytes=1000)
     assert known.decode_bytes == 2 * (50 * 44 + 1000)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from distrain.loader.options import LoaderOptions
 from distrain.partition import Chunks, EpochPlan, WantedColumn, forward_pieces, row_keys
+from distrain.spec import ReaderFacts
 
 LEAST_BUCKET_ROWS = 65_536
 """A bucket's column should fit a processor's cache while its rows are taken in their order, and the
@@ -25,10 +26,12 @@ rows that a row group has for a bucket should fill cache lines."""
 _COUNTED_AT_A_TIME = 1 << 20
 
 
-def use_buckets(options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: str) -> bool:
+def use_buckets(
+    options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderFacts
+) -> bool:
     """Whether an epoch's rows go through buckets."""
     flat = not any(column.is_list for column in columns)
-    return options.shuffle == "full" and flat and reader != "cudf"
+    return options.shuffle == "full" and flat and not reader.on_gpu
 
 
 def _bucket_rows(num_rows: int) -> int:

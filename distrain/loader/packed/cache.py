@@ -79,8 +79,6 @@ class CachingReader(Reader):
     URL it is called once, and again before an entry is written.
     """
 
-    name = "cached"
-
     def __init__(
         self,
         inner: Reader,

@@ -9,13 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from distrain.loader.options import LoaderOptions
+from distrain.loader.packed.mark import is_packed
 from distrain.loader.packed.packed_file import PackedFile, PackedFooter
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.reading import DecodedColumns, Reader, join_decoded, unreadable
-from distrain.partition import RowGroup, WantedColumn
-from distrain.storage import is_transient
+from distrain.partition import RowGroup, Table, WantedColumn
+from distrain.storage import is_remote, is_transient
 
 _OPEN_FILES = 256
 # As many rows of so many columns stay in the processor's cache until they have been gathered from,
@@ -34,8 +38,6 @@ class PackedReader(Reader):
     a large row group they are compared before its first slice is used, for which it is read twice.
     """
 
-    name = "packed"
-
     def __init__(self, columns: Sequence[WantedColumn], *, verify: bool = True):
         self._columns = tuple(columns)
         self._verify = verify
@@ -43,6 +45,27 @@ class PackedReader(Reader):
         self._files: OrderedDict[str, PackedFile] = OrderedDict()
         self._footers: dict[str, PackedFooter] = {}
         self._lock = threading.Lock()
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int
+    ) -> PackedReader:
+        return cls(columns)
+
+    @classmethod
+    def why_not(
+        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
+    ) -> str | None:
+        for file in table.compact.files:
+            if is_remote(file):
+                return "the fast layout is read from local files only"
+            try:
+                packed = is_packed(pq.read_metadata(file))
+            except (OSError, pa.ArrowException):
+                packed = False  # the reader of its rows will say what is wrong with it
+            if not packed:
+                return "the files are ordinary parquet"
+        return "columns come from the names of folders" if table.compact.has_constants else None
 
     def read(self, group: RowGroup) -> DecodedColumns:
         """The wanted columns of a row group: int32 and float32, or lists of these."""

@@ -5,7 +5,6 @@ from distrain.loader.reading.arrow import (
     null_error as null_error,
     null_item_error as null_item_error,
 )
-from distrain.loader.reading.fetcher import FetchOptions as FetchOptions
 from distrain.loader.reading.reader import (
     DecodedColumns as DecodedColumns,
     Expected as Expected,
@@ -13,6 +12,7 @@ from distrain.loader.reading.reader import (
     RetryingReader as RetryingReader,
     SameFilesReader as SameFilesReader,
     SharedReader as SharedReader,
+    TableReader as TableReader,
     join_decoded as join_decoded,
     parts_after as parts_after,
     unreadable as unreadable,

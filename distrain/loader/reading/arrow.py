@@ -16,7 +16,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, DistrainError
-from distrain.loader.reading.fetcher import Fetcher, FetchOptions
+from distrain.loader.options import FetchOptions, LoaderOptions
+from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.file_columns import LatestColumns, column_numbers
 from distrain.loader.reading.open_files import Handle, Known, OpenFiles
 from distrain.loader.reading.ranges import Span
@@ -28,7 +29,7 @@ from distrain.loader.reading.reader import (
     unreadable,
 )
 from distrain.loader.reading.slice_streams import Columns, SliceStreams
-from distrain.partition import FILL_HINT, RowGroup, WantedColumn
+from distrain.partition import FILL_HINT, RowGroup, Table, WantedColumn
 from distrain.storage import first_line, is_remote, is_transient
 
 _OPEN_FILES_PER_THREAD = 32
@@ -57,8 +58,6 @@ class ArrowReader(Reader):
     at a time.
     """
 
-    name = "arrow"
-
     def __init__(
         self,
         columns: Sequence[WantedColumn],
@@ -76,6 +75,19 @@ class ArrowReader(Reader):
         self._own = threading.local()
         self._open_files: weakref.WeakSet[OpenFiles] = weakref.WeakSet()
         self._fetcher = Fetcher(self._spans, fetch)
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int
+    ) -> ArrowReader:
+        threads = options.decode_threads
+        return cls(columns, open_groups=open_groups, threads=threads, fetch=options.fetch)
+
+    @classmethod
+    def why_not(
+        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
+    ) -> str | None:
+        return None
 
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None

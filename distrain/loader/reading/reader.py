@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -12,7 +12,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from distrain.errors import DataError, Unavailable
-from distrain.partition import RowGroup
+from distrain.loader.options import LoaderOptions
+from distrain.partition import RowGroup, Table, WantedColumn
 from distrain.storage import (
     is_remote,
     is_transient,
@@ -74,10 +75,9 @@ class Expected:
 class Reader(Protocol):
     """Reads row groups, the wanted columns only, from any thread.
 
-    A reader has one of the two methods of its own and inherits the other.
+    A reader has `read` or `iter_columns` of its own and inherits the other. One that
+    `distrain.spec.READERS` names is a `TableReader` too.
     """
-
-    name: str
 
     def read(self, group: RowGroup) -> DecodedColumns:
         """The wanted columns of a row group.
@@ -114,6 +114,24 @@ class Reader(Protocol):
         ...
 
 
+class TableReader(Protocol):
+    """What a loader asks a class of `distrain.spec.READERS`."""
+
+    @classmethod
+    def of(
+        cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int
+    ) -> Reader:
+        """A reader that decodes slices of so many row groups at a time; none that is `on_gpu`."""
+        ...
+
+    @classmethod
+    def why_not(
+        cls, table: Table, columns: Sequence[WantedColumn], device_type: str, has_cache: bool
+    ) -> str | None:
+        """Why it cannot serve a table for batches on `"cpu"` or `"cuda"`; `None` if it can."""
+        ...
+
+
 class RetryingReader(Reader):
     """Reads a row group again where the storage of another reader does not answer, for `retry_s`.
 
@@ -121,7 +139,6 @@ class RetryingReader(Reader):
     """
 
     def __init__(self, inner: Reader, retry_s: float):
-        self.name = inner.name
         self._inner = inner
         self._retry_s = retry_s
 
@@ -166,7 +183,6 @@ class SameFilesReader(Reader):
     """
 
     def __init__(self, inner: Reader):
-        self.name = inner.name
         self._inner = inner
         self._first: dict[str, _Version] = {}
 
@@ -258,7 +274,6 @@ class _Lease:
     """A reader that other epochs may be using, too."""
 
     def __init__(self, reader: Reader, give_back: Callable[[], None]):
-        self.name = reader.name
         self.read: Callable[[RowGroup], DecodedColumns] = reader.read
         self.iter_columns: Callable[[RowGroup], Iterator[DecodedColumns]] = reader.iter_columns
         self.expect = reader.expect
