@@ -100,23 +100,23 @@ class JobHistory:
 
     @property
     def generation(self) -> int:
-        """Grows whenever points that were shown are replaced or removed."""
+        """A number that grows whenever shown points are replaced or removed."""
         series = (self.train, self.valid, *self.ranks.values())
         return self._first_generation + sum(one.generation for one in series)
 
     @property
     def moments(self) -> list[Moment]:
-        """Its time line: the last `KEPT_MOMENTS` of each kind, the oldest first."""
+        """The time line: the last `KEPT_MOMENTS` of each kind, the oldest first."""
         return sorted((m for kind in self._moments.values() for m in kind), key=lambda m: m.at_s)
 
     @property
     def progressed_s(self) -> float:
-        """When a rank last got further, or the job into another state, in unix time."""
+        """The unix time at which a rank got further last, or the job changed its state."""
         return max((self.state_since_s, *(rank.progressed_s for rank in self.now.values())))
 
     @property
     def mean_rows_per_s(self) -> float | None:
-        """Over all its records of training, those of steps that were taken again included."""
+        """The mean speed of all records of training, steps that were taken again included."""
         return self._timed_rows / self._timed_s if self._timed_s else None
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
@@ -146,7 +146,7 @@ class JobHistory:
                 rank.observe(event, now_s)
 
     def take(self, entries: Iterable[Entry], now_s: float) -> None:
-        """Take in what the job's collector made of it, in order."""
+        """Take in entries of the job's collector, in order."""
         for entry in entries:
             match entry:
                 case AttemptStarted():
@@ -159,7 +159,6 @@ class JobHistory:
                     self._add_moment(now_s, "notice", None, entry.text)
 
     def move(self, attempt: int, state: JobState, now_s: float, why: str = "") -> None:
-        """Take in a change of the job's state."""
         text = f"{state}: {why}" if why else str(state)
         self._add_moment(now_s, "state", self.step or None, text, attempt)
         self.state_since_s = now_s
@@ -176,7 +175,7 @@ class JobHistory:
             series.thin(ENDED_CAPACITY, self.num_points)
 
     def _resume(self, entry: AttemptStarted) -> None:
-        """Take back what the attempt will do again."""
+        """Remove the steps that the attempt will take again."""
         self.num_ranks, self.step, self.rows_per_s = entry.num_ranks, entry.step, None
         for series in (self.train, self.valid, *self.ranks.values()):
             series.take_back(entry.step)
@@ -250,7 +249,7 @@ class JobHistory:
         self._moments.setdefault(kind, deque(maxlen=KEPT_MOMENTS)).append(moment)
 
     def slowest(self) -> dict[str, Any] | None:
-        """The rank whose own work took longest in its last report, beside the median of all."""
+        """The rank with the longest work of its own in its last report, beside the median."""
         times = {rank: now.step_time_s for rank, now in self.now.items()}
         known = {rank: s for rank, s in times.items() if s is not None}
         if len(known) < 2:

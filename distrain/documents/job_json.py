@@ -20,7 +20,7 @@ _OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
 
 @dataclass(frozen=True)
 class Gpu:
-    """What a worker's NVML reported last of its GPU."""
+    """A worker's GPU in NVML's last report."""
 
     utilisation_pct: float | None
     memory_used_bytes: int | None
@@ -29,22 +29,16 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Watched:
-    """All that is known of a job at the unix time `now_s`.
+    """A job and its history at the unix time `now_s`."""
 
-    Attributes:
-        view: The job's view without progress.
-        run_dir: The run directory as the submitter named it.
-        places: Where the current attempt's ranks run.
-        gpus: GPUs by the worker's address.
-    """
-
-    view: JobView
+    view: JobView  # the job's view without progress
     spec: JobSpec
-    run_dir: str
+    run_dir: str  # the run directory as the submitter named it
     history: JobHistory
     now_s: float
+    # where the current attempt's ranks run
     places: Mapping[int, Slot] = field(default_factory=dict)
-    gpus: Mapping[str, Gpu] = field(default_factory=dict)
+    gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
 
 
 def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
@@ -54,7 +48,7 @@ def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
 
 
 def job_status(job: Watched) -> JobStatus:
-    """A job without its view; what its cluster does not know of it has its default."""
+    """A job without its view and without what only its coordinator knows."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.last_valid
     tail, valid_tail = history.train.tail(), history.valid.tail()
@@ -109,7 +103,7 @@ def job_summary(job: Watched) -> dict[str, Any]:
 
 
 def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
-    """One job with its ranks (all of them, or those of `shown_ranks`), time line and spec."""
+    """A job with its ranks (all, or those of `shown_ranks`), time line and spec."""
     view = job.view
     return {
         **job_summary(job),
@@ -124,7 +118,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 
 
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
-    """A job's curves, or the points since the cursor of the last call.
+    """A job's curves, or the points since a cursor.
 
     Raises:
         ValueError: This is no cursor.
@@ -144,7 +138,7 @@ def metrics_document(history: JobHistory, since: str | None = None) -> dict[str,
 
 
 def timeline(job: Watched) -> list[Moment]:
-    """What happened in a job, the oldest first."""
+    """The moments of a job, the oldest first."""
     submitted_s = job.history.submitted_s
     moments = job.history.moments
     for r in job.view.restarts[-_KEPT_RESTARTS:]:
@@ -175,7 +169,7 @@ def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
 
 
 def time_left_s(job: Watched) -> float | None:
-    """Time left at the speed of the last points, validations included.
+    """The time left at the speed of the last points, validations included.
 
     `None` unless the job runs and has taken steps in this attempt.
     """

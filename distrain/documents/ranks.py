@@ -48,17 +48,7 @@ class Window:
 
 @dataclass
 class RankNow:
-    """One rank of the current attempt.
-
-    Attributes:
-        seconds: Its wall time by phase in its last report.
-        total_seconds: The same in this attempt.
-        step_time_s: Its own work per step in its last report: see `Window.own_s`.
-        memory: What its process holds: `host_bytes`, and `device_bytes` on a GPU.
-        heard_s: Time of its last event, in unix time.
-        progress: The last heartbeat's counter of progress.
-        progressed_s: When that last grew, in unix time.
-    """
+    """One rank of the current attempt."""
 
     pid: int | None = None
     host: str | None = None
@@ -67,14 +57,16 @@ class RankNow:
     waiting_for: str = ""
     step: int = 0
     rows_per_s: float | None = None
-    step_time_s: float | None = None
+    step_time_s: float | None = None  # its own work per step in its last report: see `Window.own_s`
+    # its wall time by phase in its last report
     seconds: Mapping[str, float] = field(default_factory=dict)
-    total_seconds: dict[str, float] = field(default_factory=dict)
+    total_seconds: dict[str, float] = field(default_factory=dict)  # the same in this attempt
     stall_pct: float | None = None
+    # what its process holds: `host_bytes`, and `device_bytes` on a GPU
     memory: Mapping[str, int] = field(default_factory=dict)
-    heard_s: float = 0.0
-    progress: int = -1
-    progressed_s: float = 0.0
+    heard_s: float = 0.0  # time of its last event, in unix time
+    progress: int = -1  # the last heartbeat's counter of progress
+    progressed_s: float = 0.0  # when that last grew, in unix time
 
     def observe(self, event: Event, now_s: float) -> None:
         """Take in an event other than `StepsDone`."""
@@ -94,7 +86,7 @@ class RankNow:
         self.heard_s = now_s
 
     def take_window(self, event: StepsDone, now_s: float) -> Window | None:
-        """Take in some steps; `None` if they were none."""
+        """Take in a report of steps; `None` if it has none."""
         steps = event.step - self.step
         self.heard_s = self.progressed_s = now_s
         self.step, self.seconds, self.memory = event.step, event.seconds, event.memory
@@ -111,13 +103,12 @@ class RankNow:
         return window
 
     def to_json(self) -> dict[str, Any]:
-        """The rank's fields of a job document."""
         inner = ("heard_s", "progress", "progressed_s")
         return {name: value for name, value in asdict(self).items() if name not in inner}
 
 
 def stands_out(slowest: Mapping[str, Any] | None) -> bool:
-    """Whether the slowest rank is worth a word: that of equal ranks is another one each time.
+    """Whether the slowest rank is worth a word: among equal ranks it is another one each time.
 
     >>> stands_out({"step_time_s": 0.011, "median_step_time_s": 0.010}), stands_out(None)
     (False, False)
@@ -159,17 +150,17 @@ class StepTimes:
         self.sum_s = 0.0
 
     def add(self, counts: Sequence[int], sum_s: float) -> None:
-        """Add a rank's counts of steps up to each of `STEP_BOUNDS_S` and longer, and their sum."""
+        """Add a rank's counts by `STEP_BOUNDS_S`, and their sum."""
         self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
         self.sum_s += sum_s
 
     def add_mean(self, step_s: float, steps: int) -> None:
-        """Count some steps as if each took `step_s`, of a rank that does not count them."""
+        """Count steps as if each took `step_s`, of a rank that does not count them."""
         self.counts[bisect_left(STEP_BOUNDS_S, step_s)] += steps
         self.sum_s += step_s * steps
 
     def cumulative(self) -> list[tuple[float, int]]:
-        """Per bucket, its upper bound in seconds and the steps that took no longer."""
+        """Per bucket, its upper bound in seconds and the number of steps within it."""
         total, pairs = 0, []
         for bound_s, count in zip((*STEP_BOUNDS_S, float("inf")), self.counts, strict=True):
             total += count

@@ -18,17 +18,13 @@ _MARGIN = 0.06
 
 @dataclass(frozen=True)
 class Column:
-    """One number of every point.
-
-    Attributes:
-        weight: Merged points have the mean by this weight; "": the later value, which is right
-            for what only grows.
-        whole: Whether values are whole numbers.
-    """
+    """One number of every point."""
 
     name: str
+    # merged points have the mean by this weight; "": the later value, which is right for what only
+    # grows
     weight: str = ""
-    whole: bool = False
+    whole: bool = False  # whether values are whole numbers
 
 
 class Series:
@@ -62,12 +58,11 @@ class Series:
         self._open = 0  # points that the last one holds, if it is not shown
 
     def __len__(self) -> int:
-        """Number of points that are shown."""
         return len(self._numbers)
 
     @property
     def last(self) -> float | None:
-        """The first column's value of the last point that was added and not taken back."""
+        """The first column's value of the last point that is still there."""
         return self._values[0][-1] if self._values[0] else None
 
     def add(
@@ -76,10 +71,9 @@ class Series:
         number: int,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Append a point, with a value per column (`None` or not finite: unknown).
+        """Append a point: a value per column, `None` or not finite where unknown.
 
-        Its number for `since` is never less than that of points before it. Weights are by name; 1
-        where one is missing.
+        Numbers never fall. Weights are by name; a missing one is 1.
         """
         for at, column in enumerate(self.columns):
             value = _known(point[column.name])
@@ -95,7 +89,7 @@ class Series:
             self.finish(number)
 
     def finish(self, number: int) -> None:
-        """Show the last point though it holds less than others: no more will come."""
+        """Show the last point though it is not full: no more will come."""
         if not self._open:
             return
         self._numbers.append(number)
@@ -104,7 +98,7 @@ class Series:
             self.halve()
 
     def halve(self) -> None:
-        """Merge the points in pairs; one that remains waits for its other half."""
+        """Merge the points in pairs; an odd one waits for its other half."""
         odd, before = len(self) % 2, len(self._values[0])
         self._open += self.stride if odd else 0
         ends = [min(at + 2, before) for at in range(0, before, 2)]
@@ -116,7 +110,7 @@ class Series:
         self.generation += 1
 
     def thin(self, most: int, number: int) -> None:
-        """Show all points that were added, merged to `most` at most: no more will come."""
+        """Show all points, merged to `most` at most: no more will come."""
         self.finish(number)
         while len(self) > most:
             self.halve()
@@ -125,7 +119,7 @@ class Series:
     def take_back(self, most: float) -> None:
         """Remove the points whose first column is above `most`.
 
-        One that was merged of points on both sides goes too: what is shown was never taken back.
+        A point that was merged of both sides goes, too: what is shown was never taken back.
         """
         keep = len(self._values[0])
         while keep and self._values[0][keep - 1] > most:
@@ -141,7 +135,7 @@ class Series:
                 del column[keep:]
 
     def tail(self) -> dict[str, Any]:
-        """The last point that was added, whether it is shown or not; empty if there is none."""
+        """The last point, shown or not; empty if there is none."""
         if not self._values[0]:
             return {}
         pairs = zip(self.columns, self._values, strict=True)
@@ -152,7 +146,7 @@ class Series:
         return self._from(bisect_left(self._numbers, number))
 
     def recent(self, count: int) -> dict[str, list[Any]]:
-        """The same of the last `count` shown points."""
+        """Per column, the values of the last `count` shown points."""
         return self._from(max(0, len(self) - count))
 
     def _from(self, first: int) -> dict[str, list[Any]]:
@@ -162,7 +156,6 @@ class Series:
         }
 
     def _merge(self, at: int, other: int) -> None:
-        """Merge the last point into the one before it."""
         for values, weights in zip(self._values, self._weights, strict=True):
             values[at], weight = _merged(values, weights, at, other)
             del values[other]
@@ -181,7 +174,7 @@ class Series:
 def _merged(
     values: "array[float]", weights: "array[float] | None", first: int, second: int
 ) -> tuple[float, float]:
-    """The value and weight of two points of a column, or of one if they are the same."""
+    """The value and the weight of two points of a column as one."""
     if weights is None:
         known = values[first] if math.isnan(values[second]) else values[second]
         return known, 0.0

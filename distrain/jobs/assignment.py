@@ -11,17 +11,11 @@ from distrain.world import World
 
 @dataclass(frozen=True, order=True)
 class Slot:
-    """Room for one rank: one Dask worker.
+    """Room for one rank: one Dask worker."""
 
-    Attributes:
-        host: The worker's host; ranks of a gang are packed on few hosts.
-        worker: The worker's address, which is another one when its nanny has restarted it.
-        name: Its name, which stays; "" if it has none.
-    """
-
-    host: str
-    worker: str
-    name: str = ""
+    host: str  # the worker's host; ranks of a gang are packed on few hosts
+    worker: str  # the worker's address, which is another one when its nanny has restarted it
+    name: str = ""  # its name, which stays; "" if it has none
 
 
 @dataclass(frozen=True)
@@ -34,48 +28,35 @@ class RankPlacement:
 
 @dataclass(frozen=True)
 class Rendezvous:
-    """Where the ranks of one attempt meet: a torch TCPStore on the coordinator's host.
-
-    Attributes:
-        prefix: Keys of this attempt begin with it, so attempts never mix.
-    """
+    """Where the ranks of one attempt meet: a torch TCPStore on the coordinator's host."""
 
     host: str
     port: int
-    prefix: str
+    prefix: str  # keys of this attempt begin with it, so attempts never mix
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """One rank's work.
-
-    Attributes:
-        attempt: From 1; events carry it.
-        spec: The job spec as JSON values.
-        run_dir: The run directory, on a filesystem that every worker sees, or its URL.
-        rendezvous: Where the peers meet; `None` for a single rank without peers.
-        first_attempt: The first attempt of this submission: above 1 for a run that is resumed.
-        files_dir: A folder of the worker for this rank's files, where `run_dir` is a URL.
-    """
+    """One rank's work."""
 
     job_id: str
-    attempt: int
+    attempt: int  # from 1; events carry it
     world: World
-    spec: dict[str, Any]
-    run_dir: str
+    spec: dict[str, Any]  # the job spec as JSON values
+    run_dir: str  # the run directory, on a filesystem that every worker sees, or its URL
+    # where the peers meet; `None` for a single rank without peers
     rendezvous: Rendezvous | None = None
+    # the first attempt of this submission: above 1 for a run that is resumed
     first_attempt: int = 1
-    files_dir: str = ""
+    files_dir: str = ""  # A folder of the worker for this rank's files, where `run_dir` is a URL
 
     @property
     def paths(self) -> RunPaths:
-        """The run directory's names."""
         if self.files_dir:
             return RunPaths(Path(self.files_dir), self.run_dir)
         return RunPaths(Path(self.run_dir))
 
     def dumps(self) -> str:
-        """As one line of JSON."""
         return json.dumps(asdict(self))
 
     @classmethod

@@ -11,10 +11,10 @@ _MOST_NAMED = 5
 
 
 def find_job(jobs: Sequence[JobStatus], word: str) -> JobStatus:
-    """The job whose id is a word that somebody typed, or the only one whose id begins with it.
+    """The job of this id, or the only one whose id begins with it.
 
     Raises:
-        InputError: There is none such, or there are several.
+        InputError: There is none, or there are several.
     """
     same = [job for job in jobs if job.job_id == word]
     begun = same or [job for job in jobs if word and job.job_id.startswith(word)]

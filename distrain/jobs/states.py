@@ -12,8 +12,6 @@ from enum import StrEnum
 
 
 class JobState(StrEnum):
-    """Where a job is in its life."""
-
     PENDING = "pending"  # in the queue, without workers
     STARTING = "starting"  # rank processes were asked for
     RUNNING = "running"  # every rank has met its peers and trains
@@ -25,17 +23,14 @@ class JobState(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing will change any more."""
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
     @property
     def holds_workers(self) -> bool:
-        """Whether ranks of it may run."""
         return self in (JobState.STARTING, JobState.RUNNING, JobState.STOPPING)
 
     @property
     def waits(self) -> bool:
-        """Whether it waits for workers: in the queue, or for its next attempt."""
         return self in (JobState.PENDING, JobState.RESTARTING)
 
 
@@ -56,7 +51,7 @@ TRANSITIONS: dict[JobState, frozenset[JobState]] = {
 
 
 class InvalidTransition(Exception):
-    """A move that `TRANSITIONS` forbids: a bug in the machine. The message has the history."""
+    """A move that `TRANSITIONS` forbids: a bug in the lifecycle; its message has the history."""
 
     def __init__(self, job_id: str, old: JobState, new: JobState, history: Iterable[object]):
         so_far = [str(move) for move in history]

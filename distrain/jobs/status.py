@@ -39,7 +39,6 @@ class JobFigures:
 
     @cached_property
     def figures(self) -> dict[str, Any]:
-        """The figures that are known, by name."""
         known = ((name, getattr(self, name)) for name in FIGURES)
         return {name: value for name, value in known if value is not None}
 
@@ -75,42 +74,27 @@ def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
 
 @dataclass(frozen=True)
 class JobStatus(JobFigures):
-    """A job at one moment.
-
-    Attributes:
-        state: One of `JobState`, or a state of a later version.
-        attempt: The current or last attempt, from 1; 0 before the first.
-        num_ranks: Ranks that it has; while it has none, those it wants.
-        reason: One word for why it ended badly.
-        message: The same for people.
-        why_pending: Why it does not run yet, or not again.
-        run_dir: Its run directory, as the submitter named it.
-        priority: Its place in the queue goes by this, then by age.
-        service: The service that submitted it; `None`: somebody did by Dask.
-        first_attempt: The first attempt of this submission: above 1 for a run that is resumed.
-        submitted_s: When it was submitted, in unix seconds.
-        age_s: Seconds since it was submitted.
-        elapsed_s: Wall time of its training.
-        view: Its details, with the progress that is new to the reader; `None`: not asked for, or
-            of a state that this version does not know.
-    """
+    """A job at one moment."""
 
     job_id: str
     name: str = ""
-    state: str = ""
-    attempt: int = 0
-    num_ranks: int = 0
-    reason: str | None = None
-    message: str | None = None
-    why_pending: str = ""
-    run_dir: str = ""
+    state: str = ""  # one of `JobState`, or a state of a later version
+    attempt: int = 0  # the current or last attempt, from 1; 0 before the first
+    num_ranks: int = 0  # ranks that it has; while it has none, those it wants
+    reason: str | None = None  # one word for why it ended badly
+    message: str | None = None  # the same for people
+    why_pending: str = ""  # why it does not run yet, or not again
+    run_dir: str = ""  # its run directory, as the submitter named it
     tags: Mapping[str, str] = field(default_factory=dict)
-    priority: int = 0
-    service: str | None = None
+    priority: int = 0  # its place in the queue goes by this, then by age
+    service: str | None = None  # the service that submitted it; `None`: somebody did by Dask
+    # the first attempt of this submission: above 1 for a run that is resumed
     first_attempt: int = 1
-    submitted_s: float | None = None
-    age_s: float | None = None
-    elapsed_s: float | None = None
+    submitted_s: float | None = None  # when it was submitted, in unix seconds
+    age_s: float | None = None  # seconds since it was submitted
+    elapsed_s: float | None = None  # wall time of its training
+    # its details, with the progress that is new to the reader; `None`: not asked for, or of a state
+    # that this version does not know
     view: JobView | None = None
 
     @property

@@ -14,7 +14,7 @@ JSON_VERSION = 1
 
 
 def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
-    """The values in a document, perhaps of another version, that are fields of a dataclass.
+    """The values of a document, perhaps of another version, that are fields of a dataclass.
 
     >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
     {'count': 2}
@@ -31,11 +31,7 @@ def _names(record: type) -> frozenset[str]:
 
 
 def _made(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
-    """A frozen dataclass with these fields, in a third of its constructor's time.
-
-    Raises:
-        TypeError: A field without a default is missing.
-    """
+    """A frozen dataclass with these fields, in a third of its constructor's time."""
     required, fields_in_order = _shape(kind)  # type: ignore[arg-type]  # a class can be hashed
     if not required <= values.keys():
         return kind(**values)  # which says what is missing
@@ -47,7 +43,7 @@ def _made(kind: type[Kind], values: Mapping[str, Any]) -> Kind:
 
 @cache
 def _shape(kind: type) -> tuple[frozenset[str], dict[str, Any]]:
-    """Fields that must be given, and all fields in order with their defaults."""
+    """The required fields, and all fields in order with their defaults."""
     defaults = {field.name: field.default for field in fields(kind)}
     return frozenset(name for name, one in defaults.items() if one is MISSING), defaults
 
@@ -114,20 +110,18 @@ class Record:
     own: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """The fields that are one text or number, and those that are not known."""
+        """The fields that are one text or number, or unknown."""
         plain = {k: v for k, v in vars(self).items() if not isinstance(v, Mapping | tuple)}
         return {**plain, **(self.own or {})}
 
     @property
     def stall_mean_pct(self) -> float | None:
-        """The mean rank's share of waiting; `None` if unknown."""
         if self.stall_summary is not None:
             return float(self.stall_summary["mean"])
         return sum(self.stall_pct) / len(self.stall_pct) if self.stall_pct else None
 
     @property
     def stall_max_pct(self) -> float | None:
-        """The highest share of waiting of a rank; `None` if unknown."""
         if self.stall_summary is not None:
             return float(self.stall_summary["max"])
         return max(self.stall_pct, default=None)
@@ -176,42 +170,25 @@ _KIND_OF_ENTRY = {cls: kind for kind, cls in _ENTRY_KINDS.items()}
 
 @dataclass(frozen=True)
 class Restart:
-    """An attempt that ended early and was followed by another.
+    """An attempt that ended early and was followed by another."""
 
-    Attributes:
-        attempt: The attempt that ended.
-        reason: One of `Reason`.
-        message: The same for people.
-        step: The furthest step that it reported.
-        after_s: Seconds from the job's submission to its end.
-    """
-
-    attempt: int
-    reason: str
-    message: str
-    step: int
-    after_s: float
+    attempt: int  # the attempt that ended
+    reason: str  # one of `Reason`
+    message: str  # the same for people
+    step: int  # the furthest step that it reported
+    after_s: float  # seconds from the job's submission to its end
 
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints that a job has written.
+    """The checkpoints of a job."""
 
-    Attributes:
-        count: Checkpoints that were written.
-        step: Steps that the last one holds.
-        path: Folder or URL of the last one.
-        stood_still_s: How long training stood still for all of them, on rank 0.
-        write_s: How long writing all of them took.
-        failed: How many could not be written.
-    """
-
-    count: int = 0
-    step: int | None = None
-    path: str | None = None
-    stood_still_s: float = 0.0
-    write_s: float = 0.0
-    failed: int = 0
+    count: int = 0  # checkpoints that were written
+    step: int | None = None  # steps that the last one holds
+    path: str | None = None  # folder or URL of the last one
+    stood_still_s: float = 0.0  # how long training stood still for all of them, on rank 0
+    write_s: float = 0.0  # how long writing all of them took
+    failed: int = 0  # how many could not be written
 
     @property
     def outcome(self) -> str:
@@ -225,85 +202,63 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job at one moment.
-
-    Attributes:
-        state: Where it is in its life.
-        attempt: The current or last attempt, from 1.
-        num_ranks: Ranks that it wants; `pids` has as many as it has.
-        reason: One word for why it ended badly.
-        message: The same for people: the culprit, its account, its log's end.
-        why_pending: Why it does not run yet, or not again; of one that runs, that ranks wait for
-            storage that does not answer.
-        num_steps: Steps it will take, once known.
-        total_rows: Rows it will train, once known.
-        reader: Who reads row groups, and why, once known.
-        pids: Per rank, the process id, where known.
-        progress: What happened since the entry that the viewer had last, in order: records,
-            attempts that began to train, notices.
-        missed: How many entries came after the one that the viewer had last and before these, and
-            are forgotten here. The ranks' kept reports in the run directory have them.
-        next_record: What to pass as `since` in the next call: how many entries there are.
-        restarts: Attempts that ended early and were followed by others.
-        checkpoints: What was written of them.
-        rows_before: Rows that the last attempt's checkpoint brought along.
-        elapsed_before_s: Wall time that they took.
-        model_path: Where rank 0 saved the model.
-        model_step: Steps of training that this model has had.
-        stopped_early: Why it ended before all its steps; see `StoppedEarly`.
-        warm_start: With whose weights it began; see `WeightsTaken`.
-        rank_places: Per rank of the last attempt, its `host`, its `device` and that device's
-            `hardware`, by name; empty until all have reported.
-        rank_stall_pct: Per rank, the share of the whole training spent waiting for data.
-        rank_seconds: Per rank, wall time by phase over the whole training.
-        rank_setup_s: Per rank, wall time between meeting its peers and training.
-        rank_loader: Per rank, what its loader did over the whole training.
-        rank_exchange: Per rank, what it looked up and sent over the whole training.
-        rank_device_seconds: Per rank, its GPU's time by phase over the whole training.
-        rank_peak_memory: Per rank, the most memory it ever held, in bytes: `host_bytes` and
-            `device_bytes`.
-    """
+    """A job at one moment, in detail."""
 
     job_id: str
     name: str
-    state: JobState
-    attempt: int
-    num_ranks: int
-    reason: str | None = None
-    message: str | None = None
+    state: JobState  # where it is in its life
+    attempt: int  # the current or last attempt, from 1
+    num_ranks: int  # ranks that it wants; `pids` has as many as it has
+    reason: str | None = None  # one word for why it ended badly
+    message: str | None = None  # the same for people: the culprit, its account, its log's end
+    # why it does not run yet, or not again; of one that runs, that ranks wait for storage that does
+    # not answer
     why_pending: str = ""
-    num_steps: int | None = None
-    total_rows: int | None = None
+    num_steps: int | None = None  # steps it will take, once known
+    total_rows: int | None = None  # rows it will train, once known
     parameters: int | None = None
-    reader: str | None = None
-    pids: tuple[int | None, ...] = ()
+    reader: str | None = None  # who reads row groups, and why, once known
+    pids: tuple[int | None, ...] = ()  # per rank, the process id, where known
+    # what happened since the entry that the viewer had last, in order: records, attempts that began
+    # to train, notices
     progress: tuple[Entry, ...] = ()
+    # how many entries came after the one that the viewer had last and before these, and are
+    # forgotten here. The ranks' kept reports in the run directory have them
     missed: int = 0
-    next_record: int = 0
-    restarts: tuple[Restart, ...] = ()
-    checkpoints: Checkpoints = Checkpoints()
-    rows_before: int = 0
-    elapsed_before_s: float = 0.0
-    model_path: str | None = None
-    model_step: int | None = None
+    next_record: int = 0  # what to pass as `since` in the next call: how many entries there are
+    restarts: tuple[Restart, ...] = ()  # attempts that ended early and were followed by others
+    checkpoints: Checkpoints = Checkpoints()  # what was written of them
+    rows_before: int = 0  # rows that the last attempt's checkpoint brought along
+    elapsed_before_s: float = 0.0  # wall time that they took
+    model_path: str | None = None  # where rank 0 saved the model
+    model_step: int | None = None  # steps of training that this model has had
+    # why it ended before all its steps; see `StoppedEarly`
     stopped_early: Mapping[str, Any] | None = None
-    warm_start: Mapping[str, Any] | None = None
+    warm_start: Mapping[str, Any] | None = None  # with whose weights it began; see `WeightsTaken`
+    # per rank of the last attempt, its `host`, its `device` and that device's `hardware`, by name;
+    # empty until all have reported
     rank_places: tuple[Mapping[str, str], ...] = ()
+    # per rank, the share of the whole training spent waiting for data
     rank_stall_pct: tuple[float, ...] = ()
+    # per rank, wall time by phase over the whole training
     rank_seconds: tuple[Mapping[str, float], ...] = ()
+    # per rank, wall time between meeting its peers and training
     rank_setup_s: tuple[float, ...] = ()
+    # per rank, what its loader did over the whole training
     rank_loader: tuple[Mapping[str, float], ...] = ()
+    # per rank, what it looked up and sent over the whole training
     rank_exchange: tuple[Mapping[str, float], ...] = ()
+    # per rank, its GPU's time by phase over the whole training
     rank_device_seconds: tuple[Mapping[str, float], ...] = ()
+    # per rank, the most memory it ever held, in bytes: `host_bytes` and `device_bytes`
     rank_peak_memory: tuple[Mapping[str, int], ...] = ()
 
     @cached_property
     def records(self) -> tuple[Record, ...]:
-        """The records among `progress`."""
         return tuple(entry for entry in self.progress if isinstance(entry, Record))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, which are this view's own: not to be changed."""
+        """As JSON values, which the view shares: not to be changed."""
         # Not `asdict`: its copies of what many ranks reported took most of a scheduler's answer.
         return {
             "version": JSON_VERSION,
@@ -344,7 +299,7 @@ _SEQUENCES = {
 
 
 def record_from_json(values: Mapping[str, Any]) -> Record:
-    """A record as its JSON values have it; keys that this version does not know are left out."""
+    """A record from JSON values of any version."""
     known = known_fields(Record, values)
     known["stall_pct"] = tuple(known.get("stall_pct", ()))
     return _made(Record, known)

@@ -32,12 +32,11 @@ def find_culprit(failures: Sequence[Failure]) -> Failure:
 
 
 def reported_failure(event: RankFailed) -> Failure:
-    """The failure that a rank reported of itself."""
     return Failure(event.reason, event.message, event.rank, event.step, event.traceback)
 
 
 def silent_death(event: RankExited, status: RankStatus) -> Failure:
-    """The failure of a rank whose process ended and reported none."""
+    """The failure of a rank that ended without a report."""
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
@@ -50,7 +49,7 @@ def silent_death(event: RankExited, status: RankStatus) -> Failure:
 
 
 def point_at_silent_ranks(culprit: Failure, job: Job) -> Failure:
-    """Where ranks know only of lost peers, name those that live and say nothing: they may hang."""
+    """The culprit; where ranks know only of lost peers, with those that live and say nothing."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit
     heard = {failure.rank for failure in job.failures}
@@ -63,7 +62,6 @@ def point_at_silent_ranks(culprit: Failure, job: Job) -> Failure:
 
 
 def place_of(status: RankStatus) -> str:
-    """A rank's process and worker, in words."""
     pid = "before it told its pid," if status.pid is None else f"pid {status.pid}"
     return f"{pid} on {status.placement.slot.worker}"
 

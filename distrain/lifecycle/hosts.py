@@ -8,7 +8,7 @@ AVOID_S = 600.0
 
 
 class HostFailures:
-    """Remembers on which hosts culprits ran.
+    """The hosts of culprits, and when.
 
     >>> failures = HostFailures()
     >>> for at_s in (0.0, 60.0):
@@ -23,11 +23,10 @@ class HostFailures:
         self._times: defaultdict[str, list[float]] = defaultdict(list)
 
     def blame(self, host: str, now_s: float) -> None:
-        """A rank on that host failed now."""
         self._times[host] = [*self._recent(host, now_s), now_s]
 
     def avoided(self, now_s: float) -> dict[str, str]:
-        """Hosts that failed too often, and why they are avoided."""
+        """Hosts that failed too often, with the reason."""
         found = {}
         for host in list(self._times):
             recent = self._recent(host, now_s)

@@ -5,11 +5,7 @@ from distrain.lifecycle.lifecycle import Lifecycle
 
 
 def validate(lifecycle: Lifecycle) -> None:
-    """Check the lifecycle's invariants.
-
-    Raises:
-        AssertionError: One is broken.
-    """
+    """Raise an `AssertionError` for a broken invariant."""
     live = [job for job in lifecycle.jobs.values() if not job.state.is_final]
     held = [p.slot for job in live for p in job.placements]
     assert len(held) == len(set(held)), "two ranks hold one worker"

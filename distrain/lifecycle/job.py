@@ -10,7 +10,7 @@ from distrain.lifecycle.messages import Submit
 
 @dataclass(frozen=True)
 class Failure:
-    """A report of why an attempt cannot go on."""
+    """Why an attempt cannot go on."""
 
     reason: str
     message: str
@@ -22,34 +22,27 @@ class Failure:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of a job's state.
+    """A change of a job's state."""
 
-    Attributes:
-        at_s: When, on the lifecycle's clock.
-        attempt: The attempt that it belongs to: of a launch, the new one; of an end, the ended one.
-        reason: What brought it about, one of `Reason`; "" where the state says it.
-        message: The same for people, in one line.
-    """
-
-    at_s: float
+    at_s: float  # when, on the lifecycle's clock
     old: JobState
     new: JobState
+    # the attempt that it belongs to: of a launch, the new one; of an end, the ended one
     attempt: int
-    reason: str = ""
-    message: str = ""
+    reason: str = ""  # what brought it about, one of `Reason`; "" where the state says it
+    message: str = ""  # the same for people, in one line
 
     def __str__(self) -> str:
         return f"{self.old} -> {self.new}"
 
     @property
     def why(self) -> str:
-        """Reason and message in one line; "" where the state says it."""
         return f"{self.reason}: {self.message}" if self.reason else ""
 
 
 @dataclass
 class RankStatus:
-    """What is known of one rank of the current attempt."""
+    """One rank of the current attempt."""
 
     placement: RankPlacement
     pid: int | None = None
@@ -65,7 +58,7 @@ class RankStatus:
 
 @dataclass
 class Job:
-    """One job and all that the lifecycle knows of it."""
+    """A job as the lifecycle knows it."""
 
     request: Submit
     submitted_s: float
@@ -97,31 +90,26 @@ class Job:
 
     @property
     def job_id(self) -> str:
-        """The id of the job."""
         return self.request.job_id
 
     @property
     def num_ranks(self) -> int:
-        """Ranks wanted."""
+        """Ranks that it wants."""
         return self.request.num_ranks
 
     @property
     def placements(self) -> tuple[RankPlacement, ...]:
-        """Where the current attempt's ranks are."""
         return tuple(status.placement for status in self.ranks.values())
 
     @property
     def is_finished(self) -> bool:
-        """Whether every rank did all its work."""
         return bool(self.ranks) and all(status.finished for status in self.ranks.values())
 
     @property
     def is_gone(self) -> bool:
-        """Whether every rank's process has ended."""
         return all(status.exited for status in self.ranks.values())
 
     def expect_checkpoint(self, now_s: float) -> None:
-        """Count the time until the next checkpoint from now on, if the job wants them by time."""
         every_s = self.request.checkpoint_every_s
         self.next_checkpoint_s = None if every_s is None else now_s + every_s
 

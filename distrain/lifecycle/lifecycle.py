@@ -111,7 +111,7 @@ class Lifecycle:
         self._out: list[Instruction] = []
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
-        """Take in what happened and say what to do about it."""
+        """Take in a stimulus; the instructions are what to do about it."""
         match stimulus:
             case Submit():
                 self._submit(stimulus, now_s)
@@ -140,7 +140,7 @@ class Lifecycle:
 
     @property
     def usable_slots(self) -> frozenset[Slot]:
-        """Workers that a rank may be given."""
+        """Workers that may be given a rank."""
         return frozenset(
             slot
             for slot in self.slots
@@ -184,7 +184,6 @@ class Lifecycle:
             job.request = replace(job.request, priority=wanted.priority)
 
     def _ends_anyway(self, job: Job, now_s: float) -> bool:
-        """Whether a job that is being stopped will not be started again."""
         cause = job.culprit
         return cause is not None and judge(job, cause, now_s, queue_again=False).state.is_final
 
@@ -274,13 +273,11 @@ class Lifecycle:
     # --- how an attempt ends
 
     def _fail(self, job: Job, failure: Failure, now_s: float) -> None:
-        """Note a failure of an attempt, and wait for what the others report."""
         job.failures.append(failure)
         if job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
             job.settle_at_s = now_s + SETTLE_S
 
     def _stop(self, job: Job, cause: Failure, now_s: float, grace_s: float) -> None:
-        """Stop a gang; again with another cause if it stops already."""
         job.culprit = cause
         job.settle_at_s = job.stacks_due_s = None
         job.give_up_at_s = now_s + grace_s + GIVE_UP_S
@@ -289,7 +286,6 @@ class Lifecycle:
         self._out.append(StopGang(job.job_id, job.attempt, job.placements, grace_s))
 
     def _advance(self, job: Job, now_s: float) -> None:
-        """Move a job as far as it goes now."""
         self._check_deadlines(job, now_s)
         if job.state is JobState.STARTING and all(s.ready for s in job.ranks.values()):
             self._begin_to_run(job, now_s)
@@ -337,7 +333,6 @@ class Lifecycle:
             self._end(job, cause, JobState.FAILED, now_s)
 
     def _finish(self, job: Job, now_s: float) -> None:
-        """End an attempt whose processes have all ended, or should have."""
         gave_up = job.give_up_at_s is not None and now_s >= job.give_up_at_s
         if not (job.state.holds_workers and job.settle_at_s is None):
             return
@@ -354,7 +349,6 @@ class Lifecycle:
             self._hurry(job, now_s)
 
     def _hurry(self, job: Job, now_s: float) -> None:
-        """End the processes of a gang that finished but lingers."""
         if job.linger_until_s is None:
             job.linger_until_s = now_s + LINGER_S
         if now_s >= job.linger_until_s and job.give_up_at_s is None:
@@ -395,7 +389,6 @@ class Lifecycle:
         self._move(job, verdict.state, now_s, cause)
 
     def _rest(self, job: Job) -> None:
-        """Forget the attempt that has ended."""
         job.ranks, job.failures, job.culprit, job.stacks = {}, [], None, {}
         job.settle_at_s = job.linger_until_s = job.give_up_at_s = job.stacks_due_s = None
         job.next_checkpoint_s = None

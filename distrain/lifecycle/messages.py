@@ -17,56 +17,42 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Submit:
-    """Somebody asks for a job.
-
-    Attributes:
-        start_deadline_s: From an attempt's placement until all its ranks train; also the longest
-            that a restart may wait for workers.
-        total_deadline_s: From submission to the end.
-        allowed_ranks: Numbers of ranks that it may have to do with, the largest first; empty:
-            `num_ranks` alone.
-        priority: Higher ones start first, and preempt.
-        backoff_s: Wait before the first restart.
-        progress_s: Longest time without any progress of a rank that trains.
-        stop_grace_s: What ranks get to save a checkpoint when asked to stop.
-        checkpoint_every_s: Seconds between checkpoints.
-        first_attempt: The number of its first attempt here: above 1 for a job that is resumed.
-        queue_deadline_s: From submission until it is placed for the first time; `None`: any time.
-    """
+    """A new job."""
 
     job_id: str
     num_ranks: int
+    # from an attempt's placement until all its ranks train; also the longest that a restart may
+    # wait for workers
     start_deadline_s: float
-    total_deadline_s: float | None = None
+    total_deadline_s: float | None = None  # from submission to the end
+    # numbers of ranks that it may have to do with, the largest first; empty: `num_ranks` alone
     allowed_ranks: tuple[int, ...] = ()
-    priority: int = 0
+    priority: int = 0  # higher ones start first, and preempt
     budgets: Budgets = Budgets()
-    backoff_s: float = 1.0
-    progress_s: float | None = None
-    stop_grace_s: float = 20.0
-    checkpoint_every_s: float | None = None
+    backoff_s: float = 1.0  # wait before the first restart
+    progress_s: float | None = None  # longest time without any progress of a rank that trains
+    stop_grace_s: float = 20.0  # what ranks get to save a checkpoint when asked to stop
+    checkpoint_every_s: float | None = None  # seconds between checkpoints
+    # the number of its first attempt here: above 1 for a job that is resumed
     first_attempt: int = 1
+    # from submission until it is placed for the first time; `None`: any time
     queue_deadline_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Cancel:
-    """Somebody wants a job to end.
-
-    Attributes:
-        why: Who wants it, or what made them, for people.
-        grace_s: What its ranks get to save a checkpoint; `None`: a few seconds, or the job's own
-            grace if that is less. A job that stops already is hurried by a shorter one.
-    """
+    """The wish that a job ends."""
 
     job_id: str
-    why: str = ""
+    why: str = ""  # who wants it, or what made them, for people
+    # what its ranks get to save a checkpoint; `None`: a few seconds, or the job's own grace if that
+    # is less. A job that stops already is hurried by a shorter one
     grace_s: float | None = None
 
 
 @dataclass(frozen=True)
 class ChangePriority:
-    """Somebody wants another priority for a job that waits; it changes no other's."""
+    """Another priority for a waiting job."""
 
     job_id: str
     priority: int
@@ -74,15 +60,10 @@ class ChangePriority:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    """The cluster's workers, all of them, as they are now.
+    """The cluster's workers, all of them, as they are now."""
 
-    Attributes:
-        slots: Those that may have ranks.
-        others: Why the others may not, for people.
-    """
-
-    slots: frozenset[Slot]
-    others: str = ""
+    slots: frozenset[Slot]  # those that may have ranks
+    others: str = ""  # why the others may not, for people
 
 
 @dataclass(frozen=True)
@@ -95,8 +76,6 @@ class WorkerLeaving:
 
 @dataclass(frozen=True)
 class Reported:
-    """An event of a rank, or of its supervisor."""
-
     job_id: str
     attempt: int
     event: Event
@@ -104,8 +83,6 @@ class Reported:
 
 @dataclass(frozen=True)
 class LaunchFailed:
-    """The shell could not carry out a launch."""
-
     job_id: str
     attempt: int
     message: str
@@ -159,7 +136,7 @@ class StopGang(_ToGang):
 
 @dataclass(frozen=True)
 class EndGang:
-    """The attempt is over: let go of tasks, store and whatever else the shell holds for it."""
+    """The attempt is over: release its tasks and its store."""
 
     job_id: str
     attempt: int

@@ -20,22 +20,18 @@ FEWER_AFTER_S = 5.0
 
 @dataclass(frozen=True)
 class Shortage:
-    """Why a gang cannot start now, in words."""
-
     reason: str
 
 
 @dataclass(frozen=True)
 class Start:
-    """The job may start there."""
-
     job: Job
     placements: tuple[RankPlacement, ...]
 
 
 @dataclass(frozen=True)
 class MakeRoom:
-    """The job may start once these have stopped."""
+    """The job may start once the victims have stopped."""
 
     job: Job
     victims: tuple[Job, ...]
@@ -43,8 +39,6 @@ class MakeRoom:
 
 @dataclass(frozen=True)
 class Wait:
-    """The job has to wait, and why."""
-
     job: Job
     why: str
 
@@ -71,7 +65,7 @@ class Cluster:
         self.others = others
 
     def busy(self, without: Collection[str] = ()) -> set[Slot]:
-        """Workers that hold a rank, but for those of some jobs."""
+        """Workers that hold a rank of a job outside `without`."""
         return {
             placement.slot
             for job in self.jobs
@@ -94,10 +88,7 @@ class Cluster:
     def place(
         self, job: Job, *, fewer: bool, without: Collection[str] = ()
     ) -> tuple[RankPlacement, ...] | Shortage:
-        """A place for the whole gang, or why there is none.
-
-        With `fewer` it may have fewer ranks than it wants; jobs in `without` are thought away.
-        """
+        """A place for the whole gang, or why there is none; jobs of `without` count as gone."""
         busy = self.busy(without)
         taken = busy | self.reserved(job, without)
         allowed = job.request.allowed_ranks or (job.num_ranks,)
@@ -158,9 +149,9 @@ def place_gang(
 
 
 def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
-    """What is to be done now: at most one `Start` or `MakeRoom`, the last but for `Wait`s.
+    """What to do now: `Wait`s, and at most one `Start` or `MakeRoom` as the last.
 
-    Whoever carries it out asks again after a `Start`, since it changes who is busy.
+    A `Start` changes who is busy: ask again after it.
     """
     answers: list[Start | MakeRoom | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
@@ -181,9 +172,9 @@ def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
 
 
 def could_grow(cluster: Cluster, job: Job) -> int:
-    """How many ranks a running job with fewer than it wants could have now; 0: no more.
+    """The ranks that a running job with fewer than it wants could have now; 0: no more.
 
-    Nobody grows while others wait in the queue.
+    No job grows while others wait in the queue.
     """
     if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
         return 0
@@ -231,7 +222,7 @@ def _admit(cluster: Cluster, job: Job) -> Start | MakeRoom | Wait:
 def _needed(
     cluster: Cluster, job: Job, leaving: Sequence[str], victims: Sequence[Job]
 ) -> tuple[Job, ...]:
-    """The victims without those that turned out not to matter, the earliest chosen first."""
+    """The victims without whom there is no room."""
     needed = list(victims)
     for victim in victims:
         rest = [v.job_id for v in needed if v is not victim]

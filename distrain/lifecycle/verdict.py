@@ -28,25 +28,17 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows.
+    """What follows an attempt that ended early."""
 
-    Attributes:
-        state: `RESTARTING`, `PENDING`, or a bad end.
-        budget: Which budget pays for another attempt; "" if it costs nothing.
-        backoff_s: How long to wait before it.
-        why_so_long: What has made that longer than `restart.backoff_s`, if something has.
-        message: The reason's message, with what the budgets have to do with it.
-    """
-
-    state: JobState
-    budget: str = ""
-    backoff_s: float = 0.0
-    message: str = ""
-    why_so_long: str = ""
+    state: JobState  # `RESTARTING`, `PENDING`, or a bad end
+    budget: str = ""  # which budget pays for another attempt; "" if it costs nothing
+    backoff_s: float = 0.0  # how long to wait before it
+    message: str = ""  # the reason's message, with what the budgets have to do with it
+    why_so_long: str = ""  # what has made that longer than `restart.backoff_s`, if something has
 
 
 def judge(job: Job, cause: Failure, now_s: float, *, queue_again: bool) -> Verdict:
-    """What follows the attempt that `cause` ended; `queue_again`: others want its workers."""
+    """The verdict on the attempt that `cause` ended; `queue_again`: others want its workers."""
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
         return Verdict(JobState.CANCELLED, message=cause.message)
@@ -75,13 +67,13 @@ def _budget(job: Job, cause: Failure) -> tuple[str, int | None]:
 
 
 def _in_a_row(job: Job) -> tuple[int, str]:
-    """How many failures before this one count, since it got no further; and that in words."""
+    """The number of failures before this one that got as far, and a sentence about them."""
     before = 0 if job.step > job.furthest_failed_step else job.failures_in_a_row
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
 
 
 def _losses(job: Job, cause: Failure, now_s: float) -> tuple[int, str]:
-    """How many losses of workers came shortly before this one; and that in words."""
+    """The number of workers lost shortly before this one, and a sentence about them."""
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]
     before = sum(one.after_s > since_s for one in lost) if cause.reason == Reason.WORKER_LOST else 0

@@ -19,7 +19,6 @@ HEARD_WITHIN_S = 3.0
 
 
 def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
-    """Take in a heartbeat."""
     status.heard_s = now_s
     # A rank that waits for its storage says so only until it gives up by itself.
     if event.progress != status.progress or event.waiting_for == "storage":
@@ -29,7 +28,7 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
 
 
 def watch(job: Job, now_s: float) -> TakeStacks | Failure | None:
-    """What to do about a running job: nothing, ask what its ranks do, or end its attempt."""
+    """What a running job needs: nothing, a look at its ranks, or the end of its attempt."""
     limit_s = job.request.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
     if limit_s is None or not training:
@@ -104,11 +103,11 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
 
 
 def missed_deadline(job: Job, now_s: float) -> Failure | None:
-    """The deadline that a job has missed, if it has, and what it was waiting for.
+    """The deadline that a job has missed, and what it waited for; `None`: none.
 
-    The queue's deadline holds until the job is placed for the first time: a preempted job may wait
-    as long as it takes. The start's deadline counts from each placement anew. It also bounds how
-    long a restart waits for workers, since others are kept from those that are reserved for it.
+    The queue's deadline holds until the first placement: a preempted job may wait as long as it
+    takes. The start's deadline counts from each placement anew. It bounds a restart's wait for
+    workers, too: others are kept from those that are reserved for it.
     """
     request = job.request
     total_s = request.total_deadline_s

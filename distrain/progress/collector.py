@@ -67,7 +67,7 @@ class Collector:
     def begin_attempt(
         self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
     ) -> None:
-        """A new gang is launched: forget what the one before left half reported.
+        """Begin an attempt; half reported steps of the one before are forgotten.
 
         `reason` and `message` say why the attempt before it ended; "" for the first.
         """
@@ -91,7 +91,7 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take in an event of one of this attempt's ranks."""
+        """Take in an event of a rank of this attempt."""
         match event:
             case RankStarted():
                 self._started[event.rank] = event
@@ -128,16 +128,16 @@ class Collector:
 
     @property
     def progress(self) -> list[Entry]:
-        """All of its progress that is kept."""
+        """All entries that are kept."""
         return self.entries.since(0)
 
     @property
     def records(self) -> list[Record]:
-        """The records in it, also those that no longer count."""
+        """All records that are kept, also those that no longer count."""
         return [entry for entry in self.progress if isinstance(entry, Record)]
 
     def shown(self) -> dict[str, Any]:
-        """The fields of a `JobView` that are known here; those of ranks when all have finished."""
+        """The fields of a `JobView` that are known here; those of ranks once all have finished."""
         finished = [self._finished[rank] for rank in sorted(self._finished)]
         if len(finished) < self.num_ranks:
             finished = []
@@ -209,7 +209,7 @@ class Collector:
         )
 
     def _windows_up_to(self, step: int) -> list[StepsDone]:
-        """Each rank's windows that end by this step, as one, in rank order; they are dropped."""
+        """Each rank's windows that end by this step, as one and in rank order; they are removed."""
         joined = []
         for rank in sorted(self._windows):
             windows = self._windows[rank]
@@ -314,7 +314,7 @@ def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
 
 
 def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
-    """An event's fields but for the rank, as JSON values."""
+    """The event's fields without the rank."""
     return {name: value for name, value in asdict(event).items() if name != "rank"}
 
 

@@ -35,11 +35,11 @@ class EntryLog:
         self._held_bytes = 0
 
     def __len__(self) -> int:
-        """How many there ever were: the number of the next one."""
+        """The number of the next entry: of all that there ever were."""
         return self.first + len(self._entries)
 
     def append(self, entry: Entry) -> None:
-        """Add the newest, and forget the oldest that no longer fit; never the newest itself."""
+        """Add the newest entry; the oldest that no longer fit are forgotten."""
         self._entries.append(entry)
         if isinstance(entry, Record):
             self.last[entry.split] = entry
@@ -51,16 +51,15 @@ class EntryLog:
         self._skips.append(len(self))
 
     def missed(self, number: int) -> int:
-        """How many at least from a number on are not known: forgotten, or never come."""
+        """The least number of entries from a number on that are forgotten or never came."""
         return max(0, self.first - number) + sum(skip >= number for skip in self._skips)
 
     def limit(self, limit_bytes: int) -> None:
-        """Keep no more than this from now on."""
         self.limit_bytes = limit_bytes
         self._forget()
 
     def since(self, number: int) -> list[Entry]:
-        """Those from a number on that are still known."""
+        """The kept entries from a number on."""
         return self._entries[max(0, number - self.first) :]
 
     def _forget(self) -> None:

@@ -43,7 +43,7 @@ WAITING_BYTES = 8 * 2**20
 
 @dataclass(frozen=True)
 class KeptItem:
-    """A report in the file, which stands for `count` reports of its kind from number `first` on."""
+    """A report in the file, for `count` reports of its kind from number `first` on."""
 
     kind: str
     first: int
@@ -74,9 +74,9 @@ class ReportWriter:
         self._next: dict[str, int] = {}
 
     def keep(self, event: Mapping[str, Any], line: bytes, number: int | None = None) -> None:
-        """Write down a report: an event, and the line of it that the rank wrote.
+        """Write a report: an event, and the rank's line of it.
 
-        The rank wrote `number` reports of its kind before; `None`: as many as came here.
+        `number` counts the rank's earlier reports of this kind; `None`: as many as came here.
         """
         kind = event.get("kind")
         if kind not in KEPT_KINDS:
@@ -93,7 +93,7 @@ class ReportWriter:
             self.error = str(error)
 
     def sync(self) -> None:
-        """Have what is kept outlive the machine's end."""
+        """Have the kept reports outlive the machine's end."""
         try:
             if self._file is not None:
                 os.fsync(self._file.fileno())
@@ -101,7 +101,6 @@ class ReportWriter:
             self.error = str(error)
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._file is not None:
             with suppress(OSError):
                 self._file.close()
@@ -192,7 +191,7 @@ def joinable(items: Sequence[KeptItem], kind: str, num_recent: int) -> dict[int,
 class ReportQueue:
     """A rank's reports on their way to their writer, which works in a thread.
 
-    At most `waiting_bytes` wait (`WAITING_BYTES` by default); then the oldest of them is not kept.
+    At most `waiting_bytes` wait (`WAITING_BYTES` by default); then the oldest is not kept.
     """
 
     def __init__(
@@ -206,7 +205,7 @@ class ReportQueue:
         self._noted = 0
 
     def keep(self, event: Mapping[str, Any], line: bytes) -> None:
-        """Have a report written down; never waits."""
+        """Have a report written; never waits."""
         kind = str(event.get("kind"))
         if kind in KEPT_KINDS:
             number = self._numbers.get(kind, 0)
@@ -214,7 +213,7 @@ class ReportQueue:
             self._inbox.put(({"kind": kind}, line, number), len(line))
 
     def new_trouble(self) -> str:
-        """What to report now of reports that were not kept: at the first, and when doubled."""
+        """A text about reports that were not kept: at the first, and when doubled; else ""."""
         lost = self._inbox.left_out_items + self._reports.num_lost
         if lost < max(1, 2 * self._noted):
             return ""
@@ -227,12 +226,11 @@ class ReportQueue:
         )
 
     async def kept(self, within_s: float) -> bool:
-        """Wait until all that came before is kept, and say whether it was in time."""
+        """Wait until all earlier reports are kept; whether they were in time."""
         self._thread.do(self._reports.sync)
         return await self._thread.done(within_s)
 
     def close(self) -> None:
-        """Have the file let go of when all is written."""
         self._thread.do(self._reports.close)
 
     def _take(self, _: int, __: int, item: tuple[dict[str, Any], bytes, int]) -> None:
@@ -240,7 +238,7 @@ class ReportQueue:
 
 
 def kept_files(paths: RunPaths, attempt: int) -> list[Path]:
-    """The files of an attempt's kept reports, in rank order, in which states are merged.
+    """The files of an attempt's kept reports, in rank order.
 
     Linked folders have none: these files are removed.
     """
@@ -250,7 +248,6 @@ def kept_files(paths: RunPaths, attempt: int) -> list[Path]:
 
 
 def remove_reports(paths: RunPaths) -> None:
-    """Remove all of them: the records are written."""
     for attempt in paths.attempts():
         for path in kept_files(paths, attempt):
             with suppress(OSError):

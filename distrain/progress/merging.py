@@ -60,12 +60,12 @@ def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
 
 def training_s(seconds: Mapping[str, float]) -> float:
-    """Wall time that was not spent on validation: rows/s counts rows trained."""
+    """The wall time without validation: rows/s counts rows trained."""
     return sum(seconds.values()) - seconds.get("evaluate", 0.0)
 
 
 def merge(states: Sequence[Mapping[str, Any]]) -> BinaryMetrics:
-    """The metrics of all ranks' rows, from their states, by rank.
+    """The metrics of all ranks' rows, from their states by rank.
 
     Raises:
         ValueError: A rank's state cannot be read.
@@ -84,7 +84,6 @@ def merge(states: Sequence[Mapping[str, Any]]) -> BinaryMetrics:
 def mean_seconds(
     per_rank: Sequence[Mapping[str, float]], phases: Sequence[str]
 ) -> dict[str, float]:
-    """The mean rank's seconds by phase."""
     return {
         phase: sum(seconds.get(phase, 0.0) for seconds in per_rank) / len(per_rank)
         for phase in phases
@@ -92,13 +91,13 @@ def mean_seconds(
 
 
 def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
-    """The mean rank's seconds on its device, by the phases that were measured: empty on CPUs."""
+    """The mean rank's seconds on its device, by measured phase: empty on CPUs."""
     phases = [phase for phase in PHASES if any(phase in seconds for seconds in per_rank)]
     return mean_seconds(per_rank, phases)
 
 
 def join_windows(reports: Sequence[StepsDone]) -> StepsDone:
-    """One rank's reports that follow on each other, as one report that carries their sums."""
+    """One rank's successive reports as one report that carries their sums."""
     if len(reports) == 1:
         return reports[0]
     return replace(

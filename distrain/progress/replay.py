@@ -55,7 +55,7 @@ def replay_reports(paths: RunPaths) -> Iterator[Entry]:
 
 
 class _WrittenAnewError(Exception):
-    """A rank joined old reports while they were read: the steps that were found are gone."""
+    """A rank joined old reports during the reading: common steps are gone."""
 
 
 class _Attempt:
@@ -71,7 +71,6 @@ class _Attempt:
         self._rows = 0
 
     def entries(self) -> Iterator[Entry]:
-        """The entries that the attempt's collector made."""
         try:
             yield from self._entries()
         except ValueError as error:
@@ -169,7 +168,7 @@ class _Attempt:
 
 
 def _common_steps(files: Iterable[Path]) -> tuple[set[int], set[int]]:
-    """The steps at which a report of every rank ends, and those at which every rank validated."""
+    """The steps at which a report of every rank ends, and those that every rank validated."""
     common: tuple[set[int], set[int]] | None = None
     for path in files:
         steps: tuple[set[int], set[int]] = set(), set()
@@ -220,7 +219,6 @@ class _Cursor:
             self.close()
 
     def close(self) -> None:
-        """Let go of the file, until more is asked for."""
         self._reports = None
 
 
@@ -232,7 +230,6 @@ class _Fold(Generic[Report]):
     _states: list[Mapping[str, Any]] = field(default_factory=list)
 
     def add(self, report: Report) -> None:
-        """Take in the next rank's."""
         self._states.append(report.metrics)
         self._reports.append(replace(report, metrics=_NOTHING))
         if len(self._states) > FOLDED_RANKS:

@@ -28,33 +28,26 @@ _HEADER = gzip.compress(b"", _GZIP_LEVEL, mtime=0)[:10]
 
 @dataclass(frozen=True)
 class KeptReport:
-    """A report as it is kept.
+    """A report in the file."""
 
-    Attributes:
-        event: The report; of several, one that carries their sums.
-        first: The number of the first report that it stands for, among its rank's of that kind; -1
-            in files of earlier versions.
-        count: How many it stands for.
-        num_ranks: Of a rank's first report: how many ranks keep theirs; 0 where none says so.
-        end: Where the next one begins in the file.
-    """
-
-    event: Event
+    event: Event  # the report; of several, one that carries their sums
+    # the number of the first report that it stands for, among its rank's of that kind; -1 in files
+    # of earlier versions
     first: int
-    count: int
-    num_ranks: int
-    end: int
+    count: int  # how many it stands for
+    num_ranks: int  # of a rank's first report: how many ranks keep theirs; 0 where none says so
+    end: int  # where the next one begins in the file
 
 
 def pack(line: bytes, first: int, count: int = 1, num_ranks: int = 0) -> bytes:
-    """A report's bytes in the file; `line` is its event in JSON, the rest is in `KeptReport`."""
+    """The bytes of a report; `line` is its event in JSON, the rest as in `KeptReport`."""
     about = f'{{"first": {first}, "count": {count}'
     about += f', "num_ranks": {num_ranks}, ' if num_ranks else ", "
     return gzip.compress(about.encode() + line.strip().removeprefix(b"{"), _GZIP_LEVEL, mtime=0)
 
 
 def read_reports(path: Path, begin: int = 0) -> Iterator[KeptReport]:
-    """The reports of a file, from an offset on, up to the first that cannot be read."""
+    """The reports of a file from an offset on, up to the first that cannot be read."""
     with suppress(OSError, ValueError, zlib.error), open(path, "rb", opener=no_pipe) as file:
         packed = file.read(1) != b"{"
         file.seek(begin)
@@ -66,7 +59,7 @@ def read_reports(path: Path, begin: int = 0) -> Iterator[KeptReport]:
 
 
 def tail_offset(path: Path, limit_bytes: int) -> int:
-    """The offset of the first report among a file's last bytes; its size if none begins there."""
+    """The offset of the first report among a file's last bytes; its size without one."""
     size_bytes = path.stat().st_size
     if size_bytes <= limit_bytes:
         return 0
@@ -85,7 +78,7 @@ def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[bytes, int]]:
-    """Each gzip member's text, and where it ends."""
+    """Each gzip member's text, and its end in the file."""
     end = file.tell()
     data, parts = b"", list[bytes]()
     unzip = zlib.decompressobj(wbits=31)

@@ -32,10 +32,7 @@ _MOST_HELD = 256
 
 
 class WindowJoiner:
-    """One rank's reports on their way to the scheduler, at most one in `every_s` seconds.
-
-    With 0 seconds each window goes as it comes.
-    """
+    """One rank's reports on their way to the scheduler, one in `every_s` seconds; 0: all."""
 
     def __init__(self, every_s: float):
         self._every_s = every_s
@@ -44,7 +41,7 @@ class WindowJoiner:
         self._sent_s = 0.0
 
     def take(self, event: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-        """The events to send now that this one has come, as JSON values."""
+        """The events to send after this one has come, as JSON values."""
         kind = event.get("kind")
         if kind in _PASSING or self._every_s <= 0:
             return [event]

@@ -19,11 +19,10 @@ from distrain.worker import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """What is held for one attempt.
+    """One attempt, with a store of its own.
 
-    Each has a store of its own, not one prefix in a store for all: when it is let go of, its keys,
-    its thread and its sockets go with it, and what is left of an older attempt has nobody to talk
-    to.
+    With one store for all, prefixes apart, the keys, threads and sockets of an attempt would
+    outlive it, and what is left of an older attempt could talk to somebody.
     """
 
     store: Any
@@ -32,9 +31,10 @@ class _Gang:
 
 
 class Gangs:
-    """All gangs of one coordinator, by job and attempt.
+    """The gangs of one coordinator, by job and attempt.
 
-    `client_name` is what the client that submits the ranks is called.
+    Args:
+        client_name: The name of the client that submits the ranks.
 
     Raises:
         ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
@@ -60,7 +60,7 @@ class Gangs:
         still_wanted: Callable[[], bool],
         first_attempt: int = 1,
     ) -> bool:
-        """Open a store, and submit a supervisor for each rank if the gang is still wanted then."""
+        """Open a store, then submit a supervisor for each rank; whether it was still wanted."""
         client = await self.client()
         host = get_address_host(self.scheduler.address)
         store = await asyncio.to_thread(self._stores.open, host, self._listens_at())
@@ -93,21 +93,21 @@ class Gangs:
                 self.scheduler.worker_send(worker, {"op": COMMAND_OP, "key": key, "words": message})
 
     def end(self, job_id: str, attempt: int) -> None:
-        """Let go of an attempt; ranks that still run are killed."""
+        """Release an attempt; ranks that still run are killed."""
         self._numbers.pop((job_id, attempt), None)
         gang = self._gangs.pop((job_id, attempt), None)
         for future in gang.futures if gang else ():
             future.release()
 
     def forget_worker(self, worker: str) -> None:
-        """Let go of the tasks of a worker that is gone, or Dask would run them where it returns."""
+        """Release the tasks of a worker that is gone, or Dask would run them where it returns."""
         for gang in self._gangs.values():
             for future, of_worker in zip(gang.futures, gang.workers, strict=True):
                 if of_worker == worker:
                     future.release()
 
     def whose(self, key: Any) -> tuple[str, int, int] | None:
-        """The job, attempt and rank of a supervisor's task; `None` if it is not one."""
+        """The job, attempt and rank of a supervisor's task; `None` for another task."""
         for (job_id, attempt), gang in self._gangs.items():
             for rank, future in enumerate(gang.futures):
                 if future.key == key:
@@ -115,7 +115,6 @@ class Gangs:
         return None
 
     async def close(self) -> None:
-        """Let go of everything."""
         if self._client is not None:
             await self._client.close()
 
@@ -133,7 +132,7 @@ class Gangs:
             return self._client
 
     def _listens_at(self) -> str:
-        """Where the scheduler listens, which is wider than its address where that is no own one."""
+        """The scheduler's listening address, wider than its address behind a translation."""
         listeners = self.scheduler.listeners
         return get_address_host(listeners[0].listen_address) if listeners else ""
 
@@ -153,8 +152,8 @@ def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
 def client_security(security: Security) -> Security:
     """A scheduler's security for a client in its process.
 
-    `dask scheduler --tls-cert` gives it the scheduler's certificate alone, with which it also
-    connects to workers; a client in its process shows the same one.
+    `dask scheduler --tls-cert` gives the scheduler its certificate alone, with which it also
+    connects to workers; the client shows the same one.
     """
     ours = copy(security)
     if not ours.tls_client_cert:

@@ -7,7 +7,7 @@ from distrain.spec import JobSpec
 
 
 def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
-    """A view of a job, with its progress from entry `since` on; `None` shows none of it."""
+    """A view of a job, with its progress from entry `since` on; `None`: without progress."""
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
     return JobView(
@@ -30,7 +30,7 @@ def show(job: Job, name: str, collector: Collector, since: int | None) -> JobVie
 def status_of(
     job: Job, spec: JobSpec, run_dir: str, collector: Collector, now_s: float
 ) -> JobStatus:
-    """A job in a few figures, at a time on the lifecycle's clock."""
+    """A job without its view, at a time on the lifecycle's clock."""
     last, valid = (collector.entries.last.get(split) for split in ("train", "valid"))
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
@@ -66,7 +66,7 @@ def _missed(job: Job, collector: Collector, since: int) -> int:
 
 
 def _what_it_waits_for(job: Job) -> str:
-    """Who keeps a job from going on that runs, as far as its ranks know."""
+    """Why a running job does not go on, as far as its ranks know."""
     if job.state not in (JobState.STARTING, JobState.RUNNING):
         return ""
     ranks = [str(rank) for rank, status in job.ranks.items() if status.waiting_for == "storage"]

@@ -58,21 +58,21 @@ log = logging.getLogger("distrain.coordinator")
 
 
 class Observer(Protocol):
-    """Somebody who watches the jobs and changes nothing; it must not raise."""
+    """A watcher of the jobs, which changes nothing and must not raise."""
 
     def handled(self, stimulus: Stimulus) -> None:
-        """The coordinator has taken this in."""
+        """The coordinator has handled a stimulus."""
 
     def forgot(self, job_id: str) -> None:
-        """The coordinator knows this job no more."""
+        """The coordinator has removed a job."""
 
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
     """Places gangs, hosts their rendezvous, merges their metrics and ends them together.
 
     Attributes:
-        epoch: Another one with each start: who remembers an older one knows that jobs are lost.
-        is_unseen: Whether somebody has to be told of the end of this job, who was not yet.
+        epoch: New with each start: jobs of an older one are lost.
+        is_unseen: Whether a job's end must still be told to a service.
     """
 
     name = PLUGIN_NAME
@@ -82,7 +82,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     _started = False
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Take up work in this scheduler."""
         if self._started:
             return  # Dask starts once more whatever plugins a preload module has started
         self.gangs = Gangs(scheduler, PLUGIN_NAME)  # first: it may refuse its settings
@@ -120,16 +119,13 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self._workers_changed()
 
     async def close(self) -> None:
-        """Let go of everything when the scheduler closes."""
         self._ticker.stop()
         await self.gangs.close()
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """A worker came."""
         self._workers_changed()
 
     def remove_worker(self, scheduler: Scheduler, worker: str, **_: object) -> None:
-        """A worker left."""
         self.gangs.forget_worker(worker)
         self.builds.pop(worker, None)
         self._workers_changed(without=worker)
@@ -141,7 +137,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [worker for worker in workers if worker.address not in held]
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **details: Any) -> None:
-        """A supervisor failed: nobody else reports how its rank ended."""
+        """Report the end of a rank whose supervisor failed: nobody else does."""
         whose = self.gangs.whose(key) if finish == "erred" else None
         if whose is None:
             return
@@ -155,9 +151,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def submit(
         self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
     ) -> bool:
-        """RPC: queue a job, and say whether that was done.
+        """RPC: queue a job; whether that was done.
 
-        Submitting a job again changes nothing, unless it ended and is resumed.
+        A second submission changes nothing, unless the job ended and is resumed.
         """
         job_spec = parse_spec(spec)
         known = self.lifecycle.jobs.get(job_id)
@@ -175,10 +171,9 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         first_attempt: int = 1,
         priority: int | None = None,
     ) -> bool:
-        """Queue a job, unless it runs or had this attempt already; say whether that was done.
+        """Queue a job, unless it runs or had this attempt; whether that was done.
 
-        Args:
-            priority: `None` takes the spec's.
+        Without `priority` it has the spec's.
         """
         known: Job | Tombstone | None = self.lifecycle.jobs.get(job_id)
         known = known or self.tombstones.get(job_id)
@@ -196,11 +191,11 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return True
 
     def cancel(self, job_id: str, why: str = "") -> None:
-        """RPC: end a job; `why` says who wants that, or what made them."""
+        """RPC: end a job; `why` says who wants that, or what."""
         self.tell(Cancel(job_id, why))
 
     def list_jobs(self) -> list[dict[str, Any]]:
-        """RPC: all jobs in a few figures, the newest first."""
+        """RPC: all jobs, the newest first."""
         now_s = time.monotonic()
         listed = [
             status_of(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
@@ -209,7 +204,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
-        """RPC: one job and its progress from entry number `since` on; `None` if unknown."""
+        """RPC: a job and its progress from entry `since` on; `None` if unknown."""
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
         tombstone = self.tombstones.get(job_id)
@@ -249,7 +244,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, parsed))
 
     def tell(self, stimulus: Stimulus) -> None:
-        """Have the lifecycle take something in, and carry out what it answers."""
+        """Have the lifecycle handle a stimulus, and carry out its instructions."""
         try:
             for instruction in self.lifecycle.handle(stimulus, time.monotonic()):
                 self._carry_out(instruction)
@@ -294,7 +289,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
-        """Tell the lifecycle that ranks which will never start have ended."""
+        """End ranks that will never start."""
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
             self.tell(Reported(gang.job_id, gang.attempt, ended))
@@ -331,8 +326,5 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
 
 def ensure_coordinator(client: Client) -> None:
-    """Make sure that the client's scheduler runs a coordinator.
-
-    A scheduler started with `--preload distrain.preload` has one already; else it is installed.
-    """
+    """Install a coordinator in the client's scheduler, unless `--preload distrain.preload` did."""
     client.register_plugin(CoordinatorPlugin(), name=PLUGIN_NAME)

@@ -17,7 +17,7 @@ PORTS = "DISTRAIN_RENDEZVOUS_PORTS"
 
 @dataclass(frozen=True)
 class PortRange:
-    """The ports that a firewall lets through to the stores: from the first to the last.
+    """The ports that a firewall lets through to the stores, from the first to the last.
 
     >>> str(PortRange(29400, 29499))
     '29400-29499'
@@ -64,9 +64,9 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | Non
 
 
 class Stores:
-    """Opens the stores of one scheduler, each at another port than the one before.
+    """The stores of one scheduler, each at another port than the one before.
 
-    An attempt's store listens where no rank of the attempt before it looks for its own.
+    So an attempt's store listens where no rank of the attempt before looks for its own.
 
     Raises:
         ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
@@ -78,7 +78,6 @@ class Stores:
         self._lock = threading.Lock()
 
     def open(self, host: str, listens_at: str = "") -> Any:
-        """See `make_store`."""
         if self.ports is None:
             return make_store(host, listens_at)
         with self._lock:
@@ -90,14 +89,11 @@ class Stores:
 def make_store(
     host: str, listens_at: str = "", ports: PortRange | None = None, first_index: int = 0
 ) -> Any:
-    """A store for a gang's rendezvous and its ranks' texts.
+    """A store for a gang's rendezvous and its ranks' texts, on one of `ports` or on any.
 
-    It listens on a free port of `host` alone, the address that ranks reach it at; or, if that is
-    none of this machine's, as behind an address translation, at `listens_at` ("": everywhere).
-
-    Args:
-        ports: Take one of these; `None` takes any.
-        first_index: Which of them to try first.
+    It listens on `host` alone, the address at which ranks reach it; or, if no interface has that,
+    as behind an address translation, at `listens_at` ("": everywhere). Ports are tried from the one
+    at `first_index` on.
 
     Raises:
         ClusterError: All of the ports are taken.
@@ -116,11 +112,7 @@ def make_store(
 def listen_for_store(
     host: str, listens_at: str, ports: PortRange | None, first_index: int
 ) -> socket.socket:
-    """The listening socket of a store; see `make_store`.
-
-    Raises:
-        ClusterError: All of the ports are taken.
-    """
+    """The listening socket of `make_store`."""
     candidates = ports.beginning_at(first_index) if ports else [0]
     try:
         listener = _listen_at_one_of(candidates, host)
@@ -139,7 +131,7 @@ def listen_for_store(
 
 
 def _listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
-    """A listening socket at the first of the ports that is free; `None` if all are taken."""
+    """A listening socket at the first free port; `None` if all are taken."""
     for port in ports:
         try:
             return _listen(host, port)

@@ -10,7 +10,6 @@ from distrain.version import build
 
 
 def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
-    """What a spec asks of the lifecycle."""
     restart, deadlines = spec.restart, spec.deadlines
     return Submit(
         job_id,
@@ -32,13 +31,13 @@ def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
 
 
 def slot_of(state: Any) -> Slot:
-    """A worker as the lifecycle sees it, with a name that outlives a restart by its nanny."""
+    """A worker as a slot, with a name that outlives a restart by its nanny."""
     named = state.name is not None and state.name != state.address
     return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
 
 
 def other_builds(builds: Mapping[str, str]) -> str:
-    """Why workers get no ranks that run another build of distrain than this scheduler; in words."""
+    """Why workers with another build of distrain get no ranks; "" without such."""
     told = {worker: theirs for worker, theirs in builds.items() if theirs}
     if told:
         worker, theirs = min(told.items())

@@ -31,7 +31,7 @@ REPORTS_BYTES_PER_S = 2**19
 
 
 class Carrier:
-    """Carries the files of one rank and attempt, from `start` until `close`.
+    """The files of one rank and attempt on their way to the store, from `start` until `close`.
 
     Args:
         paths: With the folder of the worker, and the URL of the run directory.
@@ -53,11 +53,10 @@ class Carrier:
         self._thread = threading.Thread(target=self._run, name=f"carrier-{rank}", daemon=True)
 
     def start(self) -> None:
-        """Begin to look."""
         self._thread.start()
 
     def carry(self) -> bool:
-        """Put all that is new, and say whether the store has taken it; never raises."""
+        """Put all that is new; whether the store has taken it. Never raises."""
         with self._carrying:
             try:
                 self._carry_log()
@@ -71,12 +70,12 @@ class Carrier:
             return True
 
     def settle(self) -> bool:
-        """The same, with reports that would be put later."""
+        """Put all that is new, reports included that would be put later."""
         self._reports_wait_s = 0.0
         return self.carry()
 
     def close(self, within_s: float) -> None:
-        """Put what is left, as far as there is time, and remove the worker's folder."""
+        """Put what is left, within a time, and remove the worker's folder."""
         self._ending.set()
         self._thread.join(within_s)
         if self._thread.is_alive():

@@ -17,19 +17,14 @@ _OF_GLOO = "GLOO_SOCKET_IFNAME"
 
 
 def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> str | None:
-    """The interface that ranks of this worker use: the environment's, or that of its address.
+    """The interface of this worker's ranks: the environment's, or that of the worker's `address`.
 
     gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
-    worker knows better: other hosts reach it, and the interface of that address they reach as well.
-
-    Args:
-        address: The worker's own, without protocol and port.
-
-    Returns:
-        Its name; `None` if no interface has that address, which leaves the choice to gloo and NCCL.
+    worker's address is one that other hosts reach. `None` leaves the choice to gloo and NCCL: no
+    interface has that address.
 
     Raises:
-        ClusterError: It, or `GLOO_SOCKET_IFNAME`, names none that is here and has an address.
+        ClusterError: The environment names an interface that is not here or has no address.
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())
@@ -55,7 +50,7 @@ def _check(variable: str, asked: str) -> None:
 
 
 def interface_of(address: str) -> str | None:
-    """The name of the interface that has an address, on this host; `None` if none has.
+    """The interface of an address on this host; `None` if none has it.
 
     >>> interface_of("127.0.0.1")
     'lo'
@@ -68,7 +63,7 @@ def interface_of(address: str) -> str | None:
 
 
 def ip_addresses() -> dict[str, list[str]]:
-    """The IP addresses of this host's interfaces, by name; link-local ones of IPv6 are left out.
+    """The IP addresses of this host by interface, without IPv6's link-local ones.
 
     A link-local address needs its interface's name beside it, which no peer could know.
     """
@@ -89,12 +84,7 @@ def is_ipv6(address: str) -> bool:
 
 
 def speaks_ipv6(interface: str | None, address: str) -> bool:
-    """Whether ranks meet over IPv6: the worker's address is such a one, and the interface has any.
-
-    Args:
-        interface: As `choose_interface` gives it.
-        address: The worker's own.
-    """
+    """Whether ranks meet over IPv6: the worker's address is of IPv6, and the interface has any."""
     if not is_ipv6(address):
         return False
     if interface in (None, interface_of(address)):

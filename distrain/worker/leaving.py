@@ -26,12 +26,11 @@ POLL_S = 0.1
 
 
 class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Has the ranks of a nanny's worker stopped before the nanny closes it."""
+    """Stops the ranks of a nanny's worker before the nanny closes it."""
 
     name = "distrain-notices"
 
     async def teardown(self, nanny: Any) -> None:
-        """The nanny was asked to close."""
         if nanny.status is not Status.closing or not nanny.is_alive() or not nanny.worker_address:
             return
         # Whatever fails here, the worker is closed all the same, and its ranks die with it. Dask's
@@ -42,7 +41,7 @@ class NannyLeavePlugin(NannyPlugin):  # type: ignore[misc]  # distributed is unt
 
 
 async def leave(worker: Any) -> None:
-    """Ask a worker, by remote calls, to stop its ranks; wait for their end as long as it allows."""
+    """Ask a worker by remote calls to stop its ranks; wait for their end as long as it allows."""
     why = "its nanny was told to close"
     grace_s = await asyncio.wait_for(getattr(worker, LEAVE_RPC)(why=why), ANSWER_S)
     loop = asyncio.get_running_loop()
@@ -82,7 +81,6 @@ class DeferredSigterm:
             signal.signal(signal.SIGTERM, self._received)
 
     def close(self) -> None:
-        """Restore the handler that was there before."""
         if self._holds and signal.getsignal(signal.SIGTERM) == self._received:
             signal.signal(signal.SIGTERM, self._old)
         self._holds = False

@@ -30,11 +30,11 @@ _PARTS = 16
 
 
 class BoundedLog:
-    """A log that keeps the first and the last bytes written to it.
+    """The first and the last bytes of a log.
 
-    The beginning goes to the file of that name, and the rest to parts beside it, each named by the
-    number of its first byte. All of it is on disk at once, so nothing is lost with this process.
-    There is never more than `3 * kept_bytes`; what an earlier writer left stays.
+    The beginning goes to the file `path`, the rest to parts beside it, each named by the number of
+    its first byte. All is on disk at once, so nothing is lost with this process. There is never
+    more than `3 * kept_bytes`; what an earlier writer left stays.
     """
 
     def __init__(self, path: Path, kept_bytes: int = KEPT_BYTES):
@@ -50,7 +50,7 @@ class BoundedLog:
         self.left_out_bytes = 0
 
     def write(self, data: bytes) -> None:
-        """Take in what was printed; never raises."""
+        """Write bytes; never raises."""
         left = memoryview(data)
         while left:
             try:
@@ -63,7 +63,7 @@ class BoundedLog:
             left = left[written:]
 
     def close(self) -> None:
-        """Say that this was all; never raises."""
+        """Mark the log's end; never raises."""
         self._close_file()
         with contextlib.suppress(OSError):
             log_end(self._path).write_bytes(b"%d\n" % self._next)
@@ -84,7 +84,6 @@ class BoundedLog:
         return written
 
     def _leave_out(self, num_bytes: int) -> None:
-        """What follows has other numbers than the file's next bytes would have."""
         self._next += num_bytes
         self.left_out_bytes += num_bytes
         self._close_file()
@@ -96,7 +95,7 @@ class BoundedLog:
         self._room = self._kept_bytes
 
     def _remove_parts(self) -> None:
-        """Make room for another part: the oldest ones go, and empty ones."""
+        """Remove empty parts, and the oldest."""
         folder = os.open(self._path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             parts = [p for p in log_pieces(folder, self._path.name) if p.name != self._path.name]
@@ -119,9 +118,9 @@ class BoundedLog:
 
 
 class RankLog:
-    """A rank's log as its supervisor's event loop sees it: written by a thread, in order.
+    """A rank's log, written by a thread, in order.
 
-    At most `waiting_bytes` wait to be written; then the oldest of them is left out, with a note.
+    At most `waiting_bytes` wait; then the oldest of them is left out, with a note.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class RankLog:
         self._words = bytearray()
 
     async def open(self, within_s: float) -> None:
-        """Open it; if that takes longer, go on: what is printed waits.
+        """Open the log; if that takes longer, go on, and what is printed waits.
 
         Raises:
             OSError: It cannot be opened.
@@ -151,19 +150,17 @@ class RankLog:
             raise self._error
 
     def write(self, data: bytes) -> None:
-        """Take in what was printed; never raises, never waits."""
+        """Write bytes; never raises, never waits."""
         self._words += data[-TAIL_BYTES:]
         del self._words[:-TAIL_BYTES]
         self._inbox.put(data, len(data))
 
     @property
     def last_words(self) -> str:
-        """The last lines printed."""
         lines = self._words.decode(errors="replace").splitlines(keepends=True)
         return "".join(lines[-TAIL_LINES:])
 
     def close(self) -> None:
-        """Have it closed when all is written."""
         self._writer.do(self._close)
 
     def _open(self) -> None:
@@ -184,16 +181,12 @@ class RankLog:
 
 
 class LogPump(asyncio.Protocol):
-    """Carries what comes out of a pipe to a log."""
-
     def __init__(self, log: RankLog):
         self._log = log
         self.ended = asyncio.Event()
 
     def data_received(self, data: bytes) -> None:
-        """The rank printed something."""
         self._log.write(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Nobody holds the pipe's other end any more, or it was closed here."""
         self.ended.set()

@@ -19,24 +19,17 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A process at one moment.
+    """A process at one moment."""
 
-    Attributes:
-        state: The kernel's letter and word, such as `T (stopped)`; `gone` if it has ended.
-        catches: Numbers of the signals that it has handlers for.
-    """
-
-    state: str
-    catches: frozenset[int] = frozenset()
+    state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
+    catches: frozenset[int] = frozenset()  # numbers of the signals that it has handlers for
 
     @property
     def can_answer(self) -> bool:
-        """Whether it runs, so that it can handle a signal."""
         return self.state[0] in "RSDI"
 
 
 def process_state(pid: int) -> ProcessState:
-    """What a process does, as the kernel sees it."""
     try:
         text = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -49,7 +42,7 @@ def process_state(pid: int) -> ProcessState:
 
 
 def resident_bytes(pid: int) -> int:
-    """Host memory that a process holds; 0 if it has ended."""
+    """The host memory of a process; 0 if it has ended."""
     try:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE_BYTES
     except (OSError, IndexError):
@@ -59,7 +52,7 @@ def resident_bytes(pid: int) -> int:
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
     """The state of a rank, and its Python stacks, which SIGUSR2 makes it write to `path`.
 
-    Stacks are "" if it could not write them, as a stopped process cannot.
+    Stacks are "" of a process that cannot write them, such as a stopped one.
     """
     now = process_state(pid)
     # Without a handler, as in a process that has just begun, the signal would end it.

@@ -58,12 +58,12 @@ class RankProcess:
     """One rank's process.
 
     Args:
-        report: Gets its events as JSON values, and the supervisor's own.
-        program: The command line, to which its event pipe and this process's id are added.
-        interface: The network interface for talking to its peers; `None` leaves that to gloo.
+        report: Called with its events as JSON values, and with the supervisor's own.
+        program: The command line; the event pipe and this process's id are added.
+        interface: The network interface to its peers; `None` leaves that to gloo.
         ipv6: Whether peers reach this host at an IPv6 address.
-        settle: Brings what was written to where others look for it, and says whether it could;
-            called in a thread before a checkpoint is completed, and before the end is reported.
+        settle: Brings written files to where others look for them; whether it could. Called in a
+            thread before a checkpoint is completed, and before the end is reported.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class RankProcess:
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def run(self) -> int:
-        """Start it, forward its events, wait for its end, report that and return its exit code."""
+        """Run the process to its end, with its events forwarded; its exit code."""
         if self._stopped:
             self._report_event(RankExited(self._rank, 0, stopped=True))
             return 0
@@ -113,12 +113,12 @@ class RankProcess:
             self._writer.close()
 
     def command(self, words: dict[str, Any]) -> None:
-        """Send the rank a command; it may have ended, which its exit code will show."""
+        """Send a command; a rank that has ended ignores it."""
         if self._process is not None:
             self._write(self._process, json.dumps(words))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after the grace, at once if that is 0.
+        """Have the rank save a checkpoint and end; kill it after the grace.
 
         The command's number is the same for all ranks.
         """
@@ -137,7 +137,6 @@ class RankProcess:
         self._kill_group()
 
     def ask_for_stacks(self) -> None:
-        """Find out what the process does, and report it."""
         self._begin(self._take_stacks())
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
@@ -207,7 +206,6 @@ class RankProcess:
         reader: asyncio.StreamReader,
         pump: LogPump,
     ) -> int:
-        """From the assignment to the exit code."""
         forward = asyncio.create_task(self._forward_events(reader))
         limit = asyncio.create_task(self._limit_memory(process.get_pid()))
         exited = asyncio.create_task(self._exit.seen.wait())
@@ -258,7 +256,7 @@ class RankProcess:
             return b""
 
     async def _keep_reports(self, number: int) -> None:
-        """Tell the rank when all that it has reported until now is where it will be found."""
+        """Tell the rank once its reports until now are kept."""
         assert self._report_queue is not None
         kept = await self._report_queue.kept(KEEP_S)
         if kept and self._settle is not None:
@@ -282,7 +280,7 @@ class RankProcess:
             await asyncio.sleep(MEMORY_POLL_S)
 
     async def _end(self) -> None:
-        """Leave nothing behind, however the run ended: a cancelled task must not leave its rank."""
+        """End everything, however the run ended: a cancelled task must not leave its rank."""
         for timer in self._kill_timers:
             timer.cancel()
         self._kill_group()
@@ -292,7 +290,6 @@ class RankProcess:
             self._process.close()
 
     def _kill_group(self) -> None:
-        """Kill the rank and whatever it started; if it has ended, what it left."""
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.get_pid(), signal.SIGKILL)
@@ -320,7 +317,7 @@ class RankProcess:
 
 
 class _Exit(asyncio.SubprocessProtocol):
-    """Sees a process end, also if a child of it holds its pipes open."""
+    """The end of a process, seen also if a child of it holds its pipes open."""
 
     def __init__(self) -> None:
         self.seen = asyncio.Event()

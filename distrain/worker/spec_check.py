@@ -39,8 +39,8 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
     """Check a spec, given as JSON: the body of a Dask task.
 
     Returns:
-        What `distrain plan --json` printed: a plan with `notes`, or `errors`. If it printed
-        neither, `could_not_check` says why.
+        The output of `distrain plan --json`: a plan with `notes`, or `errors`. Without either,
+        `could_not_check` says why.
     """
     worker = get_worker()
     key = worker.get_current_task()
@@ -72,7 +72,7 @@ def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
 def _wait(
     process: "subprocess.Popen[bytes]", folder: Path, limit_s: float, is_wanted: Callable[[], bool]
 ) -> str:
-    """Wait for its end; the answer says why that was not waited for, "" if it was."""
+    """Why its end was not waited for; "" if it was."""
     until_s = time.monotonic() + limit_s
     while True:
         with suppress(subprocess.TimeoutExpired):
@@ -87,7 +87,6 @@ def _wait(
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
-    """End it and what it started."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

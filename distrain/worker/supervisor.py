@@ -32,12 +32,11 @@ BUILD_OP = "distrain-build"
 
 
 class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Holds the rank processes of one Dask worker, so that the coordinator can command them."""
+    """The rank processes of one Dask worker, which the coordinator commands."""
 
     name = "distrain-supervisor"
 
     def setup(self, worker: Worker) -> None:
-        """Make the worker listen for commands, and for notices to leave."""
         self.worker = worker
         self.running: dict[str, RankProcess] = {}
         # A stop may overtake the task that it is meant for.
@@ -65,9 +64,9 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
             process.command(words)
 
     def leave(self, why: str) -> float:
-        """RPC: have the coordinator stop the ranks of this worker, which was asked to leave.
+        """RPC: have the coordinator stop this worker's ranks.
 
-        The answer is how many seconds that may take; 0 if no rank runs here.
+        The answer is how many seconds that may take; 0 without ranks.
         """
         if not self.running:
             return 0.0
@@ -75,23 +74,21 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         return max(process.spec.deadlines.stop_grace_s for process in self.running.values())
 
     def count_ranks(self) -> int:
-        """RPC: how many ranks run here."""
         return len(self.running)
 
     def transition(self, key: Any, start: str, finish: str, *_: object, **__: object) -> None:
-        """Dask gave up a task that runs: its rank must not outlive it."""
+        """Kill the rank of a task that Dask gave up."""
         if key in self.running and finish in ("released", "cancelled", "forgotten"):
             self.running[key].kill()
 
     def teardown(self, worker: Worker) -> None:
-        """Leave no rank behind when the worker closes."""
         self.deferred_sigterm.close()
         for process in self.running.values():
             process.kill()
 
 
 async def supervise(assignment_text: str) -> int:
-    """Run one rank to its end and return its exit code: the body of the pinned Dask task."""
+    """Run one rank to its end; its exit code. The body of the pinned Dask task."""
     assignment = Assignment.loads(assignment_text)
     worker = get_worker()
     plugin: SupervisorPlugin = worker.plugins[SupervisorPlugin.name]
@@ -136,7 +133,7 @@ async def supervise(assignment_text: str) -> int:
 
 
 def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, Carrier]:
-    """An assignment with a folder of this worker, and who carries that to the object store."""
+    """The assignment with a folder of this worker, and the carrier of that folder."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))
@@ -146,7 +143,7 @@ def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, 
 
 
 def rank_key(job_id: str, attempt: int, rank: int) -> str:
-    """The Dask key of a rank's supervisor; it is what the Dask dashboard shows.
+    """The Dask key of a rank's supervisor, as the Dask dashboard shows it.
 
     >>> rank_key("dlrm-7f3a", 1, 0)
     'distrain-dlrm-7f3a-a1-r0'
