@@ -91,15 +91,7 @@ class Structure:
                 yield name, imported, line
 
     def edges(self) -> dict[str, set[str]]:
-        """What each module imports; that a folder's face imports its modules is no circle."""
-        edges: dict[str, set[str]] = defaultdict(set)
-        for importer, imported, _ in self.imports():
-            if imported != importer and not self.folders & {importer, imported}:
-                edges[importer].add(imported)
-        return edges
-
-    def edges_with_faces(self) -> dict[str, set[str]]:
-        """As `edges`, with the faces, which load what they show: but those of a module's own."""
+        """What each module imports, types and faces included: but the faces of its own folders."""
         edges: dict[str, set[str]] = defaultdict(set)
         for importer, imported, _ in self.imports():
             if not f"{importer}.".startswith(f"{imported}."):
@@ -221,7 +213,7 @@ def measures(repository: Path, structure: Structure) -> dict[str, int]:
         "public names": sum(public_names(tree) for tree in trees.values()),
         "public class names in several rooms": len(shared_names(named)),
         "modules in import circles, types included": sum(
-            len(group) for group in circles(structure.edges_with_faces())
+            len(group) for group in circles(structure.edges())
         ),
         "imports past a face": len(structure.past_faces()),
         "files that name the figure `eta_s`": sum(
