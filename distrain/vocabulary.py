@@ -82,12 +82,10 @@ class Vocabulary:
 
     @property
     def cardinality(self) -> int:
-        """Ids lie in `0 .. cardinality-1`."""
         return self.first_value_id + len(self.values)
 
     @property
     def first_value_id(self) -> int:
-        """The id of the most frequent value."""
         return FIRST_OOV_ID + self.num_oov
 
     @cached_property
@@ -116,7 +114,6 @@ class Vocabulary:
         return ids
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Which values have ids of their own, and where they stand in `values`; `[distinct]`."""
         if is_text(distinct.type):
             known_values = self.values
             if distinct.type != known_values.type:
@@ -224,7 +221,6 @@ class CountsWriter:
             writer.size_bytes = partial.stat().st_size
 
     def write(self, values: pa.Array, counts: pa.Array) -> None:
-        """Add values, and how often each was seen."""
         added = pa.table([values, counts], schema=self._to.schema)
         self.num_values += added.num_rows
         self.num_observed += pc.sum(counts).as_py() or 0
@@ -255,7 +251,6 @@ class VocabularyWriter(CountsWriter):
             yield writer
 
     def write_meta(self, counts: MetaCounts) -> None:
-        """Write `meta.COLUMN.parquet`."""
         meta = pa.table(
             {
                 "kind": _KINDS,
@@ -363,7 +358,6 @@ def write_table(table: pa.Table, file: str, **settings: Any) -> None:
 
 
 def read_table(file: str) -> pa.Table:
-    """All of a parquet file, at a path or a URL."""
     if not is_remote(file):
         return pq.read_table(file)
     with open_input(file, retry_s=RETRY_S) as handle:

@@ -50,11 +50,9 @@ class BadLine:
     file: str = ""
 
     def at(self, file: str, lines_before: int) -> BadLine:
-        """The same line, numbered in its file."""
         return replace(self, file=file, line=self.line + lines_before)
 
     def error(self) -> DataError:
-        """The error that stops on this line."""
         return DataError(
             self.problem,
             where={"file": self.file, "line": self.line, "content": self.text},
@@ -76,7 +74,6 @@ class BadLineTally:
 
     @property
     def count(self) -> int:
-        """How many in all."""
         return sum(self.by_kind.values())
 
     @property
@@ -114,7 +111,6 @@ class BadLineTally:
 
     @classmethod
     def of(cls, lines: Iterable[BadLine]) -> BadLineTally:
-        """The tally of these lines."""
         lines = list(lines)
         return cls(dict(Counter(line.kind for line in lines)), tuple(lines[:_MAX_EXAMPLES]))
 
@@ -126,5 +122,4 @@ class BadLineTally:
         )
 
     def shifted(self, file: str, lines_before: int) -> BadLineTally:
-        """The same, with the examples numbered in their file."""
         return replace(self, examples=tuple(e.at(file, lines_before) for e in self.examples))

@@ -28,7 +28,6 @@ RunOperators = Callable[[Sequence[Operator], str, pa.Array], pa.Array]
 
 
 def run_operators(operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
-    """One column's values after these operators, by Arrow."""
     for operator in operators:
         values = operator.transform(column, values)
     return values
@@ -130,7 +129,6 @@ class ColumnGroup:
         return states
 
     def by_column(self, learnt: dict[str, Any], columns: Sequence[str]) -> dict[str, Any]:
-        """What was learnt, by column, whether it is by column or by domain."""
         shared = None if self.domain is None else learnt.get(self.domain)
         return {column: learnt.get(column, shared) for column in columns}
 
@@ -186,7 +184,6 @@ class ColumnGroup:
         return replace(lists, items=items).to_arrow(nullable_items=False)
 
     def to_json(self) -> dict[str, Any]:
-        """The columns and operators as JSON values."""
         operators = [{"kind": operator.kind, **operator.to_json()} for operator in self.operators]
         return {"columns": list(self.columns), "operators": operators}
 

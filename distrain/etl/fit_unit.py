@@ -27,7 +27,6 @@ class FitUnit:
 
     @property
     def operator(self) -> FittedOperator:
-        """The operator to fit."""
         return cast(FittedOperator, self.group.operators[self.stage.operator])
 
     @property
@@ -36,7 +35,6 @@ class FitUnit:
         return isinstance(self.operator, Categorify)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:
-        """The states of each part, by column or domain."""
         for part in parts:
             table = read_part(part, self.columns)
             with located(part):
@@ -44,7 +42,6 @@ class FitUnit:
 
 
 def units_of(workflow: Workflow, stages: Sequence[FitStage]) -> list[FitUnit]:
-    """The units of one pass."""
     units = []
     for stage in stages:
         group = workflow.groups[stage.group]

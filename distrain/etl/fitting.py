@@ -197,7 +197,6 @@ def _run_states(
     held_bytes: int,
     counter: _Counter,
 ) -> list[list[ColumnStates]]:
-    """For each unit the states of each run; of counts, where they are."""
     # Neighbouring tasks read the same parts, which are then still in memory.
     tasks = [
         (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)

@@ -40,22 +40,18 @@ class Lists:
 
     @property
     def lengths(self) -> Int64Array:
-        """How many items each row has."""
         return np.diff(self.offsets)
 
     def row_of(self, item: int) -> int:
-        """The row of an item."""
         return int(np.searchsorted(self.offsets, item, side="right")) - 1
 
     def to_arrow(self, *, nullable_items: bool = True) -> pa.Array:
-        """The array, with offsets of 32 bits."""
         field = pa.field("item", self.items.type, nullable=nullable_items)
         offsets = pa.array(self.offsets.astype(np.int32))
         return pa.ListArray.from_arrays(offsets, self.items, type=pa.list_(field))
 
 
 def holds_lists(dtype: pa.DataType) -> bool:
-    """Whether a value of this type is a list."""
     types = pa.types
     return bool(
         types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype)

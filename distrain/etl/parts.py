@@ -99,7 +99,6 @@ def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[
 
 
 def read_part(part: Part, columns: Sequence[str]) -> pa.Table:
-    """Some columns of a part's rows."""
     if part.path.endswith(STAGED_SUFFIX) and part.path != part.source:  # inputs may be so called
         table = _read_staged(part.path, columns)
     else:

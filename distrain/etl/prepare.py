@@ -127,7 +127,6 @@ def _forget_workflow(client: Client) -> None:
 
 @contextmanager
 def _staging(request: PrepRequest, folder: str) -> Iterator[str]:
-    """A place for what is of no use afterwards."""
     if request.staging is not None:
         with scratch_folder(request.staging) as place:
             yield place
@@ -155,8 +154,6 @@ PREP_JSON = "prep.json"
 
 
 class _Run:
-    """One run, in an unfinished folder."""
-
     def __init__(
         self,
         request: PrepRequest,
@@ -220,7 +217,6 @@ class _Run:
         return result
 
     def _recounted(self, split: str, report: SplitReport) -> SplitReport:
-        """The report after somebody may have written the rows to other files."""
         folder = open_folder(f"{self._folder}/{split}")
         names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
         num_files = sum(name.endswith(".parquet") for name in names)
@@ -270,7 +266,6 @@ class _Run:
     def _fit(
         self, parts: Sequence[Part], files: Sequence[InputFile]
     ) -> dict[str, VocabularyReport]:
-        """Fit or update the workflow, or take the saved one; it lies in the folder afterwards."""
         if self._request.features is not None:  # for later rows, of which none are split off
             features = self._request.features.without_split()
             features.save(f"{self._folder}/workflow/{FEATURES_FILE}")
@@ -320,7 +315,6 @@ class _Run:
         return _split_report(written[: len(train)]), valid_report
 
     def _kept(self) -> dict[str, str] | None:
-        """The columns of parts that rows keep, by the name that they are written under."""
         if not self._request.is_traced:
             return None
         kept = kept_names(self._request.keep, self._workflow.columns)
@@ -354,7 +348,6 @@ class _Run:
         return tuple(drifted)
 
     def _holds(self) -> dict[str, str]:
-        """What each column held, as `kind_of` says it."""
         items = dict.fromkeys(self._workflow.columns, NUMBERS)
         items |= dict.fromkeys(self._workflow.categorical, "null")
         items |= {c: INTEGERS if t == "int64" else TEXTS for c, t in self._category_types.items()}

@@ -79,7 +79,6 @@ class ReadCounter:
         self._tell()
 
     def add(self, place: int, rows: int) -> None:
-        """The task at `place` is done, and has read so many rows."""
         self._tasks += 1
         self._rows += rows
         self._size_bytes += self._sizes[place]

@@ -65,7 +65,6 @@ class TextLayout:
 
     @property
     def num_fields(self) -> int:
-        """How many fields a line should have."""
         return len(RAW_COLUMNS) - (not self.labeled)
 
     @property

@@ -69,7 +69,6 @@ class ReadInputs:
 
     @property
     def num_rows(self) -> int:
-        """How many rows are in `parts`."""
         return sum(part.num_rows for part in self.parts)
 
     @property
@@ -218,7 +217,6 @@ def read_inputs(
 def _pieces(
     files: Sequence[TableFile], request: PrepRequest, runner: TaskRunner
 ) -> list[Sequence[Any]]:
-    """The ranges of each file of text, and the parts of each of parquet."""
     texts = [(InputFile(file.path, file.size_bytes), file.codec) for file in files if file.is_text]
     planned = iter(plan_all(texts, request.block_bytes, runner))
     return [
@@ -248,7 +246,6 @@ def _counter(
 def _joined(
     files: Sequence[TableFile], staged: Sequence[Sequence[Staged]], types: dict[str, str]
 ) -> ReadInputs:
-    """The rows of all files; bad lines and rows are counted through each file."""
     parts: list[Part] = []
     valid: list[Part] = []
     tally, unlabelled = BadLineTally(), 0
@@ -269,7 +266,6 @@ def _num_rows(parts: Iterable[Part]) -> int:
 
 
 def _no_ones(features: FeatureConfig, file: TableFile, num_rows: int) -> DataError:
-    """The error for a target that is 0 in all rows, with some of its values."""
     target = features.document.target
     where: dict[str, object] = {"column": target.column}
     if target.column in file.types:

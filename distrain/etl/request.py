@@ -138,7 +138,6 @@ class PrepRequest:
 
     @property
     def is_traced(self) -> bool:
-        """Whether rows say where they come from."""
         return self.unlabeled or bool(self.keep)
 
     @property
@@ -216,11 +215,9 @@ class PrepResult:
 
     @property
     def num_rows(self) -> int:
-        """Rows written."""
         return self.train.num_rows + (self.valid.num_rows if self.valid else 0)
 
     def to_json(self) -> dict[str, Any]:
-        """What `prep.json` says."""
         splits = {"train": self.train, "valid": self.valid}
         written = {name: split for name, split in splits.items() if split}
         learnt = {} if self.new_ids is None else {"new_ids": self.new_ids}

@@ -57,11 +57,9 @@ class SavedVocabulary(Vocabulary):
 
     @property
     def cardinality(self) -> int:
-        """As of the vocabulary in the files."""
         return self.first_value_id + self.num_values
 
     def places_of(self, distinct: pa.Array) -> NoReturn:
-        """No values were read."""
         raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
 
     def save(self, folder: Path | str, column: str) -> None:

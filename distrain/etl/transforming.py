@@ -95,7 +95,6 @@ def transform_part(
 
 
 def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:
-    """Where the rows come from, and the columns that they keep."""
     is_staged = part.path != part.source
     table = read_part(part, (*kept.values(), *((ROW_NUMBER,) if is_staged else ())))
     first = (part.first_row or 0) + part.skip_rows

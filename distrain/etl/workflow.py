@@ -40,8 +40,6 @@ HOLDS = "holds"
 
 @dataclass(frozen=True)
 class FitStage:
-    """One operator to fit: the group's place in the workflow, and the operator's in the group."""
-
     group: int
     operator: int
 
@@ -99,7 +97,6 @@ class Workflow:
 
     @property
     def cardinalities(self) -> dict[str, int]:
-        """The cardinality of each fitted categorical column."""
         return {column: v.cardinality for column, v in self._vocabularies().items()}
 
     @property
@@ -120,7 +117,6 @@ class Workflow:
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:
-        """What the files of vocabularies are called after: columns and domains."""
         domains = self.domains
         return tuple(dict.fromkeys(domains.get(column, column) for column in self.categorical))
 
@@ -173,7 +169,6 @@ class Workflow:
             yield [stages[n] for stages in to_fit if n < len(stages)]
 
     def with_fitted(self, stage: FitStage, fitted: Mapping[str, Any]) -> Workflow:
-        """The workflow with what one operator learnt, by column."""
         group = self.groups[stage.group]
         operators = list(group.operators)
         operator = cast(FittedOperator, operators[stage.operator])
@@ -279,7 +274,6 @@ class Workflow:
 
 
 def _read_document(file: str) -> dict[str, Any]:
-    """The content of `workflow.json`."""
     try:
         document = json.loads(read_bytes(file))
     except (OSError, ValueError) as error:

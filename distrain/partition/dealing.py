@@ -26,7 +26,6 @@ LANES_PER_BAND = 3
 
 
 def num_bands(lanes: int) -> int:
-    """Bands of so many neighbouring lanes."""
     return -(-lanes // LANES_PER_BAND)
 
 
@@ -80,8 +79,6 @@ def deal_runs(
 
 
 class _Table:
-    """The chunks that are not dealt yet."""
-
     def __init__(self, runs: Iterable[Sequence[int]], bands: int):
         self.begun: list[tuple[int, int]] = []
         self._waiting = deque(

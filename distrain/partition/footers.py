@@ -309,7 +309,6 @@ def _column_problems(
     schema: ArrowSchema,
     wanted: Sequence[WantedColumn],
 ) -> Iterator[DataError]:
-    """Each column's first problem in a file, if it has one."""
     leaves = _leaves(metadata)
     for column in wanted:
         where = {"file": file, "column": column.name}
@@ -363,7 +362,6 @@ def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, obj
 
 
 def _leaves(metadata: FileMetaData) -> list[tuple[str, bool]]:
-    """The path of each leaf column, and whether it holds lists."""
     leaves = (metadata.schema.column(index) for index in range(metadata.num_columns))
     return [(leaf.path, leaf.max_repetition_level > 0) for leaf in leaves]
 

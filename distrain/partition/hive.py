@@ -57,7 +57,6 @@ class _Problem(NamedTuple):
 
 
 def _constant(column: WantedColumn, texts: set[str]) -> int | float | _Problem:
-    """A column's value from the texts in folders' names."""
     name = repr(column.name)
     if column.is_list:
         return _Problem(
@@ -89,7 +88,6 @@ def _constant(column: WantedColumn, texts: set[str]) -> int | float | _Problem:
 
 
 def _parse(column: WantedColumn, text: str) -> int | float | None:
-    """The number in a text; `None` if it is none."""
     truth = _TRUTHS.get(text.lower())
     if truth is not None:
         return truth

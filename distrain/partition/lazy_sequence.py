@@ -17,7 +17,7 @@ class LazySequence(Sequence[ItemT]):
 
     @abstractmethod
     def _make(self, place: int) -> ItemT:
-        """The item at a place, from 0."""
+        pass
 
     @overload
     def __getitem__(self, place: int) -> ItemT: ...

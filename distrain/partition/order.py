@@ -99,7 +99,6 @@ def parts_of(row_groups: Sequence[RowGroup], part_rows: int | None = None) -> Pa
 
 
 def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
-    """The first row group of each part."""
     rows_of_part = 0
     file = None
     for place, group in enumerate(row_groups):

@@ -57,7 +57,6 @@ class Slices(LazySequence[RowGroup]):
 
     @property
     def any_large(self) -> bool:
-        """Whether any row group has more than one slice."""
         return len(self) > len(self._groups)
 
     def __len__(self) -> int:

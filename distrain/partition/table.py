@@ -53,7 +53,6 @@ class RowGroup:
 
     @property
     def group_rows(self) -> int:
-        """Rows of the whole row group."""
         return self.slice.group_rows if self.slice else self.num_rows
 
     @property
@@ -63,7 +62,6 @@ class RowGroup:
 
     @property
     def where(self) -> dict[str, object]:
-        """File and row group, for an error's `where`."""
         return {"file": self.file, "row group": self.index}
 
 
@@ -88,12 +86,10 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def rows(self) -> NDArray[np.int64]:
-        """Rows of each row group."""
         return self._num_rows
 
     @property
     def files(self) -> list[str]:
-        """The files, in order, each once."""
         return list(dict.fromkeys(file for file, _, _ in self._files))
 
     @property
@@ -132,17 +128,14 @@ class Table:
 
     @property
     def compact(self) -> RowGroups:
-        """The row groups, as they are kept."""
         assert isinstance(self.row_groups, RowGroups)
         return self.row_groups
 
     @cached_property
     def num_rows(self) -> int:
-        """Rows of all row groups."""
         return int(self.compact.rows.sum())
 
     def to_bytes(self) -> bytes:
-        """The table, for `from_bytes` in another process."""
         groups = self.compact
         header = json.dumps({"fingerprint": self.fingerprint, "files": groups._files})
         content = io.BytesIO()

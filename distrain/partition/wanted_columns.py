@@ -150,7 +150,6 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
 
 
 def type_hint(column: WantedColumn, kind: DataType) -> str:
-    """The hint for a column that has a `type_problem`."""
     from pyarrow import types
 
     if _is_list(kind) != column.is_list:
@@ -202,7 +201,6 @@ def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] |
 
 
 def id_hint(column: WantedColumn, value: int) -> str:
-    """The likely cause of an id that is out of its range."""
     if value < 0:
         return "Ids start at 0; a negative one often stands for a missing value."
     if column.cardinality is None:
@@ -227,7 +225,6 @@ def _wanted(column: ColumnSchema, kind: Kind, fill_null: float | int | None = No
 
 
 def _label_columns(schema: Schema) -> list[WantedColumn]:
-    """The targets, then the weight if there is one."""
     targets = schema.select_by_tag(Tags.TARGET)
     weights = schema.select_by_tag(Tags.WEIGHT)
     if not targets:

@@ -127,7 +127,6 @@ class ColumnSchema:
         return given if isinstance(given, int) and given > 0 else None
 
     def has_tag(self, tag: str) -> bool:
-        """Whether the column carries `tag`."""
         return str(tag) in self.tags
 
 

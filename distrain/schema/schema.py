@@ -37,7 +37,6 @@ class Schema:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The columns' names, in order."""
         return tuple(column.name for column in self.columns)
 
     @cached_property
@@ -117,12 +116,10 @@ class Schema:
 
     @property
     def categorical(self) -> "Schema":
-        """The columns tagged CATEGORICAL."""
         return self.select_by_tag(Tags.CATEGORICAL)
 
     @property
     def continuous(self) -> "Schema":
-        """The columns tagged CONTINUOUS."""
         return self.select_by_tag(Tags.CONTINUOUS)
 
     @property

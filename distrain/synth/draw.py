@@ -142,7 +142,6 @@ class Features:
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> Features:
-    """Draw the features of one chunk, always `CHUNK_ROWS` rows."""
     source = np.random.SFC64(np.random.SeedSequence((seed, SPLITS[split], chunk)))
     coin = _uniform(source)
     missing = _draw_missing(source)

@@ -61,7 +61,6 @@ Write = Callable[[Any], None]
 
 @contextlib.contextmanager
 def tsv_sink(path: Path) -> Iterator[Write]:
-    """Criteo's format: tabs, no header, an empty field for a missing value."""
     with path.open("wb") as file, _csv_writer(file) as writer:
         yield writer.write
 

@@ -83,7 +83,6 @@ class SynthResult:
 
     @property
     def rows_per_s(self) -> float:
-        """Rows of all splits over the wall time."""
         return sum(split.rows for split in self.splits.values()) / self.wall_s
 
 

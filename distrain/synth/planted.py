@@ -40,7 +40,6 @@ class IntegerTerm:
     sign: int = 1
 
     def value(self, features: Features, seed: int) -> Floats:
-        """The term of each row, `[rows]`."""
         x = np.maximum(features.integers[self.column], 0).astype(np.float64)
         missing = features.missing.get(self.column)
         if missing is not None:
@@ -58,7 +57,6 @@ class CategoryTerm:
     column: str
 
     def value(self, features: Features, seed: int) -> Floats:
-        """The term of each row, `[rows]`."""
         ids = features.ids[self.column].astype(np.int64)
         effect = pseudo_normal(seed, self.column, ids) * (HEAD / (HEAD + ids))
         if self.column in features.missing:
@@ -75,7 +73,6 @@ class PairTerm:
     right: str
 
     def value(self, features: Features, seed: int) -> Floats:
-        """The term of each row, `[rows]`."""
         ids = features.ids[self.left].astype(np.int64) * 2**31 + features.ids[self.right]
         return pseudo_normal(seed, f"{self.left}x{self.right}", ids)
 
@@ -143,13 +140,11 @@ class PlantedModel:
 
 
 def probabilities(logits: Floats) -> Floats:
-    """The logistic function."""
     result: Floats = 1.0 / (1.0 + np.exp(-logits))
     return result
 
 
 def _solve_bias(logits: Floats, click_rate: float) -> float:
-    """The bias at which the mean probability is `click_rate`, by bisection."""
     low, high = -30.0, 30.0
     for _ in range(50):
         middle = (low + high) / 2

@@ -46,7 +46,6 @@ class Run:
 
 
 def write_run(kept: Counts, path: str) -> Run:
-    """Write what is kept of some buckets, and bring it in the order of the ids."""
     table = counts_table(kept)
     order = by_frequency(table)
     return write_run_in_order(
@@ -55,7 +54,6 @@ def write_run(kept: Counts, path: str) -> Run:
 
 
 def write_run_in_order(kept: Counts, path: str) -> Run:
-    """Write what is kept of some buckets, in the order that it has."""
     table = counts_table(kept)
     write_counts_table(table, path)
     return Run(path, table.num_rows, kept.nbytes, kept.dropped + _total(table))
@@ -138,7 +136,6 @@ class RunsInOrder:
                 return
 
     def write(self, writer: VocabularyWriter) -> None:
-        """Add the values to a vocabulary."""
         for rows in self:
             taken = rows.cast(pa.schema([("value", writer.value_type), ("count", pa.int64())]))
             writer.write(taken["value"], taken["count"])

@@ -57,8 +57,6 @@ def count_values(
 
 
 class _Sink:
-    """The counts of one column: some in memory, those before in files."""
-
     def __init__(self, operator: Categorify, stem: str, most_bytes: int):
         self._operator = operator
         self._stem = stem
@@ -96,7 +94,6 @@ class _Sink:
 
 
 def counts_table(counts: Counts) -> pa.Table:
-    """Values and counts as the columns `value` and `count`."""
     return pa.table({"value": counts.values, "count": counts.counts})
 
 
@@ -108,7 +105,6 @@ def write_counts(counts: Counts, path: str) -> None:
 
 
 def write_counts_table(table: pa.Table, path: str) -> None:
-    """Write columns `value` and `count` as they are, each in one piece."""
     with (
         whole_file(path, make_folder=False, sync=False) as partial,
         pa.OSFile(str(partial), "wb") as file,
@@ -168,7 +164,6 @@ class MappedTable:
             ) from None
 
     def forget(self) -> None:
-        """Count what was looked at no longer as this process's memory; it is there when needed."""
         self._file.forget()
 
 

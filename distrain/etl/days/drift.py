@@ -53,7 +53,6 @@ class Drifted:
     bound: float
 
     def to_json(self) -> dict[str, Any]:
-        """As `prep.json` has it."""
         return asdict(self)
 
 

@@ -82,7 +82,6 @@ class VocabularyBefore:
     observed: int = 0
 
     def with_more(self, values: pa.Array, counts: pa.Array) -> VocabularyBefore:
-        """With values that follow."""
         is_string = is_text(values.type)
         text_bytes = int(pc.sum(pc.binary_length(values)).as_py() or 0) if is_string else 0
         return replace(
@@ -136,14 +135,12 @@ def _meta_before(operator: Categorify, name: str, folder: str | None) -> MetaCou
 
 
 def rows_at_once(range_bytes: int) -> int:
-    """How many values of a vocabulary are held at once."""
     return max(1, min(ROW_GROUP_VALUES, range_bytes // _BYTES_BY_VALUE))
 
 
 def _old_values(
     before: VocabularyBefore, name: str, pieces: Sequence[LearntFiles], range_bytes: int
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Values that have ids, with the counts of all days."""
     if before.folder is None:
         return
     tables = [read_counts_table(piece.added.path) for piece in pieces if piece.added.entries]
@@ -176,5 +173,4 @@ def write_kept(pieces: Sequence[LearntFiles], categories: str, name: str) -> tup
 
 
 def kept_file(name: str) -> str:
-    """The file of the counts that are kept beside a vocabulary."""
     return f"{KEPT}.{name}.parquet"

@@ -117,7 +117,6 @@ def most_frequent(counts: Counts, limit: int | None) -> Counts:
 
 
 def _of_each_bucket(counts: Counts, limit: int) -> Counts:
-    """The most frequent values of each bucket, at most `limit`, in the order of the buckets."""
     columns = {"value": counts.values, "count": counts.counts}
     table = pa.table({"bucket": buckets_of(counts.values) // _BUCKETS_IN_ONE, **columns})
     keys = [("bucket", "ascending"), ("count", "descending"), ("value", "ascending")]

@@ -28,7 +28,6 @@ def with_keep_counts(workflow: Workflow, keep_counts: int) -> Workflow:
 def with_update(
     workflow: Workflow, inputs: Sequence[str], rows: int, new_ids: Mapping[str, int]
 ) -> Workflow:
-    """The workflow that says it has learnt one more day, now."""
     found = workflow.record.get(_UPDATES)
     update = {
         "inputs": list(inputs),

@@ -40,7 +40,6 @@ class Seen:
 
     @classmethod
     def of_all(cls, parts: Sequence[Seen]) -> Seen:
-        """The counts of several parts together, added in their order."""
         unknown: Counter[str] = Counter()
         not_missing: Counter[str] = Counter()
         sums = dict.fromkeys(parts[0].sums, 0.0)
@@ -68,7 +67,6 @@ class Seen:
         return found
 
     def unknown_share(self) -> dict[str, float]:
-        """Of the values that were not missing, the share without an id, by categorical column."""
         return {
             column: round(count / max(self.not_missing[column], 1), 6)
             for column, count in self.unknown.items()
@@ -76,7 +74,6 @@ class Seen:
 
 
 def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
-    """Count what the workflow made of some rows."""
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
     for group in workflow.groups:
         last = group.operators[-1] if group.operators else None

@@ -128,7 +128,6 @@ def learn_vocabularies(
 
 
 def _spread(old: str | None, name: str, stem: str, range_bytes: int) -> _Spread:
-    """Sort a vocabulary, and the counts kept beside it, into files by buckets."""
     if old is None:
         return _Spread()
     most = rows_at_once(range_bytes)

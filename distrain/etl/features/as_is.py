@@ -56,7 +56,6 @@ def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureCo
 def _another_table(
     path: str, held: Sequence[str], missing: Sequence[str], num_wanted: int
 ) -> DataError:
-    """It says what the table is, not what each column lacks."""
     return DataError(
         f"another table than the workflow is for: {len(missing)} of its {num_wanted} columns are "
         "missing",

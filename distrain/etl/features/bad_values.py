@@ -39,7 +39,6 @@ class BadValues(Exception):
         return moved
 
     def said(self, number: int) -> str:
-        """What is wrong with one of them."""
         found = self.values[int(self.items[number])]
         try:
             value = found.as_py()

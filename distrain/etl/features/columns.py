@@ -63,8 +63,6 @@ class ListSliceSpec(Section):
 
 
 class _ColumnSpec(Section):
-    """What both kinds of columns have."""
-
     source: ColumnName | None = Field(
         None,
         alias="from",

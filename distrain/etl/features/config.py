@@ -73,7 +73,6 @@ class FeatureConfig:
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """The table's columns that are read, each once, without those of side tables."""
         joined = {name for join in self.document.joins for name in join.columns}
         kept = (name for name in self.keep if name not in joined)
         return tuple(dict.fromkeys((*self.document.inputs, *kept)))
@@ -141,7 +140,6 @@ class FeatureConfig:
 
     @staticmethod
     def json_schema() -> dict[str, Any]:
-        """The JSON Schema of features documents, for editors."""
         return {
             "$schema": "https://json-schema.org/draft/2020-12/schema",
             **FeatureDocument.model_json_schema(),

@@ -57,7 +57,6 @@ class TargetSpec(Section):
 
     @property
     def comparison(self) -> tuple[str, Any] | None:
-        """The comparison's key and value, if there is one."""
         given = [(key, getattr(self, key)) for key in _COMPARISONS]
         return next(((key, value) for key, value in given if value is not None), None)
 
@@ -254,7 +253,6 @@ class FeatureDocument(Section):
 
     @property
     def last_rows(self) -> dict[str, Any]:
-        """What a preparation is asked for where the last rows are for validation."""
         match self.split:
             case RowsSplit(last=rows):
                 return {"valid_rows": rows}

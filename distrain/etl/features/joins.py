@@ -50,7 +50,6 @@ class SideTable:
         }
 
     def joined(self, keys: Sequence[pa.Array]) -> pa.Table:
-        """Its columns for rows with these keys, `[rows]`; missing values for keys it lacks."""
         encoded = _key_texts(keys).dictionary_encode()
         wanted = encoded.dictionary.cast(pa.large_string())
         places = pc.index_in(wanted, value_set=self._keys).take(encoded.indices)
@@ -207,7 +206,6 @@ def _flat(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
 
 
 def _key_texts(keys: Sequence[pa.Array]) -> pa.Array:
-    """Keys as texts, those of several columns together; missing where one of them is."""
     texts = [texts_of(key).cast(pa.large_string()) for key in keys]
     if len(texts) == 1:
         return texts[0]

@@ -67,7 +67,6 @@ def _are_whole(values: set[str], bounds: range) -> bool:
 
 
 def with_partitions(table: pa.Table, values: Values) -> pa.Table:
-    """The table with the columns that stand in its file's folders."""
     for name, value in values.items():
         if name not in table.column_names:
             table = table.append_column(name, pa.repeat(value, table.num_rows))

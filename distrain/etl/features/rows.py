@@ -36,7 +36,7 @@ _SPELT_TRUTH = {"yes": "true", "on": "true", "no": "false", "off": "false"}
 
 
 class Unlabelled(BadValues):
-    """Rows whose target is missing."""
+    pass
 
 
 def labels_of(
@@ -125,7 +125,6 @@ def equal_to(
 
 
 def _spelt_numbers(values: pa.Array, text: FormatSpec | None) -> pa.Array:
-    """The numbers that texts spell; a gap for a text that spells none."""
     try:
         return numbers_of(values, text)
     except BadValues as bad:
@@ -158,7 +157,6 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
 
 
 def _labelled(values: pa.Array) -> pa.Array:
-    """The values, of which none is missing."""
     gaps = _gaps(values)
     if len(gaps):
         hint = "target: {column: ..., missing: drop} leaves rows without a label out."

@@ -62,7 +62,6 @@ class StagingTask:
 
     @property
     def is_traced(self) -> bool:
-        """Whether rows say where in the file they stand."""
         return self.features.unlabeled or bool(self.features.keep)
 
     @property
@@ -221,7 +220,6 @@ class _BlockWriter(ExitStack):
 
     @property
     def parts(self) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
-        """Those for training, or all rows, and those for validation."""
         source = self._task.file.path
         made = {s: Part(self._path(s), (0,), rows, source) for s, rows in self._rows.items()}
         valid = (made.pop(_VALID),) if _VALID in made else ()
@@ -266,7 +264,6 @@ def _usable(
     layout: FormatSpec | None,
     leave_out: Callable[[_BadColumn, Places], None],
 ) -> _Usable:
-    """The rows that can be used; `leave_out` hears of the others, and may raise an error."""
     may_lack_labels, unlabelled = task.features.document.target.missing == "drop", 0
     table, places = rows.table, np.arange(rows.table.num_rows)
     while not task.features.as_is:

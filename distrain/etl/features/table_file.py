@@ -104,14 +104,12 @@ class TableFile:
 
     @cached_property
     def added(self) -> dict[str, AddedColumn]:
-        """The columns that are not in the file."""
         own = self.types
         from_folders = {n: AddedColumn(v.type) for n, v in self.folders.items() if n not in own}
         return {**from_folders, **self.joined}
 
     @cached_property
     def columns(self) -> dict[str, pa.DataType]:
-        """The type of each column that its rows have."""
         return {**self.types, **{name: column.dtype for name, column in self.added.items()}}
 
     def text_of(self, column: str, layout: FormatSpec | None) -> FormatSpec | None:
@@ -119,7 +117,6 @@ class TableFile:
         return self.added[column].text if column in self.added else layout
 
     def has_types_in(self, column: str) -> bool:
-        """Whether the column's type says what it holds."""
         return self.added[column].text is None if column in self.added else self.is_typed
 
     def type_to_keep(self, column: str) -> pa.DataType | None:
@@ -214,7 +211,6 @@ def check_named(option: str, names: Iterable[str], held: Iterable[str], file: st
 
 
 def _guess(name: str, held: Iterable[str]) -> str:
-    """The nearest name, else those of which it is a part."""
     held = list(held)
     near = get_close_matches(name, held, n=1, cutoff=0.5)
     near = near or [one for one in held if name.lower() in one.lower()][:_MOST_GUESSES]

@@ -92,7 +92,6 @@ def _layout_of(file: TableFile, text: FormatSpec) -> TextLayout:
 
 
 def line_of(block: bytes, line: int) -> bytes:
-    """A line of a block, counted from 0, without its end."""
     return block.split(b"\n", line + 1)[line].removesuffix(b"\r")
 
 
@@ -152,7 +151,6 @@ def _without_blank_lines(block: bytes) -> tuple[bytes, Places]:
 
 
 def _torn(block: bytes, lines: Places, text: FormatSpec, cause: str) -> TornLines:
-    """The error for a block whose lines are not rows, at the first line with an odd quote."""
     quote = text.quote.encode() if text.quote else b"\0"
     content = block.split(b"\n")
     odd = (n for n, line in enumerate(content) if line.count(quote) % 2 or b"\r" in line[:-1])
@@ -206,7 +204,6 @@ def _parse_json_lines(block: bytes, file: TableFile, columns: Sequence[str]) -> 
 
 
 def _misfit(row: Any, file: TableFile, columns: Sequence[str]) -> str | None:
-    """What makes a JSON value no row of the table."""
     if not isinstance(row, dict):
         return "no JSON object, which a row is"
     for column in columns:

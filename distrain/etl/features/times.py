@@ -26,7 +26,6 @@ _FAR = "not a time of the years 1 to 9999"
 
 
 def is_time(dtype: pa.DataType) -> bool:
-    """Whether values of this type are times or dates."""
     return bool(pa.types.is_timestamp(dtype) or pa.types.is_date(dtype))
 
 

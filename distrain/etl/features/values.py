@@ -215,7 +215,6 @@ def integers_of(values: pa.Array, hint: str | None = None) -> pa.Array:
 
 
 def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
-    """The texts of values, each spelled in one way; see `distrain.etl.operators.texts_of`."""
     return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
 
 

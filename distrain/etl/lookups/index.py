@@ -138,8 +138,6 @@ def _write_runs(
 
 
 class _TextFiles:
-    """Strings as Arrow lays them out: offsets and bytes."""
-
     def __init__(self, offsets: IO[bytes], text: IO[bytes]):
         self._offsets, self._text = offsets, text
         self._size_bytes = 0
@@ -163,7 +161,6 @@ def _merge_runs(
     most: int,
     holds_text: bool,
 ) -> None:
-    """Bring all batches' keys in one order."""
     mapped = [MappedFile.open(run) for run in runs]
     keys = np.frombuffer(mapped[0].content, np.uint64 if holds_text else np.int64)
     places = np.frombuffer(mapped[1].content, np.int32)

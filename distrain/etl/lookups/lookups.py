@@ -28,11 +28,9 @@ class Lookups:
     range_bytes: int
 
     def folder_of(self, name: str) -> str:
-        """The folder of a vocabulary's files."""
         return f"{self.folder}/{self.names.index(name):04d}"
 
     def vocabulary(self, categories: str, name: str) -> MappedVocabulary:
-        """The vocabulary, whose values stay in its files."""
         if self.folder is None:
             return open_own_index(categories, name, self.range_bytes)
         place = Path(self.folder_of(name))

@@ -98,7 +98,6 @@ class MappedVocabulary(Vocabulary):
         )
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
-        """Which values have ids of their own, and where they stand in `values`; `[distinct]`."""
         places = np.zeros(len(distinct), np.int32)
         known = np.zeros(len(distinct), bool)
         if is_text(distinct.type):
@@ -118,7 +117,6 @@ class MappedVocabulary(Vocabulary):
         return known, places
 
     def _by_ranges(self, wanted: Keys) -> Iterator[tuple[int, Keys]]:
-        """Ranges of keys, and the rows of `wanted` that are looked up there, in rising order."""
         order = np.argsort(wanted)
         # A key that equals the first of a range may begin in the range before.
         cuts = wanted[order].searchsorted(self.keys[_RANGE_KEYS::_RANGE_KEYS], side="right")
@@ -143,7 +141,6 @@ class MappedVocabulary(Vocabulary):
         return known, places
 
     def _are_equal(self, places: Int32Array, texts: pa.Array) -> BoolArray:
-        """Whether the values at these places are these texts."""
         equal = np.zeros(len(places), bool)
         order = np.argsort(places)
         firsts = np.arange(_RANGE_KEYS, len(self.values), _RANGE_KEYS)

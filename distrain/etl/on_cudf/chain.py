@@ -47,7 +47,6 @@ class RunOnCudf:
         self._device = Device(plc or importlib.import_module("pylibcudf"))
 
     def __call__(self, operators: Sequence[Operator], column: str, values: pa.Array) -> pa.Array:
-        """One column's values after these operators; errors are those of Arrow."""
         if not len(values) or not goes_to_device(operators, values.type):
             return run_operators(operators, column, values)
         with _ONE_AT_A_TIME:

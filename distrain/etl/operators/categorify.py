@@ -47,7 +47,6 @@ class Categorify:
                 raise InputError(f"Categorify's {name} is {getattr(self, name)}, below 0")
 
     def fit(self, values: pa.Array) -> Counts:
-        """The counts of some rows."""
         if not pa.types.is_integer(values.type):
             values = self._categories(values)
         found = counted(values)
@@ -55,7 +54,6 @@ class Categorify:
         return replace(found, values=self._categories(found.values))
 
     def merge(self, *states: Counts) -> Counts:
-        """The counts of all rows."""
         if len(states) == 1:
             return states[0]
         types = sorted({category_type(s.values.type) for s in states if len(s.values)})
@@ -109,11 +107,9 @@ class Categorify:
         return fitting_int32(vocabulary)
 
     def with_fitted(self, fitted: Mapping[str, Vocabulary]) -> Categorify:
-        """The operator with these vocabularies added."""
         return replace(self, vocabularies={**self.vocabularies, **fitted})
 
     def is_fitted(self, column: str) -> bool:
-        """Whether the column's vocabulary is known."""
         return column in self.vocabularies
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -158,7 +154,6 @@ class Categorify:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Categorify:
-        """The inverse of `to_json`, with vocabularies."""
         return cls(**{"spelling": AS_TYPED, **document})
 
     def _categories(self, values: pa.Array) -> pa.Array:

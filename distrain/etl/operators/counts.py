@@ -50,7 +50,6 @@ class Counts:
 
     @property
     def nbytes(self) -> int:
-        """The size in memory."""
         return int(self.values.nbytes + self.counts.nbytes)
 
 
@@ -78,7 +77,6 @@ def counted(values: pa.Array) -> Counts:
 
 
 def added_up(counts: Counts) -> Counts:
-    """The counts with each value once."""
     if not is_text(counts.values.type):
         return _added_up_integers(counts)
     table = pa.table({"value": counts.values, "count": counts.counts})
@@ -115,7 +113,6 @@ def _sorted_by_value(values: _Int64Array, counts: _Int64Array) -> tuple[_Int64Ar
 
 
 def _begins(in_order: np.ndarray[Any, Any]) -> _Int64Array:
-    """Where each run of equal values begins."""
     is_first = np.ones(len(in_order), bool)
     np.not_equal(in_order[1:], in_order[:-1], out=is_first[1:])
     return np.flatnonzero(is_first)

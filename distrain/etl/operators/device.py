@@ -28,11 +28,9 @@ class Device:
         self._plc = plc
 
     def upload(self, values: pa.Array) -> DeviceColumn:
-        """A copy on the GPU."""
         return DeviceColumn(self._plc.Column.from_arrow(values), values.type)
 
     def download(self, values: DeviceColumn) -> pa.Array:
-        """A copy on the host."""
         found: pa.Array = values.column.to_arrow()
         return found if found.type == values.kind else found.cast(values.kind)
 
@@ -55,7 +53,6 @@ class Device:
         return self._binary(name, left, right, pa.bool_())
 
     def log(self, values: DeviceColumn) -> DeviceColumn:
-        """The natural logarithms of float64."""
         operator = self._plc.unary.UnaryOperator.LOG
         return DeviceColumn(self._plc.unary.unary_operation(values.column, operator), values.kind)
 
@@ -88,7 +85,6 @@ class Device:
         return distinct, DeviceColumn(codes, pa.int32())
 
     def gather(self, values: DeviceColumn, places: DeviceColumn) -> DeviceColumn:
-        """The values at these places."""
         copying = self._plc.copying
         taken = copying.gather(
             self._plc.Table([values.column]), places.column, copying.OutOfBoundsPolicy.DONT_CHECK
@@ -118,5 +114,4 @@ def on_host(device: Device, operator: Any, column: str, values: DeviceColumn) ->
 
 
 def kind_after(operator: Any, column: str, kind: pa.DataType) -> pa.DataType:
-    """The type that Arrow gives the operator's values."""
     return operator.transform(column, pa.array([], kind)).type

@@ -120,7 +120,6 @@ class FillMissing(SettingsOnly):
 
 
 def _log_mistake(keys: Mapping[str, Any]) -> str | None:
-    """Why log(1 + x) does not exist of what comes before it, if it does not."""
     fill, clip = keys["fill"], keys["clip"]
     if not keys["log"]:
         return None
@@ -208,7 +207,6 @@ class Moments:
             return cls(len(values), mean, float(np.square(values - mean).sum()))
 
     def merged(self, other: Moments) -> Moments:
-        """The moments of both together."""
         count = self.count + other.count
         if count == 0:
             return self
@@ -252,11 +250,9 @@ class Normalize:
     moments: Mapping[str, Moments] = field(default_factory=dict)
 
     def fit(self, values: pa.Array) -> Moments:
-        """The moments of some rows; a NaN or an infinity shows up in `finish`."""
         return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))
 
     def merge(self, *states: Moments) -> Moments:
-        """The moments of all rows, merged from left to right."""
         total = Moments()
         for state in states:
             total = total.merged(state)
@@ -278,15 +274,12 @@ class Normalize:
         return state
 
     def with_fitted(self, fitted: Mapping[str, Moments]) -> Normalize:
-        """The operator with these moments added."""
         return replace(self, moments={**self.moments, **fitted})
 
     def is_fitted(self, column: str) -> bool:
-        """Whether the column's moments are known."""
         return column in self.moments
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The normalised values, float64."""
         moments = self.moments[column]
         return pc.divide(pc.subtract(as_doubles(values), moments.mean), moments.std)
 
@@ -297,10 +290,8 @@ class Normalize:
         return device.binary("DIV", centred, pa.scalar(float(moments.std)))
 
     def to_json(self) -> dict[str, Any]:
-        """The moments by column."""
         return {"moments": {column: asdict(m) for column, m in self.moments.items()}}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> Normalize:
-        """The inverse of `to_json`."""
         return cls({column: Moments(**m) for column, m in document["moments"].items()})

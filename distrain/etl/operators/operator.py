@@ -43,11 +43,9 @@ class FittedOperator(Operator, Protocol):
     """An operator that learns one thing per column from the training rows."""
 
     def fit(self, values: pa.Array) -> Any:
-        """The state of some rows of one column."""
         ...
 
     def merge(self, *states: Any) -> Any:
-        """The state of the rows of all `states` together."""
         ...
 
     def finish(self, state: Any) -> Any:
@@ -97,7 +95,6 @@ class SettingsOnly:
     """An operator that learns nothing: its settings are all there is to save."""
 
     def to_json(self) -> dict[str, Any]:
-        """The settings."""
         return asdict(self)
 
 

@@ -108,8 +108,6 @@ def _ends_a_frame(handle: IO[bytes], at: int, size_bytes: int) -> bool:
 
 
 class _Slice(io.RawIOBase):
-    """Bytes of a file, as a file."""
-
     def __init__(self, handle: IO[bytes], start: int, stop: int | None):
         handle.seek(start)
         self._handle = handle

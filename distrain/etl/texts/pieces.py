@@ -124,7 +124,6 @@ class _WholeLines:
         self.rest = b""
 
     def cut(self, data: bytes) -> bytes:
-        """The lines that end in the next bytes of the text."""
         if self.is_within_line_before:
             if (end := data.find(b"\n")) < 0:
                 return b""

@@ -62,7 +62,6 @@ def plan_all(
 
 
 def plan_compressed(file: InputFile, codec: str, block_bytes: int) -> list[TextRange]:
-    """The ranges of a large compressed file: one, unless it has several members."""
     cuts = cuts_of(file.path, codec, file.size_bytes, block_bytes)
     return [
         TextRange(file.path, start, stop, codec)

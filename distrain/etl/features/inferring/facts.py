@@ -87,17 +87,14 @@ class Facts:
 
     @property
     def num_values(self) -> int:
-        """How many rows have a value."""
         return self.num_rows - self.missing
 
     @property
     def is_whole(self) -> bool:
-        """Whether all numbers are whole."""
         return self.kind == "number" and bool((self.numbers == np.floor(self.numbers)).all())
 
 
 def facts_of(name: str, values: pa.Array) -> Facts:
-    """Look at one column of the sample."""
     stored = str(values.type)
     null_texts: tuple[str, ...] = ()
     if is_text(values.type):
@@ -130,7 +127,6 @@ def facts_of(name: str, values: pa.Array) -> Facts:
 
 
 def _without_null_texts(values: pa.Array) -> tuple[pa.Array, tuple[str, ...]]:
-    """The values with gaps for words that mean one, where the others are numbers."""
     found = pc.is_in(values, value_set=pa.array(NULL_TEXTS, values.type))
     if not pc.any(found).as_py():
         return values, ()

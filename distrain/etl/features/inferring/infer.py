@@ -127,7 +127,6 @@ def _document(
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
-    """What is said of bad lines beside so many rows, and whether they are many."""
     if not bad.count:
         return "", False
     first, share = bad.examples[0], bad.count / (bad.count + num_rows)
@@ -159,7 +158,6 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
 
 
 def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
-    """A name that can be written, once; `from` says the input's column where that is another."""
     written = re.sub(r"[/\0]", "_", name)
     if mistake_of_name(written):
         written = written.encode()[:_SHORT_NAME_BYTES].decode(errors="ignore")

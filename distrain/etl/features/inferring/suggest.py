@@ -136,7 +136,6 @@ def _why_left_out(facts: Facts) -> str:
 
 
 def _looks_like_id(facts: Facts) -> bool:
-    """Whether unique whole numbers are names, or count the rows."""
     steps = np.diff(facts.numbers[:1000]) if facts.kind == "number" else np.zeros(0)
     return bool(_ID.search(facts.name)) or (len(steps) > 0 and bool((steps == steps[0]).all()))
 
@@ -332,7 +331,6 @@ def _num_distinct(facts: Facts) -> int:
 
 
 def _moment(microsecond: pa.Scalar, epoch: str | None) -> str | int:
-    """A time as the column has it."""
     time = microsecond.cast(pa.timestamp("us"))
     if epoch is None:
         return str(time.as_py().isoformat())
