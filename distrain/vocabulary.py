@@ -168,17 +168,11 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class MetaCounts:
-    """What the meta file says of what has no id of its own.
+    """What the meta file says of what has no id of its own."""
 
-    Attributes:
-        num_oov: The number of out-of-vocabulary ids.
-        nulls_observed: How many training values were missing.
-        oov_observed: How many training values were not kept.
-    """
-
-    num_oov: int
-    nulls_observed: int
-    oov_observed: int
+    num_oov: int  # the number of out-of-vocabulary ids
+    nulls_observed: int  # how many training values were missing
+    oov_observed: int  # how many training values were not kept
 
 
 class CountsWriter:
@@ -186,12 +180,6 @@ class CountsWriter:
 
     The pieces do not show in the file: its row groups have `ROW_GROUP_VALUES` values, but for the
     last one.
-
-    Attributes:
-        value_type: The type of the values.
-        num_values: How many were written.
-        num_observed: The sum of their counts.
-        size_bytes: The size of the file, when it is there.
     """
 
     def __init__(self, column: str, value_type: pa.DataType, file: Path):
@@ -207,11 +195,7 @@ class CountsWriter:
     @classmethod
     @contextmanager
     def open(cls, file: str, column: str, value_type: pa.DataType) -> Iterator[Self]:
-        """Begin a file, which is there at the end, whole.
-
-        Raises:
-            OutputError: It could not be written.
-        """
+        """Begin a file, which is there at the end, whole."""
         with whole_file(file, make_folder=False, sync=False) as partial:
             writer = cls(column, value_type, partial)
             with writer._to:
@@ -277,11 +261,7 @@ def check_cardinality(cardinality: int) -> None:
 
 
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
-    """What `meta.COLUMN.parquet` says, by kind of id.
-
-    Raises:
-        DataError: The file is missing or is not what `save` writes.
-    """
+    """What `meta.COLUMN.parquet` says, by kind of id; a `DataError` if it cannot be read."""
     file = f"{folder}/meta.{column}.parquet"
     with _readable(file):
         meta = {row["kind"]: row for row in read_table(file).to_pylist()}
@@ -291,11 +271,7 @@ def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
 
 
 def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
-    """The schema of `unique.COLUMN.parquet`, and its number of rows.
-
-    Raises:
-        DataError: The file is missing or is not what `save` writes.
-    """
+    """The schema of `unique.COLUMN.parquet` and its number of rows; a `DataError` if unreadable."""
     path = f"{folder}/unique.{column}.parquet"
     with (
         _readable(path),
@@ -310,15 +286,7 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
 def read_batches(
     folder: Path | str, column: str, most: int, prefix: str = "unique"
 ) -> Iterator[tuple[pa.Array, pa.Array]]:
-    """Values and counts in the order of the ids; at least one batch, which may be empty.
-
-    Args:
-        most: How many values a batch has.
-        prefix: How the name of the file begins.
-
-    Raises:
-        DataError: The file is missing or is not what `save` writes.
-    """
+    """Values and counts in the order of the ids, `most` at a time; at least one batch."""
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
         _readable(path),

@@ -26,10 +26,12 @@ from distrain.etl.operators import (
     Vocabulary as Vocabulary,
 )
 from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER
-from distrain.etl.plain_lines import SPLITTER_IS_BUILT as SPLITTER_IS_BUILT
 from distrain.etl.prepare import prepare as prepare
 from distrain.etl.progress import PrepProgress as PrepProgress, ProgressCallback as ProgressCallback
-from distrain.etl.raw_lines import TextLayout as TextLayout
+from distrain.etl.raw_lines import (
+    SPLITTER_IS_BUILT as SPLITTER_IS_BUILT,
+    TextLayout as TextLayout,
+)
 from distrain.etl.reading import with_features as with_features
 from distrain.etl.request import (
     PrepRequest as PrepRequest,

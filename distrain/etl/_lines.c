@@ -1,6 +1,6 @@
 /* Criteo's lines to columns, in one pass over the text.
  *
- * Called by plain_lines.py. Takes lines in their plainest form only: 40 fields, a label 0 or 1,
+ * Called by raw_lines.py. Takes lines in their plainest form only: 40 fields, a label 0 or 1,
  * integers of at most 18 digits, words of 8 hex digits, and a line end that may be CR LF. Whatever
  * else a line holds, the text is refused as a whole, and Arrow's reader of CSV decides about it.
  *
@@ -132,7 +132,7 @@ static PyObject *run(const Py_buffer *text, int delimiter, Columns *to, const Py
 PyDoc_STRVAR(parse_doc,
 "parse(text, delimiter, labels, numbers, words, valid, missing)\n--\n\n"
 "Fill columns with the lines of a text; False, and columns of no use, if one is not plain.\n"
-"See distrain/etl/plain_lines.py for the arguments.");
+"See distrain/etl/raw_lines.py for the arguments.");
 
 static PyObject *parse(PyObject *module, PyObject *args) {
     (void)module;

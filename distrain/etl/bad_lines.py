@@ -31,23 +31,14 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
-    """One bad line.
+    """One bad line."""
 
-    Attributes:
-        line: Its number, from 1; counted from the block's start until the caller knows better.
-        kind: In few words, for counting.
-        problem: The column, its value and what it should be.
-        text: The line, cut to fit on a screen.
-        hint: The likely cause, if there is one.
-        file: The file's name, once known.
-    """
-
-    line: int
-    kind: str
-    problem: str
-    text: str
-    hint: str | None = None
-    file: str = ""
+    line: int  # its number, from 1; counted from the block's start until the caller knows better
+    kind: str  # in few words, for counting
+    problem: str  # the column, its value and what it should be
+    text: str  # the line, cut to fit on a screen
+    hint: str | None = None  # the likely cause, if there is one
+    file: str = ""  # the file's name, once known
 
     def at(self, file: str, lines_before: int) -> BadLine:
         return replace(self, file=file, line=self.line + lines_before)
@@ -62,12 +53,7 @@ class BadLine:
 
 @dataclass(frozen=True)
 class BadLineTally:
-    """Bad lines that were skipped.
-
-    Attributes:
-        by_kind: How many of each kind.
-        examples: The first few.
-    """
+    """Bad lines that were skipped."""
 
     by_kind: dict[str, int] = field(default_factory=dict)
     examples: tuple[BadLine, ...] = ()

@@ -20,6 +20,7 @@ from distrain.etl.operators import (
     Operator,
     Vocabulary,
     concrete,
+    in_column,
 )
 from distrain.vocabulary import is_text
 
@@ -87,8 +88,8 @@ class ColumnGroup:
     ) -> pa.Array:
         """One column's values after the first `num_operators` operators (all if `None`).
 
-        Of lists the operators get the items, ListSlice alone the lists. `run` gets operators that
-        follow each other, and the values of rows or of items.
+        Of lists the operators get the items, ListSlice alone the lists; `run` gets what is no
+        ListSlice.
         """
         values = concrete(values)
         operators = self.operators[:num_operators]
@@ -109,21 +110,17 @@ class ColumnGroup:
         return last.domain if isinstance(last, Categorify) else None
 
     def fit(self, operator: int, columns: Sequence[str], table: pa.Table) -> dict[str, Any]:
-        """The states of one operator from some rows, by column, or by domain if that is learnt.
+        """The states of the operator at place `operator`, by column or domain.
 
-        The operators before place `operator` are fitted. `columns` are some of the group's; all of
-        them if they share a domain.
+        Those before it are fitted. `columns` are some of the group's; all if they share a domain.
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
         for column in columns:
             values = self.transform(column, table[column], operator)
             items = Lists.of(values).items if holds_lists(values.type) else values
-            try:
+            with in_column(column):
                 states[column] = to_fit.fit(items)
-            except DataError as error:
-                where = {"column": column, **error.where}
-                raise DataError(error.message, where=where, hint=error.hint) from None
         if isinstance(to_fit, Categorify) and to_fit.domain is not None:
             return {to_fit.domain: to_fit.merge(*states.values())}
         return states
@@ -133,10 +130,7 @@ class ColumnGroup:
         return {column: learnt.get(column, shared) for column in columns}
 
     def check_type(self, column: str, dtype: pa.DataType, fitted: str | None) -> None:
-        """Raise a `DataError` if values of a type are not what the operators were fitted on.
-
-        `fitted` is as `kind_of` says it; `None` if unknown.
-        """
+        """Raise a `DataError` if values of a type are not as was `fitted`; see `kind_of`."""
         found = kind_of(dtype)
         items, fitted_items = (k.removeprefix(LISTS_OF) for k in (found, fitted or found))
         same_shape = fitted is None or found.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
@@ -159,8 +153,7 @@ class ColumnGroup:
     ) -> pa.Array:
         """One column's values after all operators, as int32 or float32 (or lists), without gaps.
 
-        Raises:
-            DataError: A value cannot be used, or an operator is not fitted.
+        A `DataError` says that a value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
             if isinstance(operator, FittedOperator) and not operator.is_fitted(column):
@@ -191,11 +184,7 @@ class ColumnGroup:
     def from_json(
         cls, document: Mapping[str, Any], load: Callable[[str], Vocabulary]
     ) -> ColumnGroup:
-        """The inverse of `to_json`; `load` gives the vocabulary of a column or a domain.
-
-        Raises:
-            KeyError, TypeError: A field is missing or unknown.
-        """
+        """The inverse of `to_json`; `load` gives the vocabulary of a column or a domain."""
         columns = tuple(document["columns"])
         operators = [_operator(entry, columns, load) for entry in document["operators"]]
         return cls(columns, tuple(operators))

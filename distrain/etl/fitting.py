@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distrain.errors import DataError
 from distrain.etl.counting import Counted, MemoryPlan, count_values, write_vocabularies
 from distrain.etl.days import (
     VocabularyReport,
@@ -22,7 +21,7 @@ from distrain.etl.days import (
     with_update,
 )
 from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_units
-from distrain.etl.operators import FittedOperator
+from distrain.etl.operators import FittedOperator, in_column
 from distrain.etl.parts import Part
 from distrain.etl.request import PrepRequest
 from distrain.etl.workers import TaskRunner
@@ -48,14 +47,9 @@ def fit_as_asked(
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit the workflow on these parts, or update the saved one, or take it as it is.
 
-    Args:
-        inputs: The files that the parts come from.
-        folders: The folder that the workflow is written to, and the one for what is of no use
-            afterwards.
-
-    Returns:
-        The workflow, whose vocabularies may be those of before or none: they are in its folder. And
-        what became of the vocabulary of each categorical column.
+    `folders` are the one that the workflow is written to, and one for what is of no use afterwards.
+    Returns the workflow, whose vocabularies are in its folder, and what became of that of each
+    categorical column.
     """
     folder, staging = folders
     where = (f"{folder}/{CATEGORIES}", staging, on_progress, memory)
@@ -103,9 +97,7 @@ def fit_on_cluster(
     """Fit every operator on these parts.
 
     Vocabularies are written where they are made, straight into `categories`, and don't pass through
-    the calling process; `staging` holds counts meanwhile. Both are folders that workers see. With
-    `keep_counts` the counts of so many values without an id are kept in each vocabulary's folder.
-    Returns the workflow, fitted but for its vocabularies, and what became of each vocabulary.
+    the calling process; `staging` holds counts meanwhile. Both are folders that workers see.
     """
     passes = list(workflow.fit_passes())
     runs = _runs(parts)
@@ -144,8 +136,7 @@ def update_on_cluster(
 ) -> list[VocabularyReport]:
     """Let the vocabularies of a fitted workflow learn what these parts hold; nothing else changes.
 
-    Those before, and the counts kept beside them, lie in `staging / OLD / CATEGORIES`. Otherwise
-    as `fit_on_cluster`, whose results these are.
+    Those before, and the counts kept beside them, lie in `staging / OLD / CATEGORIES`.
     """
     units, runs = vocabulary_units(workflow), _runs(parts)
     counts = f"{staging}/counts"
@@ -236,11 +227,8 @@ def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:
         ]
     learnt = {}
     for name, state in states[0].items():
-        try:
+        with in_column(name):
             learnt[name] = unit.operator.finish(state)
-        except DataError as error:
-            where = {"column": name, **error.where}
-            raise DataError(error.message, where=where, hint=error.hint) from None
     return unit.group.by_column(learnt, unit.columns)
 
 

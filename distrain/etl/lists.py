@@ -14,15 +14,10 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """A column of lists, taken apart.
+    """A column of lists, taken apart."""
 
-    Attributes:
-        items: `[sum of the rows' lengths]`: row `i` has `items[offsets[i]:offsets[i + 1]]`.
-        offsets: `[rows + 1]`, int64, from 0.
-    """
-
-    items: pa.Array
-    offsets: Int64Array
+    items: pa.Array  # `[sum of the rows' lengths]`: row `i` has `items[offsets[i]:offsets[i + 1]]`
+    offsets: Int64Array  # `[rows + 1]`, int64, from 0
 
     @classmethod
     def of(cls, values: pa.Array) -> Lists:

@@ -18,25 +18,17 @@ from distrain.storage import RETRY_S, first_line, is_remote, open_input, reading
 
 @dataclass(frozen=True)
 class Part:
-    """Consecutive rows of one parquet file, which one task handles.
+    """Consecutive rows of one parquet file, which one task handles."""
 
-    Attributes:
-        path: The parquet file: an input, or a staging file made of text.
-        row_groups: Consecutive row groups of it.
-        num_rows: How many of their rows belong to the part.
-        skip_rows: How many of their first rows do not.
-        source: The input file that the rows come from.
-        first_row: The place in the input file of the row groups' first row; `None` if from text.
-        rows_before: How many rows of the input file, bad ones counted, come before those from which
-            the staging file counts `ROW_NUMBER`.
-    """
-
-    path: str
-    row_groups: tuple[int, ...]
-    num_rows: int
-    source: str
-    skip_rows: int = 0
+    path: str  # the parquet file: an input, or a staging file made of text
+    row_groups: tuple[int, ...]  # consecutive row groups of it
+    num_rows: int  # how many of their rows belong to the part
+    source: str  # the input file that the rows come from
+    skip_rows: int = 0  # how many of their first rows do not
+    # the place in the input file of the row groups' first row; `None` if from text
     first_row: int | None = None
+    # how many rows of the input file, bad ones counted, come before those from which the staging
+    # file counts `ROW_NUMBER`
     rows_before: int = 0
 
 
@@ -206,10 +198,9 @@ def located(part: Part) -> Iterator[None]:
 
 
 def write_parquet(table: pa.Table, path: str, **settings: Any) -> None:
-    """Write a file that appears whole, in a folder that must exist.
+    """Write a file that appears whole.
 
-    The folder is not made: when a run was given up, its tasks still on their way must not bring its
-    folder back.
+    Its folder is not made: tasks still on their way must not bring that of a run given up back.
     """
     with whole_file(path, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)

@@ -3,7 +3,7 @@
 A line has 40 fields: label (0 or 1), I1..I13 (integers, may be empty), C1..C26 (8 hex digits, may
 be empty). In the table the label is int8, I int64 and C uint32, the number that the hex digits
 spell; an empty field is a null. `parse_lines` takes good blocks, fast: the plainest in C
-(`plain_lines.py`), others with Arrow. Only blocks that both refuse are split line by line, in
+(`_lines.c`), others with Arrow. Only blocks that both refuse are split line by line, in
 Python.
 """
 
@@ -21,10 +21,15 @@ import pyarrow.csv as pa_csv
 
 from distrain.errors import DataError
 from distrain.etl.bad_lines import BYTE_ORDER_MARK, NO_LABEL, BadLine, num_lines, shown
-from distrain.etl.plain_lines import parse_plain
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL
 
-_Words = np.ndarray[Any, np.dtype[np.uint64]]
+try:
+    from distrain.etl import _lines
+except ImportError:  # built without a compiler
+    _lines = None  # type: ignore[assignment]
+
+SPLITTER_IS_BUILT = _lines is not None
+_DELIMITERS = "\t,;|"
 
 RAW_COLUMNS = (LABEL, *CONTINUOUS, *CATEGORICAL)
 STAGED_SCHEMA = pa.schema(
@@ -87,6 +92,31 @@ def parse_lines(block: bytes, layout: TextLayout) -> pa.Table | None:
     return _parse_with_arrow(block, layout)
 
 
+def parse_plain(block: bytes, delimiter: str, num_rows: int) -> list[pa.Array] | None:
+    """Label (int8), I1..I13 (int64), C1..C26 (uint32) of whole lines, `[num_rows]` each.
+
+    `None` without the kernel, or if some line is not plain: 0 or 1, 13 integers of at most 18
+    digits, 26 words of 8 hex digits; empty integers and words are nulls.
+    """
+    if _lines is None or delimiter not in _DELIMITERS:
+        return None
+    num_columns = len(CONTINUOUS) + len(CATEGORICAL)
+    labels = np.empty(num_rows, np.int8)
+    numbers = np.empty((len(CONTINUOUS), num_rows), np.int64)
+    words = np.empty((len(CATEGORICAL), num_rows), np.uint32)
+    valid = np.zeros((num_columns, (num_rows + 7) // 8), np.uint8)
+    missing = np.zeros(num_columns, np.int64)
+    if not _lines.parse(block, ord(delimiter), labels, numbers, words, valid, missing):
+        return None
+    features = zip([*numbers, *words], valid, missing.tolist(), strict=True)
+    return [pa.array(labels), *(_array(*column) for column in features)]
+
+
+def _array(values: np.ndarray[Any, Any], valid: np.ndarray[Any, Any], missing: int) -> pa.Array:
+    buffers = [pa.py_buffer(valid) if missing else None, pa.py_buffer(values)]
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), buffers, missing)
+
+
 def _parse_with_arrow(block: bytes, layout: TextLayout) -> pa.Table | None:
     if b"x" in block or b"X" in block:
         return None  # Arrow would take 0x1F for an integer.
@@ -124,46 +154,26 @@ def _labels_are_good(labels: pa.ChunkedArray) -> bool:
     return bool(labels.null_count == 0 and bounds["min"] >= 0 and bounds["max"] <= 1)
 
 
+_NO_DIGIT = 255
+_DIGITS = np.full(256, _NO_DIGIT, np.uint8)
+for _value, _digit in enumerate("0123456789abcdef"):
+    _DIGITS[[ord(_digit), ord(_digit.upper())]] = _value
+_WEIGHTS = (np.uint32(1) << np.arange(28, -1, -4)).astype(np.uint32)
+
+
 def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
     """The numbers that 8 hex digits spell, `[rows]`, nulls kept; `None` if one is no hex digit."""
     array = column.combine_chunks()
     if isinstance(array, pa.ChunkedArray):
         array = array.chunk(0)
-    text = np.frombuffer(array.buffers()[1], ">u8", count=len(array), offset=8 * array.offset)
-    words = text.astype(np.uint64)
+    text = np.frombuffer(array.buffers()[1], np.uint8, 8 * len(array), 8 * array.offset)
+    digits = _DIGITS[text.reshape(-1, 8)]
     is_null = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
     if is_null is not None:
-        words[is_null] = _each_byte(ord("0"))
-    numbers = _spelt(words)
-    return None if numbers is None else pa.array(numbers, mask=is_null)
-
-
-def _each_byte(value: int) -> np.uint64:
-    return np.uint64(value * 0x0101010101010101)
-
-
-_HIGH_BITS = _each_byte(0x80)
-# Added to a byte below 128 they set its high bit if it is at least that character.
-_FROM_0, _PAST_9 = _each_byte(0x80 - ord("0")), _each_byte(0x80 - ord("9") - 1)
-_FROM_A, _PAST_F = _each_byte(0x80 - ord("a")), _each_byte(0x80 - ord("f") - 1)
-
-
-def _spelt(words: _Words) -> np.ndarray[Any, np.dtype[np.uint32]] | None:
-    """The numbers that words of 8 hex digits spell, first digit in the highest byte.
-
-    All bytes of a word at a time; `None` if one is no hex digit.
-    """
-    lower = words | _each_byte(ord("a") - ord("A"))
-    is_letter = (lower + _FROM_A) & ~(lower + _PAST_F) & _HIGH_BITS
-    is_digit = (words + _FROM_0) & ~(words + _PAST_9) & _HIGH_BITS
-    if ((words & _HIGH_BITS) != 0).any() or ((is_letter | is_digit) != _HIGH_BITS).any():
+        digits[is_null] = 0
+    if (digits == _NO_DIGIT).any():
         return None
-    digits = (words & _each_byte(0x0F)) + (is_letter >> np.uint64(7)) * np.uint64(9)
-    digits = (digits | (digits >> np.uint64(4))) & np.uint64(0x00FF00FF00FF00FF)
-    digits = (digits | (digits >> np.uint64(8))) & np.uint64(0x0000FFFF0000FFFF)
-    numbers: np.ndarray[Any, np.dtype[np.uint32]]
-    numbers = (digits | (digits >> np.uint64(16))).astype(np.uint32)
-    return numbers
+    return pa.array(digits.astype(np.uint32) @ _WEIGHTS, mask=is_null)
 
 
 _NOT_CRITEO = (
@@ -213,9 +223,6 @@ def rows_and_bad_lines(
     """The good lines' rows and the bad lines, numbered in the block.
 
     With `stop_at_first` a block with a bad line gives that line alone.
-
-    Raises:
-        DataError: Lines that look good cannot be parsed.
     """
     table = parse_lines(block, layout)
     if table is not None:

@@ -51,21 +51,14 @@ _SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 @dataclass(frozen=True)
 class ReadInputs:
-    """What is in the inputs.
-
-    Attributes:
-        parts: All rows, in input order.
-        bad_lines: The lines left out.
-        category_types: `int64` or `string`, by categorical column that has values.
-        valid_parts: The rows for validation, where a column says which; the others are in `parts`.
-        unlabelled: How many rows were left out since their target is missing.
-    """
+    """What is in the inputs."""
 
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
-    category_types: dict[str, str]
+    category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values
+    # the rows for validation, where a column says which; the others are in `parts`
     valid_parts: tuple[Part, ...] | None = None
-    unlabelled: int = 0
+    unlabelled: int = 0  # how many rows were left out since their target is missing
 
     @property
     def num_rows(self) -> int:
@@ -104,11 +97,7 @@ def _saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
 
 
 def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
-    """What is fitted, or the saved workflow, which must be one of these columns.
-
-    Raises:
-        InputError: It is a workflow of other columns.
-    """
+    """What is fitted, or the saved workflow; an `InputError` if that is of other columns."""
     made = features.workflow()
     if saved is None:
         return made

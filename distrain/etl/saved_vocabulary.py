@@ -17,25 +17,15 @@ from distrain.vocabulary import Vocabulary, read_footer, read_meta
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class SavedVocabulary(Vocabulary):
-    """What footers say of a vocabulary; `values` and `counts` are empty.
-
-    Attributes:
-        folder: Where its files are.
-        name: What they are called after.
-        num_values: How many values it has.
-    """
+    """What footers say of a vocabulary; `values` and `counts` are empty."""
 
     folder: str
     name: str
-    num_values: int
+    num_values: int  # how many values it has
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
-        """The vocabulary in a folder, or at a URL.
-
-        Raises:
-            DataError: A file is missing, or is not what `save` writes.
-        """
+        """The vocabulary in a folder or at a URL; a `DataError` if `save` did not write it."""
         meta = read_meta(folder, name)
         schema, num_values = read_footer(folder, name)
         if num_values != meta["unique"]["num_indices"]:
@@ -63,11 +53,9 @@ class SavedVocabulary(Vocabulary):
         raise RuntimeError(f"the vocabulary {self.name} was not read; load it to look values up")
 
     def save(self, folder: Path | str, column: str) -> None:
-        """Copy its files, and the counts that are kept beside it, to another folder or URL.
+        """Copy its files, and the counts kept beside it, to another folder or URL.
 
-        Raises:
-            DataError: They are gone, or another vocabulary lies there meanwhile.
-            OutputError: They could not be written.
+        A `DataError` says that another vocabulary lies there meanwhile.
         """
         files = with_retries(open_folder(self.folder).files, {"folder": self.folder}, RETRY_S)
         kept = kept_file(column)

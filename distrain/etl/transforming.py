@@ -25,23 +25,16 @@ from distrain.schema import LABEL
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """The file written of one part.
+    """The file written of one part."""
 
-    Attributes:
-        source: The input file of its rows.
-        num_rows: How many rows were written.
-        missing: How many values were missing, by column, labels left out; of lists, whole lists.
-        list_lengths: Least and greatest length of the lists as written, by column that holds lists.
-        seen: What the workflow made of the rows.
-        num_ones: How many rows have the label 1; `None` without labels.
-    """
-
-    source: str
-    num_rows: int
+    source: str  # the input file of its rows
+    num_rows: int  # how many rows were written
+    # how many values were missing, by column, labels left out; of lists, whole lists
     missing: dict[str, int]
+    # least and greatest length of the lists as written, by column that holds lists
     list_lengths: dict[str, tuple[int, int]]
-    seen: Seen
-    num_ones: int | None
+    seen: Seen  # what the workflow made of the rows
+    num_ones: int | None  # how many rows have the label 1; `None` without labels
 
 
 def transform_part(

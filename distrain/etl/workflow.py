@@ -128,10 +128,9 @@ class Workflow:
         return found
 
     def check_category_types(self, types: Mapping[str, str]) -> None:
-        """Raise a `DataError` unless columns hold what their saved vocabularies hold.
+        """Raise a `DataError` unless columns hold what their domains and saved vocabularies hold.
 
-        `types` are `int64` or `string`, by categorical column that has values; of a domain's
-        columns the same.
+        `types` are `int64` or `string`, by categorical column that has values.
         """
         first: dict[str, str] = {}
         for column, domain in self.domains.items():

@@ -54,11 +54,7 @@ class Parts(LazySequence[tuple[int, ...]]):
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int]], num_groups: int) -> Parts:
-        """Parts from lists of row groups.
-
-        Raises:
-            ValueError: They are not the row groups in their order.
-        """
+        """Parts from lists of row groups, which must be all of them in their order."""
         if list(chain.from_iterable(parts)) != list(range(num_groups)):
             raise ValueError(f"parts do not hold the row groups 0..{num_groups - 1} in order")
         return cls(np.cumsum([0, *map(len, parts)], dtype=np.int32))
@@ -114,17 +110,11 @@ _NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
 
 
 class Chunk(NamedTuple):
-    """Row groups, or slices of them, whose rows are shuffled together.
+    """Row groups, or slices of them, whose rows are shuffled together."""
 
-    Attributes:
-        row_groups: Their numbers, in the order of their rows in the chunk.
-        start: The chunk's first row on the epoch's line.
-        num_rows: Rows of all its row groups.
-    """
-
-    row_groups: tuple[int, ...]
-    start: int
-    num_rows: int
+    row_groups: tuple[int, ...]  # their numbers, in the order of their rows in the chunk
+    start: int  # the chunk's first row on the epoch's line
+    num_rows: int  # rows of all its row groups
 
 
 class Chunks(LazySequence[Chunk]):
@@ -208,12 +198,8 @@ def sliced_order(chunks: Chunks, slices: Slices, lane_rows: Sequence[int], bands
     """The chunks of an epoch whose large row groups are read in slices, dealt to lanes.
 
     A chunk of large row groups becomes a run of chunks: the first holds the first slice of each,
-    the next the second, until the largest row group is over.
-
-    Args:
-        chunks: The chunks of whole row groups.
-        lane_rows: The rows of each lane.
-        bands: How many groups of neighbouring lanes have runs of their own; see `dealing`.
+    the next the second, until the largest row group is over. `bands` have runs of their own; see
+    `dealing`.
     """
     runs = [_layers(chunk, slices.firsts) for chunk in chunks]
     sizes = ([int(slices.rows[layer].sum()) for layer in run] for run in runs)
@@ -233,14 +219,7 @@ def _layers(chunk: Chunk, firsts: NDArray[np.int32]) -> list[NDArray[np.int64]]:
 
 
 def row_permutation(num_rows: int, seed: int, epoch: int, chunk: int) -> NDArray[np.int64]:
-    """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`.
-
-    Args:
-        chunk: The chunk's number in the epoch's order, from 0.
-
-    Returns:
-        `[num_rows]`, each of `0 .. num_rows-1` once.
-    """
+    """The order of a chunk's rows: place `i` of the chunk holds its row `result[i]`."""
     return _permutation(num_rows, seed, epoch, stream=1 + chunk)
 
 

@@ -22,20 +22,13 @@ from distrain.partition.plan import EpochPlan
 
 
 class Piece(NamedTuple):
-    """Consecutive rows of a chunk, in its shuffled order, that belong to one lane.
-
-    Attributes:
-        chunk: The chunk's number in the epoch's order.
-        start: The first row, in the chunk.
-        stop: One past the last row.
-        offset: The number of rows that the lane gives before these.
-    """
+    """Consecutive rows of a chunk, in its shuffled order, that belong to one lane."""
 
     lane: int
-    chunk: int
-    start: int
-    stop: int
-    offset: int
+    chunk: int  # the chunk's number in the epoch's order
+    start: int  # the first row, in the chunk
+    stop: int  # one past the last row
+    offset: int  # the number of rows that the lane gives before these
 
 
 class Pieces(LazySequence[Piece]):

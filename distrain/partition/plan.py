@@ -62,11 +62,7 @@ class EpochPlan:
         return -(-self.num_rows // self.global_batch_size)
 
     def rows_in_step(self, step: int) -> int:
-        """Rows of a step over all ranks.
-
-        Raises:
-            ValueError: `step` is not in `0 .. num_steps-1`.
-        """
+        """Rows of a step over all ranks."""
         self._check_step(step)
         start = step * self.global_batch_size
         return min(self.global_batch_size, self.num_rows - start)
@@ -87,9 +83,6 @@ class EpochPlan:
 
         They are counted from the start of the lane's span, in the order in which the lane gives its
         rows; `lane_pieces` says where on the line they are.
-
-        Raises:
-            ValueError: There is no such lane or step.
         """
         self._check_step(step)
         start = self.lane_span(lane)[0]

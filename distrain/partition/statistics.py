@@ -22,11 +22,7 @@ class Statistics(NamedTuple):
 
 
 def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
-    """The column chunks of each row group of a file.
-
-    Raises:
-        OSError: The footer is damaged.
-    """
+    """The column chunks of each row group of a file; an `OSError` if the footer is damaged."""
     handle.seek(-8, 2)
     length = int.from_bytes(handle.read(4), "little")
     handle.seek(-8 - length, 2)
@@ -38,11 +34,7 @@ def read_chunks(handle: IO[bytes]) -> list[RowGroupChunks]:
 
 
 def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool) -> Statistics:
-    """What the chunk of a leaf column tells, whose physical type `kind` is.
-
-    Raises:
-        OSError: It is damaged.
-    """
+    """What the chunk of a leaf column of physical type `kind` tells; an `OSError` if damaged."""
     try:
         own = chunks[leaf][3]
         if _TYPES[own[1] >> 1] != kind:

@@ -17,17 +17,11 @@ from distrain.partition.lazy_sequence import LazySequence
 
 
 class Slice(NamedTuple):
-    """Which rows of a large row group are read at a time.
+    """Which rows of a large row group are read at a time."""
 
-    Attributes:
-        number: Which slice of the row group, from 0.
-        slice_rows: Rows of each slice; the last one may have fewer.
-        group_rows: Rows of the whole row group.
-    """
-
-    number: int
-    slice_rows: int
-    group_rows: int
+    number: int  # which slice of the row group, from 0
+    slice_rows: int  # rows of each slice; the last one may have fewer
+    group_rows: int  # rows of the whole row group
 
 
 @dataclass(frozen=True)
@@ -150,11 +144,7 @@ class Table:
 
     @classmethod
     def from_bytes(cls, content: bytes) -> Table:
-        """The inverse of `to_bytes`.
-
-        Raises:
-            ValueError: This is no table.
-        """
+        """The inverse of `to_bytes`; a `ValueError` if this is no table."""
         try:
             with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
                 header = json.loads(arrays["told"].tobytes())

@@ -27,24 +27,18 @@ _FLOAT32_MAX = 3.4028234663852886e38
 
 @dataclass(frozen=True)
 class WantedColumn:
-    """A column to read from each file.
-
-    Attributes:
-        kind: `"id"` (categorical), `"value"` (continuous), `"label"` or `"weight"`.
-        cardinality: Ids lie in `0 .. cardinality-1`; `None` if unknown.
-        is_list: Whether each row holds a list of such values instead of one.
-        max_length: The greatest length of a list that the schema allows; `None` if unbounded.
-        keep_length: The most items of a list that are kept, the first ones; `None` for all.
-        fill_null: What a null becomes, in a list what a null item becomes (a null list then is an
-            empty one); `None` refuses nulls.
-    """
+    """A column to read from each file."""
 
     name: str
-    kind: Kind
-    cardinality: int | None = None
-    is_list: bool = False
+    kind: Kind  # `"id"` (categorical), `"value"` (continuous), `"label"` or `"weight"`
+    cardinality: int | None = None  # ids lie in `0 .. cardinality-1`; `None` if unknown
+    is_list: bool = False  # whether each row holds a list of such values instead of one
+    # the greatest length of a list that the schema allows; `None` if unbounded
     max_length: int | None = None
+    # the most items of a list that are kept, the first ones; `None` for all
     keep_length: int | None = None
+    # what a null becomes, in a list what a null item becomes (a null list then is an empty one);
+    # `None` refuses nulls
     fill_null: float | int | None = None
 
     @property

@@ -75,11 +75,7 @@ class Schema:
         return Schema(tuple(c for c in self.columns if any(c.has_tag(tag) for tag in tags)))
 
     def remove(self, names: Iterable[str]) -> "Schema":
-        """All columns but these.
-
-        Raises:
-            SchemaError: One of the names is not in the schema.
-        """
+        """All columns but these; a `SchemaError` if one of the names is not in the schema."""
         dropped = {self[name].name for name in names}
         return Schema(tuple(c for c in self.columns if c.name not in dropped))
 
@@ -124,11 +120,7 @@ class Schema:
 
     @property
     def target(self) -> ColumnSchema:
-        """The one column tagged TARGET.
-
-        Raises:
-            SchemaError: There is none, or more than one.
-        """
+        """The one column tagged TARGET; a `SchemaError` if there is none, or more than one."""
         targets = self.select_by_tag(Tags.TARGET)
         if len(targets) != 1:
             found = f": {', '.join(targets.names)}" if targets else ""
@@ -144,11 +136,7 @@ class Schema:
 
     @classmethod
     def from_json(cls, document: dict[str, Any]) -> "Schema":
-        """The inverse of `to_json`.
-
-        Raises:
-            SchemaError: A field is unknown or unusable.
-        """
+        """The inverse of `to_json`; a `SchemaError` if a field is unknown or unusable."""
         return cls(columns_from_json(document))
 
     @classmethod

@@ -21,41 +21,26 @@ LEAST_SCALED_CARDINALITY = 100
 
 @dataclass(frozen=True)
 class IntegerColumn:
-    """A count with a long tail.
-
-    Attributes:
-        median: The median before rounding down; below 1 most values are 0.
-        spread: The exponent of the odds; the ratio of the quartiles is `9 ** spread`.
-        shift: Added to every value; `cap` is the greatest one after that.
-        missing: The share of rows without a value.
-        missing_with: Columns of the same group are missing in the same rows.
-    """
+    """A count with a long tail."""
 
     name: str
-    median: float
-    spread: float
-    shift: int
+    median: float  # the median before rounding down; below 1 most values are 0
+    spread: float  # the exponent of the odds; the ratio of the quartiles is `9 ** spread`
+    shift: int  # added to every value; `cap` is the greatest one after that
     cap: int
-    missing: float = 0.0
-    missing_with: str | None = None
+    missing: float = 0.0  # the share of rows without a value
+    missing_with: str | None = None  # columns of the same group are missing in the same rows
 
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A category.
-
-    Attributes:
-        full_cardinality: How many values it has at scale 1.
-        exponent: The Zipf exponent: the id of rank k has a share of about `k ** -exponent`.
-        missing: The share of rows without a value.
-        missing_with: Columns of the same group are missing in the same rows.
-    """
+    """A category."""
 
     name: str
-    full_cardinality: int
-    exponent: float
-    missing: float = 0.0
-    missing_with: str | None = None
+    full_cardinality: int  # how many values it has at scale 1
+    exponent: float  # the Zipf exponent: the id of rank k has a share of about `k ** -exponent`
+    missing: float = 0.0  # the share of rows without a value
+    missing_with: str | None = None  # columns of the same group are missing in the same rows
 
     def cardinality(self, scale: float) -> int:
         """How many values it has at `scale`.
@@ -125,20 +110,15 @@ Flags = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Features:
-    """The features of `CHUNK_ROWS` rows, by column name.
+    """The features of `CHUNK_ROWS` rows, by column name."""
 
-    Attributes:
-        integers: The integer columns, int32 `[rows]`; meaningless where missing.
-        ids: The categories by rank of frequency (0 is the most frequent), int32 `[rows]`;
-            meaningless where missing.
-        missing: Where a column has no value, bool `[rows]`; only columns that can be missing.
-        coin: A uniform number in [0, 1) per row, for the label, float64 `[rows]`.
-    """
-
-    integers: dict[str, Ints]
+    integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; meaningless where missing
+    # the categories by rank of frequency (0 is the most frequent), int32 `[rows]`; meaningless
+    # where missing
     ids: dict[str, Ints]
+    # where a column has no value, bool `[rows]`; only columns that can be missing
     missing: dict[str, Flags]
-    coin: Floats
+    coin: Floats  # A uniform number in [0, 1) per row, for the label, float64 `[rows]`
 
 
 def draw_features(seed: int, split: str, chunk: int, scale: float) -> Features:

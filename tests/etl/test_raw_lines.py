@@ -9,8 +9,13 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.etl import raw_lines
 from distrain.etl.bad_lines import BadLineTally, num_lines, shown
-from distrain.etl.plain_lines import parse_plain
-from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines, split_bad_lines
+from distrain.etl.raw_lines import (
+    RAW_COLUMNS,
+    TextLayout,
+    parse_lines,
+    parse_plain,
+    split_bad_lines,
+)
 
 TAB = TextLayout()
 COMMA = TextLayout(delimiter=",")

@@ -6,12 +6,11 @@ import uuid
 from collections.abc import Sequence
 from typing import cast
 
-from distrain.errors import DataError
 from distrain.etl.counting.memory import MemoryPlan
 from distrain.etl.counting.ordering import Run, write_in_order, write_run
 from distrain.etl.counting.spilling import Counted, read_counts
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, added_up, joined
+from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, added_up, in_column, joined
 from distrain.etl.workers import TaskRunner
 
 
@@ -47,15 +46,11 @@ def write_vocabularies(
     staging: str,
     memory: MemoryPlan,
 ) -> list[int]:
-    """Add up what each task has counted and write the vocabularies.
+    """Add up what each task has counted and write the vocabularies; returns their cardinalities.
 
     Args:
-        counted: A unit, the name of a column or domain of it, and what was counted of that.
-        categories: The folder to write them to.
+        counted: A unit, the name of a column or domain of it, and its counts.
         staging: A folder for files that are of no use afterwards.
-
-    Returns:
-        The vocabularies' cardinalities.
     """
     pieces = []
     for place, (unit, _, found) in enumerate(counted):
@@ -86,8 +81,5 @@ def _finish(
     categories: str,
     piece_bytes: int,
 ) -> int:
-    try:
+    with in_column(name):
         return write_in_order(operator, name, nulls, runs, categories, piece_bytes)
-    except DataError as error:
-        where = {"column": name, **error.where}
-        raise DataError(error.message, where=where, hint=error.hint) from None

@@ -15,21 +15,13 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class MappedFile:
-    """A file that is mapped into memory as long as something holds its bytes; it is not open.
-
-    Attributes:
-        content: Its bytes.
-    """
+    """A file that is mapped into memory as long as something holds its bytes; it is not open."""
 
     content: Any
 
     @classmethod
     def open(cls, path: str | Path) -> MappedFile:
-        """Map a file.
-
-        Raises:
-            OSError: It cannot be opened or mapped.
-        """
+        """Map a file; an `OSError` if it cannot be opened or mapped."""
         if not Path(path).stat().st_size:  # an empty file cannot be mapped
             return cls(pa.py_buffer(b""))
         # Python's own maps keep a descriptor each.

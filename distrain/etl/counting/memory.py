@@ -27,11 +27,7 @@ _COLUMNS_HELD = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a task may hold.
-
-    Attributes:
-        thread_bytes: All of it.
-    """
+    """What a task may hold."""
 
     thread_bytes: int = _USUAL_THREAD_BYTES
 

@@ -30,19 +30,12 @@ _STRING_BYTES = 2**31 - 1
 
 @dataclass(frozen=True)
 class Run:
-    """What a vocabulary takes of some buckets, in the order of the ids.
-
-    Attributes:
-        path: The file.
-        entries: How many values it has.
-        size_bytes: What they take in memory.
-        observed: How often values of these buckets were seen, whether they are kept or not.
-    """
+    """What a vocabulary takes of some buckets, in the order of the ids."""
 
     path: str
-    entries: int
-    size_bytes: int
-    observed: int
+    entries: int  # how many values it has
+    size_bytes: int  # what they take in memory
+    observed: int  # how often values of these buckets were seen, whether they are kept or not
 
 
 def write_run(kept: Counts, path: str) -> Run:
@@ -67,15 +60,7 @@ def write_in_order(
     categories: str,
     range_bytes: int,
 ) -> int:
-    """Write the vocabulary of all runs; returns its cardinality.
-
-    Args:
-        nulls: How many values were missing.
-        range_bytes: What is brought in order at once.
-
-    Raises:
-        DataError: More ids than int32 holds.
-    """
+    """Write the vocabulary of all runs and return its cardinality, which int32 must hold."""
     kept = RunsInOrder(runs, operator.max_size or None, range_bytes)
     num_oov = max(1, operator.num_buckets)
     cardinality = FIRST_OOV_ID + num_oov + kept.num_values
@@ -88,15 +73,7 @@ def write_in_order(
 
 
 class RunsInOrder:
-    """The values of some runs in the order of the ids, read a range at a time.
-
-    Args:
-        most: How many values are taken; `None` is all.
-        range_bytes: What is brought in order at once.
-
-    Attributes:
-        num_values: How many values there are.
-    """
+    """The first `most` values of some runs in the order of the ids, `range_bytes` at a time."""
 
     def __init__(self, runs: Sequence[Run], most: int | None, range_bytes: int):
         entries = sum(run.entries for run in runs)
@@ -106,12 +83,7 @@ class RunsInOrder:
         self.num_values = entries if most is None else min(entries, most)
 
     def value_type(self, text_before: int = 0, values_before: int = 0) -> pa.DataType:
-        """The type of a vocabulary that has these values; strings have offsets that reach.
-
-        Args:
-            text_before: Bytes of the strings that come before these.
-            values_before: How many that are.
-        """
+        """The type of a vocabulary with these values behind others; of strings, wide enough."""
         found = self._tables[0].rows.schema.field("value").type
         if not is_text(found):
             return found
@@ -146,10 +118,9 @@ def in_ranges(
 ) -> Iterator[pa.Table]:
     """The rows of all runs in one order, in tables of about `most` rows, in memory of their own.
 
-    Args:
-        runs: Each is in the order of falling counts, and of rising values where these are equal.
-        forget: Called with the place of a run that is not looked at for now. All runs are walked
-            through side by side, and pages of a mapped one that were looked at stay otherwise.
+    Each run is in the order of falling counts, and of rising values where these are equal. All are
+    walked through side by side; `forget` hears of a run that is not looked at for now, whose mapped
+    pages would stay otherwise.
     """
     places = {number: _Places(run) for number, run in enumerate(runs) if run.num_rows}
     if not places:

@@ -23,19 +23,13 @@ _BEGINS = b"buckets begin"
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a column, or of a domain, in files.
+    """The counts of a column, or of a domain, in files."""
 
-    Attributes:
-        files: Arrow files, whose rows are in the order of their buckets; at least one.
-        entries: The rows in all files: distinct values, those of several files several times.
-        size_bytes: What these take in memory.
-        nulls: How many values were missing.
-    """
-
+    # arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
-    entries: int
-    size_bytes: int
-    nulls: int
+    entries: int  # the rows in all files: distinct values, those of several files several times
+    size_bytes: int  # what these take in memory
+    nulls: int  # how many values were missing
 
 
 def count_values(
@@ -43,9 +37,7 @@ def count_values(
 ) -> dict[str, Counted]:
     """Count the values of some parts into the files `STEM-*`, by column or domain.
 
-    Args:
-        held_bytes: Counts of a column that are held before they are added up and, if they stay
-            many, written.
+    Counts of `held_bytes` of a column are added up and, if they stay many, written.
     """
     sinks: dict[str, _Sink] = {}
     for states in unit.states(parts):
@@ -133,22 +125,14 @@ def read_counts_table(path: str) -> pa.Table:
 
 @dataclass(frozen=True)
 class MappedTable:
-    """A file of values and counts that is mapped into memory.
+    """A file of values and counts that is mapped into memory."""
 
-    Attributes:
-        rows: All that it holds.
-    """
-
-    rows: pa.Table
+    rows: pa.Table  # all that it holds
     _file: MappedFile
 
     @classmethod
     def open(cls, path: str) -> MappedTable:
-        """Map a file; one in a store is fetched first, to a temporary file.
-
-        Raises:
-            DataError: It cannot be read.
-        """
+        """Map a file, one in a store from a temporary copy; a `DataError` if it cannot be read."""
         try:
             with ExitStack() as opened:
                 here = opened.enter_context(fetched(path)) if is_remote(path) else path

@@ -63,11 +63,7 @@ def drifted_columns(
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
-    """What is beyond its bound in a split that a saved workflow transformed.
-
-    Args:
-        shifts: As `mean_shifts` gives them.
-    """
+    """What is beyond its bound in a split; `shifts` are as `mean_shifts` gives them."""
     drifted = []
     for column, moments in _moments(workflow):
         by = shifts.get(column, 0.0)

@@ -38,19 +38,12 @@ _BYTES_BY_VALUE = 64
 
 @dataclass(frozen=True)
 class LearntFiles:
-    """What some buckets of a day add to a vocabulary.
+    """What some buckets of a day add to a vocabulary."""
 
-    Attributes:
-        added: Places of old values that the day has, rising, and how often it has each.
-        new: Values that get an id, in the order of the ids.
-        rare: Values that get none, those whose counts are kept, in the order of the buckets.
-        observed: How many values of the day were not missing.
-    """
-
-    added: Run
-    new: Run
-    rare: Run
-    observed: int
+    added: Run  # places of old values that the day has, rising, and how often it has each
+    new: Run  # values that get an id, in the order of the ids
+    rare: Run  # values that get none, those whose counts are kept, in the order of the buckets
+    observed: int  # how many values of the day were not missing
 
 
 def write_learnt_files(learnt: Learnt, stem: str) -> LearntFiles:
@@ -67,19 +60,12 @@ def write_learnt_files(learnt: Learnt, stem: str) -> LearntFiles:
 
 @dataclass(frozen=True)
 class VocabularyBefore:
-    """A vocabulary before the day.
+    """A vocabulary before the day."""
 
-    Attributes:
-        folder: Where its files are; `None` for one that is made anew.
-        num_values: How many values have ids.
-        text_bytes: What these take as UTF-8, if they are strings.
-        observed: How often they were seen.
-    """
-
-    folder: str | None = None
-    num_values: int = 0
-    text_bytes: int = 0
-    observed: int = 0
+    folder: str | None = None  # where its files are; `None` for one that is made anew
+    num_values: int = 0  # how many values have ids
+    text_bytes: int = 0  # what these take as UTF-8, if they are strings
+    observed: int = 0  # how often they were seen
 
     def with_more(self, values: pa.Array, counts: pa.Array) -> VocabularyBefore:
         is_string = is_text(values.type)
@@ -104,12 +90,7 @@ def write_vocabulary(
 ) -> tuple[int, int]:
     """Write a vocabulary that has learnt; returns its cardinality and how many ids are new.
 
-    Args:
-        nulls: How many values of the day were missing.
-        range_bytes: What is brought in order at once.
-
-    Raises:
-        DataError: More ids than int32 holds.
+    `nulls` values of the day were missing; `range_bytes` are brought in order at once.
     """
     new = RunsInOrder([piece.new for piece in pieces], limits.new, range_bytes)
     was = _meta_before(operator, name, before.folder)

@@ -32,42 +32,27 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Learnt:
-    """What a day adds to a vocabulary, or to a piece of one.
+    """What a day adds to a vocabulary, or to a piece of one."""
 
-    Attributes:
-        places: Of old values that the day has: their places among the vocabulary's values.
-        added: How often the day has each.
-        new: Values that get an id, with all that is known of their counts.
-        rare: Values that get none, those whose counts are kept.
-        observed: How many values of the day were not missing.
-    """
-
-    places: Int64Array
-    added: Int64Array
-    new: Counts
-    rare: Counts
-    observed: int
+    places: Int64Array  # of old values that the day has: their places among the vocabulary's values
+    added: Int64Array  # how often the day has each
+    new: Counts  # values that get an id, with all that is known of their counts
+    rare: Counts  # values that get none, those whose counts are kept
+    observed: int  # how many values of the day were not missing
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one vocabulary may take.
+    """How much one vocabulary may take."""
 
-    Attributes:
-        new: Values that may get an id; `None` for any number.
-        rare: Values without an id whose counts are kept, rounded up to an equal number for each of
-            the 256 buckets of hashes. So pieces keep what the whole would, in bounded memory.
-    """
-
-    new: int | None
+    new: int | None  # values that may get an id; `None` for any number
+    # values without an id whose counts are kept, rounded up to an equal number for each of the 256
+    # buckets of hashes. So pieces keep what the whole would, in bounded memory
     rare: int
 
     @classmethod
     def of(cls, operator: Categorify, num_old: int, keep_counts: int) -> Limits:
-        """The limits of a vocabulary that has so many values.
-
-        Counts of rare values are of no use where no value can get an id any more.
-        """
+        """Counts of rare values are of no use where no value can get an id any more."""
         room = max(0, operator.max_size - num_old) if operator.max_size else None
         return cls(room, 0 if room == 0 else keep_counts)
 
@@ -75,9 +60,7 @@ class Limits:
 def learn(
     operator: Categorify, day: Counts, known: Counts | None, kept: Counts | None, limits: Limits
 ) -> Learnt:
-    """What a day adds.
-
-    The arguments may be of the same buckets of values, for a piece of the vocabulary.
+    """What a day adds to a vocabulary, or to a piece of one: the same buckets of all arguments.
 
     Args:
         operator: Its settings, without vocabularies.

@@ -22,20 +22,14 @@ _FEW_STEPS = 1000
 
 @dataclass(frozen=True)
 class Seen:
-    """Counts of some rows after a workflow; of lists, their items.
+    """Counts of some rows after a workflow; of lists, their items."""
 
-    Attributes:
-        unknown: Values that had no id of their own, by categorical column.
-        not_missing: Values that were not missing, by categorical column.
-        sums: The sum of the values written, by column whose last operator is Normalize.
-        numbers: How many values that are.
-        ranges: The least and the greatest value written, by other continuous column.
-    """
-
-    unknown: Mapping[str, int]
-    not_missing: Mapping[str, int]
+    unknown: Mapping[str, int]  # values that had no id of their own, by categorical column
+    not_missing: Mapping[str, int]  # values that were not missing, by categorical column
+    # the sum of the values written, by column whose last operator is Normalize
     sums: Mapping[str, float]
-    numbers: Mapping[str, int]
+    numbers: Mapping[str, int]  # how many values that are
+    # the least and the greatest value written, by other continuous column
     ranges: Mapping[str, tuple[float, float]]
 
     @classmethod
@@ -108,17 +102,11 @@ def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:
 
 @dataclass(frozen=True)
 class Shares:
-    """What share of a split's values was missing, and what share of the others had no id.
+    """What share of a split's values was missing, and what share of the others had no id."""
 
-    Attributes:
-        rows: The split's rows.
-        missing: By column; of lists, whole lists.
-        unknown: By categorical column; of lists, their items.
-    """
-
-    rows: int
-    missing: Mapping[str, float]
-    unknown: Mapping[str, float]
+    rows: int  # the split's rows
+    missing: Mapping[str, float]  # by column; of lists, whole lists
+    unknown: Mapping[str, float]  # by categorical column; of lists, their items
 
     def kept_in(self, workflow: Workflow, inputs: Sequence[str]) -> Workflow:
         """The workflow that says in `workflow.json` that these are of the rows it was fitted on."""

@@ -31,7 +31,7 @@ from distrain.etl.days.growing import (
 )
 from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import Categorify, Counts, joined
+from distrain.etl.operators import Categorify, Counts, in_column, joined
 from distrain.etl.workers import TaskRunner
 from distrain.storage import RETRY_S, open_folder, with_retries
 from distrain.vocabulary import read_batches
@@ -39,37 +39,23 @@ from distrain.vocabulary import read_batches
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    """What became of one vocabulary.
+    """What became of one vocabulary."""
 
-    Attributes:
-        name: What its files are called after: the column, or the domain.
-        cardinality: How many ids it has.
-        new_ids: How many of these a vocabulary that learnt did not have before.
-        kept_counts: Of how many values without an id the counts are kept.
-        kept_bytes: The size of the file with these.
-    """
-
-    name: str
-    cardinality: int
-    new_ids: int = 0
-    kept_counts: int = 0
-    kept_bytes: int = 0
+    name: str  # what its files are called after: the column, or the domain
+    cardinality: int  # how many ids it has
+    new_ids: int = 0  # how many of these a vocabulary that learnt did not have before
+    kept_counts: int = 0  # of how many values without an id the counts are kept
+    kept_bytes: int = 0  # the size of the file with these
 
 
 @dataclass(frozen=True)
 class _Spread:
-    """A vocabulary before the day, in the order of its buckets.
-
-    Attributes:
-        known: Files with its values, and the places of these.
-        kept: Files with counts of rare values.
-        size_bytes: What all of these take in memory.
-    """
+    """A vocabulary before the day, in the order of its buckets."""
 
     before: VocabularyBefore = field(default_factory=VocabularyBefore)
-    known: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()
-    size_bytes: int = 0
+    known: tuple[str, ...] = ()  # files with its values, and the places of these
+    kept: tuple[str, ...] = ()  # files with counts of rare values
+    size_bytes: int = 0  # what all of these take in memory
 
 
 def learn_vocabularies(
@@ -84,10 +70,10 @@ def learn_vocabularies(
     """Write the vocabularies that have learnt what was counted.
 
     Args:
-        counted: A unit, the name of a column or domain of it, and what was counted of that.
+        counted: A unit, the name of a column or domain of it, and its counts.
         categories: The folder to write them to.
-        old: Another folder, with the vocabularies before and the counts kept beside them; `None`
-            to begin with empty ones. It stays as it is: a task whose worker dies runs again.
+        old: Another folder, with the vocabularies before and their kept counts; `None` begins with
+            empty ones. It stays as it is: a task whose worker dies runs again.
         staging: A folder for files that are of no use afterwards.
         keep_counts: Of how many values without an id the counts are kept, the most frequent.
     """
@@ -190,12 +176,9 @@ def _finish(
     range_bytes: int,
     pieces: tuple[LearntFiles, ...],
 ) -> VocabularyReport:
-    try:
+    with in_column(name):
         cardinality, new = write_vocabulary(
             operator, name, nulls, before, pieces, limits, categories, range_bytes
         )
-    except DataError as error:
-        where = {"column": name, **error.where}
-        raise DataError(error.message, where=where, hint=error.hint) from None
     kept, size = write_kept(pieces, categories, name) if limits.rare else (0, 0)
     return VocabularyReport(name, cardinality, new, kept, size)

@@ -57,21 +57,13 @@ class SideTable:
 
 
 def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
-    """The side tables of a document; a process reads each once, until its file changes.
-
-    Raises:
-        DataError: A file cannot be read, lacks a column, holds a key twice, or is too large.
-    """
+    """The side tables of a document; a process reads each once, until its file changes."""
     with _LOCK:
         return [_side_table(join, _identity(join)) for join in joins]
 
 
 def same_side_tables(joins: Sequence[JoinSpec], digests: Sequence[str]) -> list[SideTable]:
-    """The side tables, which must be those that the run began with.
-
-    Raises:
-        DataError: One has changed since, or is another one on this machine.
-    """
+    """The side tables; a `DataError` if one is not that which the run began with."""
     found = side_tables(joins)
     for side, digest in zip(found, digests, strict=True):
         if side.digest != digest:

@@ -19,10 +19,7 @@ _LOOKED_AT_FIRST = 4
 def check_tables(
     files: Sequence[InputFile], features: FeatureConfig, option: str = "--keep"
 ) -> None:
-    """Raise a `DataError` if one of the first files lacks columns, before a cluster is started.
-
-    `option` is what asks for the columns to keep.
-    """
+    """Raise a `DataError` if one of the first files lacks columns; `option` names those to keep."""
     looks = _looks(files, features, side_tables(features.document.joins))
     for look in looks[:_LOOKED_AT_FIRST]:
         _checked_look(*look, option)
@@ -34,11 +31,7 @@ def looked_at(
     sides: Sequence[SideTable],
     runner: TaskRunner,
 ) -> list[TableFile]:
-    """The files, each a table of the document.
-
-    Raises:
-        DataError: One is none.
-    """
+    """The files, each a table of the document; a `DataError` if one is none."""
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 

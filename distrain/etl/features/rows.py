@@ -42,11 +42,7 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """0 or 1 for each row, int8.
-
-    Raises:
-        BadValues: A value is missing, or is neither 0 nor 1 where nothing is compared.
-    """
+    """0 or 1 for each row, int8; `BadValues` are missing, or neither where nothing is compared."""
     values = _labelled(flat(values))
     if target.comparison is None:
         numbers = _labelled(numbers_of(values, text, _COMPARE_IT))
@@ -67,11 +63,7 @@ def labels_of(
 def validation_mask(
     values: pa.Array | pa.ChunkedArray, split: RowSplit, text: FormatSpec | None
 ) -> Mask:
-    """Which rows are for validation, `[rows]`.
-
-    Raises:
-        BadValues: A time is missing, or no time.
-    """
+    """Which rows are for validation, `[rows]`; a `BadValues` if a time is missing, or no time."""
     values = flat(values)
     match split:
         case HashSplit(share=share):
@@ -100,8 +92,7 @@ def equal_to(
 ) -> Mask:
     """Which values are `wanted`; a gap is not.
 
-    A text is compared with texts, and with the value that it spells in the column's type; a number
-    with numbers and with texts that spell one.
+    Texts compare as texts or as the value that they spell, numbers also with texts that spell one.
     """
     if is_text(values.type) and not isinstance(wanted, bool | str):
         found = pc.equal(_spelt_numbers(values, text), float(wanted))

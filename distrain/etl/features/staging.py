@@ -38,27 +38,17 @@ from distrain.schema import LABEL
 
 @dataclass(frozen=True)
 class StagingTask:
-    """What one task stages.
-
-    Attributes:
-        rows: Bytes of text, or row groups of parquet.
-        lists: The features that hold lists.
-        skip_bad_lines: Leave bad lines of text out, rather than stop at the first.
-        block_bytes: Text of a staging file.
-        stem: How the names of the staging files begin.
-        side_digests: Of the side tables that rows are joined with.
-        spelling: How the workflow makes texts of other values.
-    """
+    """What one task stages."""
 
     file: TableFile
-    rows: TextRange | Part
+    rows: TextRange | Part  # bytes of text, or row groups of parquet
     features: FeatureConfig
-    lists: frozenset[str]
-    skip_bad_lines: bool
-    block_bytes: int
-    stem: str
-    side_digests: tuple[str, ...] = ()
-    spelling: int = PLAIN
+    lists: frozenset[str]  # the features that hold lists
+    skip_bad_lines: bool  # leave bad lines of text out, rather than stop at the first
+    block_bytes: int  # text of a staging file
+    stem: str  # how the names of the staging files begin
+    side_digests: tuple[str, ...] = ()  # of the side tables that rows are joined with
+    spelling: int = PLAIN  # how the workflow makes texts of other values
 
     @property
     def is_traced(self) -> bool:
@@ -71,23 +61,16 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows of one task, in files.
+    """The rows of one task, in files."""
 
-    Attributes:
-        parts: Rows in input order: those for training, or all where nothing is split by values.
-        valid_parts: Rows for validation.
-        num_lines: How many lines of text there were.
-        bad_lines: The lines left out, numbered from the range's start.
-        unlabelled: How many rows were left out since their target is missing.
-        num_ones: How many rows have the label 1.
-    """
-
+    # rows in input order: those for training, or all where nothing is split by values
     parts: tuple[Part, ...]
-    valid_parts: tuple[Part, ...] = ()
-    num_lines: int = 0
+    valid_parts: tuple[Part, ...] = ()  # rows for validation
+    num_lines: int = 0  # how many lines of text there were
+    # the lines left out, numbered from the range's start
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
-    unlabelled: int = 0
-    num_ones: int = 0
+    unlabelled: int = 0  # how many rows were left out since their target is missing
+    num_ones: int = 0  # how many rows have the label 1
 
     @property
     def all_parts(self) -> tuple[Part, ...]:

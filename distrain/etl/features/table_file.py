@@ -65,41 +65,27 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
-    """A column that rows have from elsewhere than their file.
-
-    Attributes:
-        dtype: Its type.
-        text: How its texts are laid out; `None` if its values have types.
-    """
+    """A column that rows have from elsewhere than their file."""
 
     dtype: pa.DataType
-    text: FormatSpec | None = None
+    text: FormatSpec | None = None  # how its texts are laid out; `None` if its values have types
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file with a table.
-
-    Attributes:
-        path: The file.
-        kind: `parquet`, `csv`, `jsonl` or `criteo`.
-        codec: `gzip`, `zstd` or `None`.
-        types: The type of each column; texts in CSV; in JSON what the first lines hold.
-        delimiter: Between fields of CSV.
-        row_groups: The rows of each row group of parquet.
-        size_bytes: The file's size.
-        folders: The columns in the names of its folders; those of the file itself come first.
-        joined: The columns that side tables bring.
-    """
+    """A file with a table."""
 
     path: str
-    kind: str
-    codec: str | None
+    kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
+    codec: str | None  # `gzip`, `zstd` or `None`
+    # the type of each column; texts in CSV; in JSON what the first lines hold
     types: dict[str, pa.DataType]
-    delimiter: str
-    row_groups: tuple[int, ...] = ()
+    delimiter: str  # between fields of CSV
+    row_groups: tuple[int, ...] = ()  # the rows of each row group of parquet
     size_bytes: int = 0
+    # the columns in the names of its folders; those of the file itself come first
     folders: Values = field(default_factory=dict)
+    # the columns that side tables bring
     joined: Mapping[str, AddedColumn] = field(default_factory=dict)
 
     @cached_property
@@ -136,10 +122,7 @@ class TableFile:
         return self.kind in (PARQUET, CRITEO)
 
     def check(self, features: FeatureConfig, option: str = "--keep") -> None:
-        """Raise a `DataError` that names all columns that are missing or of unusable types.
-
-        `option` is what asks for the columns to keep.
-        """
+        """Raise a `DataError` that names all columns that are missing or of unusable types."""
         if features.as_is and self.is_text:
             check_text(self.path, features)
         elif features.as_is:
@@ -221,9 +204,6 @@ def look_at(path: str, size_bytes: int, text: FormatSpec, may_lack: str | None =
     """Look at the footer of parquet, or at the first lines of text; at none of Criteo's form.
 
     Text without a header may lack the column `may_lack` of its `format.names`.
-
-    Raises:
-        DataError: It cannot be read, or is no table.
     """
     codec = detect_format(path)
     if codec == PARQUET:
@@ -287,11 +267,7 @@ def _json_types(path: str, lines: list[str]) -> dict[str, pa.DataType]:
 
 
 def json_row(line: bytes) -> Any:
-    """What a line of JSON holds.
-
-    Raises:
-        ValueError: It is no JSON, too deep, or has half a character.
-    """
+    """What a line of JSON holds; a `ValueError` if none, too deep, or with half a character."""
     try:
         row = json.loads(line)
     except RecursionError as error:

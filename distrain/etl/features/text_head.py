@@ -28,13 +28,9 @@ _DELIMITERS = ",\t;|"
 def header_of(
     path: str, lines: list[str], text: FormatSpec, may_lack: str | None = None
 ) -> tuple[str, list[str]]:
-    """The delimiter of CSV and the names of its columns.
+    """The delimiter of CSV and the names of its columns; a `DataError` if the head shows neither.
 
-    Args:
-        may_lack: A column that a file without a header may lack, though `format.names` has it.
-
-    Raises:
-        DataError: The first line is no header, or a value goes on over several lines.
+    A file without a header may lack the column `may_lack`, though `format.names` has it.
     """
     if text.header:
         _refuse_no_header(path, lines, text)
@@ -87,11 +83,7 @@ def _fields(path: str, line: str, delimiter: str, text: FormatSpec) -> list[str]
 
 
 def first_lines(path: str, codec: str | None, encoding: str) -> list[str]:
-    """A file's first lines, without their ends.
-
-    Raises:
-        DataError: It is no text of this encoding, damaged, or holds no lines.
-    """
+    """A file's first lines, without their ends; a `DataError` if it is no text of this encoding."""
     with open_input(path, retry_s=RETRY_S) as handle:
         try:
             source = handle

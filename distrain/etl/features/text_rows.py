@@ -27,17 +27,11 @@ _PARSED_AT_ONCE_BYTES = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    """The rows of a block.
+    """The rows of a block."""
 
-    Attributes:
-        table: The columns that are read; those of CSV hold bytes.
-        lines: The line of each row, from 0, in the block.
-        bad: Lines that are no rows, numbered from 1.
-    """
-
-    table: pa.Table
-    lines: Places
-    bad: tuple[BadLine, ...] = ()
+    table: pa.Table  # the columns that are read; those of CSV hold bytes
+    lines: Places  # the line of each row, from 0, in the block
+    bad: tuple[BadLine, ...] = ()  # lines that are no rows, numbered from 1
 
 
 class TornLines(Exception):

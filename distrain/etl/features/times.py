@@ -39,17 +39,12 @@ def has_calendar(dtype: pa.DataType) -> bool:
 
 
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
-    """The values as timestamps of microseconds, with their time zone if they have one.
-
-    Those of the years 1 to 9999 can be used.
+    """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
 
     Args:
         values: Times, dates, texts, or integers that count since 1970.
         epoch: What integers count.
         pattern: How texts are written; ISO 8601 if `None`.
-
-    Raises:
-        BadValues: Some are no times.
     """
     if epoch is not None:
         counted = converted(

@@ -37,16 +37,9 @@ def staged_values(
     text: FormatSpec | None,
     spelling: int = PLAIN,
 ) -> pa.Array:
-    """One column's values, ready for its operators.
+    """One column's values, ready for its operators; `BadValues` are those that cannot be used.
 
-    Args:
-        values: Of the input, one for each row.
-        column: What they are.
-        text: How the file is laid out; `None` for parquet, whose values have types.
-        spelling: How texts are made of other values.
-
-    Raises:
-        BadValues: Rows whose values cannot be used.
+    `text` says how the file is laid out; `None` where its values have types.
     """
     values = flat(values)
     if column.separator is not None and not holds_lists(values.type):
@@ -69,11 +62,7 @@ def staged_values(
 
 
 def flat(values: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """One array without dictionaries; texts, and bytes, as `string` or `large_string`, no halves.
-
-    Raises:
-        BadValues: Bytes, or the texts of a careless writer, are no UTF-8.
-    """
+    """One array without dictionaries; texts, and bytes that are UTF-8, as strings."""
     values = concrete(values)
     dtype = values.type
     if is_text(dtype) and not _is_utf8(values):

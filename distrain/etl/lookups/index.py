@@ -47,15 +47,7 @@ _Run = tuple[Keys, Int32Array]
 
 
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:
-    """Write the lookup of a vocabulary in `categories` to a new folder; returns its values.
-
-    Args:
-        range_bytes: What is brought in order at once.
-
-    Raises:
-        DataError: The vocabulary cannot be read.
-        OutputError: The lookup cannot be written.
-    """
+    """Write the lookup of a vocabulary to a new folder, `range_bytes` at once."""
     partial = Path(f"{folder}.{uuid.uuid4().hex[:8]}.partial")
     with translated_errors(folder):
         partial.mkdir()
@@ -72,10 +64,7 @@ def write_index(categories: str, name: str, folder: str, range_bytes: int) -> in
 
 
 def open_own_index(categories: str, name: str, range_bytes: int) -> MappedVocabulary:
-    """Make the lookup of a vocabulary in temporary files of this process alone, and map them.
-
-    They have no names: their room is free when the vocabulary is.
-    """
+    """The lookup of a vocabulary in nameless files, whose room is free when it is."""
     with ExitStack() as files:
 
         @cache

@@ -15,17 +15,11 @@ from distrain.storage import is_remote, open_folder
 
 @dataclass(frozen=True)
 class Lookups:
-    """Where the lookup of each vocabulary lies.
+    """Where the lookup of each vocabulary lies."""
 
-    Attributes:
-        folder: A folder that workers see. `None` has each process make its own lookups.
-        names: The vocabularies; the folder of the n-th is called after n.
-        range_bytes: What is brought in order at once where a process makes its own.
-    """
-
-    folder: str | None
-    names: tuple[str, ...]
-    range_bytes: int
+    folder: str | None  # A folder that workers see. `None` has each process make its own lookups
+    names: tuple[str, ...]  # the vocabularies; the folder of the n-th is called after n
+    range_bytes: int  # what is brought in order at once where a process makes its own
 
     def folder_of(self, name: str) -> str:
         return f"{self.folder}/{self.names.index(name):04d}"

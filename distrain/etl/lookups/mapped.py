@@ -41,27 +41,15 @@ class MappedVocabulary(Vocabulary):
 
     A lookup walks through the keys in ranges, and then gives their pages back: however large the
     vocabulary is, a thread holds little of it.
-
-    Attributes:
-        keys: Integers, or hashes of strings, in rising order, `[values]`.
-        places: Their places among the values, `[values]`.
-        files: All files that are mapped.
     """
 
-    keys: Keys
-    places: Int32Array
+    keys: Keys  # integers, or hashes of strings, in rising order, `[values]`
+    places: Int32Array  # their places among the values, `[values]`
     files: tuple[MappedFile, ...]
 
     @classmethod
     def open(cls, categories: str, name: str, path_of: PathOf) -> MappedVocabulary:
-        """Map the files that were made of a vocabulary in `categories`.
-
-        Args:
-            path_of: Tells where each file lies.
-
-        Raises:
-            DataError: Files are missing or do not belong together.
-        """
+        """Map the files that were made of a vocabulary in `categories`, where `path_of` says."""
         meta, (schema, _) = read_meta(categories, name), read_footer(categories, name)
         files: list[MappedFile] = []
 

@@ -33,6 +33,7 @@ from distrain.etl.operators.operator import (
     FittedOperator as FittedOperator,
     Operator as Operator,
     concrete as concrete,
+    in_column as in_column,
 )
 from distrain.etl.operators.spelling import (
     AS_TYPED as AS_TYPED,

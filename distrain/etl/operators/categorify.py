@@ -65,7 +65,7 @@ class Categorify:
         return added_up(joined(states))
 
     def prune(self, state: Counts) -> Counts:
-        """The counts without the values that no vocabulary takes, whatever else is counted.
+        """The counts without the values that no vocabulary takes.
 
         `state` must hold all that was seen of its values, such as a bucket of them all.
         """
@@ -87,11 +87,7 @@ class Categorify:
         return table
 
     def finish(self, state: Counts) -> Vocabulary:
-        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`.
-
-        Raises:
-            DataError: More ids than int32 holds.
-        """
+        """The vocabulary: rare values dropped, the rest ordered, cut to `max_size`."""
         kept = self._frequent(state)
         kept = kept.take(by_frequency(kept))
         if self.max_size:
@@ -113,11 +109,7 @@ class Categorify:
         return column in self.vocabularies
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The ids, int32, without gaps.
-
-        Raises:
-            DataError: The values are strings and the vocabulary's integers, or the reverse.
-        """
+        """The ids, int32, without gaps; a `DataError` where strings meet integers."""
         vocabulary = self.vocabularies[column]
         if values.null_count == len(values):
             values = pa.nulls(len(values), vocabulary.values.type)

@@ -33,19 +33,12 @@ _HALF_WORD = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How often each value was seen.
+    """How often each value was seen."""
 
-    Attributes:
-        values: Distinct values, int64 or string, in no particular order.
-        counts: How often each was seen, int64.
-        nulls: How many were missing.
-        dropped: How many more were seen, of values that are left out because no vocabulary takes
-            them.
-    """
-
-    values: pa.Array
-    counts: pa.Array
-    nulls: int = 0
+    values: pa.Array  # distinct values, int64 or string, in no particular order
+    counts: pa.Array  # how often each was seen, int64
+    nulls: int = 0  # how many were missing
+    # how many more were seen, of values that are left out because no vocabulary takes them
     dropped: int = 0
 
     @property

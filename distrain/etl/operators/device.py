@@ -10,15 +10,10 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class DeviceColumn:
-    """A column on a GPU.
+    """A column on a GPU."""
 
-    Attributes:
-        column: The column of pylibcudf.
-        kind: The type that Arrow has for it.
-    """
-
-    column: Any
-    kind: pa.DataType
+    column: Any  # the column of pylibcudf
+    kind: pa.DataType  # the type that Arrow has for it
 
 
 class Device:

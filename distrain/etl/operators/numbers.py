@@ -150,11 +150,7 @@ class LogOp(SettingsOnly):
     )
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        """The logarithms.
-
-        Raises:
-            DataError: A value is -1 or less.
-        """
+        """The logarithms; a `DataError` if a value is -1 or less."""
         values = as_doubles(values)
         lowest = pc.min(values).as_py()
         if lowest is not None and lowest <= -1:
@@ -221,10 +217,7 @@ class Moments:
 
     @property
     def std(self) -> float:
-        """The population's standard deviation; 1 for a constant column, which then maps to 0.
-
-        What rounding alone may have added up to is no deviation.
-        """
+        """The population's standard deviation; 1 for a column that is constant but for rounding."""
         rounding = _ROUNDING * abs(self.mean)
         if self.count == 0 or self.m2 <= self.count * rounding * rounding:
             return 1.0
@@ -259,11 +252,7 @@ class Normalize:
         return total
 
     def finish(self, state: Moments) -> Moments:
-        """The moments.
-
-        Raises:
-            DataError: A value was NaN or infinite.
-        """
+        """The moments; a `DataError` if a value was NaN or infinite."""
         if not math.isfinite(state.m2):
             raise DataError(
                 f"no mean and standard deviation: {state.mean:g} and {state.m2:g}",

@@ -11,12 +11,14 @@ The rest of the ETL finds what it needs of an operator in its class: `kind`, for
 `key`, if features documents may ask for it; `on_device`, if it can be run on a GPU.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, Protocol, Self, runtime_checkable
 
 import pyarrow as pa
 
+from distrain.errors import DataError
 from distrain.etl.operators.device import Device, DeviceColumn
 
 
@@ -42,11 +44,9 @@ class Operator(Protocol):
 class FittedOperator(Operator, Protocol):
     """An operator that learns one thing per column from the training rows."""
 
-    def fit(self, values: pa.Array) -> Any:
-        ...
+    def fit(self, values: pa.Array) -> Any: ...
 
-    def merge(self, *states: Any) -> Any:
-        ...
+    def merge(self, *states: Any) -> Any: ...
 
     def finish(self, state: Any) -> Any:
         """What `transform` needs, from the state of all training rows of one column."""
@@ -72,21 +72,14 @@ class DeviceOperator(Operator, Protocol):
 
 @dataclass(frozen=True)
 class DocumentKey:
-    """The key of a continuous column in features documents that asks for an operator.
-
-    Attributes:
-        values: The type of its values, which pydantic checks.
-        description: For the published JSON Schema.
-        make: The operator that a value asks for.
-        default: The value that asks for none: `None` or `False`.
-        mistake_in: What makes a column's keys, by name, unusable together; `None` if nothing does.
-    """
+    """The key of a continuous column in features documents that asks for an operator."""
 
     name: str
-    values: Any
-    description: str
-    make: Callable[[Any], Operator]
-    default: bool | None = None
+    values: Any  # the type of its values, which pydantic checks
+    description: str  # for the published JSON Schema
+    make: Callable[[Any], Operator]  # the operator that a value asks for
+    default: bool | None = None  # the value that asks for none: `None` or `False`
+    # what makes a column's keys, by name, unusable together; `None` if nothing does
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
 
 
@@ -116,3 +109,13 @@ def concrete(values: pa.Array) -> pa.Array:
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     return values
+
+
+@contextmanager
+def in_column(name: str) -> Iterator[None]:
+    """Name the column, or the domain, in a `DataError` raised inside."""
+    try:
+        yield
+    except DataError as error:
+        where = {"column": name, **error.where}
+        raise DataError(error.message, where=where, hint=error.hint) from None

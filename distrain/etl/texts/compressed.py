@@ -126,15 +126,7 @@ class _Slice(io.RawIOBase):
 
 
 class Inflated:
-    """What a range of a compressed file holds, to be read from its start on.
-
-    Args:
-        handle: The open file.
-        path: Its name, for errors.
-        codec: `gzip` or `zstd`.
-        start: Where a member begins.
-        stop: Where one ends; `None` is the file's end.
-    """
+    """What members of a compressed file hold, from byte `start` on to `stop` or the file's end."""
 
     def __init__(
         self, handle: IO[bytes], path: str, codec: str, start: int = 0, stop: int | None = None
@@ -146,11 +138,7 @@ class Inflated:
         self._stream: Any = pa.CompressedInputStream(pa.PythonFile(self._bytes, mode="r"), codec)
 
     def read(self, size_bytes: int) -> bytes:
-        """The next bytes; fewer only at the end.
-
-        Raises:
-            DataError: They cannot be decompressed, or their checksum is another one.
-        """
+        """The next bytes, fewer only at the end; a `DataError` if they are damaged."""
         with self._decompressing():
             data: bytes = self._stream.read(size_bytes)
             while len(data) < size_bytes and (more := self._stream.read(size_bytes - len(data))):

@@ -16,20 +16,14 @@ from distrain.storage import InputFile
 
 @dataclass(frozen=True)
 class TextRange:
-    """The bytes that one task reads.
-
-    Attributes:
-        path: The file.
-        start: First byte; of a compressed file the first of a member.
-        stop: One past the last byte in which a line may start; of a compressed file, one past a
-            member's last byte, or `None` for the file's end.
-        codec: `gzip`, `zstd` or `None`.
-    """
+    """The bytes that one task reads."""
 
     path: str
-    start: int = 0
+    start: int = 0  # first byte; of a compressed file the first of a member
+    # one past the last byte in which a line may start; of a compressed file, one past a member's
+    # last byte, or `None` for the file's end
     stop: int | None = None
-    codec: str | None = None
+    codec: str | None = None  # `gzip`, `zstd` or `None`
 
 
 def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:

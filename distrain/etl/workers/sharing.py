@@ -18,12 +18,9 @@ _MOST_NAMED = 5
 
 
 def check_shared(places: Sequence[str], client: Client) -> None:
-    """Raise now if a worker does not see one of these folders; URLs are left out.
+    """Raise an `OutputError` if a worker does not see one of these folders; URLs are left out.
 
     A new file is made in each, and workers look for it: a folder of the same name does not do.
-
-    Raises:
-        OutputError: Workers of these hosts do not see it.
     """
     for place in dict.fromkeys(place for place in places if not is_remote(place)):
         probe = Path(place) / f".shared-{uuid.uuid4().hex}"

@@ -23,11 +23,7 @@ _FEWEST_IN_FLIGHT = 4
 
 
 class TaskRunner:
-    """Runs tasks for one run.
-
-    At most three tasks per worker thread are in flight, so the scheduler never holds many; when one
-    fails the others are cancelled.
-    """
+    """Runs tasks for one run, at most three per worker thread at a time."""
 
     def __init__(self, client: Client):
         self._client = client

@@ -42,48 +42,27 @@ _SEPARATORS = ("|", ";", ",")
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What the sample says of one column.
-
-    Attributes:
-        name: The column.
-        kind: What its values are.
-        stored: The type, in words.
-        num_rows: How many rows the sample has.
-        missing: How many have no value.
-        distinct: How many different values there are; of lists, items.
-        top: The most frequent value.
-        pair: Both values, the more frequent first, where there are two.
-        is_sorted_by: Whether the rows of each value stand together, and most values have several.
-        returning: Of the values in the second half, the share that the first half has.
-        numbers: The values as numbers, without gaps.
-        times: The values as times, without gaps.
-        epoch: What whole numbers count since 1970, if they are times.
-        num_words: Words of a text, on average.
-        items: The facts of a list's items.
-        separator: What parts a text's items, if it is a list.
-        pattern: How a text spells times, if not as ISO 8601.
-        null_texts: Texts that stand for missing values.
-        is_whole: Whether all numbers are whole.
-    """
+    """What the sample says of one column."""
 
     name: str
     kind: Kind
-    stored: str
+    stored: str  # the type, in words
     num_rows: int
     missing: int
-    distinct: int = 0
+    distinct: int = 0  # how many different values there are; of lists, items
     top: Any = None
-    pair: tuple[Any, ...] = ()
+    pair: tuple[Any, ...] = ()  # both values, the more frequent first, where there are two
+    # whether the rows of each value stand together, and most values have several
     is_sorted_by: bool = False
-    returning: float = 1.0
+    returning: float = 1.0  # of the values in the second half, the share that the first half has
     numbers: Any = None
-    times: pa.Array | None = None
-    epoch: str | None = None
-    num_words: float = 0.0
-    items: Facts | None = None
-    separator: str | None = None
-    pattern: str | None = None
-    null_texts: tuple[str, ...] = ()
+    times: pa.Array | None = None  # the values as times, without gaps
+    epoch: str | None = None  # what whole numbers count since 1970, if they are times
+    num_words: float = 0.0  # words of a text, on average
+    items: Facts | None = None  # the facts of a list's items
+    separator: str | None = None  # what parts a text's items, if it is a list
+    pattern: str | None = None  # how a text spells times, if not as ISO 8601
+    null_texts: tuple[str, ...] = ()  # texts that stand for missing values
 
     @property
     def num_values(self) -> int:

@@ -27,20 +27,13 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows.
+    """Some rows."""
 
-    Attributes:
-        table: Each column of the inputs; of CSV as texts.
-        told: Which rows they are, in words.
-        file: The first file.
-        text: How text is read.
-        bad_lines: The lines among them that are no rows.
-    """
-
-    table: pa.Table
-    told: str
+    table: pa.Table  # each column of the inputs; of CSV as texts
+    told: str  # which rows they are, in words
     file: TableFile
-    text: FormatSpec
+    text: FormatSpec  # how text is read
+    # the lines among them that are no rows
     bad_lines: BadLineTally = field(default_factory=BadLineTally)
 
 

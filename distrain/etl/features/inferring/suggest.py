@@ -43,16 +43,10 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    """A suggested feature.
+    """A suggested feature."""
 
-    Attributes:
-        name: The name that it is written under.
-        settings: What the document says of it.
-        reason: Why.
-    """
-
-    name: str
-    settings: dict[str, Any]
+    name: str  # the name that it is written under
+    settings: dict[str, Any]  # what the document says of it
     reason: str
 
 
@@ -67,17 +61,11 @@ class Target:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What one column becomes.
+    """What one column becomes."""
 
-    Attributes:
-        facts: What the sample says of it.
-        features: The features made of it.
-        left_out: Why there are none.
-    """
-
-    facts: Facts
-    features: tuple[Feature, ...] = field(default=())
-    left_out: str = ""
+    facts: Facts  # what the sample says of it
+    features: tuple[Feature, ...] = field(default=())  # the features made of it
+    left_out: str = ""  # why there are none
 
 
 def suggestion_of(facts: Facts, is_typed: bool) -> Suggestion:
