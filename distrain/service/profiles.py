@@ -2,6 +2,7 @@
 
 import ipaddress
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from distrain.errors import DistrainError
+from distrain.errors import ClusterError, DistrainError
 from distrain.storage import check_url, has_conditional_writes
 
 NAME_PATTERN = r"^[a-z0-9]([a-z0-9-]{0,62}[a-z0-9])?$"
@@ -41,6 +42,21 @@ class TlsFiles(Section):
     ca_file: Path | None = Field(None, description="Of the authority that signed the peers.")
     cert_file: Path | None = Field(None, description="The own certificate.")
     key_file: Path | None = Field(None, description="Its key.")
+
+    def context(self) -> ssl.SSLContext:
+        """The trust and certificate of a client; raises ClusterError for unusable files."""
+        try:
+            context = ssl.create_default_context(cafile=self.ca_file)
+            if self.cert_file is not None:
+                context.load_cert_chain(self.cert_file, self.key_file)
+        except (OSError, ssl.SSLError) as error:
+            files = {name: path for name, path in self.model_dump().items() if path is not None}
+            raise ClusterError(
+                f"the TLS files cannot be used: {error}",
+                where=files,
+                hint="They are PEM files: an authority's certificate; a certificate and its key.",
+            ) from None
+        return context
 
     @model_validator(mode="after")
     def _pairs(self) -> Self:

@@ -15,31 +15,15 @@ from pydantic_settings import (
 
 from distrain.errors import InputError
 from distrain.service.profiles import (
-    NAME_PATTERN,
-    ClusterKind,
-    ClusterProfile,
+    NAME_PATTERN as NAME_PATTERN,
+    ClusterKind as ClusterKind,
+    ClusterProfile as ClusterProfile,
     Name,
     Section,
-    TlsFiles,
+    TlsFiles as TlsFiles,
     is_loopback,
 )
 from distrain.storage import is_remote
-
-__all__ = [
-    "NAME_PATTERN",
-    "ClusterKind",
-    "ClusterProfile",
-    "Leases",
-    "Limits",
-    "Listen",
-    "ProjectSettings",
-    "Retention",
-    "Settings",
-    "SignOn",
-    "TlsFiles",
-    "Webhooks",
-    "load_settings",
-]
 
 
 class Limits(Section):

@@ -181,11 +181,11 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
       distrain serve migrate --config serve.yaml
     """
     settings = read_settings(config, data_dir)
-    from distrain.service.process import declare, keep_key, make_folder, prepare_database
+    from distrain.service.process import declare, keep_key, make_folder, migrate as migrate_database
     from distrain.service.store import open_store
 
     make_folder(settings)
-    prepare_database(settings)
+    migrate_database(settings)
     with open_store(settings) as store:
         declare(store, settings)
         keep_key(store, settings)

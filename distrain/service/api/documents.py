@@ -5,13 +5,14 @@ Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
 from distrain.jobs import FIGURES, is_storable
 from distrain.service.access import DEFAULT_DAYS, MOST_DAYS
+from distrain.service.decide import utc
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.values import Role, Scope
 
@@ -34,6 +35,14 @@ class Request(BaseModel):
 
 class Answer(BaseModel):
     model_config = ConfigDict(frozen=True)
+
+    @classmethod
+    def of(cls, row: object, **values: Any) -> Self:
+        """The answer for a row, by the row's names, besides `values`; `NAME_at` is `NAME_at_s`."""
+        for name in cls.model_fields.keys() - values.keys():
+            is_time = name.endswith("_at")
+            values[name] = utc(getattr(row, f"{name}_s")) if is_time else getattr(row, name)
+        return cls(**values)
 
 
 def _unusable(value: Any) -> str | None:

@@ -100,15 +100,6 @@ class Problem(Exception):
         )
 
 
-def too_many_streams(most: int) -> Problem:
-    return Problem(
-        "rate",
-        f"{most} streams of this caller are open already",
-        hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
-        retry_after_s=5,
-    )
-
-
 def not_found(what: str, hint: str | None = None) -> Problem:
     """The answer for what is missing and for what the caller may not see: they look the same."""
     return Problem("not_found", f"no {what}, or you may not see it", hint=hint)

@@ -2,7 +2,7 @@
 
 from distrain.jobs import FIGURES, figures_in
 from distrain.service.api.documents import JobDocument, TokenDocument
-from distrain.service.decide import UNKNOWN, shown, utc
+from distrain.service.decide import UNKNOWN, shown
 from distrain.service.store import Store, Token
 from distrain.service.values import Job, Phase
 
@@ -20,33 +20,8 @@ def contact_of(store: Store, job: Job) -> float | None:
 def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
     """A job as callers see it; `contact_s` is when its cluster last answered."""
     seen = shown(job, now_s, contact_s=contact_s)
-    return JobDocument(
-        id=job.id,
-        name=job.name,
-        project=job.project,
-        owner=job.owner,
-        cluster=job.cluster,
-        state=seen.state,
-        last_known=seen.last_known,
-        reason=job.reason,
-        message=job.message,
-        why_pending=seen.why_pending,
-        intent=job.intent,
-        priority=job.priority,
-        tags=dict(job.tags),
-        attempt=job.attempt,
-        first_attempt=job.first_attempt,
-        num_ranks=job.num_ranks,
-        created_at=utc(job.created_at_s) or "",
-        started_at=utc(job.started_at_s),
-        finished_at=utc(job.finished_at_s),
-        observed_at=utc(job.observed_at_s),
-        run_dir=job.run_dir,
-        parent=job.parent,
-        resumes=job.resumes,
-        rev=job.rev,
-        **(dict.fromkeys(FIGURES) | figures_in(job.progress)),
-    )
+    figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
+    return JobDocument.of(job, **vars(seen), **figures)
 
 
 def etag(document: JobDocument) -> str:
@@ -59,13 +34,4 @@ def etag(document: JobDocument) -> str:
 
 
 def token_document(token: Token) -> TokenDocument:
-    return TokenDocument(
-        id=token.id,
-        user=token.user,
-        label=token.label,
-        scopes=sorted(map(str, token.scopes)),
-        created_at=utc(token.created_at_s) or "",
-        expires_at=utc(token.expires_at_s) or "",
-        revoked_at=utc(token.revoked_at_s),
-        used_at=utc(token.used_at_s),
-    )
+    return TokenDocument.of(token, scopes=sorted(map(str, token.scopes)))

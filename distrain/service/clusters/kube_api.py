@@ -8,7 +8,6 @@ import ssl
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx2
@@ -71,12 +70,7 @@ class KubeApi:
     def __enter__(self) -> "KubeApi":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._http.close()
 
     def get(self, path: str, **query: str) -> dict[str, Any]:

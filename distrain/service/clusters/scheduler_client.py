@@ -1,9 +1,7 @@
 """The HTTP client of a scheduler: puts, cancels and follows jobs. Threads may share it."""
 
-import ssl
 import time
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any, TypeVar
 
 import httpx2
@@ -97,7 +95,7 @@ class SchedulerClient:
             base_url=self.url,
             headers=headers,
             timeout=httpx2.Timeout(READ_S, connect=CONNECT_S),
-            verify=_trust(tls or TlsFiles()),
+            verify=(tls or TlsFiles()).context(),
             follow_redirects=False,  # or another server gets the token
             trust_env=False,
             transport=transport,
@@ -106,12 +104,7 @@ class SchedulerClient:
     def __enter__(self) -> "SchedulerClient":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:
@@ -243,18 +236,3 @@ def _read(parse: Callable[[Any], Answer], document: Any) -> Answer:
             f"the scheduler's answer cannot be read: {error!r}",
             hint="Run the same version of distrain here and there.",
         ) from None
-
-
-def _trust(tls: TlsFiles) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=str(tls.ca_file) if tls.ca_file else None)
-        if tls.cert_file is not None:
-            context.load_cert_chain(tls.cert_file, tls.key_file)
-    except (OSError, ssl.SSLError) as error:
-        files = {name: path for name, path in tls.model_dump().items() if path is not None}
-        raise ClusterError(
-            f"the TLS files cannot be used: {error}",
-            where=files,
-            hint="They are PEM files: an authority's certificate; a certificate and its key.",
-        ) from None
-    return context

@@ -5,7 +5,6 @@ can change what its dashboard sends, so that is shown in a sandbox that has no p
 addresses below `/dashboards` carry a ticket, and cookies mean nothing there.
 """
 
-import ssl
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -29,7 +28,7 @@ from distrain.service.page.dashboard_proxy import DashboardProxy
 from distrain.service.page.dashboard_ticket import cluster_of_ticket, make_ticket
 from distrain.service.page.rendering import page
 from distrain.service.page.route import PageRoute
-from distrain.service.settings import ClusterProfile
+from distrain.service.settings import TlsFiles
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -110,19 +109,10 @@ def _proxy(app: Any, parts: Parts, name: str) -> DashboardProxy | None:
         return None
     kept: dict[str, tuple[Any, DashboardProxy]] = app.state.dashboards
     if name not in kept or kept[name][0] != found:
-        tls = _tls(parts.settings.clusters[name])
+        files = parts.settings.clusters[name].tls
+        tls = None if files == TlsFiles() else files.context()
         kept[name] = (found, DashboardProxy(found.url, found.token, tls))
     return kept[name][1]
-
-
-def _tls(profile: ClusterProfile) -> ssl.SSLContext | None:
-    files = profile.tls
-    if files.ca_file is None and files.cert_file is None:
-        return None
-    context = ssl.create_default_context(cafile=files.ca_file)
-    if files.cert_file is not None:
-        context.load_cert_chain(files.cert_file, files.key_file)
-    return context
 
 
 def _state(state: Mapping[str, Any]) -> str:

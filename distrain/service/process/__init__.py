@@ -26,11 +26,11 @@ from distrain.service.process.preparing import (
     keep_key as keep_key,
     make_folder as make_folder,
     new_token as new_token,
-    prepare_database as prepare_database,
 )
 from distrain.service.settings import (
     NAME_PATTERN as NAME_PATTERN,
     Settings as Settings,
     load_settings as load_settings,
 )
+from distrain.service.store import migrate as migrate
 from distrain.service.values import Quota as Quota, Role as Role, Scope as Scope

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import ssl
 import tempfile
 import time
 import uuid
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import httpx2
 
-from distrain.errors import DistrainError, Unavailable
+from distrain.errors import ClusterError, DistrainError, Unavailable
 from distrain.service.access import key_file
 from distrain.service.clusters import Found, KubeRefused, Scalable, make_launcher
 from distrain.service.process.preparing import check_key
@@ -242,8 +241,11 @@ def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
 def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:
     headers = {"Authorization": f"Bearer {found.token}"} if found.token else {}
     try:
-        with _client(profile) as client:
+        context = profile.tls.context()
+        with httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False) as client:
             answer = client.get(f"{found.url.rstrip('/')}/distrain/v1/workers", headers=headers)
+    except ClusterError as error:
+        return _failed(label, error, Verdict.AWAY)
     except (httpx2.HTTPError, OSError, ValueError) as error:
         return Check(
             label, Verdict.AWAY, f"{found.url} does not answer: {error}", "Look at its scheduler."
@@ -265,11 +267,3 @@ def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:
     if answer.status_code != 200:
         return Check(label, Verdict.AWAY, f"{found.url} answers {answer.status_code}")
     return Check(label, Verdict.OK, found.url)
-
-
-def _client(profile: ClusterProfile) -> httpx2.Client:
-    tls = profile.tls
-    context = ssl.create_default_context(cafile=str(tls.ca_file) if tls.ca_file else None)
-    if tls.cert_file and tls.key_file:
-        context.load_cert_chain(str(tls.cert_file), str(tls.key_file))
-    return httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False)

@@ -21,11 +21,10 @@ from distrain.service.process.preparing import (
     declare,
     first_token,
     make_folder,
-    prepare_database,
 )
 from distrain.service.process.supervisor import Supervisor
 from distrain.service.settings import Settings
-from distrain.service.store import open_store
+from distrain.service.store import migrate, open_store
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ def serve(
             )
         with bind(settings.listen) as bound:
             bound.set_inheritable(False)
-            prepare_database(settings)
+            migrate(settings)
             with open_store(settings) as store:
                 check_key(store, settings)
                 declare(store, settings)

@@ -13,7 +13,7 @@ from distrain.service.access import (
     service_key,
 )
 from distrain.service.settings import Settings
-from distrain.service.store import Store, Token, migrate
+from distrain.service.store import Store, Token
 from distrain.service.values import Quota, Role, Scope
 
 DEFAULT_PROJECT = "default"
@@ -44,15 +44,6 @@ def make_folder(settings: Settings) -> None:
             hint="Name another with --data-dir.",
         ) from error
     service_key(settings)
-
-
-def prepare_database(settings: Settings) -> None:
-    """Bring the tables to this version's.
-
-    Raises:
-        DistrainError: The database cannot be had or changed.
-    """
-    migrate(settings)
 
 
 def keep_key(store: Store, settings: Settings) -> None:

@@ -5,7 +5,6 @@ import logging
 import os
 import socket
 from pathlib import Path
-from types import TracebackType
 from typing import IO
 
 from sqlalchemy import select, text
@@ -47,12 +46,7 @@ class Store(
     def __enter__(self) -> "Store":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()
 
     def close(self) -> None:

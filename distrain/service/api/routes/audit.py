@@ -25,17 +25,5 @@ def list_audit(
     """List audit rows, newest first."""
     allow(caller, Action.SEE_AUDIT, None)
     found = service.store.audit_rows(before, limit + 1)
-    rows = [
-        AuditRow(
-            id=row.id,
-            at=utc(row.at_s) or "",
-            user=row.user,
-            token_id=row.token_id,
-            action=row.action,
-            target=row.target,
-            outcome=row.outcome,
-            details=dict(row.details),
-        )
-        for row in found[:limit]
-    ]
+    rows = [AuditRow.of(row, at=utc(row.at_s)) for row in found[:limit]]
     return AuditPage(rows=rows, next_before=rows[-1].id if len(found) > limit else None)

@@ -51,10 +51,9 @@ def _documents(service: Parts, caller: Principal) -> list[ClusterDocument]:
         heard_s = row.observed_at_s if row else None
         is_up = heard_s is not None and now_s - heard_s < NO_CONTACT_S
         found.append(
-            ClusterDocument(
+            ClusterDocument.of(
+                profile,
                 name=name,
-                kind=profile.kind,
-                max_priority=profile.max_priority,
                 allowed_roots=list(profile.allowed_roots),
                 model_packages=list(profile.model_packages),
                 state="new" if heard_s is None else "up" if is_up else "silent",

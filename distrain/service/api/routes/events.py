@@ -11,7 +11,7 @@ from distrain.service.access import Action, may, visible
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Parts, Service, require, seen_job
 from distrain.service.api.looking_again import look_again
-from distrain.service.api.problems import Problem, too_many_streams
+from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contacts, job_document
 from distrain.service.api.streams import EventStream, Stream, streams_of
 from distrain.service.decide import event_document
@@ -75,8 +75,6 @@ def _stream(
 ) -> Response:
     streams, most = streams_of(request.app), service.settings.limits.streams_per_token
     release = streams.take(caller, most)
-    if release is None:
-        raise too_many_streams(most)
     stream = Stream(streams.feed, _Source(request, service, caller, job_id))
     return EventStream(stream.frames(after), release)
 

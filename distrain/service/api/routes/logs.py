@@ -20,7 +20,7 @@ from distrain.service.api.dependencies import (
     seen_job,
 )
 from distrain.service.api.looking_again import look_again
-from distrain.service.api.problems import Problem, not_found, too_many_streams
+from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     PLAIN,
     LiveResponse,
@@ -187,8 +187,6 @@ class _Reading:
 def _followed(reading: _Reading, part: LogPart) -> Response:
     most = reading.service.settings.limits.streams_per_token
     release = reading.streams.take(reading.caller, most)
-    if release is None:
-        raise too_many_streams(most)
     headers = _headers(part, reading.wanted.place)
     del headers["X-Next-Offset"], headers["X-Complete"]  # nobody knows them yet
     return LiveResponse(reading.chunks(part), PLAIN | headers, release)

@@ -215,18 +215,11 @@ def _threads_left() -> Iterator[None]:
 
 
 def _document(hook: Webhook) -> WebhookDocument:
-    state: Literal["active", "failing", "disabled"] = "failing" if hook.failures else "active"
-    return WebhookDocument(
-        id=hook.id,
-        project=hook.project,
-        owner=hook.owner,
-        url=hook.url,
+    state = "failing" if hook.failures else "active"
+    return WebhookDocument.of(
+        hook,
         kinds=list(hook.kinds),
         state=state if hook.disabled_at_s is None else "disabled",
-        error=hook.error,
-        failures=hook.failures,
         failing_since=utc(hook.failing_since_s),
         next_try_at=utc(hook.next_at_s),
-        disabled_at=utc(hook.disabled_at_s),
-        created_at=utc(hook.created_at_s) or "",
     )

@@ -79,14 +79,19 @@ class Streams:
     async def _read_log(self, place: LogPlace, offset: int, limit: int) -> LogSlice:
         return await self.in_file_thread(partial(read_new, place, offset, limit))
 
-    def take(self, caller: Principal, most: int) -> Callable[[], None] | None:
-        """Count a stream of a caller; returns its release, `None` beyond the limit.
+    def take(self, caller: Principal, most: int) -> Callable[[], None]:
+        """Count a stream of a caller, and return its release; `rate` beyond the limit.
 
         The streams of all must leave the descriptors that requests need.
         """
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
-            return None
+            raise Problem(
+                "rate",
+                f"{most} streams of this caller are open already",
+                hint="Close one first; `/v1/events` has the events of all jobs in one stream.",
+                retry_after_s=5,
+            )
         self.open[name] += 1
 
         def release() -> None:
