@@ -14,6 +14,9 @@ from distrain.service.values import Lease
 
 _audit, _webhooks = tables.audit, tables.webhooks
 _PUT = insert(_audit)
+_NOT_FAILING = {"failures": 0} | dict.fromkeys(
+    ("next_at_s", "failing_since_s", "disabled_at_s", "error")
+)
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,7 @@ class Auditing:
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)
-        with self.db.read() as connection:
-            return [AuditRow(**row._mapping) for row in connection.execute(statement)]
+        return [AuditRow(**row._mapping) for row in self.db.all(statement)]
 
     def put_webhook(self, webhook: Webhook) -> None:
         fields = vars(webhook) | {"kinds": list(webhook.kinds)}
@@ -98,9 +100,7 @@ class Auditing:
             connection.execute(insert(_webhooks).values(fields))
 
     def webhook(self, webhook_id: str) -> Webhook | None:
-        with self.db.read() as connection:
-            statement = select(_webhooks).where(_webhooks.c.id == webhook_id)
-            row = connection.execute(statement).first()
+        row = self.db.first(select(_webhooks).where(_webhooks.c.id == webhook_id))
         return None if row is None else _webhook(row._asdict())
 
     def webhooks(self, project: str | None = None) -> list[Webhook]:
@@ -108,8 +108,7 @@ class Auditing:
         statement = select(_webhooks).order_by(_webhooks.c.created_at_s, _webhooks.c.id)
         if project is not None:
             statement = statement.where(_webhooks.c.project == project)
-        with self.db.read() as connection:
-            return [_webhook(row._asdict()) for row in connection.execute(statement)]
+        return [_webhook(row._asdict()) for row in self.db.all(statement)]
 
     def delete_webhook(self, webhook_id: str) -> None:
         """Delete a webhook; raises NotThere."""
@@ -123,29 +122,15 @@ class Auditing:
         webhook_id: str,
         *,
         cursor: int,
-        failures: int = 0,
-        next_at_s: float | None = None,
-        failing_since_s: float | None = None,
-        disabled_at_s: float | None = None,
-        error: str | None = None,
         lease: Lease | None = None,
+        **columns: Any,
     ) -> None:
         """Note a webhook's progress, under the lease if any; a deleted one stays deleted."""
         with self.db.write() as connection:
             if lease is not None:
                 must_hold(connection, lease)
-            connection.execute(
-                update(_webhooks)
-                .where(_webhooks.c.id == webhook_id)
-                .values(
-                    cursor=cursor,
-                    failures=failures,
-                    next_at_s=next_at_s,
-                    failing_since_s=failing_since_s,
-                    disabled_at_s=disabled_at_s,
-                    error=error,
-                )
-            )
+            put = update(_webhooks).where(_webhooks.c.id == webhook_id)
+            connection.execute(put.values(_NOT_FAILING | columns | {"cursor": cursor}))
 
 
 def _webhook(fields: dict[str, Any]) -> Webhook:

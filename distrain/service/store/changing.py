@@ -29,17 +29,13 @@ class Changing:
     db: Database
 
     def job(self, job_id: str) -> Job | None:
-        with self.db.read() as connection:
-            row = connection.execute(select(_jobs).where(_jobs.c.id == job_id)).first()
+        row = self.db.first(select(_jobs).where(_jobs.c.id == job_id))
         return None if row is None else rows.job_of(row)
 
     def spec(self, job_id: str) -> dict[str, Any]:
         """The spec of a job's current submission; raises NotThere."""
         table = tables.specs
-        with self.db.read() as connection:
-            row = connection.execute(
-                select(table.c.document).where(table.c.job_id == job_id)
-            ).first()
+        row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
             raise no_such_job(job_id)
         document: dict[str, Any] = row.document
@@ -48,11 +44,8 @@ class Changing:
     def attempts(self, job_id: str) -> list[Attempt]:
         """A job's attempts, in order; none of a missing job."""
         table = tables.attempts
-        with self.db.read() as connection:
-            found = connection.execute(
-                select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
-            )
-            return [Attempt(**row._mapping) for row in found]
+        statement = select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
+        return [Attempt(**row._mapping) for row in self.db.all(statement)]
 
     def usage(self, project: str) -> dict[str, int]:
         """A project's use of its quota.

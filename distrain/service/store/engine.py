@@ -9,7 +9,7 @@ this order: lease, idempotency key, job, project.
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,13 +20,17 @@ from sqlalchemy import (
     Connection,
     Engine,
     ExceptionContext,
+    Executable,
     Float,
+    Row,
+    Table,
     create_engine,
     event,
     literal_column,
     make_url,
     select,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DisconnectionError
 from sqlalchemy.pool import ConnectionPoolEntry
 
@@ -36,6 +40,7 @@ from distrain.service.store.errors import translated, was_opened_read_only
 from distrain.service.store.together import Together
 
 T = TypeVar("T")
+AnyRow = Row[*tuple[Any, ...]]
 
 WRITE_WAIT_S = 30.0
 POOL_WAIT_S = 10.0
@@ -84,6 +89,18 @@ class Database:
         """A connection for queries, each of which sees what is committed when it begins."""
         with translated(self.where), self.reads.connect() as connection:
             yield connection
+
+    def first(self, statement: Executable, values: Any = None) -> AnyRow | None:
+        with self.read() as connection:
+            return connection.execute(statement, values).first()
+
+    def all(self, statement: Executable, values: Any = None) -> Sequence[AnyRow]:
+        with self.read() as connection:
+            return connection.execute(statement, values).all()
+
+    def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
+        """An insert in the database's dialect, which knows conflicts."""
+        return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
 
     @contextmanager
     def write(self) -> Iterator[Connection]:

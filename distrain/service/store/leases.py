@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, select, tuple_, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql import case, false, or_
 
 from distrain.service.store import tables
@@ -60,7 +58,6 @@ class Leases:
             ttl_s: Its term.
             ended: An owner that has ended without releasing its leases: they are free.
         """
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
 
         def take(connection: Connection) -> Row[Any] | None:
             now_s = self.db.now_s(connection)
@@ -71,7 +68,7 @@ class Leases:
                 _leases.c.owner == ended if ended is not None else false(),
             )
             statement = (
-                dialect_insert(_leases)
+                self.db.insert(_leases)
                 .values(name=name, owner=owner, generation=1, expires_at_s=now_s + ttl_s)
                 .on_conflict_do_update(
                     index_elements=[_leases.c.name],
@@ -137,10 +134,6 @@ def must_hold(connection: Connection, lease: Lease) -> None:
     """Lock a lease's row until the transaction ends, so that nobody takes it; raises LeaseLost."""
     row = connection.execute(_LOCKED, {"_name": lease.name}).first()
     if row is None or (row.owner, row.generation) != (lease.owner, lease.generation):
-        raise _lost(lease)
-
-
-def _lost(lease: Lease) -> LeaseLost:
-    return LeaseLost(
-        "another process has the lease", where={"lease": lease.name, "owner": lease.owner}
-    )
+        raise LeaseLost(
+            "another process has the lease", where={"lease": lease.name, "owner": lease.owner}
+        )

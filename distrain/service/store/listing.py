@@ -73,17 +73,15 @@ class Listing:
             .order_by(_jobs.c.finished_at_s.desc())
             .limit(limit)
         )
-        with self.db.read() as connection:
-            return [rows.job_of(row) for row in connection.execute(statement)]
+        return [rows.job_of(row) for row in self.db.all(statement)]
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
         """The number of jobs that have not ended, by phase and the coordinator's state."""
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)
         )
-        with self.db.read() as connection:
-            found = connection.execute(counted.group_by(_jobs.c.phase, _jobs.c.state))
-            return {(phase, state): count for phase, state, count in found}
+        found = self.db.all(counted.group_by(_jobs.c.phase, _jobs.c.state))
+        return {(phase, state): count for phase, state, count in found}
 
     def ended_counts(self, within_s: float) -> dict[str, int]:
         """The number of jobs that ended within that time, by their last state."""

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
@@ -67,12 +65,10 @@ class People:
 
     def ensure_user(self, user: str, *, is_admin: bool | None = None) -> None:
         """Make a missing user; `is_admin` also changes an existing one."""
-        with self.db.read() as connection:
-            row = connection.execute(select(_users.c.is_admin).where(_users.c.name == user)).first()
+        row = self.db.first(select(_users.c.is_admin).where(_users.c.name == user))
         if row is not None and is_admin in (None, row.is_admin):
             return
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
-        statement = dialect_insert(_users).values(
+        statement = self.db.insert(_users).values(
             name=user, is_admin=bool(is_admin), created_at_s=self.db.now()
         )
         with self.db.write() as connection:
@@ -86,33 +82,27 @@ class People:
 
     def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
         """Whether a user is an admin, and their role in each project of theirs."""
-        with self.db.read() as connection:
-            found = connection.execute(
-                select(_users.c.is_admin, _members.c.project, _members.c.role)
-                .outerjoin_from(_users, _members, _members.c.user == _users.c.name)
-                .where(_users.c.name == user)
-            ).all()
+        found = self.db.all(
+            select(_users.c.is_admin, _members.c.project, _members.c.role)
+            .outerjoin_from(_users, _members, _members.c.user == _users.c.name)
+            .where(_users.c.name == user)
+        )
         is_admin = any(row.is_admin for row in found)
         return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
 
     def users(self) -> dict[str, bool]:
         """All users by name, and whether they are admins."""
-        with self.db.read() as connection:
-            found = connection.execute(
-                select(_users.c.name, _users.c.is_admin).order_by(_users.c.name)
-            )
-            return {row.name: row.is_admin for row in found}
+        found = self.db.all(select(_users.c.name, _users.c.is_admin).order_by(_users.c.name))
+        return {row.name: row.is_admin for row in found}
 
     def token_by_sha256(self, sha256: bytes) -> Token | None:
         """The token whose text has this hash, also an expired or revoked one."""
-        with self.db.read() as connection:
-            row = connection.execute(select(_tokens).where(_tokens.c.sha256 == sha256)).first()
+        row = self.db.first(select(_tokens).where(_tokens.c.sha256 == sha256))
         return None if row is None else _token(row._asdict())
 
     def token_and_user(self, sha256: bytes) -> TokenUser | None:
         """The same token with its user, their roles and their projects' quotas: one statement."""
-        with self.db.read() as connection:
-            found = connection.execute(_SHOWN, {"sha256": sha256}).all()
+        found = self.db.all(_SHOWN, {"sha256": sha256})
         if not found:
             return None
         fields = found[0]._asdict()
@@ -147,9 +137,8 @@ class People:
         now = self.db.now()
         late = or_(_tokens.c.used_at_s.is_(None), _tokens.c.used_at_s < now - USED_EVERY_S)
         mine = _tokens.c.id == token_id
-        with self.db.read() as connection:
-            if connection.execute(select(_tokens.c.id).where(mine, late)).first() is None:
-                return
+        if self.db.first(select(_tokens.c.id).where(mine, late)) is None:
+            return
         with self.db.write() as connection:
             connection.execute(update(_tokens).where(mine, late).values(used_at_s=now))
 
@@ -158,27 +147,22 @@ class People:
         statement = select(_tokens).order_by(_tokens.c.created_at_s.desc(), _tokens.c.id)
         if user is not None:
             statement = statement.where(_tokens.c.user == user)
-        with self.db.read() as connection:
-            return [_token(row._asdict()) for row in connection.execute(statement)]
+        return [_token(row._asdict()) for row in self.db.all(statement)]
 
     def projects(self) -> list[Project]:
-        with self.db.read() as connection:
-            found = connection.execute(select(_projects).order_by(_projects.c.name))
-            return [_project(row) for row in found]
+        return [_project(row) for row in self.db.all(select(_projects).order_by(_projects.c.name))]
 
     def project(self, name: str) -> Project | None:
-        with self.db.read() as connection:
-            row = connection.execute(_PROJECT, {"name": name}).first()
+        row = self.db.first(_PROJECT, {"name": name})
         return None if row is None else _project(row)
 
     def put_project(self, name: str, quota: Quota, declared: bool = False) -> None:
         """Make a project, or change its quota; NotNow for one that the configuration declares."""
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         values = {"quota": dataclasses.asdict(quota), "declared": declared}
         with self.db.write() as connection:
             _refuse_declared(connection, name, declared)
             connection.execute(
-                dialect_insert(_projects)
+                self.db.insert(_projects)
                 .values(name=name, created_at_s=self.db.now(), **values)
                 .on_conflict_do_update(index_elements=["name"], set_=values)
             )
@@ -193,18 +177,13 @@ class People:
             )
 
     def members(self, project: str) -> dict[str, Role]:
-        with self.db.read() as connection:
-            found = connection.execute(
-                select(_members.c.user, _members.c.role)
-                .where(_members.c.project == project)
-                .order_by(_members.c.user)
-            )
-            return {row.user: Role(row.role) for row in found}
+        members = select(_members.c.user, _members.c.role).where(_members.c.project == project)
+        found = self.db.all(members.order_by(_members.c.user))
+        return {row.user: Role(row.role) for row in found}
 
     def set_member(self, project: str, user: str, role: Role) -> None:
         """Give a user, whom this makes, a role in a project; raises NotThere."""
         self.ensure_user(user)
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         with self.db.write() as connection:
             known = select(_projects.c.name).where(_projects.c.name == project)
             if connection.execute(known).first() is None:
@@ -215,7 +194,7 @@ class People:
                     "`distrain serve project set NAME` makes one.",
                 )
             connection.execute(
-                dialect_insert(_members)
+                self.db.insert(_members)
                 .values(project=project, user=user, role=role.value)
                 .on_conflict_do_update(
                     index_elements=["project", "user"], set_={"role": role.value}

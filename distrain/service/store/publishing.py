@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, delete, func, insert, literal, select
 
-from distrain.service.store import rows, tables
+from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.leases import must_hold
 from distrain.service.values import Event, Lease
@@ -29,9 +29,8 @@ class Publishing:
         Returns:
             Their number; as many as `limit` means that more may wait.
         """
-        with self.db.read() as connection:
-            if connection.execute(select(_outbox.c.id).limit(1)).first() is None:
-                return 0  # without a transaction that writes: this is asked all the time
+        if self.db.first(select(_outbox.c.id).limit(1)) is None:
+            return 0  # without a transaction that writes: this is asked all the time
 
         def move(connection: Connection) -> int:
             must_hold(connection, lease)
@@ -70,9 +69,8 @@ class Publishing:
         return self._seq(func.min(_events.c.seq))
 
     def _events(self, statement: Select[Any], limit: int) -> list[Event]:
-        with self.db.read() as connection:
-            found = connection.execute(statement.order_by(_events.c.seq).limit(limit))
-            return [rows.event_of(row) for row in found]
+        found = self.db.all(statement.order_by(_events.c.seq).limit(limit))
+        return [Event(**row._mapping) for row in found]
 
     def _seq(self, extreme: Any) -> int:
         with self.db.read() as connection:

@@ -126,9 +126,7 @@ class Recording:
             .where(_jobs.c.finished_at_s.is_(None), undone)
             .group_by(_jobs.c.cluster)
         )
-        with self.db.read() as connection:
-            found = connection.execute(statement)
-            return {row[0]: (int(row[1]), int(row[2])) for row in found}
+        return {row[0]: (int(row[1]), int(row[2])) for row in self.db.all(statement)}
 
     def put_cluster(
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
@@ -152,15 +150,14 @@ class Recording:
 
     def clusters(self) -> list[ClusterRow]:
         table = tables.clusters
-        with self.db.read() as connection:
-            found = connection.execute(select(table).order_by(table.c.name))
-            return [ClusterRow(**row._mapping) for row in found]
+        return [
+            ClusterRow(**row._mapping) for row in self.db.all(select(table).order_by(table.c.name))
+        ]
 
     def _put_attempts(self, connection: Connection, attempts: Iterable[Attempt]) -> None:
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
         for attempt in attempts:
             values = dataclasses.asdict(attempt)
-            statement = dialect_insert(tables.attempts).values(values)
+            statement = self.db.insert(tables.attempts).values(values)
             connection.execute(
                 statement.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
             )

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, insert
 
 from distrain.service.store import tables
-from distrain.service.values import Event, Intent, Job, Phase
+from distrain.service.values import Intent, Job, Phase
 
 STATE = "job.state"
 PROGRESS = "job.progress"
@@ -51,10 +51,6 @@ def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:
     fields["intent"] = Intent(fields["intent"])
     fields["phase"] = Phase(fields["phase"])
     return Job(**fields)
-
-
-def event_of(row: Row[Any]) -> Event:
-    return Event(**row._mapping)
 
 
 def told(job: Job, kind: str) -> dict[str, Any]:

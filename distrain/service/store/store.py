@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import IO
 
 from sqlalchemy import select, text
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
@@ -59,29 +57,25 @@ class Store(
     def fact(self, name: str) -> str | None:
         """A fact of the service as a whole, by its name."""
         facts = tables.facts.c
-        with self.db.read() as connection:
-            found = connection.execute(select(facts.value).where(facts.name == name)).first()
+        found = self.db.first(select(facts.value).where(facts.name == name))
         return None if found is None else str(found[0])
 
     def keep_fact(self, name: str, value: str) -> None:
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
-        new = dialect_insert(tables.facts).values(name=name, value=value)
+        new = self.db.insert(tables.facts).values(name=name, value=value)
         put = new.on_conflict_do_update(index_elements=["name"], set_={"value": value})
         with self.db.write() as connection:
             connection.execute(put)
 
     def keep_first(self, name: str, value: str) -> str:
         """Keep a fact unless its name has one; returns the kept one."""
-        dialect_insert = postgres_insert if self.db.is_postgres else sqlite_insert
-        new = dialect_insert(tables.facts).values(name=name, value=value)
+        new = self.db.insert(tables.facts).values(name=name, value=value)
         with self.db.write() as connection:
             connection.execute(new.on_conflict_do_nothing(index_elements=["name"]))
         kept = self.fact(name)  # in a transaction of its own: another's row is seen by now
         return value if kept is None else kept
 
     def ping(self) -> None:
-        with self.db.read() as connection:
-            connection.execute(text("SELECT 1"))
+        self.db.first(text("SELECT 1"))
 
     def backup(self, target: Path) -> None:
         """Copy SQLite's database to a new file while it is used; raises InputError, OutputError."""
