@@ -1,7 +1,7 @@
 """Jobs as JSON values, which is all that pages and terminals show of them. Pure."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from distrain.documents.job_history import JobHistory, Moment
@@ -31,14 +31,18 @@ class Gpu:
 class Watched:
     """A job and its history at the unix time `now_s`."""
 
-    view: JobView  # the job's view without progress
+    status: JobStatus  # with the view, without progress
     spec: JobSpec
-    run_dir: str  # the run directory as the submitter named it
     history: JobHistory
     now_s: float
     # where the current attempt's ranks run
     places: Mapping[int, Slot] = field(default_factory=dict)
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
+
+    @property
+    def view(self) -> JobView:
+        assert self.status.view is not None
+        return self.status.view
 
 
 def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
@@ -48,34 +52,24 @@ def jobs_document(jobs: Iterable[Watched]) -> dict[str, Any]:
 
 
 def job_status(job: Watched) -> JobStatus:
-    """A job without its view and without what only its coordinator knows."""
+    """A job without its view, with the figures of its history."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.last_valid
     tail, valid_tail = history.train.tail(), history.valid.tail()
-    return JobStatus(
-        job_id=view.job_id,
-        name=view.name,
-        state=str(view.state),
-        attempt=view.attempt,
-        num_ranks=len(view.pids) or view.num_ranks,
-        reason=view.reason,
+    return replace(
+        job.status,
+        view=None,
         message=view.message,
         why_pending=view.why_pending,
-        run_dir=job.run_dir,
-        tags=dict(job.spec.tags),
         submitted_s=history.submitted_s,
-        age_s=max(0.0, job.now_s - history.submitted_s),
         elapsed_s=train.elapsed_s if train else view.elapsed_before_s,
-        restarts=len(view.restarts),
         step=history.step,
-        num_steps=view.num_steps,
         rows_per_s=history.mean_rows_per_s if view.state.is_final else history.rows_per_s,
         loss=train.loss if train else tail.get("loss"),
         auc=train.auc if train else tail.get("auc"),
         valid_loss=valid.loss if valid else valid_tail.get("loss"),
         valid_auc=valid.auc if valid else valid_tail.get("auc"),
         eta_s=time_left_s(job),
-        checkpoints=view.checkpoints.count,
     )
 
 

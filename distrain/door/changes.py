@@ -147,14 +147,9 @@ class Changes:
         return dumps({**document, "view": part}), number
 
     def _document(self, status: JobStatus, first: int) -> dict[str, Any]:
-        request = self.coordinator.lifecycle.jobs[status.job_id].request
-        return replace(
-            status,
-            service=self.monitor.follow(status.job_id).service,
-            first_attempt=request.first_attempt,
-            priority=request.priority,
-            view=self.coordinator.show(status.job_id, first),
-        ).to_json()
+        service = self.monitor.follow(status.job_id).service
+        view = self.coordinator.show(status.job_id, first)
+        return replace(status, service=service, view=view).to_json()
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.

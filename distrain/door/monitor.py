@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from distrain.documents import (
@@ -119,9 +119,8 @@ class Monitor:
         places = {rank: status.placement.slot for rank, status in job.ranks.items()}
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
         return Watched(
-            coordinator.show(job_id),
+            replace(coordinator.status(job_id), view=coordinator.show(job_id)),
             coordinator.specs[job_id],
-            coordinator.run_dirs[job_id],
             self.followed[job_id].history,
             self._clock(),
             places,

@@ -4,6 +4,7 @@ An order that cannot be carried out raises `Refusal`, which becomes the answer.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from distrain.door.bodies import CancelOrder, Order, PriorityOrder, PutOrder
@@ -95,22 +96,21 @@ class Orders:
         `attempt` is the last one that it had or was put for: to go on, put it for a later one.
         """
         job = self.coordinator.lifecycle.jobs.get(job_id)
-        if job is not None:
-            if not job.state.is_final:
-                return None
-            view = self.coordinator.show(job_id)
-            attempt = max(job.attempt, job.request.first_attempt)
-        elif (tombstone := self.coordinator.tombstones.get(job_id)) is not None:
-            view = tombstone.view
-            attempt = max(tombstone.attempt, tombstone.first_attempt)
+        if job is None:
+            ended = self.coordinator.tombstones.get(job_id)
+        elif job.state.is_final:
+            message = self.coordinator.show(job_id).message
+            ended = replace(self.coordinator.status(job_id), message=message)
         else:
+            ended = None
+        if ended is None:
             return None
         return {
             "job_id": job_id,
-            "state": str(view.state),
-            "reason": view.reason,
-            "message": view.message,
-            "attempt": attempt,
+            "state": ended.state,
+            "reason": ended.reason,
+            "message": ended.message,
+            "attempt": max(ended.attempt, ended.first_attempt),
         }
 
     def _live(self, job_id: str, order: Order) -> Job:

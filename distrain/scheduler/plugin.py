@@ -16,13 +16,12 @@ from tornado.ioloop import PeriodicCallback
 
 from distrain.errors import DistrainError
 from distrain.events import RankExited, RankFailed, from_json
-from distrain.jobs import JobState, JobView, Reason
+from distrain.jobs import JobState, JobStatus, JobView, Reason
 from distrain.lifecycle import (
     Cancel,
     CheckpointGang,
     EndGang,
     Instruction,
-    Job,
     LaunchFailed,
     LaunchGang,
     Lifecycle,
@@ -38,7 +37,7 @@ from distrain.progress import Collector
 from distrain.scheduler.gangs import Gangs
 from distrain.scheduler.job_view import show, status_of
 from distrain.scheduler.requests import other_builds, request_of, slot_of
-from distrain.scheduler.tombstones import Tombstone, Tombstones, tombstone_of
+from distrain.scheduler.tombstones import Tombstones, last_view, tombstone_of
 from distrain.spec import JobSpec, parse_spec
 from distrain.version import build
 from distrain.worker import BUILD_OP, EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
@@ -175,9 +174,10 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
         Without `priority` it has the spec's.
         """
-        known: Job | Tombstone | None = self.lifecycle.jobs.get(job_id)
-        known = known or self.tombstones.get(job_id)
-        if known and not (known.state.is_final and first_attempt > known.attempt):
+        job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
+        if job is not None and not (job.state.is_final and first_attempt > job.attempt):
+            return False
+        if ended is not None and first_attempt <= ended.attempt:
             return False
         if job_id in self.lifecycle.jobs:
             self._forget(job_id)
@@ -196,19 +196,21 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     def list_jobs(self) -> list[dict[str, Any]]:
         """RPC: all jobs, the newest first."""
-        now_s = time.monotonic()
-        listed = [
-            status_of(job, self.specs[name], self.run_dirs[name], self.collectors[name], now_s)
-            for name, job in self.lifecycle.jobs.items()
-        ]
+        listed = [self.status(job_id) for job_id in self.lifecycle.jobs]
         return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
+
+    def status(self, job_id: str) -> JobStatus:
+        """A job without its view."""
+        job, collector = self.lifecycle.jobs[job_id], self.collectors[job_id]
+        run_dir = self.run_dirs[job_id]
+        return status_of(job, self.specs[job_id], run_dir, collector, time.monotonic())
 
     def view(self, job_id: str, since: int = 0) -> dict[str, Any] | None:
         """RPC: a job and its progress from entry `since` on; `None` if unknown."""
         if job_id in self.lifecycle.jobs:
             return self.show(job_id, since).to_json()
-        tombstone = self.tombstones.get(job_id)
-        return tombstone.view.to_json() if tombstone else None
+        ended = self.tombstones.get(job_id)
+        return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
         """A job with its progress from entry `since` on, or without progress."""
