@@ -1,8 +1,12 @@
 """References of dataclasses, events, phases and exit codes, from their docstrings and comments."""
 
+import ast
 import dataclasses
 import inspect
+import io
 import re
+import textwrap
+import tokenize
 from typing import Any
 
 from markdown_pieces import code, table
@@ -64,15 +68,18 @@ _OF_THE_COMMAND_LINE = {
 
 
 def fields(record: Any) -> str:
-    """A table of a dataclass's fields; its docstring's `Attributes` describe them."""
+    """A table of a dataclass's fields, each with its comment or its line in `Attributes:`."""
     described = _attributes(inspect.getdoc(record) or "")
+    for base in reversed(record.__mro__):
+        if dataclasses.is_dataclass(base):
+            described |= _comments(base)
     rows = []
     for field in dataclasses.fields(record):
         meaning = described.get(field.name) or _COMMON.get(field.name)
         if not meaning:
             raise LookupError(
-                f"{record.__name__}.{field.name} is not described; add it to the docstring's "
-                "`Attributes:`"
+                f"{record.__name__}.{field.name} is not described; add a comment beside it, or a "
+                "line to the docstring's `Attributes:`"
             )
         rows.append((code(field.name), code(_type(field.type)), meaning))
     return table(["field", "type", "meaning"], rows)
@@ -136,6 +143,35 @@ def _type(annotation: Any) -> str:
     text = re.sub(r"tuple\[(.+), \.\.\.\]", r"list of \1", text)
     text = re.sub(r"(?:Mapping|dict)\[str, (\w+)\]", r"object of \1", text)
     return text.replace("None", "null").replace("object of Any", "object")
+
+
+def _comments(record: Any) -> dict[str, str]:
+    """The comments of a class's fields: at the end of a field's line, or in lines before it."""
+    source = textwrap.dedent(inspect.getsource(record))
+    notes = {
+        token.start[0]: token.string.lstrip("# ")
+        for token in tokenize.generate_tokens(io.StringIO(source).readline)
+        if token.type == tokenize.COMMENT
+    }
+    alone = {n for n, line in enumerate(source.splitlines(), 1) if line.lstrip().startswith("#")}
+    found: dict[str, str] = {}
+    for node in ast.walk(ast.parse(source)):
+        if not isinstance(node, ast.AnnAssign) or not isinstance(node.target, ast.Name):
+            continue
+        first = node.lineno
+        while first - 1 in alone:
+            first -= 1
+        lines = [notes[line] for line in range(first, node.lineno)]
+        lines += [notes[node.end_lineno]] if node.end_lineno in notes else []
+        if lines:
+            found[node.target.id] = _sentence(" ".join(lines))
+    return found
+
+
+def _sentence(text: str) -> str:
+    """A comment as the sentence of a page."""
+    text = text if text[:1] in "`'\"" else text[:1].upper() + text[1:]
+    return text if text.endswith((".", "!", "?")) else f"{text}."
 
 
 def _attributes(doc: str) -> dict[str, str]:
