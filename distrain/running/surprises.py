@@ -6,6 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrain.optimizers import optimizer_facts
 from distrain.spec import DataSpec, JobSpec
 from distrain.storage import is_remote
 from distrain.wording import some
@@ -53,7 +54,9 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
     better += [f"train.epochs to {more:,}"] if more > epochs and is_free else []
-    if is_free and train.optimizer.kind == "sgd":  # it has hardly learnt by then
+    if (
+        is_free and not optimizer_facts(train.optimizer.kind).dense_state
+    ):  # it has hardly learnt by then
         better.append("train.optimizer to {kind: adam, lr: 0.002}")
     remedy = f"set {', '.join(better)}"
     if batch > rows:

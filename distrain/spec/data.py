@@ -14,6 +14,12 @@ from distrain.spec.readers import READERS, ReaderKind
 class DataSpec(Section):
     """Where the rows are and how they are read."""
 
+    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
+    may_differ = (
+        *("train", "valid", "schema", "reader", "prefetch_batches", "decode_threads"),
+        *("gpu_memory_fraction", "cache_dir", "cache_size", "shuffle_dir", "retry_s"),
+    )
+
     train: tuple[str, ...] = Field(
         description="Training parquet: paths, folders, globs or URLs.", min_length=1
     )

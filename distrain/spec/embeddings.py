@@ -13,6 +13,8 @@ from distrain.spec.fields import Combiner, Placement, Real, Section
 class EmbeddingsSpec(Section):
     """Where embedding rows live, in what form, and how much memory they may take."""
 
+    may_differ = ("placement", "tables", "memory_gib", "cache_gib")
+
     placement: Literal["auto", Placement] = Field(
         "auto",
         description="`replicated`: every rank holds all rows; `row_wise`: a rank owns every "

@@ -1,6 +1,6 @@
 """Types of fields, and the base class of the sections, of a job spec."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -32,7 +32,14 @@ Combiner = Literal["mean", "sum", "sqrtn"]
 
 
 class Section(BaseModel):
-    """A section: frozen, and without unknown keys."""
+    """A section: frozen, and without unknown keys.
+
+    Attributes:
+        may_differ: Fields that may change when a job goes on from a checkpoint: neither rows nor
+            arithmetic depend on them.
+    """
+
+    may_differ: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(
         frozen=True,

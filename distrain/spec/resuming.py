@@ -3,43 +3,24 @@
 from collections.abc import Mapping
 from typing import Any
 
+from distrain.spec.data import DataSpec
+from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.fields import LARGEST
 from distrain.spec.job import JobSpec
 from distrain.spec.load import flat, parse_spec
-from distrain.spec.training import ScheduleSpec
+from distrain.spec.training import ScheduleSpec, TrainSpec
 
 MAY_DIFFER = (
-    "name",
-    "tags",
-    "resources",
-    "deadlines",
-    "restart",
-    "queue",
-    "checkpoint",
-    "evaluate",
-    "train.early_stopping",
-    "train.init_from",
-    "train.init_strict",
-    "train.log_every_steps",
-    "train.log_every_s",
-    "train.route_ahead",
-    "train.audit",
-    "embeddings.placement",
-    "embeddings.tables",
-    "embeddings.memory_gib",
-    "embeddings.cache_gib",
-    "data.prefetch_batches",
-    "data.decode_threads",
-    "data.reader",
-    "data.gpu_memory_fraction",
-    "data.cache_dir",
-    "data.cache_size",
-    "data.shuffle_dir",
-    "data.retry_s",
-    # The files' fingerprints must be the same, wherever they lie; columns are checked with tables.
-    "data.train",
-    "data.valid",
-    "data.schema",
+    *("name", "tags", "resources", "deadlines", "restart", "queue", "checkpoint", "evaluate"),
+    *(
+        f"{name}.{field}"
+        for name, section in (
+            ("data", DataSpec),
+            ("train", TrainSpec),
+            ("embeddings", EmbeddingsSpec),
+        )
+        for field in section.may_differ
+    ),
 )
 """Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
 number of ranks adds the same numbers in another order."""

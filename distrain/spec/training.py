@@ -123,6 +123,11 @@ class EarlyStoppingSpec(Section):
 class TrainSpec(Section):
     """How long and with what steps to train."""
 
+    may_differ = (
+        *("early_stopping", "init_from", "init_strict", "log_every_steps", "log_every_s"),
+        *("route_ahead", "audit"),
+    )
+
     global_batch_size: PositiveInt = Field(
         65536, description="Rows of one step over all ranks together."
     )

@@ -246,8 +246,11 @@ static PyObject *py_gather(PyObject *module, PyObject *args) {
 
 /* The optimizer's state: as many rows as the weight, and as wide, or one value a row. */
 static int get_state(
-    Buffers *buffers, PyObject *object, const Py_buffer *weight, int per_value, float **state
+    Buffers *buffers, PyObject *object, const Py_buffer *weight, int has, float **state
 ) {
+    if (has == NOTHING)
+        return 1;
+    int per_value = has == EACH_VALUE;
     Py_buffer *view = get(buffers, object, "state", 'f', per_value ? 2 : 1, WRITE);
     if (!view)
         return 0;
@@ -261,7 +264,7 @@ static int get_state(
 
 PyDoc_STRVAR(update_doc,
 "update(kind, weight, is_bfloat16, first, second, keys, global_keys, grads, seed, rate, eps, beta1, "
-"beta2)\n--\n\nUpdate the touched rows. Kind 0: SGD, 1: Adagrad, 2: row-wise Adagrad, 3: Adam.");
+"beta2)\n--\n\nUpdate the touched rows; kind is a number of RULES.");
 
 static PyObject *py_update(PyObject *module, PyObject *args) {
     (void)module;
@@ -274,12 +277,11 @@ static PyObject *py_update(PyObject *module, PyObject *args) {
         return NULL;
     Buffers buffers = {.count = 0};
     Py_buffer *weight, *keys, *global_keys, *grads;
-    if (work.kind < SGD || work.kind > ADAM)
+    if (work.kind < 0 || work.kind >= NUM_RULES)
         return refuse(&buffers, "unknown kind of update rule");
     if (!(weight = get(&buffers, in[0], "weight", work.is_bfloat16 ? 'h' : 'f', 2, WRITE)) ||
-        (work.kind != SGD &&
-         !get_state(&buffers, in[1], weight, work.kind != ROWWISE_ADAGRAD, &work.first)) ||
-        (work.kind == ADAM && !get_state(&buffers, in[2], weight, 1, &work.second)) ||
+        !get_state(&buffers, in[1], weight, rules[work.kind].first, &work.first) ||
+        !get_state(&buffers, in[2], weight, rules[work.kind].second, &work.second) ||
         !(keys = get(&buffers, in[3], "keys", 'q', 1, READ)) ||
         !(global_keys = get(&buffers, in[4], "global keys", 'q', 1, READ)) ||
         !(grads = get(&buffers, in[5], "gradients", 'f', 2, READ)))
@@ -359,5 +361,17 @@ static struct PyModuleDef module = {
 
 PyMODINIT_FUNC PyInit__rows(void) {
     choose_instructions();
-    return PyModule_Create(&module);
+    PyObject *made = PyModule_Create(&module), *numbers = made ? PyDict_New() : NULL;
+    for (int kind = 0; numbers && kind < NUM_RULES; kind++) {
+        PyObject *number = PyLong_FromLong(kind);
+        if (!number || PyDict_SetItemString(numbers, rules[kind].name, number))
+            Py_CLEAR(numbers);
+        Py_XDECREF(number);
+    }
+    if (!numbers || PyModule_AddObject(made, "RULES", numbers)) { /* takes it over, unless it fails */
+        Py_XDECREF(numbers);
+        Py_XDECREF(made);
+        return NULL;
+    }
+    return made;
 }

@@ -4,6 +4,8 @@ from numpy.typing import NDArray
 
 _Array = NDArray[Any]
 
+RULES: dict[str, int]
+
 def unique(
     ids: _Array,
     offsets: _Array,

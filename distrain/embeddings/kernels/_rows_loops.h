@@ -211,7 +211,19 @@ FOR_EACH_PROCESSOR(collect, BatchWork)
 
 /* ---- gather and update: the rows of tables ---- */
 
-enum { SGD, ADAGRAD, ROWWISE_ADAGRAD, ADAM };
+/* The update rules of distrain/optimizers.py that have a formula in `update_row`: number, name,
+ * and of what `first` and `second` hold a value. */
+enum { NOTHING, EACH_ROW, EACH_VALUE };
+#define FOR_EACH_RULE(DO) \
+    DO(SGD, "sgd", NOTHING, NOTHING) \
+    DO(ADAGRAD, "adagrad", EACH_VALUE, NOTHING) \
+    DO(ROWWISE_ADAGRAD, "rowwise_adagrad", EACH_ROW, NOTHING) \
+    DO(ADAM, "adam", EACH_VALUE, EACH_VALUE)
+
+#define NUMBER(number, name, first, second) number,
+enum { FOR_EACH_RULE(NUMBER) NUM_RULES };
+#define FACTS(number, name, first, second) {name, first, second},
+static const struct { const char *name; int first, second; } rules[] = {FOR_EACH_RULE(FACTS)};
 
 typedef struct {
     int kind, is_bfloat16;
@@ -340,7 +352,7 @@ ALWAYS_INLINE void update_row(
         work->first[key] = squares;
         FOR_EACH_VALUE(dim, store(row, j,
             load(row, j, is_bfloat16) - row_rate * grads[j], hash, is_bfloat16));
-    } else {
+    } else if (kind == ADAM) {
         float *restrict means = work->first + key * dim;
         float *restrict squares = work->second + key * dim;
         FOR_EACH_VALUE(dim,
@@ -354,13 +366,11 @@ ALWAYS_INLINE void update_row(
     }
 }
 
-ALWAYS_INLINE void prefetch_state(const RowWork *work, int64_t key, const int kind, int64_t dim) {
-    if (kind == ROWWISE_ADAGRAD)
-        PREFETCH(work->first + key, 1);
-    if (kind == ADAGRAD || kind == ADAM)
-        prefetch_row(work->first + key * dim, dim * 4, 1);
-    if (kind == ADAM)
-        prefetch_row(work->second + key * dim, dim * 4, 1);
+ALWAYS_INLINE void prefetch_state(const float *state, int64_t key, const int has, int64_t dim) {
+    if (has == EACH_ROW)
+        PREFETCH(state + key, 1);
+    else if (has == EACH_VALUE)
+        prefetch_row(state + key * dim, dim * 4, 1);
 }
 
 ALWAYS_INLINE void update_loop(
@@ -370,7 +380,8 @@ ALWAYS_INLINE void update_loop(
     for (int64_t k = 0; k < num_keys; k++) {
         int64_t later = work->keys[k + ROWS_AHEAD < num_keys ? k + ROWS_AHEAD : num_keys - 1];
         prefetch_row(row_of(work->weight, later, dim, is_bfloat16), dim * (is_bfloat16 ? 2 : 4), 1);
-        prefetch_state(work, later, kind, dim);
+        prefetch_state(work->first, later, rules[kind].first, dim);
+        prefetch_state(work->second, later, rules[kind].second, dim);
         update_row(work, k, kind, is_bfloat16, fused, dim);
     }
 }
@@ -383,14 +394,9 @@ ALWAYS_INLINE void update_kind(RowWork *work, const int kind, const int fused) {
 }
 
 ALWAYS_INLINE void update_body(RowWork *work, const int fused) {
-    if (work->kind == SGD)
-        update_kind(work, SGD, fused);
-    else if (work->kind == ADAGRAD)
-        update_kind(work, ADAGRAD, fused);
-    else if (work->kind == ROWWISE_ADAGRAD)
-        update_kind(work, ROWWISE_ADAGRAD, fused);
-    else
-        update_kind(work, ADAM, fused);
+#define UPDATE(number, name, first, second) \
+    case number: update_kind(work, number, fused); break;
+    switch (work->kind) { FOR_EACH_RULE(UPDATE) }
 }
 FOR_EACH_PROCESSOR(update, RowWork)
 

@@ -25,13 +25,13 @@ try:
 
     AVAILABLE = True
     DRAWS = hasattr(_rows, "draw")  # one that was built from an older source does not
+    RULES: dict[str, int] = getattr(_rows, "RULES", {})  # nor does it name its rules
 except ImportError:  # built without a compiler
     AVAILABLE = DRAWS = False
+    RULES = {}
 
 _memory = HostMemory()
 _BYTES_WORTH_A_THREAD = 1 << 20
-RULES = {"sgd": 0, "adagrad": 1, "rowwise_adagrad": 2, "adam": 3}
-"""The numbers of the update rules in `_rows.c`."""
 
 
 class _Scratch(threading.local):

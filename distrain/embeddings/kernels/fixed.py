@@ -16,13 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
-from distrain.embeddings.kernels.segments import (
-    Rates,
-    Rule,
-    Segments,
-    pieces_of,
-    unknown_rule,
-)
+from distrain.embeddings.kernels.segments import Rates, Rule, Segments, pieces_of
 from distrain.embeddings.kernels.stochastic import round_to_bfloat16
 from distrain.embeddings.kernels.triton_use import runs_triton
 
@@ -98,7 +92,7 @@ def update_padded(
     keys = _with_spare_rows(keys, is_row, len(weight))
     old = [values.index_select(0, keys) for values in state]
     rows = kernels_torch.gather(weight, keys)
-    new_rows, *new = _updated(rule, rows, old, grads * rates.scale, rates.rate)
+    new_rows, *new = kernels_torch.updated(rule, rows, old, grads * rates.scale, rates.rate)
     for values, before, after in zip(state, old, new, strict=True):
         has_row = is_row.unsqueeze(1) if before.dim() == 2 else is_row
         values.index_copy_(0, keys, torch.where(has_row, after, before))
@@ -140,29 +134,6 @@ def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
     number = place - is_row.sum()
     spare = number + torch.searchsorted(spare_before, number, right=True)
     return torch.where(is_row, keys, spare)
-
-
-def _updated(
-    rule: Rule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
-) -> tuple[Tensor, ...]:
-    """The new rows and the new state, rounded as by `on_torch.update`."""
-    match rule.name:
-        case "sgd":
-            return (torch.addcmul(rows, grads, -rate),)
-        case "adagrad":
-            squares = old[0].addcmul(grads, grads)
-            return rows + -rate * grads / (kernels_torch.sqrt(squares) + rule.eps), squares
-        case "rowwise_adagrad":
-            squares = old[0] + kernels_torch.mean_of_squares(grads)
-            rates = rate / (kernels_torch.sqrt(squares) + rule.eps)
-            return rows - grads * rates.unsqueeze(1), squares
-        case "adam":
-            mean = old[0].lerp(grads, 1 - rule.betas[0])
-            square = (old[1] * rule.betas[1]).addcmul(grads, grads, value=1 - rule.betas[1])
-            denominator = kernels_torch.sqrt(square) + rule.eps
-            return rows + -rate * mean / denominator, mean, square
-        case _:
-            raise unknown_rule(rule)
 
 
 def _triton_for(values: Tensor) -> ModuleType | None:

@@ -153,6 +153,29 @@ def update(
     weight.index_copy_(0, keys, rows.to(weight.dtype))
 
 
+def updated(
+    rule: Rule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
+) -> tuple[Tensor, ...]:
+    """The new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
+    match rule.name:
+        case "sgd":
+            return (torch.addcmul(rows, grads, -rate),)
+        case "adagrad":
+            squares = old[0].addcmul(grads, grads)
+            return rows + -rate * grads / (sqrt(squares) + rule.eps), squares
+        case "rowwise_adagrad":
+            squares = old[0] + mean_of_squares(grads)
+            rates = rate / (sqrt(squares) + rule.eps)
+            return rows - grads * rates.unsqueeze(1), squares
+        case "adam":
+            mean = old[0].lerp(grads, 1 - rule.betas[0])
+            square = (old[1] * rule.betas[1]).addcmul(grads, grads, value=1 - rule.betas[1])
+            denominator = sqrt(square) + rule.eps
+            return rows + -rate * mean / denominator, mean, square
+        case _:
+            raise unknown_rule(rule)
+
+
 def mean_of_squares(grads: Tensor) -> Tensor:
     """Each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
 

@@ -1,12 +1,21 @@
 """A job's loaders, as its spec says."""
 
+from inspect import signature
+from typing import Any
+
 import torch
 
 from distrain.loader import Dataset, Loader
 from distrain.partition import Table
 from distrain.schema import Schema
-from distrain.spec import JobSpec
+from distrain.spec import DataSpec, JobSpec
 from distrain.world import World
+
+# What the loader takes as the section has it; lengths of lists are the schema's (`read_inputs`).
+_OF_THE_SECTION = sorted(
+    (DataSpec.model_fields.keys() & signature(Loader).parameters.keys())
+    - {"shuffle", "drop_last", "shuffle_dir", "max_list_length"}
+)
 
 
 def job_loader(
@@ -24,6 +33,7 @@ def job_loader(
         shuffle: `data.shuffle` to train; `none` to validate, which leaves out no row.
     """
     data, train = spec.data, spec.train
+    section: dict[str, Any] = {name: getattr(data, name) for name in _OF_THE_SECTION}
     dataset = Dataset.of(
         table,
         schema,
@@ -41,13 +51,7 @@ def job_loader(
         num_ranks=world.num_ranks,
         device=device if device.type == "cuda" else None,
         drop_last=data.drop_last and shuffle != "none",
-        parts_per_chunk=data.parts_per_chunk,
-        prefetch_batches=data.prefetch_batches,
-        decode_threads=data.decode_threads,
-        reader=data.reader,
-        gpu_memory_fraction=data.gpu_memory_fraction,
         cache=data.cache_dir,
-        cache_size=data.cache_size,
-        retry_s=data.retry_s,
         shuffle_dir=data.shuffle_dir if shuffle == "full" else None,
+        **section,
     )
