@@ -12,6 +12,7 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,10 +88,12 @@ def preflight(
                 check(job)
         return len(mistakes.found) == before
 
-    files_exist = passes(_check_training_files, _check_validation_files, _check_schema)
-    passes(
-        _check_run_dir, _check_checkpoint_dir, _check_cache_dir, _check_shuffle_dir, _check_sinks
+    data = spec.data
+    files_exist = passes(
+        lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
     )
+    folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
+    passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
     if not files_exist:  # all that follows looks into the data, and takes seconds to load
         mistakes.raise_found()
     model_can_be_built = passes(_choose_device, _check_function)
@@ -124,14 +127,6 @@ class _Job:
 
 
 # Each check raises what it finds, and does nothing where it does not apply.
-
-
-def _check_training_files(job: _Job) -> None:
-    _check_files(job.spec.data.train)
-
-
-def _check_validation_files(job: _Job) -> None:
-    _check_files(job.spec.data.valid)
 
 
 def _check_files(patterns: Sequence[str]) -> None:
@@ -180,20 +175,14 @@ def _check_checkpoint_dir(job: _Job) -> None:
             check_place(folder.url)
 
 
-def _check_cache_dir(job: _Job) -> None:
+def _check_folder(job: _Job, name: str) -> None:
+    """Check `data.cache_dir` or `data.shuffle_dir`."""
     from distrain.storage import check_place
 
-    if not job.elsewhere and job.spec.data.cache_dir is not None:
-        with _field_named("data.cache_dir"):
-            check_place(job.spec.data.cache_dir)
-
-
-def _check_shuffle_dir(job: _Job) -> None:
-    from distrain.storage import check_place
-
-    if not job.elsewhere and job.spec.data.shuffle_dir is not None:
-        with _field_named("data.shuffle_dir"):
-            check_place(job.spec.data.shuffle_dir)
+    folder = getattr(job.spec.data, name)
+    if not job.elsewhere and folder is not None:
+        with _field_named(f"data.{name}"):
+            check_place(folder)
 
 
 def _check_sinks(job: _Job) -> None:

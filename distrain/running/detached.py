@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from distrain.errors import InputError, OutputError
 from distrain.report import draw_curves
 from distrain.run_paths import RunPaths
-from distrain.running.recording import RetryingRecorder
+from distrain.running.recording import RetryingRecorder, finish
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
 from distrain.running.run import RunRequest, after_submission
@@ -35,8 +35,7 @@ def submit(
     """Check a job, make its run directory, queue it, and leave it to its cluster.
 
     Args:
-        run: Must have a scheduler's address, and no sinks: who follows a job feeds those.
-        progress: Reports what happens.
+        run: Has a scheduler's address, and no sinks: who follows a job feeds those.
         on_queued: Called as soon as the cluster has the job.
         checks_on_worker: Have a worker look at data and places first: it may not see what this
             machine sees.
@@ -92,10 +91,8 @@ def attach(
     this one goes on with the directory. An exception, such as Ctrl-C's, leaves the job alone.
 
     Args:
-        client: A client of the job's scheduler.
         job: The job as the scheduler lists it; it may have ended.
         run_dir: The run directory on this machine.
-        progress: Shows the job.
         on_summary: Called with the summary of a job that ended, also of one that ended badly.
 
     Raises:
@@ -161,13 +158,7 @@ class _Follower:
         if self._waits and self._takes_over_now():
             self._write_all(view)
         if self._recorder is not None:
-            try:
-                return self._recorder.finish(view, draw_curves)
-            except OutputError as error:
-                if view.reason is None:
-                    raise
-                self._say(f"warning: {error}")
-                return self._recorder.sum_up(view)
+            return finish(self._recorder, view, self._say)
         history = History()
         history.add(self._unwritten)
         return self._others_summary(view) or summarise(view, history.records)
@@ -220,13 +211,12 @@ class _Follower:
         self._recorder = self._recording = None
 
     def _write_all(self, view: "JobView") -> None:
-        """Write all entries until now."""
         assert self._recording is not None
         self._recording.add(replace(view, progress=tuple(self._unwritten), missed=self._missed))
         self._unwritten = []
 
     def _others_summary(self, view: "JobView") -> "Summary | None":
-        """The summary that another command has written, if it is that of this view."""
+        """The summary that another command has written of this view."""
         from distrain.runs import Summary, read_summary
 
         if not (self._paths.run.is_file() and _is_finished(self._paths)):

@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from distrain.errors import OutputError
+from distrain.report import draw_curves
 
 if TYPE_CHECKING:
     from distrain.jobs import Entry, JobView
-    from distrain.runs import RunRecorder
+    from distrain.runs import RunRecorder, Summary
 
 FULL_DISK_S = 60.0
 """How long writing to a run directory may fail until its job is stopped. A rank that fills the same
@@ -51,3 +52,19 @@ class RetryingRecorder:
             return []
         self._failing_since_s = None
         return fresh
+
+
+def finish(recorder: "RunRecorder", view: "JobView", say: Callable[[str], None]) -> "Summary":
+    """Finish the run directory of a job that has ended; returns its summary.
+
+    Raises:
+        OutputError: It cannot be written, and the job succeeded. What ended another job matters
+            more, and may have the same cause: then this is a warning.
+    """
+    try:
+        return recorder.finish(view, draw_curves)
+    except OutputError as error:
+        if view.reason is None:
+            raise
+        say(f"warning: {error}")
+        return recorder.sum_up(view)

@@ -2,16 +2,15 @@
 
 import socket
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
 from distrain.jobs import Record
 from distrain.reasons import LEFT_OFF
-from distrain.report import draw_curves
 from distrain.running.checks import Checked, preflight
-from distrain.running.recording import FULL_DISK_S, RetryingRecorder
+from distrain.running.recording import FULL_DISK_S, RetryingRecorder, finish
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
 from distrain.spec import JobSpec, flat, with_absolute_paths
@@ -41,7 +40,7 @@ class CallbackFailed(BaseException):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run to be made.
+    """A run to be made; its relative paths are those of this process, wherever workers run.
 
     Attributes:
         scheduler: The cluster's address, its client, or the cluster itself; `None` for a local
@@ -62,6 +61,10 @@ class RunRequest:
     sinks: "tuple[str | Sink, ...]" = ()
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "spec", with_absolute_paths(self.spec))
+        object.__setattr__(self, "run_dir", self.run_dir.expanduser())
 
     def call_back(self, record: Record) -> None:
         for callback in self.callbacks:
@@ -107,7 +110,6 @@ def train(
     """
     from distrain.submission import raise_for_state
 
-    run = replace(run, spec=with_absolute_paths(run.spec), run_dir=run.run_dir.expanduser())
     checked = run.check()
     from distrain.train.data import hand_on  # late: it loads torch
 
@@ -135,14 +137,7 @@ def train(
         if view.state.is_final and not view.checkpoints.count and not is_left_off:
             _release_place(run)
         feeds.ends(view.state.value)
-        try:
-            summary = recorder.finish(view, draw_curves)
-        except OutputError as error:
-            if view.reason is None:
-                raise
-            # What ended the job matters more, and may have the same cause.
-            progress.say(f"warning: {error}")
-            summary = recorder.sum_up(view)
+        summary = finish(recorder, view, progress.say)
     on_summary(summary)
     if view.reason is None and view.checkpoints.outcome:
         progress.say(f"warning: checkpoints: {view.checkpoints.outcome}; the notices above say why")

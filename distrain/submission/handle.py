@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.jobs import JobState, JobStatus, JobView, Reason
-from distrain.spec import JobSpec, with_absolute_paths
+from distrain.spec import JobSpec
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,7 +43,7 @@ class JobHandle:
         The client's cluster gets a coordinator if it has none.
 
         Args:
-            spec: The job; its relative paths are those of this process, wherever workers run.
+            spec: The job, with absolute paths.
             run_dir: Its run directory, on a filesystem that every worker sees.
             first_attempt: Above 1 for a job that goes on from where earlier attempts ended.
 
@@ -65,7 +65,7 @@ class JobHandle:
             self.client,
             "distrain_submit",
             job_id=self.job_id,
-            spec=with_absolute_paths(spec).model_dump(mode="json"),
+            spec=spec.model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
             first_attempt=first_attempt,
         )
@@ -87,21 +87,17 @@ class JobHandle:
         return _read(self.client, JobView.from_json, document)
 
     def status(self) -> JobView:
-        """The job now, without its progress.
-
-        Raises:
-            JobError: The coordinator does not know the job.
-        """
+        """The job now, without its progress; errors as `view`."""
         return self.view(since=_NO_PROGRESS)
 
     def cancel(self, why: str = "") -> None:
-        """Ask for the job's end; `why` says who wants that, or what made them, to others."""
+        """Ask for the job's end; `why` says who wants that, or the cause."""
         _call(self.client, "distrain_cancel", job_id=self.job_id, why=why)
 
     def watch(
         self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S
     ) -> JobView:
-        """Follow the job to its end; `on_view` gets each view with the progress new in it.
+        """Follow the job to its end; `on_view` gets each view with the new progress.
 
         Args:
             on_view: Called several times a second.
@@ -158,12 +154,6 @@ def _read(client: "Client", parse: Callable[[Any], Read], document: Any) -> Read
 
 
 def _call(client: "Client", operation: str, **arguments: Any) -> Any:
-    """Call an operation of a client's scheduler.
-
-    Raises:
-        ClusterError: It does not answer.
-    """
-
     async def call() -> Any:
         # It tried in vain to connect again. Its pool of connections is closed before its scheduler
         # is None, and would raise a RuntimeError.

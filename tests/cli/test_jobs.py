@@ -13,7 +13,7 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.jobs.list import STATES, jobs_table
+from distrain.cli.jobs.list import jobs_table
 from distrain.cli.jobs.status import status_lines
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
@@ -323,7 +323,3 @@ def test_how_to_follow_names_the_scheduler_unless_the_environment_does() -> None
     assert "distrain attach a --scheduler tcp://x:1; " in told
     assert "--scheduler" not in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://x:1"})
     assert "--scheduler" in how_to_follow("a", "tcp://x:1", {SCHEDULER_VARIABLE: "tcp://y:1"})
-
-
-def test_the_states_that_can_be_asked_for_are_all_there_are() -> None:
-    assert set(STATES) == {state.value for state in JobState}

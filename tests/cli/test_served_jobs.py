@@ -204,7 +204,7 @@ def test_the_command_line_decides_where_a_job_is(
     assert "Give either --scheduler or --server" in both.output
     monkeypatch.setenv("DISTRAIN_SCHEDULER", "tcp://127.0.0.1:1")
     good("jobs", "--server", service.address)  # the command line goes first
-    from distrain.cli.jobs import list as jobs_command
+    from distrain.cli.jobs import at_scheduler
 
     asked: list[str] = []
 
@@ -212,7 +212,7 @@ def test_the_command_line_decides_where_a_job_is(
         asked.append(scheduler)
         raise JobError("a scheduler was asked")
 
-    monkeypatch.setattr(jobs_command, "connected", connected)
+    monkeypatch.setattr(at_scheduler, "connect", connected)
     run("jobs")  # the environment's scheduler goes before the default login
     assert asked == ["tcp://127.0.0.1:1"]
     good("jobs", "--scheduler", "")

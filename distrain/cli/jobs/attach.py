@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import chosen, job_options, service_at
+from distrain.cli.jobs.place import Place, job_options
 from distrain.cli.options import PATH, json_option
 
 
@@ -18,9 +18,7 @@ from distrain.cli.options import PATH, json_option
     help="With --scheduler: the run directory on this machine. Default: as the submitter named it.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
-def command(
-    job: str, scheduler: str | None, server: str | None, run_dir: Path | None, as_json: bool
-) -> None:
+def command(job: str, place: Place, run_dir: Path | None, as_json: bool) -> None:
     """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command and leaves the job alone;
@@ -36,23 +34,10 @@ def command(
       distrain attach dlrm --run-dir /mnt/shared/runs/today
       distrain attach dlrm --server https://jobs.example
     """
-    place = chosen(scheduler, server)
-    if place.server is not None:
-        if run_dir is not None:
-            raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
-        _follow_served(place.server, job, as_json)
-        return
-    from distrain.cli.jobs.detached import attach_to
-
-    assert place.scheduler is not None
-    attach_to(job, place.scheduler, run_dir)
-
-
-def _follow_served(server: str, job: str, as_json: bool) -> None:
-    from distrain.cli.jobs.served import follow, how_to_follow, print_end
-
-    with service_at(server) as service:
-        found = service.find(job)
-        how = how_to_follow(found.id, server)
-        if_interrupted(f"job {found.id} goes on without this command; {how}")
-        print_end(follow(service, found.id), server, as_json=as_json)
+    if place.is_service and run_dir is not None:
+        raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
+    with place.jobs() as jobs:
+        found = jobs.find(job)
+        follow = jobs.how_to_follow(found.job_id)
+        if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
+        jobs.follow(found, run_dir)

@@ -1,14 +1,11 @@
 """`distrain jobs`: a table of a service's jobs, or of a scheduler's."""
 
-import time
 from collections.abc import Sequence
-from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.lookup import connected
-from distrain.cli.jobs.place import READ_S, chosen, place_options, service_at
+from distrain.cli.jobs.place import READ_S, Place, place_options
 from distrain.cli.options import json_option
 from distrain.cli.output import (
     STATE_STYLES,
@@ -25,10 +22,6 @@ if TYPE_CHECKING:
 
     from distrain.jobs import JobStatus
 
-# As `JobState` has them, which this file does not import: help must not load what it needs.
-STATES = (
-    "pending", "starting", "running", "stopping", "restarting", "succeeded", "failed", "cancelled",
-)  # fmt: skip
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
 
@@ -56,8 +49,7 @@ def command(
     owner: str | None,
     tags: tuple[str, ...],
     limit: int,
-    scheduler: str | None,
-    server: str | None,
+    place: Place,
     as_json: bool,
 ) -> None:
     """List the jobs of a service, or of a scheduler, the newest first.
@@ -73,51 +65,18 @@ def command(
       distrain jobs --server https://jobs.example --project ads --tag team=clicks
       distrain jobs --scheduler tcp://10.0.0.5:8786 --json
     """
-    place = chosen(scheduler, server)
-    if place.server is not None:
-        from distrain.cli.jobs.served import parse_tags
-
-        filters = {"project": project, "owner": owner, "tags": parse_tags(tags)}
-        _list_served(place.server, filters, states, limit, as_json)
-        return
-    if project or owner or tags:
-        raise click.UsageError("--project, --owner and --tag are for a service.")
-    unknown = set(states) - {*STATES}
-    if unknown:
-        raise click.UsageError(
-            f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(STATES)}."
-        )
-    from distrain.submission import list_jobs
-
-    assert place.scheduler is not None
-    with connected(place.scheduler) as client:
-        found = list_jobs(client)
-    jobs = [job for job in found if not states or job.state in states]
+    filters = {"project": project, "owner": owner, "tags": tags}
+    with place.jobs(READ_S) as of_place:
+        jobs, documents, is_filtered = of_place.list_jobs(states, limit, filters)
     if as_json:
-        print_answer(scheduler=place.scheduler, jobs=[job.to_json() for job in jobs])
+        where = "server" if place.is_service else "scheduler"
+        print_answer(**{where: place.address}, jobs=documents)
     elif jobs:
         result_console().print(jobs_table(jobs))
-    else:
-        print_result("no such jobs" if found else "no jobs")
-
-
-def _list_served(
-    server: str, filters: dict[str, Any], states: tuple[str, ...], limit: int, as_json: bool
-) -> None:
-    from distrain.cli.jobs.served import job_json, listing
-
-    with service_at(server, READ_S) as service:
-        found = service.jobs(**filters, states=states, page_jobs=min(limit, 200))
-        jobs = list(islice(found, limit))
-    if as_json:
-        print_answer(server=server, jobs=[job_json(job) for job in jobs])
-    elif jobs:
-        now_s = time.time()
-        result_console().print(jobs_table([listing(job, now_s) for job in jobs]))
-        if len(jobs) == limit:
+        if place.is_service and len(jobs) == limit:
             print_remark(f"the newest {limit}; --limit shows more")
     else:
-        print_result("no such jobs" if states or any(filters.values()) else "no jobs")
+        print_result("no such jobs" if is_filtered else "no jobs")
 
 
 def _cells(job: "JobStatus") -> tuple[str, ...]:
@@ -136,7 +95,6 @@ def _cells(job: "JobStatus") -> tuple[str, ...]:
 
 
 def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
-    """A table of jobs, a row each."""
     from rich.table import Table
     from rich.text import Text
 

@@ -2,10 +2,11 @@
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -35,8 +36,27 @@ _NO_RETRY = "distrain.no_retry"
 class Place:
     """The address of a bare scheduler, or of a service."""
 
-    scheduler: str | None = None
-    server: str | None = None
+    address: str
+    is_service: bool
+
+    @contextmanager
+    def jobs(self, for_s: float | None = None) -> Iterator[Any]:
+        """Yield the `SchedulerJobs` or the `ServiceJobs` of this place.
+
+        Args:
+            for_s: How long a service that does not answer is tried; default: the client's patience.
+        """
+        # Late: help must not load what either needs.
+        if self.is_service:
+            from distrain.cli.jobs.at_service import ServiceJobs
+
+            with service_at(self.address, for_s) as client:
+                yield ServiceJobs(client, self.address)
+        else:
+            from distrain.cli.jobs.at_scheduler import SchedulerJobs
+
+            with ExitStack() as stack:
+                yield SchedulerJobs(self.address, stack)
 
 
 def server_option(function: Function) -> Function:
@@ -62,14 +82,23 @@ def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> N
     context.meta[_NO_RETRY] = value
 
 
-def place_options(help_text: str) -> Callable[[Function], Function]:
-    return lambda function: connection_options(help_text)(server_option(function))
+def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """`--scheduler` with the options of TLS, and `--server`: the command gets the `Place`."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        @wraps(function)
+        def with_place(*, scheduler: str | None, server: str | None, **options: Any) -> None:
+            function(place=_chosen(scheduler, server), **options)
+
+        return connection_options(help_text)(server_option(with_place))
+
+    return decorate
 
 
 job_options = place_options("The Dask scheduler that has the job.")
 
 
-def chosen(scheduler: str | None, server: str | None) -> Place:
+def _chosen(scheduler: str | None, server: str | None) -> Place:
     """Where the running command's jobs are.
 
     What the command line names goes first, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the default
@@ -87,13 +116,13 @@ def chosen(scheduler: str | None, server: str | None) -> Place:
     if scheduler and server and given >= {"scheduler", "server"}:
         raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
     if server and "server" in given:
-        return Place(server=server)
+        return Place(server, is_service=True)
     if scheduler:
-        return Place(scheduler=scheduler)
+        return Place(scheduler, is_service=False)
     address = server or default_server()
     if address is None:
         raise click.UsageError(_NOWHERE)
-    return Place(server=address)
+    return Place(address, is_service=True)
 
 
 def default_server() -> str | None:

@@ -4,8 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.lookup import connected, job_named
-from distrain.cli.jobs.place import READ_S, chosen, job_options, service_at
+from distrain.cli.jobs.place import READ_S, Place, job_options
 from distrain.cli.options import json_option
 from distrain.cli.output import clean_line, print_answer, print_result
 from distrain.wording import count, duration, scores
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 @click.argument("job")
 @job_options
 @json_option("Print the job as JSON.")
-def command(job: str, scheduler: str | None, server: str | None, as_json: bool) -> None:
+def command(job: str, place: Place, as_json: bool) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
@@ -29,44 +28,16 @@ def command(job: str, scheduler: str | None, server: str | None, as_json: bool) 
       distrain status dlrm --json
       distrain status dlrm --server https://jobs.example
     """
-    place = chosen(scheduler, server)
-    if place.server is not None:
-        _show_served(place.server, job, as_json)
-        return
-    from dataclasses import asdict
-
-    from distrain.submission import JobHandle
-
-    assert place.scheduler is not None
-    with connected(place.scheduler) as client:
-        found = job_named(client, job)
-        view = JobHandle(client, found.job_id).status()
+    with place.jobs(READ_S) as jobs:
+        document, lines = jobs.status(job)
     if as_json:
-        more = {
-            "message": view.message,
-            "setbacks": [asdict(restart) for restart in view.restarts],
-            "checkpoints": asdict(view.checkpoints),
-            "model": view.model_path,
-            "places": [dict(place) for place in view.rank_places],
-        }
-        print_answer(job={**found.to_json(), **more})
-    for line in status_lines(found, view):
-        print_result(line)
-
-
-def _show_served(server: str, job: str, as_json: bool) -> None:
-    from distrain.cli.jobs import served
-
-    with service_at(server, READ_S) as service:
-        found = service.find(job)
-    if as_json:
-        print_answer(server=server, job=served.job_json(found))
-    for line in served.status_lines(found):
+        print_answer(**document)
+    for line in lines:
         print_result(line)
 
 
 def status_lines(job: "JobStatus", view: "JobView") -> list[str]:
-    """The state of one job, for people."""
+    """The state of a bare scheduler's job, for people."""
     facts: dict[str, str] = {
         "job": job.job_id,
         "state": job.state + (f": {view.why_pending}" if view.why_pending else ""),

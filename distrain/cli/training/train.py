@@ -108,7 +108,7 @@ def command(
     from distrain.cli.job_progress import JobProgress
     from distrain.run_paths import new_job_id
     from distrain.running import RunRequest, find_run, train
-    from distrain.spec import load_spec, with_absolute_paths
+    from distrain.spec import load_spec
 
     if (spec_file is None) == (resumed_run is None):
         raise click.UsageError("Give either a SPEC.yaml or --resume RUN.")
@@ -123,7 +123,7 @@ def command(
         job_id, spec, resumed = find_run(root, overrides, without_checkpoint=without_checkpoint)
     else:
         assert spec_file is not None
-        spec = with_absolute_paths(load_spec(spec_file, overrides))
+        spec = load_spec(spec_file, overrides)
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
     ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"

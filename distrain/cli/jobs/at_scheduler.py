@@ -1,0 +1,214 @@
+"""What commands do with the jobs of a bare scheduler."""
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.job_progress import JobProgress
+from distrain.cli.jobs.status import status_lines
+from distrain.cli.outcome import how_to_follow, print_outcome
+from distrain.cli.output import (
+    json_wanted,
+    print_answer,
+    print_remark,
+    print_result,
+    progress_console,
+)
+from distrain.client import WaitTimedOut
+from distrain.cluster import connect
+from distrain.errors import ClusterError, InputError
+from distrain.jobs import JobState, JobStatus, JobView, find_job
+from distrain.run_paths import RunPaths, new_job_id
+from distrain.running import RunRequest, attach, find_run, how_to_resume, submit
+from distrain.spec import JobSpec, load_spec
+from distrain.submission import JobHandle, list_jobs, raise_for_state
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+
+class SchedulerJobs:
+    """The jobs of the scheduler at an address, which is connected to when it is first asked."""
+
+    def __init__(self, address: str, stack: ExitStack):
+        self.address = address
+        self._stack = stack
+
+    @cached_property
+    def _client(self) -> "Client":
+        return self._stack.enter_context(connect(self.address))
+
+    def how_to_follow(self, job_id: str) -> str:
+        """The commands that follow a job and stop it."""
+        return how_to_follow(job_id, self.address)
+
+    def list_jobs(
+        self, states: Sequence[str], _: int, filters: Mapping[str, Any]
+    ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
+        """The jobs in these states, for tables and as JSON, and whether others are left out.
+
+        Raises:
+            click.UsageError: A filter is for a service alone, or a state is none.
+        """
+        if any(filters.values()):
+            raise click.UsageError("--project, --owner and --tag are for a service.")
+        unknown = set(states) - {*JobState}
+        if unknown:
+            raise click.UsageError(
+                f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(JobState)}."
+            )
+        found = list_jobs(self._client)
+        jobs = [job for job in found if not states or job.state in states]
+        return jobs, [job.to_json() for job in jobs], len(jobs) < len(found)
+
+    def find(self, word: str) -> JobStatus:
+        """The job whose id is `word`, or begins with it as no other does."""
+        return find_job(list_jobs(self._client), word)
+
+    def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
+        """One job as JSON, and in lines for people."""
+        job = self.find(word)
+        view = JobHandle(self._client, job.job_id).status()
+        more = {
+            "message": view.message,
+            "setbacks": [vars(restart) for restart in view.restarts],
+            "checkpoints": vars(view.checkpoints),
+            "model": view.model_path,
+            "places": [dict(place) for place in view.rank_places],
+        }
+        return {"job": {**job.to_json(), **more}}, status_lines(job, view)
+
+    def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
+        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
+        if not job.is_final:
+            JobHandle(self._client, job.job_id).cancel(why)
+        return {"state": job.state}
+
+    def wait(self, job: JobStatus, timeout_s: float | None = None) -> JobView:
+        """Wait for a job's end, and print its states on the way.
+
+        Raises:
+            WaitTimedOut: It has not ended within the time.
+        """
+        until_s = None if timeout_s is None else time.monotonic() + timeout_s
+        printed: list[str] = []
+
+        def look(view: JobView) -> None:
+            if view.state.value not in printed[-1:]:
+                printed.append(view.state.value)
+                print_remark(view.state.value)
+            if until_s is not None and time.monotonic() >= until_s and not view.state.is_final:
+                raise WaitTimedOut(
+                    f"job {job.job_id} has not ended within {timeout_s:g} s",
+                    where={"scheduler": self.address, "state": view.state.value},
+                    hint=f"It goes on; {self.how_to_follow(job.job_id)}",
+                )
+
+        return JobHandle(self._client, job.job_id).watch(look)
+
+    def print_end(self, job: JobStatus, end: JobView) -> None:
+        """Print how a job ended, and raise if it ended badly."""
+        if json_wanted():
+            ended = {"state": end.state.value, "reason": end.reason}
+            print_answer(job={**job.to_json(), **ended})
+        raise_for_state(end)
+        print_result(f"job {job.job_id}: {end.state.value}")
+
+    def print_cancelled(self, job: JobStatus, end: JobView) -> None:
+        """Print how a job ended that was to be stopped, and raise if it ended badly."""
+        state = end.state.value
+        if json_wanted():
+            print_answer(job_id=job.job_id, asked=not job.is_final, state=state)
+        print_result(f"job {job.job_id}{' has ended already' if job.is_final else ''}: {state}")
+        saved, hint = end.checkpoints.step, None
+        if saved is not None and job.run_dir:
+            hint = how_to_resume(Path(job.run_dir), self.address, saved)
+        raise_for_state(end, hint=hint)
+
+    def follow(self, job: JobStatus, run_dir: Path | None = None) -> None:
+        """Follow a job to its end, keep its run directory, and print its summary."""
+        root = run_dir or Path(job.run_dir)
+        progress = JobProgress(progress_console())
+        print_outcome(
+            root, lambda on_summary: attach(self._client, job, root, progress, on_summary)
+        )
+
+    def submit(
+        self, spec: JobSpec, run_dir: Path | None, *, waits: bool, checks: bool = False
+    ) -> None:
+        """Submit a new job; see `_leave`."""
+        job_id = new_job_id(spec.name)
+        root = run_dir or Path("runs") / job_id
+        self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
+
+    def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+        """Let the run of a job go on from its newest checkpoint."""
+        root = self._run_dir(word)
+        job_id, spec, resumed = find_run(root, overrides)
+        self._leave(RunRequest(spec, root, job_id, self.address, ":0", resumed), waits=waits)
+
+    def clone(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+        """Submit a new job with a job's spec; its run directory lies beside the other."""
+        root = self._run_dir(word)
+        spec = load_spec(RunPaths(root).spec, overrides, of_run=True)
+        job_id = new_job_id(spec.name)
+        self._leave(RunRequest(spec, root.parent / job_id, job_id, self.address, ":0"), waits=waits)
+
+    def page(self, word: str | None) -> str:
+        """The address of the scheduler's page of jobs."""
+        if word is not None:
+            self.find(word)
+        link: str | None = self._client.dashboard_link
+        if not link:
+            raise ClusterError(
+                "the scheduler has no dashboard",
+                where={"scheduler": self.address},
+                hint="Start it with --dashboard-address, or use `distrain status`.",
+            )
+        return f"{link.removesuffix('/status')}/training"
+
+    def _run_dir(self, word: str) -> Path:
+        """A job's run directory on this machine.
+
+        Raises:
+            InputError: It is not there.
+        """
+        job = self.find(word)
+        root = Path(job.run_dir)
+        if not (job.run_dir and root.is_dir()):
+            raise InputError(
+                f"the run directory of job {job.job_id} is not on this machine",
+                where={"run directory": job.run_dir or "unknown"},
+                hint="Where it is: distrain train --resume RUN_DIR --detach.",
+            )
+        return root
+
+    def _leave(self, run: RunRequest, *, waits: bool, checks: bool = False) -> None:
+        """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
+        if run.spec.resources.backend == "inline":
+            raise InputError(
+                "a job with `backend: inline` runs in the process of its command",
+                hint="Run it with `distrain train`, or set resources.backend.",
+            )
+        follow = self.how_to_follow(run.job_id)
+        submit(
+            run,
+            JobProgress(progress_console()),
+            lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"),
+            checks_on_worker=checks,
+        )
+        root = run.run_dir.absolute()
+        if json_wanted() and not waits:
+            print_answer(job_id=run.job_id, run_dir=str(root), scheduler=self.address)
+        print_result(f"job {run.job_id} is submitted; its run directory is {root}")
+        if waits:
+            if_interrupted(f"job {run.job_id} goes on without this command; {follow}")
+            self.follow(self.find(run.job_id), root)
+        else:
+            print_remark(follow)

@@ -1,0 +1,398 @@
+"""What commands do with the jobs of a service."""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.pending import age, digest, pending
+from distrain.cli.jobs.place import at
+from distrain.cli.output import (
+    clean_line,
+    json_wanted,
+    print_answer,
+    print_remark,
+    print_result,
+)
+from distrain.client import (
+    Client,
+    Event,
+    Job,
+    ServiceError,
+    ServiceUnavailable,
+    parse_address,
+    parse_time,
+    state_folder,
+    submission,
+)
+from distrain.errors import (
+    ClusterError,
+    DistrainError,
+    InputError,
+    JobCancelled,
+    JobError,
+    Mistakes,
+)
+from distrain.jobs import JobStatus, time_left
+from distrain.spec import JobSpec, parse_spec, parse_yaml, with_absolute_paths
+from distrain.wording import UNKNOWN, count, duration, scores
+
+_EVERY_S = 5.0
+
+
+class _Found(NamedTuple):
+    """A job as commands pass it on."""
+
+    job_id: str
+    state: str
+    is_final: bool
+    job: Job
+
+
+class ServiceJobs:
+    """The jobs of the service at an address, as the command line names it."""
+
+    def __init__(self, client: Client, address: str):
+        self.client = client
+        self.address = address
+
+    def how_to_follow(self, job_id: str) -> str:
+        """The commands that follow a job and stop it."""
+        where = at(self.address)
+        return (
+            f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
+        )
+
+    def list_jobs(
+        self, states: Sequence[str], limit: int, filters: Mapping[str, Any]
+    ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
+        """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
+        wanted = {**filters, "tags": parse_tags(filters["tags"])}
+        found = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
+        jobs, now_s = list(islice(found, limit)), time.time()
+        is_filtered = bool(states or any(wanted.values()))
+        return [_shown(job, now_s) for job in jobs], [_json(job) for job in jobs], is_filtered
+
+    def find(self, word: str) -> _Found:
+        """The job whose id is `word`, or begins with it as no other does."""
+        return _found(self.client.find(word))
+
+    def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
+        """One job as JSON, and in lines for people."""
+        job = self.client.find(word)
+        return {"server": self.address, "job": _json(job)}, _status_lines(job)
+
+    def cancel(self, found: _Found, why: str) -> dict[str, Any]:
+        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
+        job = found.job if found.is_final else self.client.cancel(found.job_id, why=why)
+        return {"state": job.state, "job": _json(job)}
+
+    def wait(self, found: _Found, timeout_s: float | None = None) -> Job:
+        """Wait for a job's end, and print its states on the way.
+
+        Raises:
+            WaitTimedOut: It has not ended within the time.
+        """
+        return self.client.wait(
+            found.job_id, timeout_s, lambda job: print_remark(_state_line(job.document))
+        )
+
+    def print_end(self, _: _Found, end: Job) -> None:
+        """Print how a job ended, and end the command accordingly.
+
+        Raises:
+            JobCancelled: Somebody cancelled it.
+            JobError: It ended in another way than with success.
+        """
+        if json_wanted():
+            print_answer(job=_json(end))
+        if end.state == "succeeded":
+            print_result(f"job {end.id}: succeeded")
+            return
+        kind = JobCancelled if end.state == "cancelled" else JobError
+        where = at(self.address)
+        raise kind(
+            end.message or f"job {end.id}: {end.state}",
+            where={"job": end.id, "attempt": end.attempt, "reason": end.reason or end.state},
+            hint=f"Its logs: distrain logs {end.id}{where}; go on: distrain resume {end.id}{where}",
+        )
+
+    print_cancelled = print_end
+
+    def follow(self, found: _Found, run_dir: Path | None = None) -> None:
+        """Print a job's states and progress as they come, and how it ends.
+
+        Raises:
+            click.UsageError: `run_dir` is given: the service keeps it up to date.
+        """
+        if run_dir is not None:
+            raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
+        printed, next_s = "", 0.0
+        for event in self.client.follow(found.job_id):
+            line = _state_line(event.data)
+            if line and line != printed:
+                print_remark(line)
+                printed = line
+            data = {**event.data, **_progress(event)}
+            if data.get("step") and time.monotonic() >= next_s:
+                print_remark(_progress_line(data))
+                next_s = time.monotonic() + _EVERY_S
+        self.print_end(found, self.client.wait(found.job_id))
+
+    def submit(
+        self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, again: bool
+    ) -> tuple[Job, str]:
+        """The job of a spec, and what was done, in words; see `_kept`.
+
+        Args:
+            asked: Other arguments of `distrain.client.submission`.
+            checks: Have a worker look at the data first.
+        """
+        body = submission(spec_document(with_absolute_paths(spec)), **asked)
+        if checks:
+            self._check_data(body)
+        other = " (--again submits another one)"
+        job = self._kept(
+            body, lambda key: self.client.submit_body(body, key), again=again, other=other
+        )
+        return job, "was submitted already" if job.replayed else "is submitted"
+
+    def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+        """Let a job that has ended go on."""
+        values, job_id = parse_overrides(overrides), self.client.find(word).id
+        same = {"resume": job_id, "set": values}
+        job = self._kept(same, lambda key: self.client.resume(job_id, values, key=key))
+        self.finish(job, "was resumed already" if job.replayed else "is to be resumed", waits=waits)
+
+    def clone(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
+        """Submit a job's spec again."""
+        values, job_id = parse_overrides(overrides), self.client.find(word).id
+        same = {"clone": job_id, "set": values}
+        job = self._kept(same, lambda key: self.client.clone(job_id, values, key=key))
+        self.finish(job, f"is submitted, a clone of {job_id}", waits=waits)
+
+    def set_priority(self, word: str, priority: int) -> None:
+        """Change a job's priority, and print it."""
+        job = self.client.set_priority(self.client.find(word).id, priority)
+        if json_wanted():
+            print_answer(job=_json(job))
+        print_result(f"job {job.id}: priority {job.priority}")
+
+    def page(self, word: str | None) -> str:
+        """The address of a job's page, or of the list of jobs."""
+        address = parse_address(self.address)
+        if address.socket is not None:
+            raise InputError(
+                "a browser cannot open a Unix socket",
+                where={"server": address.text},
+                hint="Ask who runs the service for its address for browsers.",
+            )
+        return f"{address.base_url}/jobs" + (f"/{self.client.find(word).id}" if word else "")
+
+    def finish(self, job: Job, what: str, *, waits: bool, follows: bool = False) -> None:
+        """Print what was done to a job; wait for its end, or follow it, if that is wanted."""
+        how = self.how_to_follow(job.id)
+        if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
+        (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
+        if follows:
+            self.follow(_found(job))
+        elif waits:
+            self.print_end(_found(job), self.wait(_found(job)))
+        else:
+            if json_wanted():
+                print_answer(server=self.client.address, job_id=job.id, job=_json(job))
+            print_remark(how)
+
+    def _kept(
+        self,
+        what: dict[str, Any],
+        make: Callable[[str], Job],
+        *,
+        again: bool = False,
+        other: str = "",
+    ) -> Job:
+        """The job that a request makes, under a key that is on disk before the request is sent.
+
+        Args:
+            what: What makes it the same request as an earlier one.
+            make: Sends it.
+            again: Make another job, whatever was left behind.
+            other: How people get another job, for where one was left behind.
+        """
+        folder = state_folder() / "submissions"
+        with pending(folder, digest(self.client.address, what), time.time(), again=again) as note:
+            if note.is_old:
+                print_remark(
+                    f"the same submission was left unanswered {duration(age(note), 0)} ago: "
+                    f"looking for its job, or submitting it now{other}"
+                )
+            if_interrupted(
+                "nobody knows whether the job was submitted; the same command finds it, and "
+                "submits nothing twice"
+            )
+            try:
+                job = make(note.key)
+            except ServiceUnavailable as error:
+                error.hint = "Repeat the same command: it submits nothing twice."
+                raise
+            except ServiceError as error:
+                if error.status is not None and error.code != "key_in_flight":
+                    note.answered()
+                raise
+            note.answered()
+        return job
+
+    def _check_data(self, body: Mapping[str, Any]) -> None:
+        """Have a worker look at a job's data, and print its notes.
+
+        Raises:
+            InputError: The spec or the data have mistakes; the message has all of them.
+            ClusterError: No worker could look.
+        """
+        print_remark("a worker looks at the data; nothing is submitted yet")
+        checked = self.client.validate(
+            body["spec"], project=body.get("project"), cluster=body.get("cluster"), data=True
+        )
+        if checked.document.get("state") == "lost":
+            why = checked.document.get("error") or "it was lost"
+            raise ClusterError(
+                f"the job could not be checked on a worker: {why}",
+                where={"server": self.address},
+                hint="Nothing was submitted. See `distrain jobs` for who has the workers, or "
+                "submit without --check.",
+            )
+        mistakes = Mistakes()
+        for one in checked.errors:
+            if one.get("message"):  # of a worker
+                mistakes.add_json(one, on="a worker")
+            else:
+                mistakes.add_json({"message": one.get("detail")}, at=one.get("pointer"))
+        mistakes.raise_found()
+        for note in checked.notes:
+            print_remark(f"note of a worker: {note}")
+
+
+def spec_document(spec: JobSpec) -> dict[str, Any]:
+    """What a spec sets, without defaults: a service of another version has its own."""
+    short: dict[str, Any] = spec.model_dump(mode="json", exclude_unset=True)
+    with suppress(DistrainError):
+        if parse_spec(short) == spec:
+            return short
+    whole: dict[str, Any] = spec.model_dump(mode="json")
+    return whole
+
+
+def parse_tags(words: Sequence[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` words.
+
+    Raises:
+        click.UsageError: A word is of another form.
+    """
+    pairs = [word.partition("=") for word in words]
+    for word, (name, sign, _) in zip(words, pairs, strict=True):
+        if not (name and sign):
+            raise click.UsageError(f"--tag {word}: write NAME=VALUE.")
+    return {name: value for name, _, value in pairs}
+
+
+def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
+    """Read `--set` words, as JSON values by dotted path.
+
+    Raises:
+        click.UsageError: A word is of another form.
+    """
+    values: dict[str, Any] = {}
+    for word in words:
+        name, sign, text = word.partition("=")
+        if not (name and sign):
+            raise click.UsageError(f"--set {word}: write SECTION.FIELD=VALUE.")
+        try:
+            values[name] = parse_yaml(text)
+        except ValueError as error:
+            raise click.UsageError(f"--set {word}: {error}") from None
+    return values
+
+
+def _found(job: Job) -> _Found:
+    return _Found(job.id, job.state, job.is_final, job)
+
+
+def _json(job: Job) -> dict[str, Any]:
+    """A job as the service has it; `job_id` is its id, as with a bare scheduler."""
+    return {"job_id": job.id, **job.document}
+
+
+def _shown(job: Job, now_s: float) -> JobStatus:
+    """A job as tables show it; an unknown state is shown as it is."""
+    created = parse_time(job.created_at)
+    return JobStatus(
+        job_id=job.id,
+        name=job.name,
+        state=job.state,
+        attempt=job.attempt,
+        num_ranks=job.num_ranks,
+        reason=job.reason,
+        why_pending=job.why_pending,
+        age_s=max(0.0, now_s - created.timestamp()) if created else None,
+        priority=job.priority,
+        **job.figures,
+    )
+
+
+def _status_lines(job: Job) -> list[str]:
+    """The state of one job, for people."""
+    state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
+    facts = {
+        "job": job.id,
+        "state": state + (f": {job.why_pending}" if job.why_pending else ""),
+        "project": job.project,
+        "owner": job.owner,
+        "cluster": job.cluster,
+        "submitted": job.created_at or UNKNOWN,
+        "started": job.started_at,
+        "ended": job.finished_at,
+        "last heard": job.observed_at,
+        "ranks": str(job.num_ranks),
+        "attempt": str(job.attempt),
+        "restarts": str(job.restarts),
+        "step": f"{job.step}/{job.num_steps or '?'}",
+        "rows/s": count(job.rows_per_s),
+        "validation": scores(job.valid_loss, job.valid_auc),
+        "training": scores(job.loss, job.auc),
+        "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
+        "priority": str(job.priority),
+        "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
+        "run directory": job.run_dir,
+        "clone of": job.parent,
+        "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
+        "reason": job.reason,
+    }
+    lines = [f"{name:15}{clean_line(value)}" for name, value in facts.items() if value]
+    return [*lines, *(job.message or "").splitlines()]
+
+
+def _progress(event: Event) -> Mapping[str, Any]:
+    inner = event.data.get("progress")
+    return inner if isinstance(inner, dict) else {}
+
+
+def _state_line(data: Mapping[str, Any]) -> str:
+    state = data.get("state")
+    why = data.get("why_pending") or data.get("reason") or ""
+    return f"{clean_line(state)}{f': {clean_line(why)}' if why else ''}" if state else ""
+
+
+def _progress_line(data: Mapping[str, Any]) -> str:
+    names = ("rows_per_s", "loss", "auc", "valid_loss", "valid_auc")
+    known = {name: data[name] for name in names if isinstance(data.get(name), (int, float))}
+    words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
+    words += [f"{count(known['rows_per_s'])} rows/s"] if "rows_per_s" in known else []
+    for split, before in (("training", ""), ("validation", "valid_")):
+        figures = known.get(f"{before}loss"), known.get(f"{before}auc")
+        words += [f"{split} {scores(*figures)}"] if any(v is not None for v in figures) else []
+    return "  " + ", ".join(words)
