@@ -105,4 +105,4 @@ def _draw_limits(verdict: Verdict) -> Any:
 
 
 def _image(figure: Any, what: str) -> str:
-    return svg_image(image_of(figure, "svg"), what)
+    return svg_image(image_of(figure), what)

@@ -57,9 +57,7 @@ def write_comparison(runs: Sequence[RunData], out: Path) -> None:
         section("Differences in the environment", *_rows_or_words(found.environment, header)),
     ]
     if any(run.records for run in runs):
-        image = svg_image(
-            image_of(comparison_figure(runs, found.names), "svg"), "Curves of all runs"
-        )
+        image = svg_image(image_of(comparison_figure(runs, found.names)), "Curves of all runs")
         sections.insert(2, section("Curves", image))
     with whole_file(out) as partial:
         partial.write_text(page("Runs compared", sections), encoding="utf-8")

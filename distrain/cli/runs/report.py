@@ -10,6 +10,14 @@ from distrain.cli.options import PATH, json_option
 from distrain.storage import is_remote
 
 
+def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
+    if value:
+        raise click.UsageError(
+            "--png is gone: the page holds each picture as SVG, which a browser saves; --curves "
+            "draws RUN/curves.png."
+        )
+
+
 @click.command()
 @click.argument("run", metavar="RUN_OR_JOB")
 @click.option(
@@ -19,7 +27,7 @@ from distrain.storage import is_remote
     help="Where to write. Default: RUN/report.html; of a service's job, JOB.html. What is there "
     "is replaced.",
 )
-@click.option("--png", "with_pngs", is_flag=True, help="Write each figure beside it as PNG, too.")
+@click.option("--png", is_flag=True, hidden=True, expose_value=False, callback=_refuse_png)
 @click.option(
     "--curves", "with_curves", is_flag=True, help="Draw RUN/curves.png, too, as training does."
 )
@@ -28,7 +36,6 @@ from distrain.storage import is_remote
 def command(
     run: str,
     out: Path | None,
-    with_pngs: bool,
     with_curves: bool,
     server: str | None,
     as_json: bool,
@@ -45,18 +52,16 @@ def command(
     \b
     Examples:
       distrain report runs/today
-      distrain report runs/today --out today.html --png
+      distrain report runs/today --out today.html --curves
       distrain report dlrm-20260301-123000-ab12
     """
     from distrain.cli.output import print_answer, print_result
 
     if is_remote(run):
-        if with_pngs:
-            raise click.UsageError("--png is for a run directory on this machine.")
         written = _drawn_in_store(run, out, with_curves=with_curves)
     elif address := server_of_run(Path(run), server):
-        if with_pngs or with_curves:
-            raise click.UsageError("--png and --curves are for a run directory.")
+        if with_curves:
+            raise click.UsageError("--curves is for a run directory.")
         written = [str(_fetched(address, run, out))]
     else:
         from distrain.report import write_curves, write_report
@@ -64,8 +69,9 @@ def command(
 
         root = Path(run)
         curves = write_curves(root) if with_curves else []  # a report says that all is drawn
-        files = [*write_report(root, out or RunPaths(root).report, with_pngs=with_pngs), *curves]
-        written = [str(path) for path in files]
+        page = out or RunPaths(root).report
+        write_report(root, page)
+        written = [str(path) for path in (page, *curves)]
     if as_json:
         print_answer(files=written)
     for path in written:
@@ -80,9 +86,9 @@ def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[st
 
     with TemporaryDirectory(prefix="distrain-report-") as folder:
         root = fetch_run(url, Path(folder))
-        drawn = write_report(root, out or RunPaths(root).report, with_pngs=False)
-        if with_curves:
-            drawn += write_curves(root)
+        page = out or RunPaths(root).report
+        write_report(root, page)
+        drawn = [page, *(write_curves(root) if with_curves else ())]
         put_pictures(root, url)
         return [
             f"{url.rstrip('/')}/{path.name}" if path.is_relative_to(root) else str(path)
