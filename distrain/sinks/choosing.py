@@ -1,13 +1,34 @@
 """Opens sinks by their names on the command line."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
-from pathlib import Path
+from typing import NamedTuple
 
 from distrain.errors import InputError
-from distrain.sinks import mlflow_tracking, tensorboard_files
 from distrain.sinks.base import Sink
+from distrain.sinks.mlflow_tracking import MLflowTracking
+from distrain.sinks.tensorboard_files import TensorBoardFiles
 from distrain.version import how_to_install
+
+
+class SinkKind(NamedTuple):
+    """A sink that the command line can name, `KIND` or `KIND:WHERE`.
+
+    Attributes:
+        package: What must be installed, by the extra of the kind's name.
+        where: What may follow the colon, for people.
+        make: Makes the sink of that; `None`: nothing followed.
+    """
+
+    package: str
+    where: str
+    make: Callable[[str | None], Sink]
+
+
+SINKS = {
+    "tensorboard": SinkKind("tensorboard", "FOLDER", TensorBoardFiles),
+    "mlflow": SinkKind("mlflow", "URI", MLflowTracking),
+}
 
 
 def open_sink(word: str) -> Sink:
@@ -21,17 +42,17 @@ def open_sink(word: str) -> Sink:
     distrain.errors.InputError: there is no sink 'wandb'
       hint: Known: tensorboard, tensorboard:FOLDER, mlflow, mlflow:URI.
     """
-    kind, _, where = word.partition(":")
-    if kind == "tensorboard":
-        _check_installed(kind, tensorboard_files.NEEDS)
-        return tensorboard_files.TensorBoardFiles(Path(where) if where else None)
-    if kind == "mlflow":
-        _check_installed(kind, mlflow_tracking.NEEDS)
-        return mlflow_tracking.MLflowTracking(where or None)
-    raise InputError(
-        f"there is no sink '{word}'",
-        hint="Known: tensorboard, tensorboard:FOLDER, mlflow, mlflow:URI.",
-    )
+    name, _, where = word.partition(":")
+    kind = SINKS.get(name)
+    if kind is None:
+        known = ", ".join(f"{name}, {name}:{kind.where}" for name, kind in SINKS.items())
+        raise InputError(f"there is no sink '{word}'", hint=f"Known: {known}.")
+    if find_spec(kind.package) is None:
+        raise InputError(
+            f"the sink '{name}' needs the package {kind.package}, which is not installed",
+            hint=how_to_install(name),
+        )
+    return kind.make(where or None)
 
 
 def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
@@ -43,11 +64,3 @@ def open_sinks(given: Iterable[str | Sink]) -> dict[str, Sink]:
         sink = open_sink(one) if isinstance(one, str) else one
         sinks[f"{name} ({number})" if name in sinks else name] = sink
     return sinks
-
-
-def _check_installed(kind: str, package: str) -> None:
-    if find_spec(package) is None:
-        raise InputError(
-            f"the sink '{kind}' needs the package {package}, which is not installed",
-            hint=how_to_install(kind),
-        )

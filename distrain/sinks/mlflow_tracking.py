@@ -11,7 +11,6 @@ from distrain.sinks.base import RunFacts, Stamped, scalars
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-NEEDS = "mlflow"
 EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 _JOB_TAG = "distrain.job_id"
 

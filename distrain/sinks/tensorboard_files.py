@@ -11,8 +11,6 @@ from distrain.sinks.base import RunFacts, Stamped, scalars
 if TYPE_CHECKING:
     from torch.utils.tensorboard import SummaryWriter
 
-NEEDS = "tensorboard"
-
 
 class TensorBoardFiles:
     """Writes each record's figures as scalars over steps, and the spec as text.
@@ -24,8 +22,8 @@ class TensorBoardFiles:
         folder: Where the files go; `None` for `tensorboard` in the run directory.
     """
 
-    def __init__(self, folder: Path | None = None):
-        self._folder = folder
+    def __init__(self, folder: str | Path | None = None):
+        self._folder = Path(folder) if folder else None
         self._into = Path()
         self._writer: SummaryWriter | None = None
 

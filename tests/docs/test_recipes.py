@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import re
+import tomllib
 from importlib import import_module
 from pathlib import Path
 from typing import get_args
@@ -22,6 +23,7 @@ from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.runs import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
+from distrain.sinks import SINKS
 from distrain.spec import READERS, JobSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +79,14 @@ def test_optimizers_have_one_table():
 def test_operators_have_one_table_and_all_are_shown():
     assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
     assert {operator.__name__ for operator in OPERATORS.values()} <= set(vars(etl))
+
+
+def test_sinks_have_one_table_an_extra_and_a_paragraph(sources):
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
+        "optional-dependencies"
+    ]
+    assert set(SINKS) <= set(extras)
+    assert {name for name in SINKS if name not in sources[Path("docs/reports.md")].lower()} == set()
 
 
 def test_workers_come_from_one_table_of_places():
