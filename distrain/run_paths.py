@@ -95,12 +95,12 @@ def attempts_of(names: Iterable[str]) -> tuple[int, ...]:
 
 def of_all_ranks(file: Path) -> dict[int, Path]:
     """By rank, the files of all ranks beside one rank's, such as `RunPaths.log(0, 1)`."""
-    found = {}
+    files = {}
     for path in _inside(file.parent):
         rank = path.name.removeprefix(_RANK).removesuffix(file.suffix)
         if path.name == f"{_RANK}{rank}{file.suffix}" and rank.isdecimal():
-            found[int(rank)] = path
-    return dict(sorted(found.items()))
+            files[int(rank)] = path
+    return dict(sorted(files.items()))
 
 
 def _inside(folder: Path) -> list[Path]:

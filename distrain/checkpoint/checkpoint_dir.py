@@ -53,18 +53,16 @@ class Survey:
 class CheckpointDir:
     """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
 
-    Nothing is created until the first one is written. It may be sent to another process.
+    Nothing is created before the first checkpoint. It may be sent to another process.
 
     Args:
-        url: A local path, or a URL such as `s3://bucket/run`.
-        run: The run whose checkpoints these are: those of other runs are neither listed nor
-            removed, and what is written says that it is this run's. `None` for whosever they are.
-        resumed: Whether the run goes on from an earlier submission. Then checkpoints that do not
-            say whose they are, since an older version wrote them, are its own.
+        run: The run whose checkpoints these are: those of others are neither listed nor removed.
+            `None`: anybody's.
+        resumed: Whether the run goes on from an earlier submission. Checkpoints of older versions,
+            which name no run, are its own then.
 
     Attributes:
-        damaged: What the last `list` could not use, as people should read it: checkpoints whose
-            manifest is damaged, and those that were never finished.
+        damaged: In words, the checkpoints that the last `list` could not use.
     """
 
     def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
@@ -76,21 +74,19 @@ class CheckpointDir:
     def list(self) -> list[CheckpointEntry]:
         """The whole checkpoints, in the order in which one would go on from them.
 
-        Those of the latest attempt come first, and among them the one of the latest step: when an
-        attempt had to go back, say because the newest checkpoint was damaged, what it wrote since
-        is the history that counts, although an earlier attempt may have got further.
+        The latest attempt comes first, and in it the latest step: when an attempt had to go back,
+        since the newest checkpoint was damaged, say, its own history counts, although an earlier
+        attempt may have got further.
 
-        Only manifests are read: files that are missing or damaged show when it is loaded.
-
-        Raises:
-            Unavailable: The directory could not be looked at. One that does not exist is empty.
+        Only manifests are read: missing or damaged files show when one is loaded. A missing
+        directory is empty; `Unavailable` if it could not be read.
         """
         try:
-            found = self.survey()
+            survey = self.survey()
         except OSError as error:
             raise self.unavailable(error) from error
-        self.damaged = [*found.broken.values(), *found.foreign.values()]
-        return found.whole
+        self.damaged = [*survey.broken.values(), *survey.foreign.values()]
+        return survey.whole
 
     def likely_newest(self) -> tuple[int, int] | None:
         """Attempt and step of the checkpoint that `list` would probably put first.
@@ -99,8 +95,8 @@ class CheckpointDir:
         """
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
-            known = [(n[1], n[0], name) for name, n in named.items() if n is not None]
-            for attempt, step, name in sorted(known, reverse=True):
+            numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
+            for attempt, step, name in sorted(numbered, reverse=True):
                 with contextlib.suppress(FileNotFoundError):
                     self.folder(name).size(MANIFEST_FILE)
                     return attempt, step
@@ -119,7 +115,7 @@ class CheckpointDir:
         return self.run is None or (self._resumed if run is None else run == self.run)
 
     def read_manifest(self, name: str) -> dict[str, Any]:
-        """What a checkpoint's manifest says, as JSON values.
+        """A checkpoint's manifest, as JSON values.
 
         Raises:
             Damaged: There is none, or it is damaged.
@@ -140,38 +136,38 @@ class CheckpointDir:
 
     def survey(self) -> Survey:
         """All checkpoints; raises `OSError` if the directory cannot be read."""
-        found = Survey()
+        result = Survey()
         for name in open_folder(self.url).folders():
             numbers = numbers_of(name)
             if numbers:
-                self._look_at(name, numbers, found)
-        found.whole.sort(key=lambda entry: (entry.attempt, entry.step), reverse=True)
-        return found
+                self._look_at(name, numbers, result)
+        result.whole.sort(key=lambda entry: (entry.attempt, entry.step), reverse=True)
+        return result
 
-    def _look_at(self, name: str, numbers: tuple[int, int], found: Survey) -> None:
+    def _look_at(self, name: str, numbers: tuple[int, int], survey: Survey) -> None:
         folder = self.folder(name)
         try:
             content = folder.read(MANIFEST_FILE)
         except FileNotFoundError:
-            found.broken[name] = _without_manifest(folder)
+            survey.broken[name] = _without_manifest(folder)
             return
         try:
             document = read_document(content, folder.url)
         except DataError as error:
-            group = found.broken if isinstance(error, Damaged) else found.foreign
+            group = survey.broken if isinstance(error, Damaged) else survey.foreign
             group[name] = f"the checkpoint {folder.url} cannot be used: {error.message}"
             return
         run = document.get("run")
         if not self.owns(run):
-            found.others[name] = run
+            survey.others[name] = run
             return
         if (document["step"], document["attempt"]) != numbers:
-            found.broken[name] = (
+            survey.broken[name] = (
                 f"the checkpoint {folder.url} cannot be used: its manifest is that of step "
                 f"{document['step']}, attempt {document['attempt']}"
             )
             return
-        found.whole.append(entry_of(name, folder.url, document))
+        survey.whole.append(entry_of(name, folder.url, document))
 
 
 def entry_of(name: str, url: str, document: Mapping[str, Any]) -> CheckpointEntry:

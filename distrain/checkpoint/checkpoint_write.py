@@ -164,7 +164,7 @@ class CheckpointWrite:
     def _read_others(self) -> list[Shard | str]:
         """What the other ranks wrote, or in words why not; waits until all have ended."""
         settings, plan, others = self.settings, self.plan, range(1, self.settings.peers.num_ranks)
-        found: dict[int, Shard | str] = {}
+        by_rank: dict[int, Shard | str] = {}
         why_not = "not heard of"
         try:
             try:
@@ -175,10 +175,12 @@ class CheckpointWrite:
                 how = "training ended" if ended else f"{settings.patience_s:.0f} s passed"
                 why_not = f"not heard of before {how}"
             if others:
-                found = dict(_parse_written(text) for text in settings.store.take(plan.written_key))
+                by_rank = dict(
+                    _parse_written(text) for text in settings.store.take(plan.written_key)
+                )
         except (OSError, RuntimeError) as error:
             why_not = f"not heard of: {in_words(error)}"
-        return [found.get(rank, why_not) for rank in others]
+        return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
         """Make the folder a checkpoint, once all its files are there."""

@@ -36,9 +36,7 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 def fail_together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
     """If the code inside fails on any rank, raise on all of them; a collective operation.
 
-    Raises:
-        SpecError, OutputError, DataError, Unavailable: Some rank raised it.
-        Damaged: Some rank found damage, and none raised anything else.
+    `Damaged` is raised only if no rank raised anything else.
     """
     kind, message, hint = "", "", None
     try:

@@ -27,15 +27,15 @@ from distrain.models import ClickModel, model_tensors
 
 @dataclass(frozen=True)
 class LoadResult:
-    """What `load_newest` found.
+    """The outcome of `load_newest`.
 
     Attributes:
-        entry: The checkpoint that the state now is; `None` if there was none to use.
-        touched: Without an entry: whether the state was overwritten by one that turned out to be
-            damaged, so that the model and its optimizers must be built anew.
-        rank_tensors: By the rank that saved it, the tensors that it handed in, on the CPU. With as
-            many ranks as saved it each gets its own; with another number rank `r` gets those of
-            rank `r`, `r` + that number, and so on.
+        entry: The checkpoint that was loaded; `None` if there was none to use.
+        touched: Without an entry: whether a damaged one has overwritten the state, so that the
+            model and its optimizers must be built anew.
+        rank_tensors: By the rank that saved it, its own tensors, on the CPU. With as many ranks as
+            saved each gets its own; with another number rank `r` gets those of rank `r`, `r` + that
+            number, and so on.
     """
 
     entry: CheckpointEntry | None
@@ -57,17 +57,16 @@ def load_newest(
     """Load the first of `directory.list()` that is whole; a collective operation.
 
     Ranks and placement may be others than those that saved it: every rank reads the rows that it
-    holds. Checksums are verified while reading. If any rank finds damage, rank 0 reports it and
-    sets the checkpoint aside, so that it is never gone on from, and all ranks load the next one.
+    holds, and verifies checksums. If any rank finds damage, rank 0 reports it and sets the
+    checkpoint aside for good, and all ranks load the next one.
 
     Args:
         state: What to load into, on its device; the same model and optimizers on every rank.
-        accept: Called on every rank before anything is changed; raises if this checkpoint must
-            not be gone on from, and the same on every rank.
+        accept: Called on every rank before anything is changed; raises, the same on every rank, if
+            this checkpoint must not be gone on from.
 
     Raises:
-        Unavailable: The directory or a file could not be read for reasons that may pass, such as a
-            server that does not answer. The same on every rank, like what follows.
+        Unavailable: Something could not be read for reasons that may pass; the same on every rank.
         DataError: The saved tensors are not those of this model and its optimizers.
     """
     after_slab = progress or (lambda: None)
@@ -95,13 +94,13 @@ class _Loading:
 
     def _names(self) -> list[str]:
         """Rank 0's names, on every rank."""
-        found = ""
+        text = ""
         with self._together():
             if self.peers.rank == 0:
-                found = json.dumps([entry.name for entry in self.directory.list()])
+                text = json.dumps([entry.name for entry in self.directory.list()])
         for message in self.directory.damaged if self.peers.rank == 0 else ():
             self._warn(message)
-        names: list[str] = json.loads(gather_texts(self.peers, self.state.device, found)[0])
+        names: list[str] = json.loads(gather_texts(self.peers, self.state.device, text)[0])
         return names
 
     def _load(self, name: str) -> LoadResult:
@@ -147,7 +146,7 @@ class _Loading:
 
 
 class WeightsReading:
-    """The reading of a checkpoint's weights into a model by one rank; no collective operation.
+    """Reads a checkpoint's weights into a model on one rank; no collective operation.
 
     Args:
         model: Takes the weights, of the shapes that were saved; each rank the rows that it holds.

@@ -104,10 +104,10 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 
 
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
-    """The part that this rank writes: every row of every tensor is some rank's, and only one's.
+    """The part that this rank writes: every row of every tensor is written by one rank.
 
-    What the rank alone holds, a block of what several hold, and all of what is too small to be cut
-    on the first of these.
+    That is what it alone holds, and of what several hold a block, or on the first of them all of
+    what is too small to be cut.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0

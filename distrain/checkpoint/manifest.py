@@ -57,15 +57,15 @@ class Manifest:
 
     def lacking(self) -> list[str]:
         """In words, the rows of tensors that no file has."""
-        found = dict.fromkeys(self.tensors, 0)
+        counts = dict.fromkeys(self.tensors, 0)
         for shard in self.shards:
             for piece in shard.pieces:
                 if not piece.name.startswith(RANK_PREFIX):
-                    found[piece.name] = found.get(piece.name, 0) + piece.rows.count
+                    counts[piece.name] = counts.get(piece.name, 0) + piece.rows.count
         return [
-            f"{name}: {found[name]} of {num_rows(shape)} rows"
+            f"{name}: {counts[name]} of {num_rows(shape)} rows"
             for name, (_, shape) in self.tensors.items()
-            if math.prod(shape) and found[name] != num_rows(shape)
+            if math.prod(shape) and counts[name] != num_rows(shape)
         ]
 
     def check_whole(self, url: str) -> None:
@@ -92,7 +92,7 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """What a manifest says, as JSON values.
+    """A manifest's content, as JSON values.
 
     Raises:
         Damaged: It is damaged, or no manifest.
@@ -123,13 +123,10 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 
 
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
-    """A manifest from its JSON values.
+    """A manifest from its JSON values; `Damaged` if something in it cannot be true.
 
-    Nothing in it is believed: what it says of files is compared with itself here, and with the
-    files before memory is taken for what they hold.
-
-    Raises:
-        Damaged: Something in it cannot be true.
+    Nothing in it is believed: it is compared with itself here, and with the files before memory is
+    taken for their content.
     """
     try:
         manifest = Manifest(

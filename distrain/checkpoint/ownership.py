@@ -56,13 +56,12 @@ def check_owner(directory: CheckpointDir) -> None:
 def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
     """Claim a directory for its run, which shows at once whether it can be written.
 
-    A claim that the run has already is written again. It names the run's directory for whoever is
-    refused because of it.
+    The claim names the run's directory for others, who are refused; a claim of the same run is
+    written again.
 
     Raises:
         SpecError: Another run has the directory, or takes it at this moment.
-        OutputError: It cannot be written.
-        Unavailable: It cannot be written now; another time it may be.
+        OutputError, Unavailable: It cannot be written, for good or for now.
     """
     assert directory.run is not None
     name = _claim_file(directory.run)
@@ -70,7 +69,7 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
     with _not_written(directory.url):
         _look(directory)
         folder = open_folder(directory.url)
-        known = name in folder.files()
+        had_claim = name in folder.files()
         folder.make()
         folder.put(name, (json.dumps(claim) + "\n").encode())
         claims = _claims(folder)
@@ -83,7 +82,7 @@ def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
             others = [run for run in others if run not in over]
         if not others:
             return
-        if not known:
+        if not had_claim:
             with contextlib.suppress(OSError):
                 folder.delete(name)
         _refuse(directory, folder, claims)
@@ -104,13 +103,10 @@ def claim_together(
     device: torch.device,
     report: Callable[[CheckpointTrouble], None] | None = None,
 ) -> None:
-    """Have rank 0 claim a directory; a collective operation.
+    """Have rank 0 claim a directory; a collective operation. Errors as `claim_dir`, on every rank.
 
     Args:
         report: Gets, on rank 0, that the directory cannot be written, which then is no error.
-
-    Raises:
-        SpecError, OutputError, Unavailable: As `claim_dir`, the same on every rank.
     """
     with fail_together(peers, device, directory.url):
         if peers.rank != 0:
@@ -142,15 +138,15 @@ def _claims(folder: Folder) -> list[str]:
 
 def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None:
     """Raise if another run is there."""
-    found = directory.survey()
+    survey = directory.survey()
     claimed = sorted(run for run in claims if run != directory.run)
     if not any(numbers_of(name) for name in folder.folders()):
         claimed = [run for run in claimed if not _is_over(folder, run)]
-    saved = {run for run in found.others.values() if run is not None}
+    saved = {run for run in survey.others.values() if run is not None}
     runs = sorted({*claimed, *saved})
-    if not runs and not found.others:
+    if not runs and not survey.others:
         return
-    newest = max(found.others, key=_attempt_and_step, default=None)
+    newest = max(survey.others, key=_attempt_and_step, default=None)
     where: dict[str, object] = {"place": directory.url}
     if directory.run is not None:
         where["this run"] = directory.run
@@ -185,8 +181,8 @@ def _is_over(folder: Folder, run: str) -> bool:
     try:
         if paths.progress.exists():  # it has been resumed
             return False
-        told = json.loads(paths.run.read_bytes())
-        return told["job_id"] == run and paths.summary.is_file()
+        run_file = json.loads(paths.run.read_bytes())
+        return run_file["job_id"] == run and paths.summary.is_file()
     except (OSError, ValueError, KeyError, TypeError):
         return False
 

@@ -10,23 +10,19 @@ _SLICE_S = 0.05
 class RankStore(Protocol):
     """Texts under keys that all ranks of one attempt can read.
 
-    Unlike a collective operation it may be used by a thread while the training is in the middle
-    of a step, and no caller waits longer for a dead peer than its timeout. Any thread may call
-    every method. A store that cannot be reached any more raises `OSError` or `RuntimeError`.
+    Unlike a collective operation it may be used by any thread, in the middle of a step, and no
+    caller waits longer for a dead peer than its timeout. A store that cannot be reached any more
+    raises `OSError` or `RuntimeError`.
 
-    A rank that needs a text of every other rank uses `add` and `take`: the rank that adds the last
-    text sees so in the count and posts it, so that nobody asks for each rank's text.
+    Who needs a text of every other rank uses `add` and `take`: the rank that adds the last text
+    sees so in the count and posts it, so that nobody asks for each rank's text.
     """
 
     def post(self, key: str, text: str) -> None:
         """Set the text of a key."""
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        """The text of a key; waits for it at most `timeout_s` seconds, or until `given_up` is set.
-
-        Raises:
-            TimeoutError: None was posted in that time, or the wait was given up.
-        """
+        """A key's text; a `TimeoutError` after `timeout_s` seconds, or once `given_up` is set."""
 
     def check(self, key: str) -> bool:
         """Whether a key has a text; does not wait."""
@@ -35,21 +31,16 @@ class RankStore(Protocol):
         """Delete the texts that this rank posted under keys that begin with `prefix`."""
 
     def add(self, key: str, text: str) -> int:
-        """Add a text to the others of a key that is used for nothing else.
+        """Add a text under a key that is used for nothing else, and return the number of texts.
 
-        Returns:
-            The number of texts so far, this one included. Who gets n finds n texts with `take`.
+        Who gets n finds n texts with `take`.
         """
 
     def take(self, key: str) -> list[str]:
         """Remove and return the texts that were added to a key; for one rank to call, once."""
 
     def decide(self, key: str, text: str) -> str:
-        """Set the text of a key unless it has one already.
-
-        Returns:
-            The text that it has now, the same for every caller.
-        """
+        """Set the text of a key unless it has one, and return the one that all callers get."""
 
 
 class LocalRankStore:

@@ -19,15 +19,15 @@ def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> Check
     return next((entry for entry in entries if entry.step == step), None)
 
 
-def leftovers(found: Survey, current: str) -> list[str]:
+def leftovers(survey: Survey, current: str) -> list[str]:
     """The folders without a checkpoint that nobody can be writing any more.
 
     After `current` is whole, other ranks may be writing the next one. Later attempts are left
     alone, too, and what only another version of distrain can read.
     """
-    if found.others:  # a folder without a manifest may be another run's
+    if survey.others:  # a folder without a manifest may be another run's
         return []
-    return [name for name in found.broken if _order(name) < _order(current)]
+    return [name for name in survey.broken if _order(name) < _order(current)]
 
 
 def _order(name: str) -> tuple[int, int]:
@@ -37,8 +37,8 @@ def _order(name: str) -> tuple[int, int]:
 
 def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
     """Remove what need not be kept, after a checkpoint became whole; may raise `OSError`."""
-    found = directory.survey()
-    names = [entry.name for entry in expendable(found.whole, keep, best_step)]
-    for name in [*names, *leftovers(found, current)]:
+    survey = directory.survey()
+    names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
+    for name in [*names, *leftovers(survey, current)]:
         # Without its manifest it is none any more, however far this gets.
         directory.folder(name).remove(first=[MANIFEST_FILE])

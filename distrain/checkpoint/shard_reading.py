@@ -90,11 +90,7 @@ class ShardReading:
         self._slab = Slab(SLAB_BYTES)
 
     def check(self) -> None:
-        """Check the files that are needed, before anything is changed.
-
-        Raises:
-            Damaged: One is missing, of another length, or its header is damaged.
-        """
+        """Check the needed files before anything is changed; `Damaged` if one is not as written."""
         for shard, _ in self._plan:
             self._check_file(shard)
             self._after_slab()
@@ -221,14 +217,9 @@ def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
 def row_slabs(
     folder: Folder, manifest: Manifest, name: str, wanted: Callable[[Rows], bool]
 ) -> Iterator[tuple[Rows, Tensor]]:
-    """Read a tensor; memory for one slab is taken, and used again for the next.
+    """Read a tensor in slabs `[rows, ...]`, all in one piece of memory; a scalar is one row.
 
-    Yields:
-        Which rows of the tensor, and their values `[rows, ...]`; a scalar is one row.
-
-    Raises:
-        Damaged: A file is missing or too short, or some bytes are not those that were written,
-            which shows at the end of a piece.
+    `Damaged` if bytes are missing, or not those that were written, which shows at a piece's end.
     """
     dtype_name, shape = manifest.tensors[name]
     row = torch.empty((1, *shape[1:]), dtype=dtype_of(dtype_name))

@@ -51,15 +51,15 @@ class CheckpointWriter:
 
     Each rank writes a file with the rows that it alone holds and its share of the rest. Rank 0
     then writes the manifest, which makes the checkpoint one, and removes older ones. If any rank
-    could not write, what the others wrote is removed, `report` hears of it on rank 0, and
-    training goes on: nothing here raises for a disk that is full or a server that is gone.
+    could not write, the files of the others are removed, `report` gets it on rank 0, and training
+    goes on: nothing here raises for a disk that is full or a server that is gone.
 
     Args:
         peers: This rank among the others; no collective operation is done.
-        store: Where they post what they wrote; no two writers share one.
+        store: For the ranks' posts; no two writers share one.
         asynchronous: Whether a thread writes, from a copy, while training goes on.
-        before_told: Called when this rank's file is written, before the others hear of it; what it
-            raises is why the checkpoint is not completed.
+        before_told: Called when this rank's file is written, before the others hear of it; an error
+            of it keeps the checkpoint from becoming whole.
     """
 
     def __init__(
@@ -121,13 +121,11 @@ class CheckpointWriter:
     ) -> SaveResult:
         """Save the state as it is now; every rank calls it at the same steps, in the same order.
 
-        Asynchronous: what this rank has to write is copied, and a thread writes the copy; the
-        tensors may change as soon as this returns. One that is still being written is waited for
-        first. Otherwise, or with `wait`, it is written straight from the live tensors, and this
-        returns when it is whole on all ranks, or has failed.
-
-        A step that this writer has saved already is not written again; with `wait`, it is waited
-        for.
+        Asynchronous: this rank's share is copied, and a thread writes the copy; the tensors may
+            change as soon as this returns. One that is still being written is waited for first.
+            Otherwise, or with
+        `wait`, the live tensors are written, and this returns when it is whole on all ranks, or has
+        failed. A step that this writer has saved already is not written again.
 
         Args:
             values: What else to keep, as JSON values; those of rank 0 are saved.
@@ -179,9 +177,10 @@ class CheckpointWriter:
         return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """End: finish what only waits for the disk, give up what waits for other ranks.
+        """Finish what only waits for the disk, give up what waits for other ranks.
 
-        Returns after `timeout_s` seconds at the latest. `wait` first if it should be finished.
+        Returns after `timeout_s` seconds at the latest; who wants all of it finished calls `wait`
+        before.
         """
         self._closing.set()
         self.wait(timeout_s)

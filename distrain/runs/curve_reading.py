@@ -36,30 +36,29 @@ class NewRecords:
 
 
 def read_new_records(file: FileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
-    """Read whole lines, up to a limit, or one line that is longer.
+    """Read whole lines after a cursor, up to a limit, or one line that is longer.
 
     Args:
-        file: The file; `None`: there is none yet.
-        since: The cursor that came with the last call; `None` reads from the beginning.
-        limit_bytes: What is read at once.
-
-    Raises:
-        ValueError: This is no cursor.
-        OSError: It cannot be read.
+        file: `None`: there is none yet.
+        since: The last call's cursor; `None` reads from the beginning, a bad one is a `ValueError`.
     """
-    known = _parsed(since) if since is not None else None
+    cursor_before = _parsed(since) if since is not None else None
     if file is None:
-        return NewRecords((), _cursor(0, 0, 0), known is None or known[1] > 0, more=False)
+        return NewRecords(
+            (), _cursor(0, 0, 0), cursor_before is None or cursor_before[1] > 0, more=False
+        )
     number, size = file.number, file.size_bytes
-    start = known[1] if known is not None and _holds(file, number, known) else 0
-    restart = known is None or start != known[1]
+    start = (
+        cursor_before[1] if cursor_before is not None and _holds(file, number, cursor_before) else 0
+    )
+    restart = cursor_before is None or start != cursor_before[1]
     lines = _whole_lines(file, start, limit_bytes, size)
-    found = [_record(line) for line in lines.splitlines()]
-    records = tuple(record for record in found if record is not None)
+    parsed = [_record(line) for line in lines.splitlines()]
+    records = tuple(record for record in parsed if record is not None)
     end = start + len(lines)
     cursor = _cursor(number, end, _checksum(file, end))
     more = bool(_whole_lines(file, end, min(limit_bytes, _CHECKED_BYTES), size))
-    return NewRecords(records, cursor, restart, more, len(found) - len(records))
+    return NewRecords(records, cursor, restart, more, len(parsed) - len(records))
 
 
 def _whole_lines(file: FileReader, start: int, limit_bytes: int, size: int) -> bytes:
@@ -75,10 +74,10 @@ def _whole_lines(file: FileReader, start: int, limit_bytes: int, size: int) -> b
 
 def _record(line: bytes) -> Mapping[str, Any] | None:
     try:
-        found = json.loads(line)
+        document = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return document if isinstance(document, dict) else None
 
 
 def _holds(file: FileReader, number: int, known: tuple[int, int, int]) -> bool:

@@ -44,23 +44,23 @@ class History:
         Args:
             replayed: Attempt by attempt, in order; each begins with its `AttemptStarted`.
         """
-        found = {_key(record): record for record in self.records}
+        merged = {_key(record): record for record in self.records}
         for entry in replayed:
             if isinstance(entry, AttemptStarted):
                 self.resumed[entry.attempt] = entry.step
                 # Records of old files have no attempt, and their writer kept only those that count.
-                found = {
+                merged = {
                     key: record
-                    for key, record in found.items()
+                    for key, record in merged.items()
                     if record.step <= entry.step or not 0 < record.attempt < entry.attempt
                 }
             elif isinstance(entry, Record) and self._counts(entry):
-                known = found.get(_key(entry))
-                if self._is_redone(entry, known):
+                earlier = merged.get(_key(entry))
+                if self._is_redone(entry, earlier):
                     continue
-                found[_key(entry)] = entry if known is None else _better(known, entry)
-        self.records = [found[key] for key in sorted(found)]  # `train` before `valid`
-        self._known = set(found)
+                merged[_key(entry)] = entry if earlier is None else _better(earlier, entry)
+        self.records = [merged[key] for key in sorted(merged)]  # `train` before `valid`
+        self._known = set(merged)
 
     def _go_back(self, entry: AttemptStarted) -> None:
         self.resumed[entry.attempt] = entry.step

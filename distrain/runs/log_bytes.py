@@ -89,17 +89,14 @@ def log_pieces(folder: Folder, log_name: str) -> list[Piece]:
     Args:
         folder: A descriptor of the log's folder, or the files elsewhere.
         log_name: The name of its file there, `rank-0.log`, say.
-
-    Raises:
-        OSError: The folder cannot be read, or a piece is no plain file.
     """
     sizes = None if isinstance(folder, int) else folder.sizes()
-    found = {}
+    by_first = {}
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():
         first = 0 if name == log_name else first_byte_of_part(name, log_name)
         if first is not None and (size := _size(folder, name, sizes)) is not None:
-            found[first] = Piece(name, first, first + size)
-    pieces = [found[first] for first in sorted(found)]
+            by_first[first] = Piece(name, first, first + size)
+    pieces = [by_first[first] for first in sorted(by_first)]
     for name in unnumbered_parts(log_name):
         if pieces and (size := _size(folder, name, sizes)) is not None:
             pieces.append(Piece(name, pieces[-1].end, pieces[-1].end + size))
@@ -124,14 +121,9 @@ def log_modified_s(folder: Folder, log_name: str) -> float | None:
 
 
 def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:
-    """Read up to `limit` bytes from a byte on, up to the next gap.
+    """Read up to `limit` bytes from a byte on, up to the next gap; `BeyondLog` beyond the end.
 
-    If the byte itself is in a gap, the slice begins behind it. No bytes: there are none yet, or no
-    more.
-
-    Raises:
-        BeyondLog: The offset is beyond the end.
-        OSError: It cannot be read.
+    From a byte in a gap, the slice begins behind the gap. No bytes: there are none yet, or no more.
     """
     for _ in range(_TRIES - 1):
         try:
@@ -142,11 +134,7 @@ def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> Lo
 
 
 def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
-    """Read the last `limit` bytes, or the last lines within them; notes tell of gaps.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """The last `limit` bytes, or the last lines within them; notes stand for gaps."""
     for _ in range(_TRIES - 1):
         try:
             return _tail(folder, log_name, limit, lines)
@@ -156,11 +144,7 @@ def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None =
 
 
 def read_log(path: Path) -> bytes:
-    """All that is kept of a log, with notes where something is left out.
-
-    Raises:
-        OSError: It cannot be read.
-    """
+    """All that is kept of a log, with notes in place of gaps."""
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         end, _ = log_extent(folder, path.name)
@@ -186,7 +170,7 @@ def _slice(folder: Folder, log_name: str, offset: int, limit: int) -> LogSlice:
 
 def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSlice:
     pieces, end, is_closed = _look(folder, log_name)
-    found: list[bytes] = []
+    parts: list[bytes] = []
     gaps: list[tuple[int, int]] = []
     first, left, wanted = end, limit, lines
     for piece in reversed(pieces):
@@ -194,15 +178,15 @@ def _tail(folder: Folder, log_name: str, limit: int, lines: int | None) -> LogSl
             break
         if piece.end < first:
             gaps.insert(0, (piece.end, first))
-            found.append(what_was_left_out(first - piece.end))
+            parts.append(what_was_left_out(first - piece.end))
         begin = max(piece.first, piece.end - left)
         data = _read(folder, piece, begin, piece.end - begin)
         if wanted is not None:
             cut, wanted = _last_lines(data, wanted, at_end=piece.end == end)
             data, begin = data[cut:], begin + cut
-        found.append(data)
+        parts.append(data)
         first, left = begin, left - len(data)
-    return LogSlice(b"".join(reversed(found)), first, end, end, is_closed, tuple(gaps))
+    return LogSlice(b"".join(reversed(parts)), first, end, end, is_closed, tuple(gaps))
 
 
 def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
@@ -236,10 +220,10 @@ def _size(folder: Folder, name: str, sizes: Mapping[str, int] | None) -> int | N
     if not isinstance(folder, int):
         return (sizes or {}).get(name)
     try:
-        found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
         return None
-    return found.st_size if stat.S_ISREG(found.st_mode) else None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
 def _read(folder: Folder, piece: Piece, first: int, num_bytes: int) -> bytes:
@@ -250,10 +234,10 @@ def _read(folder: Folder, piece: Piece, first: int, num_bytes: int) -> bytes:
     try:
         if not stat.S_ISREG(os.fstat(file).st_mode):
             raise OSError(f"{piece.name} is no plain file")
-        found, at = [], first - piece.first
+        parts, at = [], first - piece.first
         while num_bytes and (data := os.pread(file, num_bytes, at)):
-            found.append(data)
+            parts.append(data)
             at, num_bytes = at + len(data), num_bytes - len(data)
-        return b"".join(found)
+        return b"".join(parts)
     finally:
         os.close(file)

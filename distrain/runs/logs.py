@@ -37,10 +37,10 @@ class LoggedError:
     """An error in a log.
 
     Attributes:
-        line: Number of the error's line, from 1.
-        text: The error with some lines before it, up to the next line that is logged.
-        at: The log's time stamp at or before the error.
-        of_peers: Whether it only says that a peer was lost, which another rank's error explains.
+        line: Its line, from 1.
+        text: The error with some lines before it, up to the next logged line.
+        at: The time stamp at or before it.
+        of_peers: Whether it only says that a peer was lost, whose own error explains it.
     """
 
     log: RankLog
@@ -53,26 +53,22 @@ class LoggedError:
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
 ) -> list[RankLog]:
-    """The logs of a run, or of one attempt or rank, in order of attempt and rank.
-
-    Raises:
-        InputError: There is no such folder, or no such log; the message lists those there are.
-    """
+    """The logs of a run, or of an attempt or rank, in order; an `InputError` if there is none."""
     check_run_dir(paths)
-    found = [
+    logs = [
         RankLog(number, of_rank, path)
         for number in paths.attempts()
         for of_rank, path in of_all_ranks(paths.log(0, number)).items()
     ]
-    wanted = [log for log in found if attempt in (None, log.attempt) and rank in (None, log.rank)]
-    if not wanted:
-        there = ", ".join(f"attempt {log.attempt} rank {log.rank}" for log in found)
+    chosen = [log for log in logs if attempt in (None, log.attempt) and rank in (None, log.rank)]
+    if not chosen:
+        there = ", ".join(f"attempt {log.attempt} rank {log.rank}" for log in logs)
         raise InputError(
-            "no such log" if found else "no rank of this run has printed anything",
+            "no such log" if logs else "no rank of this run has printed anything",
             where={"run": str(paths.root)} | ({"there are": there} if there else {}),
-            hint=None if found else "Is it a run directory? Logs lie in its folder `logs`.",
+            hint=None if logs else "Is it a run directory? Logs lie in its folder `logs`.",
         )
-    return wanted
+    return chosen
 
 
 def first_error(logs: Sequence[RankLog]) -> LoggedError | None:
@@ -82,16 +78,16 @@ def first_error(logs: Sequence[RankLog]) -> LoggedError | None:
 
 
 def silent_ranks(logs: Sequence[RankLog], attempt: int) -> list[int]:
-    """The ranks of an attempt, among some logs, that logged no error.
+    """The ranks of an attempt that logged no error.
 
-    Where all others lost a peer, these are the peers: nobody logs anything who is killed.
+    Where all others lost a peer, these are the peers: a killed rank logs nothing.
     """
     return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
 
 
 def _first_error(log: RankLog) -> LoggedError | None:
     lines = log.text().splitlines()
-    at, found = _LATEST, None
+    at, of_peer = _LATEST, None
     for index, line in enumerate(lines):
         stamp = _TIME.match(line)
         at = stamp[1] if stamp else at
@@ -103,8 +99,8 @@ def _first_error(log: RankLog) -> LoggedError | None:
             error = LoggedError(log, index + 1, text, at, of_peers)
             if not of_peers:
                 return error
-            found = found or error
-    return found
+            of_peer = of_peer or error
+    return of_peer
 
 
 def _end_of_block(lines: Sequence[str], start: int) -> int:

@@ -39,12 +39,7 @@ class RunPlace:
         return False
 
     def check(self, mark: ServiceMark | None) -> bool:
-        """Raise unless this process may write; whether another may have written before it.
-
-        Raises:
-            NotOurs: It is another's by now.
-            OutputError: It holds something else.
-        """
+        """Raise unless this process may write; whether another may have written before it."""
         return False
 
     def publish(self, mark: ServiceMark | None, *, whole: bool) -> None:
@@ -85,12 +80,7 @@ class LeasedFolder(RunPlace):
         self._seen: tuple[int, ...] = ()  # the `run.json` that was checked last
 
     def begin(self, mark: ServiceMark) -> None:
-        """Make the folder this service's.
-
-        Raises:
-            RunInUse: Another process writes it now; `NotOurs`: with a newer lease.
-            OutputError: It cannot be written, or holds something else.
-        """
+        """Make the folder this service's; errors as `ServedRun.begin`."""
         with translated_errors(self.paths.root):
             self.paths.root.mkdir(parents=True, exist_ok=True)
         if not self.paths.run.exists():
@@ -116,12 +106,12 @@ class LeasedFolder(RunPlace):
         try:
             file = no_pipe(self._run_file, os.O_RDONLY)  # opened, so that NFS asks the server
             try:
-                seen = _identity(os.fstat(file))
+                identity = _identity(os.fstat(file))
             finally:
                 os.close(file)
         except OSError as error:
             raise self.no_run(error.strerror or str(error)) from None
-        if seen == self._seen and not changed:
+        if identity == self._seen and not changed:
             return False
         self._seen, self.mark = (), mark
         run = read_run_file(self.paths)

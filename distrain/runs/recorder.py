@@ -34,13 +34,13 @@ DrawCurves = Callable[[Sequence[Record], str, Path], None]
 
 
 def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> "RunRecorder":
-    """Make a run directory and write to it whose run it is, and the resolved spec.
+    """Make a run directory, and write its `run.json` and the resolved spec.
 
-    What a job left there that ended before it trained a step is removed, with `overwrite` any run.
+    A run that never trained is removed, with `overwrite` any run.
 
     Raises:
         OutputError: It holds a run already, or cannot be written; then it is as it was.
-        RunInUse: Another command begins a run there at this moment.
+        RunInUse: Another command begins a run there.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -58,9 +58,9 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
 
 
 def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
-    """Go on with a run directory whose job is resumed; `spec` replaces the one that is there.
+    """Go on with the run directory of a job that is resumed; `spec` replaces the one there.
 
-    A job that ends before it begins to train leaves a run that had succeeded as it was.
+    A job that ends before it trains leaves a run that had succeeded as it was.
 
     Raises:
         OutputError: It cannot be written, or another command is at it.
@@ -79,7 +79,7 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
 
 
 def take_over_run(root: Path, job_id: str) -> "RunRecorder":
-    """Go on with the run directory of a job that runs, or ran, without a command following it.
+    """Go on with the run directory of a job that no command follows.
 
     Raises:
         InputError: It holds no run, or that of another job.
@@ -166,11 +166,9 @@ class RunRecorder(RunWriter):
         return self.history.records
 
     def add(self, view: JobView) -> list[Entry]:
-        """Record what is new in a view; returns the entries not passed on yet, in order.
+        """Record what is new in a view, and return the entries that were not passed on yet.
 
-        Raises:
-            OutputError: Lines could not be written, and the file is unchanged. The next call
-                writes and returns them, too.
+        After an `OutputError` the file is unchanged; the next call writes and returns them, too.
         """
         if view.missed:  # nobody came by for long: the scheduler has forgotten what came between
             self.catch_up()
@@ -199,11 +197,7 @@ class RunRecorder(RunWriter):
         return summarise(view, self.records, self._left)
 
     def finish(self, view: JobView, draw: DrawCurves | None = None) -> Summary:
-        """Write the summary and, with `draw`, the curves; unlock the run.
-
-        Raises:
-            OutputError: One could not be written; it is not there.
-        """
+        """Write the summary and, with `draw`, the curves; unlock the run."""
         with self:  # whoever comes now finds a run that is finished
             before = read_summary(self.paths) or {}
             had_succeeded = before.get("state") == JobState.SUCCEEDED.value

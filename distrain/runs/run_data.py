@@ -95,12 +95,7 @@ class RunData:
 
 
 def read_run_data(root: Path) -> RunData:
-    """Read a run directory.
-
-    Raises:
-        InputError: It holds no run, or one that cannot be read.
-        SpecError: Its spec cannot be used.
-    """
+    """Read a run directory; errors as `read_run_and_spec`."""
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root)
     status = read_status(paths)
@@ -178,6 +173,6 @@ def _times(files: list[Path]) -> RankTimes | None:
 def _last(path: Path, limit_bytes: int) -> Iterator[StepsDone]:
     """The newest reports of single steps, without joined ones and those that are cut off."""
     with suppress(OSError):
-        for kept in read_reports(path, tail_offset(path, limit_bytes)):
-            if isinstance(kept.event, StepsDone) and kept.count == 1:
-                yield kept.event
+        for report in read_reports(path, tail_offset(path, limit_bytes)):
+            if isinstance(report.event, StepsDone) and report.count == 1:
+                yield report.event

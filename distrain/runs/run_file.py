@@ -115,10 +115,9 @@ def _mark_of(service: object) -> ServiceMark | None:
 
 
 def read_records(paths: RunPaths, most_bytes: float = math.inf) -> list[Record]:
-    """The records of a run; a last line that was not written to its end is left out.
+    """The records of a run, without a last line that was cut off.
 
-    Raises:
-        InputError: Another line cannot be read, or the file has more bytes.
+    An `InputError` names a line that cannot be read, or says that the file has too many bytes.
     """
     if not paths.metrics.exists():
         return []
@@ -154,8 +153,8 @@ def untrained(paths: RunPaths) -> str | None:
         return None
     saved = summary.get("checkpoints")
     counts = isinstance(saved, dict) and saved.get("count")
-    held = (paths.metrics, paths.checkpoints, paths.model)
-    if counts or any(_holds_something(path) for path in held):
+    results = (paths.metrics, paths.checkpoints, paths.model)
+    if counts or any(_holds_something(path) for path in results):
         return None
     return str(summary.get("reason"))
 
@@ -163,7 +162,7 @@ def untrained(paths: RunPaths) -> str | None:
 def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
     """Raise an `OutputError` if a run directory holds a run that trained, or may have.
 
-    With `overwrite` only if a service keeps it, or it is not clear that it is a run.
+    With `overwrite` only if a service keeps it, or its `run.json` cannot be read.
     """
     if overwrite and paths.run.exists() and read_run_file(paths).service is None:
         return

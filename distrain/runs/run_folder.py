@@ -63,11 +63,11 @@ class DescriptorReader:
     """An open plain file, as long as it was when it was opened."""
 
     def __init__(self, descriptor: int, name: str = ""):
-        found = os.fstat(descriptor)
+        status = os.fstat(descriptor)
         self.descriptor, self.name = descriptor, name
-        self.size_bytes, self.modified_s = found.st_size, found.st_mtime
-        self.number = found.st_ino
-        self.etag = f'"{found.st_mtime_ns:x}-{found.st_size:x}-{found.st_ino:x}"'
+        self.size_bytes, self.modified_s = status.st_size, status.st_mtime
+        self.number = status.st_ino
+        self.etag = f'"{status.st_mtime_ns:x}-{status.st_size:x}-{status.st_ino:x}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
         return os.pread(self.descriptor, num_bytes, first)
@@ -77,12 +77,7 @@ class DescriptorReader:
 
 
 class RunFolder:
-    """An open run directory.
-
-    Raises:
-        NotInRun: There is none.
-        OSError: It cannot be opened.
-    """
+    """An open run directory; `NotInRun` if there is none."""
 
     def __init__(self, root: Path):
         self._root = root
@@ -104,12 +99,7 @@ class RunFolder:
         os.close(self._folder)
 
     def open_file(self, name: str) -> int:
-        """A descriptor of a plain file, by its relative name with `/`; the caller closes it.
-
-        Raises:
-            NotInRun: There is no such file, or a link is on the way.
-            OSError: It cannot be opened.
-        """
+        """A plain file's descriptor, which the caller closes; links on the way are refused."""
         *folders, last = parts_of(name)
         folder = self._open_folder(folders)
         try:
@@ -128,12 +118,7 @@ class RunFolder:
         return self._open_folder(parts_of(name))
 
     def log_files(self, rank: int, attempt: int) -> tuple[int, str]:
-        """The folder of a rank's log, which the caller closes, and the log's name there.
-
-        Raises:
-            NotInRun: That attempt has printed nothing.
-            OSError: It cannot be opened.
-        """
+        """The folder of a rank's log, which the caller closes, and the log's name there."""
         log = RunPaths(Path()).log(rank, attempt)
         return self.open_folder(log.parent.as_posix()), log.name
 
@@ -176,16 +161,16 @@ def _files(folder: int, prefix: str, after: str) -> Iterator[FileInRun]:
     for name in os.listdir(folder):
         try:
             name.encode()
-            found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+            status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (UnicodeEncodeError, FileNotFoundError):
             continue  # no name that JSON can tell, or removed since
-        is_folder = stat.S_ISDIR(found.st_mode)
-        if is_folder or stat.S_ISREG(found.st_mode):
-            entries.append((prefix + name + "/" * is_folder, name, found))
-    for path, name, found in sorted(entries, key=lambda entry: entry[0]):
+        is_folder = stat.S_ISDIR(status.st_mode)
+        if is_folder or stat.S_ISREG(status.st_mode):
+            entries.append((prefix + name + "/" * is_folder, name, status))
+    for path, name, status in sorted(entries, key=lambda entry: entry[0]):
         if not path.endswith("/"):
             if path > after:
-                yield FileInRun(path, found.st_size, found.st_mtime)
+                yield FileInRun(path, status.st_size, status.st_mtime)
         elif path > after or after.startswith(path):
             yield from _inside(folder, name, path, after)
 

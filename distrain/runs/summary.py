@@ -10,51 +10,45 @@ from distrain.runs.status import all_checkpoints, all_restarts
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary.json` holds.
+    """What `summary.json` holds; figures by rank are those of the last attempt.
 
     Attributes:
         state: `succeeded`, `failed` or `cancelled`.
-        reason: One word for why it ended badly.
-        num_ranks: Ranks that it wanted.
-        attempts: Attempts that it took.
+        reason: One word for a bad end.
         restarts: Attempts that ended early and were followed by others: `attempt`, `reason`,
             `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
-        checkpoints: Those written: their `count`, the last one's `step` and `path`, and
-            `stood_still_s` and `write_s`, how long training stood still for all of them and how
-            long writing them took; `failed`, how many could not be written.
-        reader: Who read row groups, and why.
+        checkpoints: The `count`, the last one's `step` and `path`, `stood_still_s` of training and
+            `write_s` for all of them, and how many `failed`.
+        reader: The reader of row groups, and why it was chosen.
         rows: Rows trained, each counted once per epoch.
-        wall_s: Wall time of training on the slowest rank, validation included; of attempts before
-            the last, what led to the checkpoint that was resumed from.
-        rows_per_s: Rows trained per second of wall time that was not spent on validation, by the
-            last attempt; so are all figures by rank.
-        places: Per rank of the last attempt, its `host`, its `device`, and that device's own name,
-            `hardware`.
+        wall_s: Wall time of training on the slowest rank, validation included; of earlier attempts,
+            what led to the checkpoint that was resumed from.
+        rows_per_s: Rows trained per second of wall time without validation, by the last attempt.
+        places: Per rank, its `host`, its `device`, and that device's own name, `hardware`.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         setup_s: Per rank, wall time before training: opening the data, building the model.
-        loader: Per rank, what its loader did over the whole training.
-        exchange: Per rank, what it looked up in the tables and sent over the whole training.
+        loader: Per rank, its loader's figures over the whole training.
+        exchange: Per rank, its figures of the tables' exchange over the whole training.
         device_seconds: Per rank, its GPU's time by phase; empty on the CPU.
-        peak_memory: Per rank, `host_bytes` that its process held at most, and `device_bytes` that
-            its tensors on the GPU took at most (0 on the CPU).
+        peak_memory: Per rank, the most `host_bytes` of its process, and `device_bytes` of its
+            tensors on the GPU (0 on the CPU).
         train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
             the rows before them in the first of these records, if the epoch began inside it).
-        scored_on: What the following figures are of: `valid`, or `train` (each row scored before
-            its update) where there are no validation rows. Where the model is that of the best
-            validation, so are the figures.
-        scored_step: Steps that had been taken when these were scored.
+        scored_on: The rows of the following figures: `valid`, or `train` (each row scored before
+            its update) without validation rows. Where the model is that of the best validation, so
+            are the figures.
+        scored_step: The step at which these were scored.
         auc: Area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it.
         auc_bound: From the histogram that the AUC was counted in.
         log_loss: Mean log loss in nats.
         normalised_entropy: Log loss over that of predicting the mean click rate.
         model_step: Steps of training that the saved model has had.
         stopped_early: For a training that ended before all its steps: `step`, `rows`, the `metric`
-            that validations were judged by, `best_step` and `best_value`, and `waited`, the
-            validations since the last improvement.
-        warm_start: For a run that began with another's weights: their `path` and `step`, per
-            table its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how
-            many were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and
-            what was `left`, since it did not fit.
+            of validations, `best_step` and `best_value`, and `waited`, the validations since then.
+        warm_start: For a run that began with another's weights: their `path` and `step`, per table
+            its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how many
+            were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and what
+            was `left`, since it did not fit.
     """
 
     job_id: str

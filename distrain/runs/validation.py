@@ -106,5 +106,5 @@ def why(error: Exception) -> str:
     """The error in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
-    found = error.errors()[0]
-    return f"{'.'.join(map(str, found['loc']))}: {found['msg']}"
+    problem = error.errors()[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"

@@ -83,12 +83,9 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
 
 
 def find_schema(folder: str | Path) -> Path:
-    """The schema file in a folder of data or in a workflow's folder.
+    """The schema file in a folder of data or in a workflow's folder; a `SchemaError` without one.
 
     Looked for in this order: `schema.pbtxt`, `schema.json`, `.merlin/schema.json`.
-
-    Raises:
-        SchemaError: There is none.
     """
     for name in _NAMES_IN_FOLDER:
         if (Path(folder) / name).is_file():
@@ -101,10 +98,7 @@ def find_schema(folder: str | Path) -> Path:
 
 
 def find_schema_beside(file: str | Path) -> Path | None:
-    """The schema file in a data file's folder or in the one above, where `distrain prep` writes it.
-
-    `None` if there is none.
-    """
+    """The schema file in a data file's folder or in the one above, as `distrain prep` writes."""
     for folder in (Path(file).parent, Path(file).parent.parent):
         try:
             return find_schema(folder)

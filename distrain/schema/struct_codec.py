@@ -23,12 +23,9 @@ _NULL, _NUMBER, _STRING, _BOOL, _STRUCT, _LIST = 1, 2, 3, 4, 5, 6
 
 
 def encode_struct(document: Mapping[str, Any]) -> bytes:
-    """Serialise a JSON object; keys are sorted, so equal objects give equal bytes.
+    """Serialise a JSON object, with sorted keys; a `ValueError` for what JSON has no form for.
 
     Numbers become doubles: an integer beyond 2**53 loses its last digits.
-
-    Raises:
-        ValueError: It holds something that JSON has no form for.
     """
     entries = []
     for key in sorted(document, key=_checked_key):

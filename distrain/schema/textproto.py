@@ -82,13 +82,13 @@ class _Parser:
 
     def fields(self, closing: str) -> list[Field]:
         """Read through the `closing` mark; "" is the end of the text."""
-        found: list[Field] = []
+        all_fields: list[Field] = []
         while not self._take(closing):
             line = self._peek.line
             key = self._key()
-            found += [Field(key, value, line) for value in self._values(key)]
+            all_fields += [Field(key, value, line) for value in self._values(key)]
             self._take(";", ",")
-        return found
+        return all_fields
 
     @property
     def _peek(self) -> _Token:

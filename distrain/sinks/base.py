@@ -14,7 +14,6 @@ class RunFacts:
 
     Attributes:
         name: The job's name in its spec.
-        run_dir: The run directory.
         tags: The labels in the spec.
         parameters: The spec in one level: `train.optimizer.lr` and its value.
     """

@@ -30,7 +30,7 @@ class Feeds:
     Args:
         say: Prints a line for people.
         capacity: Entries that may wait for one sink.
-        last_entries_s: How long to wait for all sinks at the end.
+        last_entries_s: How long all sinks are waited for at the end.
     """
 
     def __init__(

@@ -48,14 +48,14 @@ class MLflowTracking:
         number = (
             experiment.experiment_id if experiment else client.create_experiment(name, artifacts)
         )
-        known = client.search_runs([number], f"tags.`{_JOB_TAG}` = '{facts.job_id}'", max_results=1)
-        if known:
-            self._run_id = known[0].info.run_id
+        runs = client.search_runs([number], f"tags.`{_JOB_TAG}` = '{facts.job_id}'", max_results=1)
+        if runs:
+            self._run_id = runs[0].info.run_id
             client.update_run(self._run_id, status="RUNNING")
         else:
             tags = {**facts.tags, _JOB_TAG: facts.job_id, "distrain.run_dir": str(facts.run_dir)}
-            made = client.create_run(number, tags=tags, run_name=facts.job_id)
-            self._run_id = made.info.run_id
+            run = client.create_run(number, tags=tags, run_name=facts.job_id)
+            self._run_id = run.info.run_id
             fields = [
                 Param(field, str(value)[:_LONGEST_VALUE])
                 for field, value in facts.parameters.items()

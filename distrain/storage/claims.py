@@ -40,16 +40,14 @@ less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
 
 @dataclass(frozen=True)
 class OutputState:
-    """What the object says.
+    """A state file's content.
 
     Attributes:
-        state: `making`, `moving` or `made`.
-        id: Of who makes or made it: the machine and a random number.
-        host: The name of its machine.
-        process: Its process's number and start, on its machine.
-        since_s: When it began, in seconds since 1970.
-        alive_s: When it renewed its claim last; 0 once it has given up.
-        files: The sizes of the objects of a finished output, by their names.
+        id: The maker: its machine and a random number.
+        process: The maker's process number and start, on its machine.
+        since_s: The start of the claim, in seconds since 1970.
+        alive_s: The last renewal; 0 once it was given up.
+        files: The sizes of a finished output's objects, by name.
         before: With `making`, the finished output that is there.
     """
 
@@ -73,10 +71,10 @@ class OutputState:
     @classmethod
     def from_json(cls, document: Any) -> OutputState:
         """The inverse of `to_bytes`; unknown fields, of later versions, are left out."""
-        known = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
-        if known.get("before") is not None:
-            known["before"] = cls.from_json(known["before"])
-        return cls(**known)
+        values = {name: document[name] for name in cls.__dataclass_fields__ if name in document}
+        if values.get("before") is not None:
+            values["before"] = cls.from_json(values["before"])
+        return cls(**values)
 
     def left_s(self, now_s: float) -> float:
         """Seconds until the claim counts as left; 0 if it does, or is none."""
@@ -151,11 +149,7 @@ def read_state(url: str, retry_s: float = RETRY_S) -> tuple[OutputState | None, 
 
 
 class Claim:
-    """The claim of this process on one output, renewed by a thread until it ends.
-
-    Raises:
-        OutputError: Another process holds it.
-    """
+    """This process's claim on an output, renewed by a thread; an `OutputError` if it is taken."""
 
     def __init__(self, url: str, found: OutputState | None, version: str):
         before = None
@@ -180,22 +174,14 @@ class Claim:
         return self.state.id
 
     def to(self, state: str, files: dict[str, int] | None = None) -> None:
-        """Write the state `moving` or `made`.
-
-        Raises:
-            OutputError: Another process has taken the claim.
-        """
+        """Write the state `moving` or `made`; an `OutputError` if another has taken the claim."""
         before = self.state.before if state == MAKING else None
         with self._lock:
             now = replace(self.state, state=state, alive_s=time.time(), files=files, before=before)
             self._write(now, self._version)
 
     def renew(self) -> None:
-        """Renew the claim.
-
-        Raises:
-            OutputError: Another process has taken it.
-        """
+        """Renew the claim; an `OutputError` if another has taken it."""
         with self._lock:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 
@@ -294,12 +280,12 @@ def check_still_claimed(url: str, identity: str) -> None:
 @functools.cache
 def _machine() -> str:
     """Eight digits for the processes that see each other's numbers, since the machine's start."""
-    found = [os.uname().nodename]
+    names = [os.uname().nodename]
     with contextlib.suppress(OSError):
         with open("/proc/sys/kernel/random/boot_id") as file:
-            found = [file.read()]
-        found.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
-    return f"{zlib.crc32(repr(found).encode()):08x}"
+            names = [file.read()]
+        names.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
+    return f"{zlib.crc32(repr(names).encode()):08x}"
 
 
 def _process() -> str:

@@ -278,8 +278,8 @@ class _RemoteFolder:
                 infos = self._filesystem.ls(self._path, detail=True)
         except FileNotFoundError:
             return []
-        found = [info["name"] for info in infos if info["type"] == kind]
-        return sorted(name.rstrip("/").rpartition("/")[2] for name in found)
+        names = [info["name"] for info in infos if info["type"] == kind]
+        return sorted(name.rstrip("/").rpartition("/")[2] for name in names)
 
     def make(self) -> None:
         if self._url.partition("://")[0] not in _OBJECT_STORES:
@@ -349,7 +349,8 @@ def filesystem_of(url: str) -> tuple[Any, str]:
     """A URL's filesystem of fsspec and its path there.
 
     Raises:
-        OSError: There is none of that kind, or the package for it is not installed.
+        DataError: The URL holds a password, or names no bucket.
+        OSError: No such filesystem is known, or the package for it is not installed.
     """
     check_url(url)
     from fsspec.core import url_to_fs
@@ -360,12 +361,7 @@ def filesystem_of(url: str) -> tuple[Any, str]:
 
 
 def open_folder(url: str) -> Folder:
-    """The folder that a path or URL names.
-
-    Raises:
-        DataError: The URL holds a password, or names no bucket.
-        OSError: No such filesystem is known, or the package for it is not installed.
-    """
+    """The folder of a path or URL; errors as `filesystem_of`."""
     if not is_remote(url):
         return _LocalFolder(Path(url))
     if url.startswith(("file://", "local://")):

@@ -20,10 +20,7 @@ _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "m
 def file_identity(path: str) -> str | None:
     """A text that differs after a file was changed: of its name, size and version.
 
-    A remote file's server is asked each time. `None` if it reports neither a checksum nor a time.
-
-    Raises:
-        OSError: There is no such file, or its server cannot be asked.
+    A remote file's server is asked each time; `None` if it reports neither a checksum nor a time.
     """
     if is_remote(path):
         return _remote_identity(path)

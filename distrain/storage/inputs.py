@@ -49,7 +49,7 @@ def list_inputs(
             or lies in an output on an object store that is not finished.
         Unavailable: The storage does not answer.
     """
-    found: list[InputFile] = []
+    files: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         matches = with_retries(
             partial(_matches, pattern, tuple(suffixes)), {"path": pattern}, retry_s
@@ -57,18 +57,18 @@ def list_inputs(
         if not matches:
             refuse_unfinished(pattern, retry_s)
             raise _nothing(pattern, suffixes)
-        found += matches
-    found = _once(found)
-    for folder in sorted({file.path.rpartition("/")[0] for file in found if is_remote(file.path)}):
+        files += matches
+    files = _once(files)
+    for folder in sorted({file.path.rpartition("/")[0] for file in files if is_remote(file.path)}):
         refuse_unfinished(folder, retry_s)
-    for file in found:
+    for file in files:
         if file.size_bytes == 0:
             raise DataError(
                 "the file is empty (0 bytes)",
                 where={"file": file.path},
                 hint="Its writer may have died; write it again or leave it out.",
             )
-    return found
+    return files
 
 
 def _once(files: Sequence[InputFile]) -> list[InputFile]:
@@ -119,12 +119,7 @@ def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
 
 
 def open_unbuffered(path: str) -> IO[bytes]:
-    """Open a remote file of which each read is a request of that size, where its filesystem can.
-
-    Raises:
-        DataError: It is missing or may not be read.
-        Unavailable: The storage does not answer.
-    """
+    """Open a remote file so that each read is one request, if possible; errors as `open_input`."""
     from fsspec.core import url_to_fs
 
     with _translated(path):
@@ -141,8 +136,7 @@ def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
 
     Raises:
         OSError: A file of this machine cannot be read.
-        DataError: A remote file cannot be read.
-        Unavailable: The storage does not answer for `retry_s`.
+        DataError, Unavailable: A remote file cannot be read, for now or for good.
     """
     if not is_remote(path):
         return Path(path).read_bytes()
@@ -152,21 +146,17 @@ def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
 
 @contextlib.contextmanager
 def fetched(url: str) -> Iterator[str]:
-    """Yield the path of a file of this machine that holds what is at a URL.
+    """Yield a temporary file of this machine with the content of a URL; errors as `open_input`.
 
-    Its room is free again when nothing has it open, or mapped, any more.
-
-    Raises:
-        OutputError: There is no room for it in the folder for temporary files.
-        DataError: It is missing or may not be read.
-        Unavailable: The storage does not answer.
+    Its room is free again when nothing has it open, or mapped, any more; an `OutputError` if there
+    is too little.
     """
     with open_input(url, retry_s=RETRY_S) as handle, nameless_file(url) as here:
         with open(here, "wb", buffering=0) as to:
             while data := _read(handle, url):
-                left = memoryview(data)
-                while left:
-                    left = left[to.write(left) :]
+                rest = memoryview(data)
+                while rest:
+                    rest = rest[to.write(rest) :]
         yield str(here)
 
 
@@ -228,10 +218,10 @@ def _numbers_apart(path: str) -> list[str | int]:
 
 
 def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, Any]]:
-    found = _info(fs, path)  # first, since a file's own name may hold a `[`
-    if found is not None:
-        is_folder = found["type"] == "directory"
-        return _list_folder(fs, path, suffixes) if is_folder else [found]
+    at_path = _info(fs, path)  # first, since a file's own name may hold a `[`
+    if at_path is not None:
+        is_folder = at_path["type"] == "directory"
+        return _list_folder(fs, path, suffixes) if is_folder else [at_path]
     if not any(mark in path for mark in "*?["):
         return []
     fixed, spelled = _before_the_first_mark(path)

@@ -45,13 +45,8 @@ class Objects:
     """The objects below a URL.
 
     Every failure is an `OSError`; `FileNotFoundError` means that an object is missing. The library
-    tries again by itself where a server is overloaded or does not answer. So a conditional write
-    may be told that it came too late by its own earlier try: whoever is told so looks.
-
-    Raises:
-        DataError: The URL holds a password, or names no bucket.
-        InputError: That store is not known to have conditional writes.
-        OSError: The package for it is not installed.
+    retries by itself. So a conditional write may be refused because of its own earlier try:
+    after a refusal one reads what is there.
     """
 
     def __init__(self, url: str):
@@ -88,24 +83,16 @@ class Objects:
 
     def find(self, name: str) -> StoredObject:
         """An object's size, time and version."""
-        found = self._call("head_object", Key=self._prefix + name)
-        modified_s = found["LastModified"].timestamp()
-        return StoredObject(name, int(found["ContentLength"]), modified_s, str(found["ETag"]))
+        answer = self._call("head_object", Key=self._prefix + name)
+        modified_s = answer["LastModified"].timestamp()
+        return StoredObject(name, int(answer["ContentLength"]), modified_s, str(answer["ETag"]))
 
     def create(self, name: str, content: bytes) -> str:
-        """Make an object; returns its version.
-
-        Raises:
-            Changed: There is one already.
-        """
+        """Make an object and return its version; `Changed` if there is one already."""
         return self._put(name, content, IfNoneMatch="*")
 
     def replace(self, name: str, content: bytes, version: str) -> str:
-        """Replace an object that has this version; returns the new one.
-
-        Raises:
-            Changed: It has another, or is gone.
-        """
+        """Replace an object of this version and return the new one; `Changed` if it has another."""
         return self._put(name, content, IfMatch=version)
 
     def put(self, name: str, content: bytes) -> str:
@@ -121,26 +108,26 @@ class Objects:
         start = {"StartAfter": self._prefix + after} if after else {}
         while True:
             page = self._call("list_objects_v2", Prefix=self._prefix + prefix, **start)
-            for found in page.get("Contents", ()):
-                name = str(found["Key"]).removeprefix(self._prefix)
-                modified_s = found["LastModified"].timestamp()
-                yield StoredObject(name, int(found["Size"]), modified_s, str(found["ETag"]))
+            for item in page.get("Contents", ()):
+                name = str(item["Key"]).removeprefix(self._prefix)
+                modified_s = item["LastModified"].timestamp()
+                yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
             if not page.get("IsTruncated"):
                 return
             start = {"ContinuationToken": page["NextContinuationToken"]}
 
     def folders(self, prefix: str) -> list[str]:
         """The names up to the next `/` behind a prefix."""
-        found, start = [], dict[str, str]()
+        prefixes, start = [], dict[str, str]()
         while True:
             page = self._call(
                 "list_objects_v2", Prefix=self._prefix + prefix, Delimiter="/", **start
             )
-            found += [each["Prefix"] for each in page.get("CommonPrefixes", ())]
+            prefixes += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
             if not page.get("IsTruncated"):
                 break
             start = {"ContinuationToken": page["NextContinuationToken"]}
-        return [name.removeprefix(self._prefix + prefix).rstrip("/") for name in found]
+        return [name.removeprefix(self._prefix + prefix).rstrip("/") for name in prefixes]
 
     def _get(self, name: str, wanted: dict[str, str]) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:
@@ -170,8 +157,8 @@ class Objects:
         from fsspec.asyn import sync
 
         with only_os_errors(errno.EIO):
-            found: _T = sync(self._filesystem.loop, call)
-            return found
+            result: _T = sync(self._filesystem.loop, call)
+            return result
 
 
 def _code(error: BaseException) -> str:

@@ -62,13 +62,10 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 
 
 def no_pipe(path: str, flags: int) -> int:
-    """An `opener` for `open` that refuses links, FIFOs and devices.
+    """An `opener` for `open` that refuses links, FIFOs and devices with an `OSError`.
 
     A FIFO may never answer, and whoever may write the folder does not decide what else is read or
     written.
-
-    Raises:
-        OSError: It is one, or a folder, or cannot be opened.
     """
     if os.path.islink(path):
         raise OSError(f"it is a symbolic link: {path}")
@@ -205,12 +202,7 @@ def _refuse_url(path: str | Path) -> None:
 
 
 def check_free(path: str | Path, replace: bool) -> None:
-    """Raise now if `whole_dir` would refuse `path`.
-
-    Raises:
-        OutputError: A folder is there and `replace` is false, or a file is there, or another
-            process is making the folder.
-    """
+    """Raise now if `whole_dir` would refuse `path`; errors as there."""
     final = Path(path)
     _refuse_url(final)
     with translated_errors(final):
@@ -227,11 +219,7 @@ def check_output(path: str | Path, replace: bool) -> None:
 
 
 def check_apart(path: str | Path, inputs: Iterable[str | Path]) -> None:
-    """Raise now if an output folder holds, or is, what it is made from: replacing would remove it.
-
-    Raises:
-        OutputError: One of the inputs lies in `path`.
-    """
+    """Raise an `OutputError` if an output folder holds an input: replacing would remove it."""
     of_url = is_remote(path)
     out = Path(path).resolve()
     for used in inputs:
@@ -262,11 +250,7 @@ def _refuse_taken(final: Path, replace: bool) -> None:
 
 
 def check_writable(folder: str | Path) -> None:
-    """Raise now if `folder` (made if missing) could not be written later.
-
-    Raises:
-        OutputError: It cannot be made, or a file in it cannot be written.
-    """
+    """Raise an `OutputError` unless `folder`, made if missing, can be written."""
     folder = Path(folder)
     _refuse_url(folder)
     with translated_errors(folder):
@@ -275,13 +259,10 @@ def check_writable(folder: str | Path) -> None:
 
 
 def check_place(folder: str | Path) -> None:
-    """Raise now if `folder` could not be made, or written; leaves nothing behind.
+    """Raise an `OutputError` if `folder` could not be made, or written; leaves nothing behind.
 
-    Where the folder is missing, a folder of another name is made beside it and removed again, which
-    does not disturb a process that makes the folder at the same time.
-
-    Raises:
-        OutputError: It is a file, or nothing can be written there.
+    Where it is missing, a folder of another name is made and removed beside it, which disturbs no
+    process that makes the folder at the same time.
     """
     folder = Path(folder).absolute()
     with translated_errors(folder):

@@ -41,12 +41,7 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 def whole_prefix(url: str, *, replace: bool = False) -> Iterator[str]:
     """Yield a prefix to fill; on success its objects get their names under `url`.
 
-    What was there stays as it is until then. Afterwards all that the last output had is gone.
-
-    Raises:
-        OutputError: An output is there and `replace` is false, or something else is, or another
-            process is making it, or writing failed.
-        Unavailable: The store does not answer.
+    What was there stays until then, and is gone afterwards. Errors as `whole_output`.
     """
     url = url.rstrip("/")
     with _claimed(url, replace) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
@@ -91,12 +86,9 @@ def check_prefix(url: str, replace: bool) -> None:
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
-    """Raise if a URL lies in an output that is not finished.
+    """Raise a `DataError` if a URL lies in an output that is not finished.
 
     The output may be the folder that the URL names, or one of the two above it.
-
-    Raises:
-        DataError: It does.
     """
     scheme = url.partition("://")[0]
     if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
@@ -141,11 +133,7 @@ def _claimed(url: str, replace: bool) -> Iterator[Claim]:
 
 
 def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
-    """The state, and its version, of an output that may be made.
-
-    Raises:
-        OutputError: It may not.
-    """
+    """The state and version of an output that may be made; an `OutputError` if it may not."""
     bucket, _, path = url.partition("://")[2].partition("/")
     if not bucket or not path:
         raise OutputError(
@@ -192,9 +180,9 @@ def _objects(url: str) -> dict[str, int]:
         filesystem, path = filesystem_of(url)
         filesystem.invalidate_cache()
         with only_os_errors():
-            found = filesystem.find(path, detail=True)
+            infos = filesystem.find(path, detail=True)
         start = len(path) + 1
-        return {n[start:]: int(info["size"]) for n, info in found.items() if len(n) > start}
+        return {n[start:]: int(info["size"]) for n, info in infos.items() if len(n) > start}
 
     return with_retries(find, {"path": url}, RETRY_S)
 
@@ -231,13 +219,13 @@ def _copy(source: str, target: str, names: list[str], before_some: Callable[[], 
 
 def _move(claim: Claim, place: str) -> None:
     """Give what was made its names, and remove what was there."""
-    made = _objects(place)
+    objects = _objects(place)
     claim.to(MOVING)
     # A process that was stopped for long may have lost its claim: what is there is another's then.
-    _copy(place, claim.url, sorted(made), claim.renew)
+    _copy(place, claim.url, sorted(objects), claim.renew)
     there = _objects(claim.url)
     there.pop(STATE_FILE, None)
-    for name, size in made.items():
+    for name, size in objects.items():
         if there.get(name) != size:
             raise OutputError(
                 "an object did not arrive under its name",
@@ -247,8 +235,8 @@ def _move(claim: Claim, place: str) -> None:
     claim.renew()
     # What late tasks of a killed command have sent is among them.
     own = f"{UNFINISHED}{claim.id}/"
-    _delete(claim.url, sorted(n for n in there.keys() - made.keys() if not n.startswith(own)))
-    claim.to(MADE, files=made)
+    _delete(claim.url, sorted(n for n in there.keys() - objects.keys() if not n.startswith(own)))
+    claim.to(MADE, files=objects)
 
 
 def _remove_left(url: str, claim: Claim) -> None:
@@ -258,8 +246,8 @@ def _remove_left(url: str, claim: Claim) -> None:
     """
     own = f"{UNFINISHED}{claim.id}/"
     is_whole = claim.state.before is not None
-    left = [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)]
-    _delete(url, [n for n in left if n.startswith(UNFINISHED) or not is_whole])
+    names = [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)]
+    _delete(url, [n for n in names if n.startswith(UNFINISHED) or not is_whole])
     _abort_uploads(url)
 
 
@@ -275,19 +263,19 @@ def _abort_uploads(url: str) -> None:
         start: dict[str, str] = {}
         with only_os_errors():
             while True:
-                found: Any = filesystem.call_s3("list_multipart_uploads", **asked, **start)
-                for one in found.get("Uploads", ()):
+                page: Any = filesystem.call_s3("list_multipart_uploads", **asked, **start)
+                for one in page.get("Uploads", ()):
                     filesystem.call_s3(
                         "abort_multipart_upload",
                         Bucket=bucket,
                         Key=one["Key"],
                         UploadId=one["UploadId"],
                     )
-                if not found.get("IsTruncated"):
+                if not page.get("IsTruncated"):
                     return
                 start = {
-                    "KeyMarker": found["NextKeyMarker"],
-                    "UploadIdMarker": found["NextUploadIdMarker"],
+                    "KeyMarker": page["NextKeyMarker"],
+                    "UploadIdMarker": page["NextUploadIdMarker"],
                 }
 
     # A store without them, or one that may not be asked for them, has others to clear them up.

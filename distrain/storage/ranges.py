@@ -15,16 +15,10 @@ _AHEAD_BYTES = 4 << 20
 
 
 class RangeReader(io.RawIOBase):
-    """A remote file; each failed read is tried again, from where it began, on a new connection.
+    """A remote file; each failed read is tried again from where it began, on a new connection.
 
-    Args:
-        path: Its URL.
-        retry_s: How long to try, each time.
-
-    Raises:
-        DataError: The file is another one than when it was opened.
-        Unavailable: The storage does not answer for so long.
-        Exception: What else the filesystem raises; so do all methods.
+    Its methods raise `DataError` if the file has changed since it was opened, `Unavailable` after
+    `retry_s` without an answer, and what else the filesystem raises.
     """
 
     def __init__(self, path: str, retry_s: float):
@@ -52,9 +46,9 @@ class RangeReader(io.RawIOBase):
 
     def readinto(self, target: Any) -> int:
         view = memoryview(target).cast("B")
-        found = self._read(len(view))
-        view[: len(found)] = found
-        return len(found)
+        content = self._read(len(view))
+        view[: len(content)] = content
+        return len(content)
 
     def read(self, size: int | None = -1) -> bytes:
         if size is None or size < 0:
@@ -71,16 +65,16 @@ class RangeReader(io.RawIOBase):
                 self._open()
             try:
                 self._handle.seek(self._at)
-                found: bytes = self._handle.read(size)
+                content: bytes = self._handle.read(size)
             except BaseException:
                 self._drop()
                 raise
-            return found
+            return content
 
         where = {"file": self._path, "from byte": self._at}
-        found = with_retries(read, where, self._retry_s)
-        self._at += len(found)
-        return found
+        content = with_retries(read, where, self._retry_s)
+        self._at += len(content)
+        return content
 
     def _opened_size(self) -> int | None:
         self._open()

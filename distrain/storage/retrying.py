@@ -247,10 +247,7 @@ def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: f
 
 
 def is_retrying() -> bool:
-    """Whether a thread of this process waits for a storage and tries again.
-
-    A thread whose time is long over does not count: it is stuck in a call.
-    """
+    """Whether a thread of this process waits for a storage, and is not stuck in a call."""
     now_s = time.monotonic()
     return any(until_s > now_s for until_s in list(_waits.values()))
 

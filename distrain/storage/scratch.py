@@ -19,11 +19,8 @@ _NAME = "distrain-staging"
 def scratch_folder(place: str | Path) -> Iterator[str]:
     """Yield a new folder in a folder, or a new prefix at a URL; at the end it is removed.
 
-    Several commands may use one place at a time. What killed ones left there is removed.
-
-    Raises:
-        OutputError: Nothing can be written there.
-        Unavailable: The store of a URL does not answer.
+    Several commands may use one place. What killed ones left there is removed. Errors as
+    `whole_output`.
     """
     if is_remote(place):
         with held_prefix(str(place)) as url:

@@ -31,11 +31,7 @@ _PARTIAL_CONTENT = 206
 
 
 class Connections:
-    """Open connections to servers, shared by the threads of a process.
-
-    Args:
-        most: How many idle ones of a server stay open.
-    """
+    """Open connections, shared by a process's threads; of each server at most `most` idle ones."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -66,12 +62,7 @@ class Connections:
 
 
 class SignedRanges:
-    """An object of S3 as it was when it was opened; any thread may read it.
-
-    Args:
-        handle: What s3fs has opened.
-        connections: How its server is reached.
-    """
+    """An object of S3, as s3fs has opened it; any thread may read it."""
 
     def __init__(self, handle: Any, connections: Connections):
         self._filesystem, self._path = handle.fs, handle.path

@@ -65,11 +65,7 @@ def make_locked(partial: Path) -> Iterator[None]:
 
 
 def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
-    """Raise if another process makes `final`; `own` is this one's unfinished folder.
-
-    Raises:
-        OutputError: It does.
-    """
+    """Raise an `OutputError` if another process makes `final`; `own` is this one's folder."""
     for folder in _unfinished(final):
         if folder != own and _lock(folder) == "held":
             raise OutputError(

@@ -32,12 +32,10 @@ _CLAIMED = re.compile(rf"(.+)/{re.escape(UNFINISHED)}([0-9a-f]{{16}})/.+")
 def uploaded(url: str) -> Iterator[Path]:
     """Yield a path of this machine to write; on success send what is there to `url`.
 
-    The file has no name, so that no kill leaves it behind. An object store shows an object when all
-    of it has arrived; so a broken upload leaves the old one, or none.
+    A store shows an object when all of it has arrived: a broken upload leaves the old one, or none.
 
     Raises:
-        OutputError: It could not be written here, or be sent, or the output that it belongs to
-            was given up.
+        OutputError: It could not be written or sent, or its output was given up.
         Unavailable: The store does not answer.
     """
     check_url(url)
@@ -51,9 +49,7 @@ def nameless_file(url: str) -> Iterator[Path]:
     """Yield the path of a temporary file without a name, for what is, or will be, at a URL.
 
     No kill leaves it behind; its room is free again when it is neither open nor mapped any more.
-
-    Raises:
-        OutputError: It could not be made, or an `OSError` was raised inside.
+    An `OSError` inside becomes an `OutputError`.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:

@@ -38,11 +38,7 @@ def path_or_url(text: str | Path) -> Path | str:
 
 
 def check_url(url: str) -> None:
-    """Raise if a URL holds a password, or a bad name of a bucket; local paths are always good.
-
-    Raises:
-        DataError: The message says how to give credentials, without the password.
-    """
+    """Raise a `DataError` if a URL holds a password, or a bad name of a bucket."""
     scheme, separator, rest = url.partition("://")
     if not separator:
         return

@@ -116,7 +116,7 @@ class StoredCopy(LeasedFolder):
 
     def _publish(self, mark: ServiceMark, *, whole: bool) -> None:
         before = self._publisher.record
-        known = dict(before.files) if before is not None else {}
+        published = dict(before.files) if before is not None else {}
         files = {}
         for path in (
             self.paths.run,
@@ -125,44 +125,44 @@ class StoredCopy(LeasedFolder):
             self.paths.summary,
         ):
             if path.exists():
-                found = RecordedFile(path.read_text(), time.time())
-                old = known.get(path.name)
-                files[path.name] = old if old and found.says_the_same(old) else found
-        metrics = self._metrics(mark, known.get(self.paths.metrics.name), whole=whole)
+                now = RecordedFile(path.read_text(), time.time())
+                old = published.get(path.name)
+                files[path.name] = old if old and now.says_the_same(old) else now
+        metrics = self._metrics(mark, published.get(self.paths.metrics.name), whole=whole)
         if metrics is not None:
             files[self.paths.metrics.name] = metrics
-        if files == known and before is not None and before.service == mark:
+        if files == published and before is not None and before.service == mark:
             return
         self._publisher.publish(files, mark)
-        self._remove_replaced(known.get(self.paths.metrics.name), metrics)
+        self._remove_replaced(published.get(self.paths.metrics.name), metrics)
 
     def _metrics(
-        self, mark: ServiceMark, known: RecordedFile | None, *, whole: bool
+        self, mark: ServiceMark, published: RecordedFile | None, *, whole: bool
     ) -> RecordedFile | None:
         path = self.paths.metrics
         inode = _inode(path)
         if not inode:
             return None
         size_bytes = path.stat().st_size
-        grew = inode == self._metrics_inode and known is not None
+        grew = inode == self._metrics_inode and published is not None
         self._metrics_inode = inode
-        is_whole = known is not None and len(known.segments) + bool(known.text) <= 1
-        same = grew and known is not None and size_bytes == known.size_bytes
+        is_whole = published is not None and len(published.segments) + bool(published.text) <= 1
+        same = grew and published is not None and size_bytes == published.size_bytes
         if same and (is_whole or not whole):
-            return known
-        line = 1 if known is None else known.line + (not grew)
-        segments = known.segments if grew and known is not None and not whole else ()
+            return published
+        line = 1 if published is None else published.line + (not grew)
+        segments = published.segments if grew and published is not None and not whole else ()
         kept_bytes = sum(segment.size_bytes for segment in segments)
         with path.open("rb") as file:
             file.seek(kept_bytes)
             tail = file.read()
         if len(tail) <= TAIL_BYTES and not (whole and size_bytes > TAIL_BYTES):
             return RecordedFile(tail.decode(), time.time(), segments, line)
-        made = tuple(
+        new = tuple(
             self._segment(tail[at : at + _SEGMENT_BYTES], mark)
             for at in range(0, len(tail), _SEGMENT_BYTES)
         )
-        return RecordedFile("", time.time(), segments + made, line)
+        return RecordedFile("", time.time(), segments + new, line)
 
     def _segment(self, data: bytes, mark: ServiceMark) -> Segment:
         name = f"{RECORDS}{mark.generation:08}-{uuid.uuid4().hex}"
@@ -170,10 +170,10 @@ class StoredCopy(LeasedFolder):
         return Segment(name, len(data))
 
     def _remove_replaced(self, old: RecordedFile | None, new: RecordedFile | None) -> None:
-        kept = set(new.segments) if new is not None else set()
+        in_use = set(new.segments) if new is not None else set()
         with suppress(OSError):
             for segment in old.segments if old is not None else ():
-                if segment not in kept:
+                if segment not in in_use:
                     self.objects.delete(segment.name)
 
 

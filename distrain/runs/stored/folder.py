@@ -18,11 +18,7 @@ _HELD_BYTES = 2**20
 
 
 class StoredFolder:
-    """A run directory in an object store, as `RunFolder` is one on a filesystem.
-
-    Raises:
-        OSError: The store cannot be used.
-    """
+    """A run directory in an object store, read as `RunFolder` reads one on a filesystem."""
 
     def __init__(self, url: str):
         self.objects = Objects(url)
@@ -43,12 +39,7 @@ class StoredFolder:
             return None
 
     def open(self, name: str) -> "RecordedReader | ObjectReader":
-        """A file, by its relative name.
-
-        Raises:
-            NotInRun: There is no such file.
-            OSError: The store does not answer.
-        """
+        """A file, by its relative name; `NotInRun` if there is none."""
         name = "/".join(parts_of(name))
         record = self.record()
         if record is not None and name in record.files:
@@ -56,11 +47,11 @@ class StoredFolder:
         if _is_own(name):
             raise NotInRun(name)
         try:
-            found = self.objects.find(name)
+            item = self.objects.find(name)
         except FileNotFoundError as error:
             raise NotInRun(name) from error
-        etag = f'"{found.version.strip(chr(34))}"'
-        return ObjectReader(self.objects, name, found.size_bytes, found.modified_s, etag)
+        etag = f'"{item.version.strip(chr(34))}"'
+        return ObjectReader(self.objects, name, item.size_bytes, item.modified_s, etag)
 
     def read(self, name: str) -> bytes:
         file = self.open(name)
@@ -77,14 +68,14 @@ class StoredFolder:
         recorded = sorted(record.files.items()) if record is not None and not prefix else []
         waiting = [FileInRun(n, f.size_bytes, f.modified_s) for n, f in recorded if n > after]
         empty = True
-        for found in self.objects.find_all(prefix, after):
+        for item in self.objects.find_all(prefix, after):
             empty = False
-            if _is_own(found.name):
+            if _is_own(item.name):
                 continue
-            while waiting and waiting[0].name < found.name:
+            while waiting and waiting[0].name < item.name:
                 yield waiting.pop(0)
-            if not (waiting and waiting[0].name == found.name):
-                yield FileInRun(found.name, found.size_bytes, found.modified_s)
+            if not (waiting and waiting[0].name == item.name):
+                yield FileInRun(item.name, item.size_bytes, item.modified_s)
         yield from waiting
         if empty and prefix and not after:
             raise NotInRun(below)
@@ -123,35 +114,31 @@ class RecordedReader:
         self.etag = f'"{file.line:x}-{file.size_bytes:x}-{file.modified_s:.6f}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
-        """Bytes from a place on; fewer where it ends, or was written anew.
-
-        Raises:
-            OSError: The store does not answer.
-        """
+        """Bytes from a place on; fewer where it ends, or was written anew."""
         num_bytes = min(num_bytes, self.size_bytes - first)
         for _ in range(_TRIES):
             try:
                 return self._read(num_bytes, first)
             except FileNotFoundError:
                 record = self._folder.record()
-                known = record.files.get(self.name) if record is not None else None
-                if known is None or known.line != self._file.line:
+                file = record.files.get(self.name) if record is not None else None
+                if file is None or file.line != self._file.line:
                     return b""
-                self._file = known
+                self._file = file
         return self._read(num_bytes, first)
 
     def close(self) -> None: ...
 
     def _read(self, num_bytes: int, first: int) -> bytes:
-        found, at, end = [], 0, first + num_bytes
+        parts, at, end = [], 0, first + num_bytes
         for segment in self._file.segments:
             begin, until = max(first, at), min(end, at + segment.size_bytes)
             if begin < until:
-                found.append(_of_segment(self._folder.objects, segment, begin - at, until - begin))
+                parts.append(_of_segment(self._folder.objects, segment, begin - at, until - begin))
             at += segment.size_bytes
         text = self._file.text.encode()
-        found.append(text[max(0, first - at) : max(0, end - at)])
-        return b"".join(found)
+        parts.append(text[max(0, first - at) : max(0, end - at)])
+        return b"".join(parts)
 
 
 def _of_segment(objects: Objects, segment: Segment, first: int, num_bytes: int) -> bytes:
@@ -173,8 +160,8 @@ class StoredLogFiles:
         self._objects, self._prefix, self._log_name = objects, prefix, log_name
 
     def sizes(self) -> dict[str, int]:
-        found = self._objects.find_all(self._prefix + self._log_name)
-        return {each.name.removeprefix(self._prefix): each.size_bytes for each in found}
+        items = self._objects.find_all(self._prefix + self._log_name)
+        return {item.name.removeprefix(self._prefix): item.size_bytes for item in items}
 
     def read(self, name: str, first: int, num_bytes: int) -> bytes:
         return self._objects.read_range(self._prefix + name, first, num_bytes)

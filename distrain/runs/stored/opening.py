@@ -12,23 +12,16 @@ from distrain.storage import Changed, Objects, is_remote
 
 
 def open_run_folder(run_dir: str | Path) -> RunFolder | StoredFolder:
-    """A run directory, by its path or URL.
-
-    Raises:
-        NotInRun: There is no such folder on this machine.
-        OSError: It cannot be opened.
-    """
+    """A run directory, by its path or URL; `NotInRun` if this machine has no such folder."""
     if is_remote(run_dir):
         return StoredFolder(str(run_dir))
     return RunFolder(Path(run_dir))
 
 
 def fetch_run(url: str, into: Path) -> Path:
-    """Copy what a service recorded of a run, and its ranks' logs, into a folder; returns that.
+    """Copy a service's records of a run, and its ranks' logs, into a folder, and return that.
 
-    Raises:
-        InputError: There is no run.
-        OutputError, Unavailable: The store cannot be read.
+    An `InputError` if there is no run; errors of the store as `store_errors`.
     """
     with store_errors(url):
         folder = StoredFolder(url)
@@ -39,7 +32,7 @@ def fetch_run(url: str, into: Path) -> Path:
                 where={"url": url},
                 hint="Name the run_dir of a job, as `distrain status JOB` prints it.",
             )
-        names = [*record.files, *(found.name for found in folder.objects.find_all("logs/"))]
+        names = [*record.files, *(log.name for log in folder.objects.find_all("logs/"))]
         for name in names:
             path = into / name
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -48,7 +41,7 @@ def fetch_run(url: str, into: Path) -> Path:
 
 
 def put_pictures(root: Path, url: str) -> None:
-    """Put the curves and the report of a fetched run beside it.
+    """Put the curves and the report of a fetched run into the store.
 
     Another process that does the same at the moment may put its own instead.
     """

@@ -39,21 +39,16 @@ class Publisher:
         return self.record
 
     def claim(self, mark: ServiceMark) -> RunRecord | None:
-        """Write the generation, if there is a record: no earlier one can write any more.
-
-        Raises:
-            NotOurs, OutputError: It is another's.
-            OSError: The store does not take it.
-        """
+        """Write the generation, if there is a record: no earlier one can write any more."""
         for _ in range(_TRIES):
-            found = self.look()
-            if found is None:
+            record = self.look()
+            if record is None:
                 return None
-            self._check(found, mark)
-            if found.service == mark:
-                return found
+            self._check(record, mark)
+            if record.service == mark:
+                return record
             try:
-                return self._write(replace(found, service=mark))
+                return self._write(replace(record, service=mark))
             except Changed:
                 continue
         raise OSError(errno.EBUSY, "others write the run's record all the time")
@@ -64,9 +59,9 @@ class Publisher:
         try:
             return self._write(replace(before, service=mark, files=dict(files)))
         except Changed:
-            found = self.look()
-            if found is not None:
-                self._check(found, mark)
+            record = self.look()
+            if record is not None:
+                self._check(record, mark)
             raise self._place.not_ours("another process of the service writes the run") from None
 
     def _write(self, record: RunRecord) -> RunRecord:
@@ -78,8 +73,8 @@ class Publisher:
             else:
                 self._version = self._objects.create(RECORD, data)
         except Changed:
-            found = self.look()
-            if found is None or found.writer != record.writer:
+            other = self.look()
+            if other is None or other.writer != record.writer:
                 raise
         self.record = record
         return record

@@ -50,9 +50,9 @@ class Copies:
 def _remove_if_dead(folder: Path) -> None:
     # One that has no lock yet is being made.
     with suppress(OSError):
-        held = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
         try:
-            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
         finally:
-            os.close(held)
+            os.close(descriptor)

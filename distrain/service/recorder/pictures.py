@@ -82,9 +82,9 @@ class Pictures:
         with suppress(ProcessLookupError):
             resource.prlimit(process.pid, resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
         try:
-            _, said = process.communicate(timeout=self._limit_s)
+            _, output = process.communicate(timeout=self._limit_s)
             if process.returncode and not self._closed:
-                text = said.decode(errors="replace").strip()
+                text = output.decode(errors="replace").strip()
                 log.warning("cannot draw %s: %s", root, text or f"exit {process.returncode}")
         except subprocess.TimeoutExpired:
             log.warning("drawing %s took more than %g s and was ended", root, self._limit_s)

@@ -35,13 +35,10 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory, with the run root's own permissions where it lies in that.
+    """Make a run directory, with the run root's permissions where it lies in that.
 
     So an operator gives the run root a group and the set-group-id bit, and workers of that group
-    write into what the service makes.
-
-    Raises:
-        OutputError: It cannot be made.
+    write into what the service makes. An `OutputError` if it cannot be made.
     """
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
@@ -66,9 +63,8 @@ def remove_old_runs(
 ) -> Iterator[Path]:
     """Remove the directories of jobs that ended `retention.run_dirs_days` ago, and yield them.
 
-    Only directories `RUN_ROOT/PROJECT/JOB` with a summary are removed; symbolic links are not
-    followed. Object stores have rules of their own for that. What cannot be removed is left for
-    the next time, and logged.
+    Only directories `RUN_ROOT/PROJECT/JOB` with a summary go; links are not followed, and object
+    stores have rules of their own. What cannot be removed is logged, and tried the next time.
 
     Args:
         may_go: By a job's id, whether the database has it as ended, or no more.
@@ -97,8 +93,10 @@ def _runs_in(run_root: Path) -> Iterator[Path]:
 
 def _folders(parent: Path) -> list[Path]:
     try:
-        with os.scandir(parent) as found:
-            return sorted(Path(each.path) for each in found if each.is_dir(follow_symlinks=False))
+        with os.scandir(parent) as entries:
+            return sorted(
+                Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False)
+            )
     except OSError:
         return []
 

@@ -36,17 +36,16 @@ _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 class Recorder:
     """Writes run directories from the views that reconcilers see.
 
-    Its methods may be called by several threads. `take` and `finish` never wait for a filesystem:
-    each cluster has a few threads of its own, so one whose filesystem hangs holds up no other.
-    What could not be written is tried again, and `problem` says why.
+    Any thread may call it. `take` and `finish` never wait for a filesystem: each cluster has a few
+    threads of its own, so one whose filesystem hangs holds up no other. What could not be written
+    is tried again, and `problem` says why.
 
-    After a start, the views of all jobs are to be given from their beginning, also of those that
-    have ended: what the files have already is not written twice.
+    After a start, all views of all jobs are given again, also of those that have ended: what the
+    files have already is not written twice.
 
     Args:
-        settings: The service's.
-        generation: By a cluster's name, the generation of the lease that this process holds on it
-            now; `None` if it holds none. Nothing is written then.
+        generation: By a cluster's name, the generation of this process's lease on it; `None`
+            without one: nothing is written then.
         service: The service's id.
     """
 
@@ -80,17 +79,16 @@ class Recorder:
     ) -> None:
         """Make a submission's run directory, or go on with that of the job's earlier ones.
 
-        To be called before each hand-over, with the `first_attempt` of that: also after a scheduler
-        was lost. It may be repeated, after a crash at any moment.
+        Called before each hand-over, with the `first_attempt` of that, also after a scheduler was
+        lost. It may be repeated, after a crash at any moment.
 
         Args:
             spec: The resolved spec as JSON values.
             generation: Of the lease on the job's cluster.
 
         Raises:
-            OutputError: The directory cannot be written, or is not this job's; the error names it.
+            OutputError: The directory cannot be written, or is not this job's.
             Unavailable: Its filesystem does not answer.
-            SpecError: The spec is none.
         """
         parsed = parse_spec(dict(spec), of_run=True)
         run = self._run_of(job)
@@ -131,9 +129,7 @@ class Recorder:
         return run.finished == job.first_attempt
 
     def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
-        """Finish the directories of jobs that have ended where no process has; never waits.
-
-        The process that meant to write a summary, or to draw a report, may have been killed.
+        """Finish directories of ended jobs that a killed process has not; never waits.
 
         Args:
             ended: Jobs with their last views, as far as their rows tell.
@@ -146,9 +142,7 @@ class Recorder:
     def attempts(self, job: Job, within_s: float = ANSWER_S) -> int:
         """The highest attempt that left anything in a job's run directory; 0: none did.
 
-        Raises:
-            Unavailable: Its filesystem does not answer.
-            OutputError: It cannot be read.
+        Errors as `begin`.
         """
 
         def look() -> int:
@@ -161,11 +155,11 @@ class Recorder:
                     hint="Let the service's user read what the workers' user writes.",
                 ) from None
 
-        found = int(self._pool(job.cluster).call(look, within_s, job.run_dir))
+        highest = int(self._pool(job.cluster).call(look, within_s, job.run_dir))
         with self._lock:
             run = self._runs.get(job.id)
             waits = run.waiting.last if run is not None else None
-        return max(found, waits.attempt if waits is not None else 0)
+        return max(highest, waits.attempt if waits is not None else 0)
 
     def problem(self, job_id: str) -> str | None:
         """Why a job's run directory lags behind, for people; `None` if it does not."""
