@@ -168,8 +168,6 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class MetaCounts:
-    """What the meta file says of what has no id of its own."""
-
     num_oov: int  # the number of out-of-vocabulary ids
     nulls_observed: int  # how many training values were missing
     oov_observed: int  # how many training values were not kept
@@ -220,8 +218,6 @@ class CountsWriter:
 
 
 class VocabularyWriter(CountsWriter):
-    """Writes a vocabulary's files piece by piece, in the order of the ids."""
-
     _meta = ""
 
     @classmethod
@@ -320,7 +316,6 @@ def _readable(file: str) -> Iterator[None]:
 
 
 def write_table(table: pa.Table, file: str, **settings: Any) -> None:
-    """Write a parquet file, whole or not at all, to a path whose folder exists, or to a URL."""
     with whole_file(file, make_folder=False, sync=False) as partial:
         pq.write_table(table, partial, **settings)
 

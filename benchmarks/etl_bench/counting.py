@@ -13,8 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from distrain.etl import Categorify, ColumnGroup, Workflow
-from distrain.etl.counting import MemoryPlan, add_up, count_values, pieces_of
+from distrain.etl.counting import MemoryPlan, count_values, pieces_of, read_counts
+from distrain.etl.days.learning import Limits, learn
 from distrain.etl.fit_unit import units_of
+from distrain.etl.operators import joined
 from distrain.etl.parts import Part
 
 PART_ROWS = 250_000
@@ -60,10 +62,16 @@ def measure(parts: list[Part], folder: Path) -> Counting:
     memory = MemoryPlan()
     counted = count_values(unit, parts, str(folder / "counts"), memory.held_bytes)["u"]
     pieces = pieces_of(counted.size_bytes, memory.piece_bytes)
-    seen = [add_up(operator, counted.files, buckets).dropped for buckets in pieces]
+    limits = Limits.of(operator, 0, 0)
+    learnt = []
+    for buckets in pieces:
+        day = joined([read_counts(path, buckets) for path in counted.files])
+        one = learn(operator, day, None, None, limits, is_added_up=len(counted.files) == 1)
+        learnt.append((len(one.new.values), one.observed))
     cpu_s = time.process_time() - started
     rows = len(parts) * PART_ROWS
-    assert sum(seen) == rows  # every value was seen once, so none is kept
+    assert sum(observed for _, observed in learnt) == rows
+    assert not any(kept for kept, _ in learnt)  # every value was seen once
     sizes = [Path(path).stat().st_size for path in counted.files]
     for path in counted.files:
         Path(path).unlink()

@@ -31,8 +31,6 @@ def shown(content: bytes) -> str:
 
 @dataclass(frozen=True)
 class BadLine:
-    """One bad line."""
-
     line: int  # its number, from 1; counted from the block's start until the caller knows better
     kind: str  # in few words, for counting
     problem: str  # the column, its value and what it should be
@@ -64,7 +62,6 @@ class BadLineTally:
 
     @property
     def causes(self) -> str:
-        """How many of each kind, the largest first."""
         kinds = sorted(self.by_kind.items(), key=lambda kind: -kind[1])
         return ", ".join(f"{count:,} {kind}" for kind, count in kinds)
 

@@ -76,7 +76,6 @@ class ColumnGroup:
 
     @property
     def is_categorical(self) -> bool:
-        """Whether the group gives ids."""
         return bool(self.operators) and isinstance(self.operators[-1], Categorify)
 
     def transform(

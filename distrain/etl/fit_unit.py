@@ -31,7 +31,6 @@ class FitUnit:
 
     @property
     def counts_values(self) -> bool:
-        """Whether its states are counts of values, which take memory."""
         return isinstance(self.operator, Categorify)
 
     def states(self, parts: Sequence[Part]) -> Iterator[ColumnStates]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from distrain.etl.counting import Counted, MemoryPlan, count_values, write_vocabularies
+from distrain.etl.counting import Counted, MemoryPlan, count_values
 from distrain.etl.days import (
     VocabularyReport,
     keep_counts_of,
@@ -109,14 +109,9 @@ def fit_on_cluster(
         open_folder(counts).make()
         states = _run_states(units, runs, runner, counts, memory.held_bytes, counter)
         counted = _counted(units, states)
-        if keep_counts:
-            reports += learn_vocabularies(
-                counted, runner, categories, None, counts, keep_counts, memory
-            )
-        else:
-            found = write_vocabularies(counted, runner, categories, counts, memory)
-            pairs = zip(counted, found, strict=True)
-            reports += [VocabularyReport(name, number) for (_, name, _), number in pairs]
+        reports += learn_vocabularies(
+            counted, runner, categories, None, counts, keep_counts, memory
+        )
         _forget(counts)
         for unit, of_runs in zip(units, states, strict=True):
             if not unit.counts_values:

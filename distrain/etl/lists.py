@@ -54,7 +54,6 @@ def holds_lists(dtype: pa.DataType) -> bool:
 
 
 def offsets_of(lengths: Int64Array) -> Int64Array:
-    """Where rows of these lengths begin, and the end of the last."""
     offsets = np.zeros(len(lengths) + 1, np.int64)
     np.cumsum(lengths, out=offsets[1:])
     return offsets

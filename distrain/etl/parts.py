@@ -173,7 +173,6 @@ def readable_parquet(path: str, where: dict[str, object] | None = None) -> Itera
 
 
 def rows_of_groups(file: pq.ParquetFile) -> tuple[int, ...]:
-    """How many rows each row group of an open file has, as its footer tells."""
     rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
     if min(rows, default=0) < 0:
         raise OSError("a row group has fewer than 0 rows")

@@ -70,8 +70,6 @@ def _length(task: TaskSize) -> int:
 
 
 class ReadCounter:
-    """Tells how far the tasks that read are, from the first moment on."""
-
     def __init__(self, sizes: Sequence[int], on_progress: ProgressCallback):
         self._sizes = sizes
         self._on_progress = on_progress

@@ -51,8 +51,6 @@ _SHOWN_ROWS, _SHOWN_VALUES = 1000, 8
 
 @dataclass(frozen=True)
 class ReadInputs:
-    """What is in the inputs."""
-
     parts: tuple[Part, ...]
     bad_lines: BadLineTally
     category_types: dict[str, str]  # `int64` or `string`, by categorical column that has values

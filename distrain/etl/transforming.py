@@ -25,8 +25,6 @@ from distrain.schema import LABEL
 
 @dataclass(frozen=True)
 class WrittenPart:
-    """The file written of one part."""
-
     source: str  # the input file of its rows
     num_rows: int  # how many rows were written
     # how many values were missing, by column, labels left out; of lists, whole lists
@@ -115,7 +113,6 @@ def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
 
 
 def forget_workflow() -> None:
-    """Free the memory of the workflow that this process used last."""
     with _LOAD_LOCK:
         _load_workflow_once.cache_clear()
 

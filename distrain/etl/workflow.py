@@ -92,7 +92,6 @@ class Workflow:
 
     @property
     def categorical(self) -> tuple[str, ...]:
-        """The columns that become ids."""
         return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
 
     @property
@@ -177,7 +176,6 @@ class Workflow:
         return replace(self, groups=tuple(groups))
 
     def with_record(self, **fields: Any) -> Workflow:
-        """The workflow with these fields, JSON values, in its record."""
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:

@@ -40,7 +40,6 @@ def read_constants(
 
 
 def ambiguous_columns(path: str, keys: Sequence[str], names: Sequence[str]) -> Iterator[DataError]:
-    """An error for each column that is in a folder's name and in the file itself."""
     for key in keys:
         if key in names:
             yield DataError(

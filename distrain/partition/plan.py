@@ -56,13 +56,11 @@ class EpochPlan:
 
     @property
     def num_steps(self) -> int:
-        """Steps of the epoch, the same for every lane and rank."""
         if self.drop_last:
             return self.num_rows // self.global_batch_size
         return -(-self.num_rows // self.global_batch_size)
 
     def rows_in_step(self, step: int) -> int:
-        """Rows of a step over all ranks."""
         self._check_step(step)
         start = step * self.global_batch_size
         return min(self.global_batch_size, self.num_rows - start)

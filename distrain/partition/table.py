@@ -51,7 +51,6 @@ class RowGroup:
 
     @property
     def first_row(self) -> int:
-        """Where its rows begin in the row group."""
         return self.slice.number * self.slice.slice_rows if self.slice else 0
 
     @property
@@ -88,7 +87,6 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def has_constants(self) -> bool:
-        """Whether folders give columns of any file."""
         return any(constants for _, constants, _ in self._files)
 
     def __len__(self) -> int:

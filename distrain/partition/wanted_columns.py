@@ -27,8 +27,6 @@ _FLOAT32_MAX = 3.4028234663852886e38
 
 @dataclass(frozen=True)
 class WantedColumn:
-    """A column to read from each file."""
-
     name: str
     kind: Kind  # `"id"` (categorical), `"value"` (continuous), `"label"` or `"weight"`
     cardinality: int | None = None  # ids lie in `0 .. cardinality-1`; `None` if unknown

@@ -131,7 +131,6 @@ class ColumnSchema:
 
 
 def check_names(columns: Sequence[ColumnSchema]) -> None:
-    """Raise if two columns have one name."""
     counts = Counter(column.name for column in columns)
     repeated = sorted(name for name, count in counts.items() if count > 1)
     if repeated:

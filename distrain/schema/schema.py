@@ -67,7 +67,6 @@ class Schema:
         )
 
     def select(self, names: Iterable[str]) -> "Schema":
-        """Only these columns, in the order of `names`."""
         return Schema(tuple(self[name] for name in names))
 
     def select_by_tag(self, *tags: str) -> "Schema":

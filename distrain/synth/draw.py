@@ -34,8 +34,6 @@ class IntegerColumn:
 
 @dataclass(frozen=True)
 class CategoryColumn:
-    """A category."""
-
     name: str
     full_cardinality: int  # how many values it has at scale 1
     exponent: float  # the Zipf exponent: the id of rank k has a share of about `k ** -exponent`
@@ -131,7 +129,6 @@ def draw_features(seed: int, split: str, chunk: int, scale: float) -> Features:
 
 
 def integer_values(column: IntegerColumn, uniform: Floats) -> Ints:
-    """The values of an integer column at quantiles `uniform`, each in [0, 1)."""
     odds = uniform / (1.0 - uniform)
     values = np.minimum(column.median * odds**column.spread, column.cap - column.shift)
     result: Ints = values.astype(np.int32) + np.int32(column.shift)

@@ -81,7 +81,6 @@ def tsv_gz_sink(path: Path) -> Iterator[Write]:
 
 @contextlib.contextmanager
 def parquet_sink(path: Path) -> Iterator[Write]:
-    """Raw values in parquet, one row group per table written."""
     with pyarrow.parquet.ParquetWriter(path, RAW_SCHEMA, compression="snappy") as writer:
         yield lambda table: writer.write_table(table, row_group_size=CHUNK_ROWS)
 

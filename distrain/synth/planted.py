@@ -132,7 +132,6 @@ class PlantedModel:
         return replace(model, bias=_solve_bias(logits, click_rate))
 
     def logits(self, features: Features) -> Floats:
-        """The true logit of each row, float64 `[rows]`."""
         logits = np.full(len(features.coin), self.bias)
         for (term, _), mean, weight in zip(TERMS, self.means, self.weights, strict=True):
             logits += weight * (term.value(features, self.seed) - mean)
@@ -210,7 +209,6 @@ class Truth:
         self._realised = BinaryMetrics()
 
     def update(self, logits: Floats, labels: npt.NDArray[np.int32]) -> None:
-        """Count some rows: their true logits and drawn labels, `[rows]` each."""
         p, q = probabilities(logits), probabilities(-logits)
         bins = bin_of(logits)
         self._clicks += np.bincount(bins, p, NUM_BINS)

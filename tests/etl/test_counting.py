@@ -17,20 +17,15 @@ from distrain.errors import DataError, InputError
 from distrain.etl import Categorify, ColumnGroup, PrepRequest, PrepResult, Workflow, prepare
 from distrain.etl.counting import (
     MemoryPlan,
-    add_up,
     plan_memory,
     read_counts_table,
     spilling,
     write_counts,
 )
-from distrain.etl.counting.ordering import (
-    RunsInOrder,
-    in_ranges,
-    write_in_order,
-    write_run,
-    write_run_in_order,
-)
+from distrain.etl.counting.ordering import RunsInOrder, in_ranges, write_run
 from distrain.etl.counting.spilling import read_counts
+from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, write_vocabulary
+from distrain.etl.days.learning import Learnt, Limits, learn
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
 from distrain.etl.transforming import forget_workflow
@@ -39,6 +34,25 @@ VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
     st.lists(st.one_of(st.none(), st.text(max_size=3), st.text(alphabet="aé", max_size=90))),
 )
+
+
+def limits_of(operator: Categorify) -> Limits:
+    return Limits.of(operator, 0, 0)
+
+
+def learnt_of(operator: Categorify, files: list[str], buckets: range) -> Learnt:
+    """What a first fit learns of some buckets."""
+    day = joined([read_counts(path, buckets) for path in files])
+    return learn(operator, day, None, None, limits_of(operator), is_added_up=len(files) == 1)
+
+
+def write_all(operator: Categorify, pieces: list[Learnt], folder: Path, range_bytes: int) -> None:
+    stems = [str(folder / f"piece-{number}") for number in range(len(pieces))]
+    files = [
+        write_learnt_files(*piece, keep_rare=False) for piece in zip(pieces, stems, strict=True)
+    ]
+    before, limits = VocabularyBefore(), limits_of(operator)
+    write_vocabulary(operator, "c", 0, before, files, limits, str(folder), range_bytes)
 
 
 def naive(values: list[Any]) -> Counter[Any]:
@@ -70,13 +84,13 @@ def test_counts_by_pieces_equal_a_naive_count(
         write_counts(state, path)
     step = NUM_BUCKETS >> power
     pieces = [
-        add_up(operator, files, range(first, first + step)) for first in range(0, NUM_BUCKETS, step)
+        learnt_of(operator, files, range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
     ]
     counted = naive(values)
-    assert sum(piece.dropped for piece in pieces) + sum(
-        sum(piece.counts.to_pylist()) for piece in pieces
-    ) == sum(counted.values())
-    found = operator.finish(joined(pieces))
+    observed = sum(piece.observed for piece in pieces)
+    assert observed == sum(counted.values())
+    new = joined([piece.new for piece in pieces])
+    found = operator.finish(replace(new, dropped=observed - sum(new.counts.to_pylist())))
     expected = operator.finish(operator.fit(whole))
     assert found.values.equals(expected.values)
     assert found.counts.equals(expected.counts)
@@ -294,9 +308,7 @@ def test_runs_come_in_one_order_and_no_range_is_too_large(
 def test_runs_in_files_take_no_memory_between_ranges(tmp_path: Path) -> None:
     counts = pa.array(range(40_000, 0, -1), pa.int64())
     runs = [
-        write_run_in_order(
-            Counts(pa.array(range(n, 120_000 + n, 3)), counts), f"{tmp_path}/{n}.arrow"
-        )
+        write_run(Counts(pa.array(range(n, 120_000 + n, 3)), counts), f"{tmp_path}/{n}.arrow")
         for n in range(3)
     ]
     found = []
@@ -324,11 +336,10 @@ def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
     write_counts(operator.fit(pa.array([f"name-{n}" for n in range(200)])), file)
     written = []
     for step in (NUM_BUCKETS, NUM_BUCKETS // 8):
-        kept = [
-            add_up(operator, [file], range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
+        pieces = [
+            learnt_of(operator, [file], range(at, at + step)) for at in range(0, NUM_BUCKETS, step)
         ]
-        runs = [write_run(one, str(tmp_path / f"{n}.arrow")) for n, one in enumerate(kept)]
-        write_in_order(operator, "c", 0, runs, str(tmp_path), 500)
+        write_all(operator, pieces, tmp_path, 500)
         written.append((tmp_path / "unique.c.parquet").read_bytes())
     assert written[0] == written[1]
     assert pq.read_schema(tmp_path / "unique.c.parquet").field("c").type == dtype
@@ -344,12 +355,12 @@ def test_a_vocabulary_of_several_row_groups_has_the_bytes_of_one_written_at_once
     for folder in ("ranges", "at once"):
         (tmp_path / folder).mkdir()
     operator.finish(whole).save(tmp_path / "at once", "c")
-    runs = []
+    pieces = []
     for n in range(5):
         of_run = pa.array(buckets_of(whole.values) % 5 == n)
         piece = Counts(whole.values.filter(of_run), whole.counts.filter(of_run))
-        runs.append(write_run(operator.prune(piece), str(tmp_path / f"{n}.arrow")))
-    write_in_order(operator, "c", 0, runs, str(tmp_path / "ranges"), range_bytes=1600)
+        pieces.append(learn(operator, piece, None, None, limits_of(operator)))
+    write_all(operator, pieces, tmp_path / "ranges", range_bytes=1600)
     for name in ("unique.c.parquet", "meta.c.parquet"):
         assert (tmp_path / "ranges" / name).read_bytes() == (
             tmp_path / "at once" / name
@@ -382,7 +393,7 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused() -> None:
 
 def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="counts of the fit cannot be read") as caught:
-        add_up(Categorify(), [str(tmp_path / "gone.arrow")], range(NUM_BUCKETS))
+        read_counts(str(tmp_path / "gone.arrow"), range(NUM_BUCKETS))
     assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
 
 

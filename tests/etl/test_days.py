@@ -97,7 +97,7 @@ def learned(
                 known = of_piece(Counts(before.vocabulary.values, places))
                 kept = of_piece(before.kept)
             learnt = learn(operator, of_piece(day), known, kept, limits)
-            pieces.append(write_learnt_files(learnt, f"{folder}/{piece}"))
+            pieces.append(write_learnt_files(learnt, f"{folder}/{piece}", keep_rare=True))
         new = f"{folder}/new"
         write_vocabulary(operator, "x", day.nulls, was, pieces, limits, new, at_once)
         write_kept(pieces, new, "x")

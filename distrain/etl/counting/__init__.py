@@ -2,22 +2,21 @@
 
 A task counts the values of some parts (`spilling`). What it holds of a column goes to a file when
 it is much, sorted by buckets of a hash of the values. When all parts are counted, the buckets of a
-column are cut into pieces of bounded size (`adding`); a piece has all that was counted of its
-values, so each is added up by itself. What passes the thresholds goes to a file in the order of the
+column are cut into pieces of bounded size; a piece has all that was counted of its values, so each
+is added up by itself (`etl/days`). What passes the thresholds goes to a file in the order of the
 ids, and one task reads these files side by side and writes the vocabulary (`ordering`).
 """
 
-from distrain.etl.counting.adding import (
-    add_up as add_up,
-    pieces_of as pieces_of,
-    write_vocabularies as write_vocabularies,
-)
 from distrain.etl.counting.mapped_file import MappedFile as MappedFile
-from distrain.etl.counting.memory import MemoryPlan as MemoryPlan, plan_memory as plan_memory
+from distrain.etl.counting.memory import (
+    MemoryPlan as MemoryPlan,
+    pieces_of as pieces_of,
+    plan_memory as plan_memory,
+)
 from distrain.etl.counting.ordering import (
     Run as Run,
     RunsInOrder as RunsInOrder,
-    write_run_in_order as write_run_in_order,
+    write_run as write_run,
 )
 from distrain.etl.counting.spilling import (
     Counted as Counted,

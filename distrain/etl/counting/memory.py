@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from distrain.errors import InputError
+from distrain.etl.operators import NUM_BUCKETS
 
 _MIB = 1 << 20
 _LIBRARIES_BYTES = 320 * _MIB
@@ -27,8 +28,6 @@ _COLUMNS_HELD = 4
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What a task may hold."""
-
     thread_bytes: int = _USUAL_THREAD_BYTES
 
     @property
@@ -38,7 +37,6 @@ class MemoryPlan:
 
     @property
     def piece_bytes(self) -> int:
-        """Counts that are added up, or brought in order, at once."""
         return self.thread_bytes // _TIMES_TO_ADD_UP
 
 
@@ -72,3 +70,18 @@ def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> Mem
             hint="Allow more with --memory-mib, or take fewer --workers or a smaller --block-mib.",
         )
     return MemoryPlan(of_thread)
+
+
+def pieces_of(size_bytes: int, piece_bytes: int, most: int = NUM_BUCKETS) -> list[range]:
+    """The buckets of each piece of a column, of `most` pieces.
+
+    >>> pieces_of(1000, 2000)
+    [range(0, 4096)]
+    >>> pieces_of(3000, 1000)[:2]
+    [range(0, 1024), range(1024, 2048)]
+    """
+    num_pieces = 1
+    while num_pieces * piece_bytes < size_bytes and num_pieces < most:
+        num_pieces *= 2
+    step = NUM_BUCKETS // num_pieces
+    return [range(first, first + step) for first in range(0, NUM_BUCKETS, step)]

@@ -9,21 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.counting.spilling import MappedTable, counts_table, write_counts_table
-from distrain.etl.operators import Categorify, Counts, by_frequency
-from distrain.vocabulary import (
-    FIRST_OOV_ID,
-    MetaCounts,
-    VocabularyWriter,
-    check_cardinality,
-    is_text,
-)
+from distrain.etl.operators import Counts, by_frequency
+from distrain.vocabulary import VocabularyWriter, is_text
 
 _STRING_BYTES = 2**31 - 1
 
@@ -40,36 +34,8 @@ class Run:
 
 def write_run(kept: Counts, path: str) -> Run:
     table = counts_table(kept)
-    order = by_frequency(table)
-    return write_run_in_order(
-        replace(kept, values=kept.values.take(order), counts=kept.counts.take(order)), path
-    )
-
-
-def write_run_in_order(kept: Counts, path: str) -> Run:
-    table = counts_table(kept)
     write_counts_table(table, path)
     return Run(path, table.num_rows, kept.nbytes, kept.dropped + _total(table))
-
-
-def write_in_order(
-    operator: Categorify,
-    name: str,
-    nulls: int,
-    runs: Sequence[Run],
-    categories: str,
-    range_bytes: int,
-) -> int:
-    """Write the vocabulary of all runs and return its cardinality, which int32 must hold."""
-    kept = RunsInOrder(runs, operator.max_size or None, range_bytes)
-    num_oov = max(1, operator.num_buckets)
-    cardinality = FIRST_OOV_ID + num_oov + kept.num_values
-    check_cardinality(cardinality)
-    with VocabularyWriter.in_folder(categories, name, kept.value_type()) as writer:
-        kept.write(writer)
-        rest = sum(run.observed for run in runs) - writer.num_observed
-        writer.write_meta(MetaCounts(num_oov, nulls, rest))
-    return cardinality
 
 
 class RunsInOrder:

@@ -90,7 +90,6 @@ def counts_table(counts: Counts) -> pa.Table:
 
 
 def write_counts(counts: Counts, path: str) -> None:
-    """Write counts in the order of their buckets."""
     in_order, begins = in_buckets(counts)
     table = counts_table(in_order)
     write_counts_table(table.replace_schema_metadata({_BEGINS: begins.tobytes()}), path)

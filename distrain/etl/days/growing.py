@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.etl.counting import Run, RunsInOrder, read_counts_table, write_run_in_order
+from distrain.etl.counting import Run, RunsInOrder, read_counts_table, write_run
 from distrain.etl.days.learning import Learnt, Limits
 from distrain.etl.operators import Categorify, Counts
 from distrain.vocabulary import (
@@ -46,22 +46,23 @@ class LearntFiles:
     observed: int  # how many values of the day were not missing
 
 
-def write_learnt_files(learnt: Learnt, stem: str) -> LearntFiles:
-    """Write what a piece has learnt to files `STEM-*`."""
+def write_learnt_files(learnt: Learnt, stem: str, keep_rare: bool) -> LearntFiles:
+    """Write what a piece has learnt to files `STEM-*`; what nobody reads is not written."""
     order = np.argsort(learnt.places)
     added = Counts(pa.array(learnt.places[order]), pa.array(learnt.added[order]))
     return LearntFiles(
-        write_run_in_order(added, f"{stem}-added.arrow"),
-        write_run_in_order(learnt.new, f"{stem}-new.arrow"),
-        write_run_in_order(learnt.rare, f"{stem}-rare.arrow"),
+        write_run(added, f"{stem}-added.arrow") if len(order) else _NOTHING,
+        write_run(learnt.new, f"{stem}-new.arrow"),
+        write_run(learnt.rare, f"{stem}-rare.arrow") if keep_rare else _NOTHING,
         learnt.observed,
     )
 
 
+_NOTHING = Run("", 0, 0, 0)
+
+
 @dataclass(frozen=True)
 class VocabularyBefore:
-    """A vocabulary before the day."""
-
     folder: str | None = None  # where its files are; `None` for one that is made anew
     num_values: int = 0  # how many values have ids
     text_bytes: int = 0  # what these take as UTF-8, if they are strings
@@ -142,7 +143,6 @@ def _numbers(table: pa.Table, column: str) -> np.ndarray[Any, np.dtype[np.int64]
 
 
 def write_kept(pieces: Sequence[LearntFiles], categories: str, name: str) -> tuple[int, int]:
-    """Write the counts of values without an id; returns how many, and the file's size."""
     runs = [piece.rare for piece in pieces]
     value_type = RunsInOrder(runs, None, ROW_GROUP_VALUES).value_type()
     file = f"{categories}/{kept_file(name)}"

@@ -18,6 +18,7 @@ from distrain.etl.operators import (
     Counts,
     added_up,
     buckets_of,
+    by_frequency,
     joined,
 )
 from distrain.vocabulary import is_text
@@ -58,18 +59,25 @@ class Limits:
 
 
 def learn(
-    operator: Categorify, day: Counts, known: Counts | None, kept: Counts | None, limits: Limits
+    operator: Categorify,
+    day: Counts,
+    known: Counts | None,
+    kept: Counts | None,
+    limits: Limits,
+    *,
+    is_added_up: bool = False,
 ) -> Learnt:
     """What a day adds to a vocabulary, or to a piece of one: the same buckets of all arguments.
 
     Args:
         operator: Its settings, without vocabularies.
-        day: Counts of the day; a value may stand there several times.
+        day: Counts of the day; a value may stand there several times unless it `is_added_up`.
         known: The vocabulary's values, with their places in place of counts.
         kept: Counts of rare values of the days before.
     """
     observed = _total(day)
-    found = added_up(day if kept is None else joined([day, kept]))
+    found = day if kept is None else joined([day, kept])
+    found = found if is_added_up and kept is None else added_up(found)
     if known is not None and not len(found.values):
         found = replace(found, values=known.values[:0])
     if known is None:
@@ -85,16 +93,16 @@ def learn(
         places.to_numpy(),
         added.to_numpy(zero_copy_only=False),
         most_frequent(_filtered(rest, passes), limits.new),
-        _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // KEPT_BUCKETS)),
+        _of_each_bucket(_filtered(rest, pc.invert(passes)), -(-limits.rare // KEPT_BUCKETS))
+        if limits.rare
+        else Counts(rest.values[:0], rest.counts[:0]),
         observed,
     )
 
 
 def most_frequent(counts: Counts, limit: int | None) -> Counts:
     """The counts from the most frequent on, equals by value; at most `limit`, `None` for all."""
-    table = pa.table({"value": counts.values, "count": counts.counts})
-    keys = [("count", "descending"), ("value", "ascending")]
-    order = pc.sort_indices(table, sort_keys=keys)
+    order = by_frequency(pa.table({"value": counts.values, "count": counts.counts}))
     order = order if limit is None else order.slice(0, limit)
     return Counts(counts.values.take(order), counts.counts.take(order))
 

@@ -31,7 +31,7 @@ from distrain.etl.days.growing import (
 )
 from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.fit_unit import FitUnit
-from distrain.etl.operators import Categorify, Counts, in_column, joined
+from distrain.etl.operators import NUM_BUCKETS, Categorify, Counts, in_column, joined
 from distrain.etl.workers import TaskRunner
 from distrain.storage import RETRY_S, open_folder, with_retries
 from distrain.vocabulary import read_batches
@@ -39,8 +39,6 @@ from distrain.vocabulary import read_batches
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    """What became of one vocabulary."""
-
     name: str  # what its files are called after: the column, or the domain
     cardinality: int  # how many ids it has
     new_ids: int = 0  # how many of these a vocabulary that learnt did not have before
@@ -77,11 +75,13 @@ def learn_vocabularies(
         staging: A folder for files that are of no use afterwards.
         keep_counts: Of how many values without an id the counts are kept, the most frequent.
     """
-    spread = [
-        (old, name, f"{staging}/before-{place:04d}", memory.piece_bytes)
-        for place, (_, name, _) in enumerate(counted)
-    ]
-    before: list[_Spread] = runner.run("spread", _spread, spread)
+    before = [_Spread()] * len(counted)
+    if old is not None:
+        spread = [
+            (old, name, f"{staging}/before-{place:04d}", memory.piece_bytes)
+            for place, (_, name, _) in enumerate(counted)
+        ]
+        before = runner.run("spread", _spread, spread)
     pieces, finishes = [], []
     for place, ((unit, name, found), was) in enumerate(zip(counted, before, strict=True)):
         operator = replace(cast(Categorify, unit.operator), vocabularies={})
@@ -99,7 +99,9 @@ def learn_vocabularies(
                     f"{staging}/learnt-{place:04d}-{number:03d}",
                 )
                 for number, buckets in enumerate(
-                    pieces_of(size_bytes, memory.piece_bytes, KEPT_BUCKETS)
+                    pieces_of(
+                        size_bytes, memory.piece_bytes, KEPT_BUCKETS if limits.rare else NUM_BUCKETS
+                    )
                 )
             ]
         )
@@ -113,9 +115,7 @@ def learn_vocabularies(
     return runner.run("finish", _finish, arguments)
 
 
-def _spread(old: str | None, name: str, stem: str, range_bytes: int) -> _Spread:
-    if old is None:
-        return _Spread()
+def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Spread:
     most = rows_at_once(range_bytes)
     known: list[str] = []
     kept: list[str] = []
@@ -163,7 +163,8 @@ def _learn_piece(
         for paths in (files, spread.known, spread.kept)
     )
     assert day is not None  # a count has a file
-    return write_learnt_files(learn(operator, day, known, kept, limits), stem)
+    learnt = learn(operator, day, known, kept, limits, is_added_up=len(files) == 1)
+    return write_learnt_files(learnt, stem, keep_rare=limits.rare > 0)
 
 
 def _finish(

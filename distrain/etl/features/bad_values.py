@@ -33,7 +33,6 @@ class BadValues(Exception):
         self.hint = hint
 
     def of_rows(self, rows: Places) -> BadValues:
-        """The same, where `rows` are those of the items."""
         moved = BadValues(rows, self.values, self.problem, self.hint)
         moved.items = self.items
         return moved

@@ -134,7 +134,6 @@ class CategoricalSpec(_ColumnSpec):
 
     @property
     def vocabulary_options(self) -> tuple[int, int, int]:
-        """What the columns of a domain must agree in."""
         return (self.freq_threshold, self.max_size, self.num_buckets)
 
     @property

@@ -79,7 +79,6 @@ class FeatureConfig:
 
     @property
     def kept(self) -> dict[str, str]:
-        """The columns that rows keep, by the name that they are written under."""
         return kept_names(self.keep, self.document.columns)
 
     @classmethod
@@ -129,7 +128,6 @@ class FeatureConfig:
         raise SpecError("\n".join(told), where=where)
 
     def save(self, path: str | Path) -> None:
-        """Write the document as YAML, without what is at its default."""
         document = self.document.model_dump(mode="json", exclude_defaults=True)
         with whole_file(path) as partial_file:
             partial_file.write_text(dump_yaml({"version": 1, **document}))

@@ -57,7 +57,6 @@ class SideTable:
 
 
 def side_tables(joins: Sequence[JoinSpec]) -> list[SideTable]:
-    """The side tables of a document; a process reads each once, until its file changes."""
     with _LOCK:
         return [_side_table(join, _identity(join)) for join in joins]
 

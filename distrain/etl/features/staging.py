@@ -38,8 +38,6 @@ from distrain.schema import LABEL
 
 @dataclass(frozen=True)
 class StagingTask:
-    """What one task stages."""
-
     file: TableFile
     rows: TextRange | Part  # bytes of text, or row groups of parquet
     features: FeatureConfig
@@ -61,8 +59,6 @@ class StagingTask:
 
 @dataclass(frozen=True)
 class Staged:
-    """The rows of one task, in files."""
-
     # rows in input order: those for training, or all where nothing is split by values
     parts: tuple[Part, ...]
     valid_parts: tuple[Part, ...] = ()  # rows for validation
@@ -78,7 +74,6 @@ class Staged:
 
     @property
     def num_left_out(self) -> int:
-        """Rows that are in no part."""
         return self.bad_lines.count + self.unlabelled
 
 

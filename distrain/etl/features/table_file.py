@@ -65,16 +65,12 @@ def detect_format(path: str) -> str | None:
 
 @dataclass(frozen=True)
 class AddedColumn:
-    """A column that rows have from elsewhere than their file."""
-
     dtype: pa.DataType
     text: FormatSpec | None = None  # how its texts are laid out; `None` if its values have types
 
 
 @dataclass(frozen=True)
 class TableFile:
-    """A file with a table."""
-
     path: str
     kind: str  # `parquet`, `csv`, `jsonl` or `criteo`
     codec: str | None  # `gzip`, `zstd` or `None`
@@ -122,7 +118,6 @@ class TableFile:
         return self.kind in (PARQUET, CRITEO)
 
     def check(self, features: FeatureConfig, option: str = "--keep") -> None:
-        """Raise a `DataError` that names all columns that are missing or of unusable types."""
         if features.as_is and self.is_text:
             check_text(self.path, features)
         elif features.as_is:

@@ -27,8 +27,6 @@ _PARSED_AT_ONCE_BYTES = 4 << 20
 
 @dataclass(frozen=True, eq=False)
 class TextRows:
-    """The rows of a block."""
-
     table: pa.Table  # the columns that are read; those of CSV hold bytes
     lines: Places  # the line of each row, from 0, in the block
     bad: tuple[BadLine, ...] = ()  # lines that are no rows, numbered from 1

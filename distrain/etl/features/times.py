@@ -30,7 +30,6 @@ def is_time(dtype: pa.DataType) -> bool:
 
 
 def has_calendar(dtype: pa.DataType) -> bool:
-    """Whether this machine knows the time zone of a type of times."""
     try:
         pc.year(pa.nulls(1, dtype))
     except pa.ArrowInvalid:

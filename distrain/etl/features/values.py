@@ -90,7 +90,6 @@ def _has_short_offsets(dtype: pa.DataType) -> bool:
 
 
 def holds_text(dtype: pa.DataType) -> bool:
-    """Whether values of this type are texts, or bytes, as some tools write texts."""
     types = pa.types
     views = types.is_string_view(dtype) or types.is_binary_view(dtype)
     return is_text(dtype) or views or types.is_large_binary(dtype) or _has_short_offsets(dtype)
@@ -139,7 +138,6 @@ def _items(
 
 
 def staged_type(dtype: pa.DataType, column: CategoricalSpec, is_typed: bool) -> str:
-    """What `staged_values` makes of a categorical column: `int64` or `string`."""
     if column.as_ is not None:
         return "string" if column.as_ == "text" else "int64"
     if not is_typed or column.separator is not None:

@@ -73,7 +73,6 @@ def goes_to_device(operators: Sequence[Operator], kind: pa.DataType) -> bool:
 
 
 def check_operators(workflow: Workflow) -> None:
-    """Raise an `InputError` that names an operator which cannot be run on a GPU."""
     for group in workflow.groups:
         for operator in group.operators:
             if not isinstance(operator, DeviceOperator):

@@ -64,22 +64,6 @@ class Categorify:
             )
         return added_up(joined(states))
 
-    def prune(self, state: Counts) -> Counts:
-        """The counts without the values that no vocabulary takes.
-
-        `state` must hold all that was seen of its values, such as a bucket of them all.
-        """
-        kept = self._frequent(state)
-        if self.max_size and len(kept) > self.max_size:
-            kept = kept.take(by_frequency(kept)[: self.max_size])
-        kept = kept.combine_chunks()
-        return Counts(
-            kept["value"].combine_chunks(),
-            kept["count"].combine_chunks(),
-            state.nulls,
-            state.dropped + _total(state.counts) - _total(kept["count"]),
-        )
-
     def _frequent(self, state: Counts) -> pa.Table:
         table = pa.table({"value": state.values, "count": state.counts})
         if self.freq_threshold > 1:
@@ -134,7 +118,6 @@ class Categorify:
         return device.gather(device.upload(self.transform(column, distinct)), codes)
 
     def to_json(self) -> dict[str, Any]:
-        """The settings; the vocabularies are saved as parquet."""
         shared = {} if self.domain is None else {"domain": self.domain}
         return {
             "freq_threshold": self.freq_threshold,
@@ -162,7 +145,6 @@ class Categorify:
 
 
 def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
-    """The vocabulary; a `DataError` if it has more ids than int32 holds."""
     check_cardinality(vocabulary.cardinality)
     return vocabulary
 

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 @dataclass(frozen=True)
 class DeviceColumn:
-    """A column on a GPU."""
-
     column: Any  # the column of pylibcudf
     kind: pa.DataType  # the type that Arrow has for it
 
@@ -52,7 +50,6 @@ class Device:
         return DeviceColumn(self._plc.unary.unary_operation(values.column, operator), values.kind)
 
     def is_nan(self, values: DeviceColumn) -> DeviceColumn:
-        """Which numbers are NaN; a null is not."""
         return DeviceColumn(self._plc.unary.is_nan(values.column), pa.bool_())
 
     def any(self, mask: DeviceColumn) -> bool:
@@ -69,7 +66,6 @@ class Device:
         return DeviceColumn(chosen, no.kind)
 
     def fill_null(self, values: DeviceColumn, fill: pa.Scalar) -> DeviceColumn:
-        """The values with another in place of nulls."""
         filled = self._plc.replace.replace_nulls(values.column, self._side(fill))
         return DeviceColumn(filled, values.kind)
 

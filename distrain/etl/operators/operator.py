@@ -35,9 +35,7 @@ class Operator(Protocol):
         """
         ...
 
-    def to_json(self) -> dict[str, Any]:
-        """The operator's settings and small statistics as JSON values, without its kind."""
-        ...
+    def to_json(self) -> dict[str, Any]: ...
 
 
 @runtime_checkable
@@ -48,23 +46,15 @@ class FittedOperator(Operator, Protocol):
 
     def merge(self, *states: Any) -> Any: ...
 
-    def finish(self, state: Any) -> Any:
-        """What `transform` needs, from the state of all training rows of one column."""
-        ...
+    def finish(self, state: Any) -> Any: ...
 
-    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
-        """The operator with what `finish` gave, by column."""
-        ...
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self: ...
 
-    def is_fitted(self, column: str) -> bool:
-        """Whether `transform` can be called for this column."""
-        ...
+    def is_fitted(self, column: str) -> bool: ...
 
 
 @runtime_checkable
 class DeviceOperator(Operator, Protocol):
-    """An operator that can be run on a GPU."""
-
     def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
         """The values that `transform` gives, and its errors."""
         ...

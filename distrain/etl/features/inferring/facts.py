@@ -42,8 +42,6 @@ _SEPARATORS = ("|", ";", ",")
 
 @dataclass(frozen=True, eq=False)
 class Facts:
-    """What the sample says of one column."""
-
     name: str
     kind: Kind
     stored: str  # the type, in words

@@ -27,8 +27,6 @@ SAMPLE_ROWS = 100_000
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Some rows."""
-
     table: pa.Table  # each column of the inputs; of CSV as texts
     told: str  # which rows they are, in words
     file: TableFile

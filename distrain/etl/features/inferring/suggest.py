@@ -43,8 +43,6 @@ _RATING = re.compile(r"rating|stars|score", re.I)
 
 @dataclass(frozen=True)
 class Feature:
-    """A suggested feature."""
-
     name: str  # the name that it is written under
     settings: dict[str, Any]  # what the document says of it
     reason: str
@@ -52,8 +50,6 @@ class Feature:
 
 @dataclass(frozen=True)
 class Target:
-    """A suggested target: the document's value, and why."""
-
     column: str
     value: Any
     reason: str
@@ -61,8 +57,6 @@ class Target:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """What one column becomes."""
-
     facts: Facts  # what the sample says of it
     features: tuple[Feature, ...] = field(default=())  # the features made of it
     left_out: str = ""  # why there are none
