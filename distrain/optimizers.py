@@ -80,7 +80,6 @@ class OptimizerFacts:
 
     @property
     def update_rule(self) -> UpdateRule:
-        """The rule of the tables."""
         return UPDATE_RULES[self.rule]
 
 

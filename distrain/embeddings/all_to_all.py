@@ -21,8 +21,6 @@ class Arrival(Protocol):
 
 
 class _Transfers(list["dist.Work | None"]):
-    """What a rank sends to its peers and receives from them."""
-
     def wait(self) -> None:
         for work in self:
             if work is not None:  # never None for a member of the group
@@ -69,7 +67,6 @@ def are_two_on_gloo(group: dist.ProcessGroup | None, values: Tensor) -> bool:
 def _begin(
     places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
 ) -> Arrival:
-    """Begin to send each rank its rows, and to receive each one's where they belong."""
     own, ranks = dist.get_rank(group), len(places)
     # Each begins with its neighbour, so that nobody is sent to by all at once.
     peers = [(own + step) % ranks for step in range(1, ranks)]

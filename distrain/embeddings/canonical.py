@@ -128,7 +128,6 @@ class CanonicalTensor:
         return self.peers.gather_rows_at_first(flat.view(torch.uint8), lengths)
 
     def _spread(self, parts: Sequence[_Part], gathered: Sequence[Tensor], slab: Tensor) -> None:
-        """Put what `_gather` brought to its places in the slab."""
         for rank, of_rank in enumerate(gathered):
             values = of_rank.cpu().view(self.dtype).view(len(of_rank), *self.shape[1:])
             done = 0
@@ -167,7 +166,6 @@ def _groups(tables: EmbeddingCollection) -> range:
 def _canonical(
     tables: EmbeddingCollection, group: int, values: Sequence[Tensor]
 ) -> CanonicalTensor:
-    """A group's canonical tensor, where `values` holds a tensor of each store's local rows."""
     runs: list[_Run] = []
     row = 0
     for table in first_of_tables(tables.columns[i] for i in tables.groups[group]):
@@ -184,7 +182,6 @@ def _canonical(
 
 
 def _of_rank(store: Store, rank: int) -> Store:
-    """The store as another rank sees it."""
     return replace(store, peers=replace(store.peers, rank=rank))
 
 

@@ -130,7 +130,6 @@ class EmbeddingCollection(nn.Module):
 
     @property
     def list_names(self) -> tuple[str, ...]:
-        """The names of the columns of lists."""
         return tuple(column.name for column in self.columns if column.combiner is not None)
 
     def table(self, name: str) -> Tensor:
@@ -308,7 +307,6 @@ class EmbeddingCollection(nn.Module):
         return self.expand(route, self.fetch(route))
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
-        """The same as `lookup`."""
         return self.lookup(ids, lists)
 
     def settle(self) -> None:
@@ -321,7 +319,6 @@ class EmbeddingCollection(nn.Module):
         self.settle()
 
     def extra_repr(self) -> str:
-        """Sizes, for `print(model)`."""
         sizes = ", ".join(
             f"[{store.num_rows:,}, {store.dim}] {store.placement}" for store in self.stores
         )
@@ -342,7 +339,6 @@ class EmbeddingCollection(nn.Module):
 
     @torch.no_grad()
     def _draw(self, generator: torch.Generator | None) -> None:
-        """Draw the initial values of this rank's rows by the rule of the class, from one seed."""
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         for column in self.tables:
             key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
@@ -359,7 +355,6 @@ class EmbeddingCollection(nn.Module):
                 kernels.draw(key, rows, column.cardinality**-0.5, weight[mine])
 
     def _cached(self, cache_bytes: int) -> Iterator[Store]:
-        """The stores, with caches where they are wanted."""
         sizes = [w.numel() * w.element_size() for w in self.weights]
         cached = [store.facts.on_host for store in self.stores]
         total = sum(size for size, wanted in zip(sizes, cached, strict=True) if wanted)
@@ -373,7 +368,6 @@ class EmbeddingCollection(nn.Module):
             yield store
 
     def group_of(self, store: Store) -> int:
-        """The number of a store's group."""
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
 
@@ -396,7 +390,6 @@ def values_dtype(weight: Tensor) -> torch.dtype:
 
 
 def _list_of(name: str, lists: Mapping[str, Ragged] | None, num_rows: int) -> Ragged:
-    """A list column with int32 ids and offsets, as many rows as the batch has."""
     column = (lists or {}).get(name)
     if column is None:
         raise ValueError(f"no lists for the column {name!r}")

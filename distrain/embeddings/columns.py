@@ -35,7 +35,6 @@ class TableColumn:
 
     @property
     def table_name(self) -> str:
-        """The name of its table."""
         return self.name if self.table is None else self.table
 
 

@@ -96,7 +96,6 @@ class WholeStore(FixedStore):
         self._flat = torch.tensor(store.flat, device=device)
 
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
-        """The route of a batch's ids, `[rows, columns]`; a collective operation."""
         is_all = len(self._flat) == ids.shape[1]
         by_column = ids.T if is_all else ids.T.index_select(0, self._flat)
         keys = (by_column + self._column_starts).contiguous()
@@ -138,7 +137,6 @@ class SpreadStore(FixedStore):
     """
 
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
-        """The route of what was asked."""
         assert padded is not None
         slots, size = padded.slots, sum(padded.rooms)
         in_order, order = torch.sort(slots.reshape(-1), stable=True)
@@ -170,7 +168,6 @@ class SpreadStore(FixedStore):
         return TouchedRows(route.union.keys, _sums(arrived, route.union))
 
     def _splits(self, padded: PaddedRows) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """How many rows each owner has for this rank, and how many this one has for each."""
         return padded.rooms, (padded.rooms[self._store.sharers.rank],) * len(padded.rooms)
 
 

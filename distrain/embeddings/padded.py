@@ -59,11 +59,9 @@ class PaddedRoutes:
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
-        """All that differs between routes of the same rooms."""
         return tuple(values for store in self.stores for values in (store.slots, store.requested))
 
     def clone(self) -> "PaddedRoutes":
-        """The same in memory of its own."""
         return PaddedRoutes(
             tuple(
                 PaddedRows(store.slots.clone(), store.requested.clone(), store.rooms)
@@ -99,7 +97,6 @@ class Rooms:
 
     @property
     def now(self) -> tuple[int, ...]:
-        """Rows of each owner."""
         planned = zip(self._most, self._planned, strict=True)
         return tuple(min(most, max(plan, self._wanted)) for most, plan in planned)
 

@@ -35,12 +35,10 @@ class ReplicatedRoute:
     sent_ids_bytes: int = 0
 
     def sent_bytes(self, row_bytes: int) -> int:
-        """Bytes that this rank sends in the step, for rows of `row_bytes`."""
         return self.sent_ids_bytes + self.others * self.most * row_bytes
 
     @property
     def num_updated(self) -> int:
-        """How many rows this rank updates."""
         return len(self.touched)
 
 
@@ -69,7 +67,6 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
 
 
 def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
-    """The batch's distinct rows, `[u, dim]`."""
     return kernels.gather(weight, route.keys)
 
 

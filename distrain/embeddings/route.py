@@ -32,11 +32,9 @@ class ListRoute:
 
     @property
     def lengths(self) -> Tensor:
-        """How many ids each row has, `[rows]`, int64."""
         return (self.offsets[1:] - self.offsets[:-1]).long()
 
     def part(self, rows: slice) -> "ListRoute":
-        """The same for some of the batch's rows."""
         num_rows = len(self.offsets) - 1
         start, stop, _ = rows.indices(num_rows)
         if (start, stop) == (0, num_rows):

@@ -120,11 +120,9 @@ class RowCache:
         return self.places(rows)
 
     def places(self, rows: Tensor) -> Tensor:
-        """Where rows that were admitted lie, int64."""
         return self._place_of[rows].long()
 
     def rows_at(self, places: Tensor) -> Tensor:
-        """Which rows lie at places, int64."""
         return self._row_there[places]
 
     def changed(self) -> None:

@@ -47,13 +47,11 @@ class RowWiseRoute:
     sent_ids_bytes: int
 
     def sent_bytes(self, row_bytes: int) -> int:
-        """Bytes that this rank sends in the step, for rows of `row_bytes`: rows, then sums."""
         away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
         return self.sent_ids_bytes + away * row_bytes
 
     @property
     def num_updated(self) -> int:
-        """How many rows this rank updates."""
         return len(self.touched)
 
 

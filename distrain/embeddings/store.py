@@ -64,7 +64,6 @@ class Store:
 
     @property
     def facts(self) -> PlacementFacts:
-        """What its placement means."""
         return PLACEMENTS[self.placement]
 
     @property
@@ -74,7 +73,6 @@ class Store:
 
     @property
     def dim(self) -> int:
-        """The width of its rows."""
         return self.columns[0].dim
 
     @property
@@ -84,7 +82,6 @@ class Store:
 
     @property
     def num_rows(self) -> int:
-        """Rows of all its tables, over all ranks."""
         return self._bounds[-1]
 
     @property
@@ -152,7 +149,6 @@ class Store:
         return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
-        """The distinct rows' values, `[u, dim]`."""
         rows = route.rows
         if self.cache is not None:
             # Those that other ranks ask for are among the touched ones.
@@ -246,15 +242,12 @@ class Store:
         return turns
 
     def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
-        """What a step on this route looks up and sends, for values of `value_bytes`."""
         lookups = route.inverse.numel() + sum(len(own.inverse) for own in route.lists)
         sent = route.rows.sent_bytes(self.dim * value_bytes)
         return Traffic(lookups, route.num_distinct, route.rows.num_updated, sent)
 
 
 class StoreWeights(nn.ParameterList):
-    """One parameter for each store."""
-
     def __init__(self, weights: Iterable[nn.Parameter]):
         super().__init__(weights)
         self._on_host: set[int] = set()
@@ -311,7 +304,6 @@ def make_stores(
     placed: Sequence[str],
     peers: Peers,
 ) -> Iterator[Store]:
-    """The stores, group by group."""
     for group in groups:
         of_group = first_of_tables(columns[i] for i in group)
         starts = accumulate((table.cardinality for table in of_group), initial=0)

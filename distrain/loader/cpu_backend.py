@@ -55,19 +55,15 @@ class CpuBackend:
 
     @property
     def num_lists(self) -> int:
-        """List columns of a batch."""
         return len(self._lists)
 
     def new_block(self, num_rows: int) -> Block:
-        """Memory for a batch's flat columns."""
         return self._pool.lend(num_rows)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Let the reader look ahead to the row groups that will be loaded, in this order."""
         return self._reader.expect(groups)
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
-        """Write a row group's rows to the batches of the deal's runs."""
         blocks = [batch.block for batch in batches]
         parts = self._reader.iter_columns(group)
         first_flat = list_number = bytes_read = 0
@@ -95,7 +91,6 @@ class CpuBackend:
         self._filler.copy(cells, deal, [batch.block for batch in batches])
 
     def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
-        """The batch whose rows are all there."""
         lists = {
             column.name: join_lists(column, lengths, runs)
             for column, lengths, runs in zip(self._lists, batch.lengths, batch.lists, strict=True)
@@ -106,5 +101,4 @@ class CpuBackend:
         return self._layout.batch(block, lists)
 
     def close(self) -> None:
-        """Close the files; no thread may be loading."""
         self._reader.close()

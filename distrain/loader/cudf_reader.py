@@ -75,7 +75,6 @@ def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None
 
 
 def _item_type(kind: pa.DataType) -> pa.DataType:
-    """The type of a list's items, or of single values."""
     types = pa.types
     is_list = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
     return kind.value_type if is_list else kind
@@ -213,7 +212,6 @@ class CudfReader:
         )
 
     def _check(self, column: WantedColumn, found: Any, group: RowGroup) -> None:
-        """Raise a `DataError` if a column is not as planned."""
         problem = None
         if found is None:
             problem = f"column {column.name!r} is missing"
@@ -263,7 +261,6 @@ class CudfReader:
         return raw[: found.size() * kind.itemsize].view(kind)
 
     def _nulls(self, found: Any) -> Tensor | None:
-        """Which values are null; `None` if none is."""
         if not found.null_count():
             return None
         return null_rows(torch.as_tensor(found.null_mask()), found.size())

@@ -111,7 +111,6 @@ class Dataset:
         self.any_remote = any(is_remote(file) for file in table.compact.files)
 
     def __len__(self) -> int:
-        """Rows of the table."""
         return self.table.num_rows
 
     def __repr__(self) -> str:

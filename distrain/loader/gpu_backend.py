@@ -67,11 +67,9 @@ class GpuBackend:
 
     @property
     def num_lists(self) -> int:
-        """List columns of a batch."""
         return len(self._lists)
 
     def new_block(self, num_rows: int) -> Tensor:
-        """Memory for a batch's flat columns, `[columns, rows]`, int32, uninitialised."""
         with self._streams.beside():
             shape = (self._layout.num_columns, num_rows)
             return torch.empty(shape, dtype=torch.int32, device=self._device)
@@ -81,7 +79,6 @@ class GpuBackend:
         return Expected()
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Tensor]]) -> None:
-        """Write a row group's rows to the batches of the deal's runs."""
         start_s = time.perf_counter()
         with self._streams.beside():
             found = with_retries(partial(self._reader.read, group), group.where, self._retry_s)
@@ -100,13 +97,12 @@ class GpuBackend:
         )
 
     def finish(self, batch: OpenBatch[Tensor]) -> Batch:
-        """The batch whose rows are all there, for use on the side stream."""
         return self._layout.batch(batch.block, self._list_filler.join(batch))
 
     def _check(
         self, found: DeviceColumns, flags: Sequence[bool], group: RowGroup, deal: Deal
     ) -> None:
-        """Raise what the checks on the host say of columns that have a flag."""
+        """Raise what the host's checks say of flagged columns."""
         count = len(self._flat)
         for column, cells, is_bad in zip(self._flat, found.cells, flags[:count], strict=True):
             if is_bad:
@@ -121,5 +117,4 @@ class GpuBackend:
         lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(items))
         return cut_lists(lists, self._limits.get(column.name))
 
-    def close(self) -> None:
-        """Do nothing: cuDF opens a file for each row group."""
+    def close(self) -> None: ...

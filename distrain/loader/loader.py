@@ -221,7 +221,6 @@ class Loader(IterableDataset[Any]):
         self._running: weakref.WeakSet[EpochIterator] = weakref.WeakSet()
 
     def _may_be_narrow(self) -> bool:
-        """Whether nobody sees batches before they are on a device, where ids become int32."""
         reader = self.reader_choice.facts
         has_buckets = use_buckets(self.options, self.dataset.columns, reader)
         on_host = self._streams is None or bool(self._transforms)

@@ -98,7 +98,6 @@ class LoaderMemory:
 
     @property
     def total_bytes(self) -> int:
-        """The sum of all bytes."""
         prepared = self.blocks_bytes + self.decode_bytes + self.order_bytes
         read = self.streams_bytes + self.fetched_bytes
         return prepared + self.schedule_bytes + read + self.buckets_bytes
@@ -220,7 +219,6 @@ def memory_bound(
 def _bucket_bytes(
     plan: EpochPlan, lanes: int, row_bytes: int, bucket_rows: int, options: LoaderOptions
 ) -> tuple[int, int]:
-    """Bytes of a rank's buckets in memory, and in a file."""
     num_columns = row_bytes // CELL_BYTES
     # The rank's share, and the rest of the buckets at its ends.
     rows = min(plan.num_rows, plan.rows_below(lanes, plan.num_rows) + 1 + 2 * bucket_rows)

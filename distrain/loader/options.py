@@ -75,7 +75,6 @@ class LoaderOptions:
 
     @classmethod
     def checked(cls, *, shuffle: str | bool, **options: Any) -> LoaderOptions:
-        """The options, if each is in its range."""
         mode = ("chunk" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
         if mode not in SHUFFLES:
             raise SpecError(f"unknown shuffle {mode!r}", hint=f"Allowed: {', '.join(SHUFFLES)}.")
@@ -99,7 +98,6 @@ class LoaderOptions:
         return self.decode_threads + 1
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
-        """The options that the order of rows depends on."""
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")
         return {name: getattr(self, name) for name in names}
 
@@ -143,7 +141,6 @@ class CacheOptions:
 
     @classmethod
     def of(cls, directory: str | None, size: int | str) -> CacheOptions | None:
-        """The options, or `None` without a folder."""
         if directory is None:
             return None
         if os.path.exists(directory) and not os.path.isdir(directory):

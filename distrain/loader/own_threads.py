@@ -8,7 +8,6 @@ _this_thread = threading.local()
 
 
 def mark_own_thread() -> None:
-    """Note that the calling thread is one of the loader's."""
     _this_thread.is_own = True
 
 

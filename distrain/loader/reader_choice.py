@@ -37,7 +37,6 @@ class ReaderChoice(NamedTuple):
 
     @property
     def facts(self) -> ReaderFacts:
-        """What it can do."""
         return READERS[cast(ReaderKind, self.name)]
 
 

@@ -127,7 +127,6 @@ def _guess(text: str, allowed: list[str]) -> str:
 
 
 def _keys_below(place: Any) -> set[str]:
-    """The keys of a section, or of the sections that may stand there."""
     sections = list(_kinds_of(place)[1].values()) or [place]
     known = [one for one in sections if isinstance(one, type) and issubclass(one, BaseModel)]
     return {key for section in known for key in _keys_of(section)}
@@ -195,5 +194,4 @@ def _union_of(annotation: Any) -> Any:
 
 
 def _keys_of(section: Any) -> list[str]:
-    """The keys that a section allows."""
     return [field.alias or name for name, field in section.model_fields.items()]

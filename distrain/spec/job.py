@@ -53,7 +53,6 @@ class JobSpec(Section):
 
     @property
     def functions(self) -> dict[str, str]:
-        """The code of the user's own that it names, as `module:name`, by field."""
         found = {f"evaluate.metrics.{name}": one for name, one in self.evaluate.metrics.items()}
         if isinstance(self.model, CustomSpec):
             found["model.function"] = self.model.function

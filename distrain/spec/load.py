@@ -100,7 +100,6 @@ def _key(key: object) -> str:
 
 
 def _override(document: dict[str, Any], assignment: str) -> str | None:
-    """Carry out one assignment, or say why it cannot be."""
     path, sign, text = assignment.partition("=")
     keys = path.strip().split(".")
     if not sign or not all(keys):
@@ -234,8 +233,7 @@ def dump_yaml(document: object) -> str:
     return str(yaml.dump(document, Dumper=Dumper, sort_keys=False))
 
 
-class _RepeatedKey(ValueError):
-    """A mapping names a key twice."""
+class _RepeatedKey(ValueError): ...
 
 
 def _parse_json(text: str) -> Any:

@@ -54,7 +54,6 @@ _scratch = _Scratch()
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `kernels.unique`; returns the fields of `Grouping`."""
     inverse = _memory.lend((len(ids),), torch.int32)
     lengths = counts.sum(1)
     per_column = np.zeros(len(counts), np.int64)
@@ -85,7 +84,6 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """See `kernels.gather`."""
     out = _memory.lend((len(keys), weight.shape[1]), torch.float32)
     is_bfloat16, values = _weight(weight)
     rows, target = _array(keys.contiguous()), _array(out)
@@ -97,7 +95,6 @@ def gather(weight: Tensor, keys: Tensor) -> Tensor:
 
 
 def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
-    """See `kernels.expand`."""
     source, target, where = _array(rows), _array(out), _array(places.contiguous())
     which = _array(inverse if inverse.stride(1) == 1 else inverse.contiguous())
     _in_parallel(
@@ -107,7 +104,6 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """See `kernels.collect`."""
     source, target, where = _array(grads.contiguous()), _array(sums), _array(places.contiguous())
     which = _array(inverse if inverse.stride(1) == 1 else inverse.contiguous())
     _in_parallel(
@@ -126,7 +122,6 @@ def update(
     rounding_seed: int = 0,
     global_keys: Tensor | None = None,
 ) -> None:
-    """See `kernels.update`."""
     if rule.name not in RULES:
         raise unknown_rule(rule)
     kind = RULES[rule.name]

@@ -206,7 +206,6 @@ def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def is_built() -> bool:
-    """Whether the C kernels were built."""
     return kernels_cpu.AVAILABLE
 
 
@@ -214,7 +213,6 @@ _WEIGHTS = (torch.float32, torch.bfloat16)
 
 
 def _in_c(values: Tensor, *dtypes: torch.dtype) -> bool:
-    """Whether the C kernels serve this tensor."""
     return (
         kernels_cpu.AVAILABLE
         and values.device.type == "cpu"

@@ -137,7 +137,6 @@ def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
 
 
 def _triton_for(values: Tensor) -> ModuleType | None:
-    """Triton's kernels, where they work on such a tensor."""
     if not runs_triton(values):
         return None
     from distrain.embeddings.kernels import on_triton

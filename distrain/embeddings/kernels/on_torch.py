@@ -19,7 +19,6 @@ _LANES = 16
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """See `kernels.unique`; returns the fields of `Grouping`."""
     device = ids.device
     num_columns = len(counts)
     places, columns = _places_and_columns(device, offsets, counts)
@@ -40,13 +39,11 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> tuple[Tensor, Tensor
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """See `kernels.gather`."""
     rows = weight.index_select(0, keys)
     return rows.float() if weight.dtype in (torch.bfloat16, torch.float16) else rows
 
 
 def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
-    """See `kernels.expand`."""
     values = rows.index_select(0, inverse.T.reshape(-1)).view(len(out), len(inverse), rows.shape[1])
     if len(inverse) == out.shape[1]:
         out.copy_(values)
@@ -55,7 +52,6 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """See `kernels.collect`."""
     if inverse.numel() == 0:
         return
     if grads.device.type != "cpu":
@@ -126,7 +122,6 @@ def update(
     rounding_seed: int = 0,
     global_keys: Tensor | None = None,
 ) -> None:
-    """See `kernels.update`."""
     new = [own.index_select(0, keys) for own in state]
     rows = gather(weight, keys)
     match rule.name:

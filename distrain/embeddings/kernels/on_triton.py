@@ -19,7 +19,6 @@ _BLOCK_VALUES = 1024  # values that a program holds at once
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
-    """See `fixed.lookup`."""
     num_columns, num_rows = keys.shape
     dim = weight.shape[1]
     rows, width = _block(dim)
@@ -41,7 +40,6 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
-    """See `fixed.sum_segments`."""
     sums = rows.new_empty((len(segments.keys), rows.shape[1]), dtype=torch.float32)
     none = torch.zeros((), dtype=torch.int64, device=rows.device)
     add_and_update(_SUM, sums, (), rows, sources, segments, Rates(none, none, none))
@@ -125,6 +123,5 @@ def _sums_of_tiles(
 
 
 def _block(dim: int) -> tuple[int, int]:
-    """How many rows a program works on at once, and their width as a power of two."""
     width = triton.next_power_of_2(dim)
     return max(1, _BLOCK_VALUES // width), width

@@ -54,7 +54,6 @@ class Rule(NamedTuple):
 
 
 def unknown_rule(rule: Rule) -> InputError:
-    """The error of a kernel that has no formula for an update rule."""
     return InputError(
         f"the kernels of the tables have no update rule {rule.name!r}",
         hint=f"Allowed: {', '.join(UPDATE_RULES)}.",

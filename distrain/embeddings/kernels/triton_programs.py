@@ -28,7 +28,6 @@ def lookup(
     ROWS: tl.constexpr,
     WIDTH: tl.constexpr,
 ) -> Any:
-    """See `fixed.lookup`; a program copies a column's values of some rows."""
     # Neighbouring programs write neighbouring columns of the same rows.
     column = tl.program_id(0) % num_columns
     rows = (tl.program_id(0) // num_columns * ROWS + tl.arange(0, ROWS)).to(tl.int64)

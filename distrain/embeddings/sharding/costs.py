@@ -72,7 +72,6 @@ class Sent:
 
     @property
     def total(self) -> float:
-        """All of them."""
         return self.ids + self.rows + self.sums
 
 

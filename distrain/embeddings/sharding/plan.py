@@ -57,7 +57,6 @@ class ShardingPlan:
 
     @property
     def placements(self) -> tuple[str, ...]:
-        """The placement of each table."""
         return tuple(table.placement for table in self.tables)
 
     def placements_of(self, columns: Iterable[TableColumn]) -> tuple[str, ...]:
@@ -71,7 +70,6 @@ class ShardingPlan:
 
     @property
     def bytes_per_rank(self) -> int:
-        """Weights and state on a rank."""
         return sum(table.weight_bytes + table.optimizer_bytes for table in self.tables)
 
     @property
@@ -81,7 +79,6 @@ class ShardingPlan:
 
     @property
     def sent_per_step(self) -> Sent:
-        """Bytes that a rank sends in a step."""
         sent = [table.sent for table in self.tables]
         return Sent(
             sum(s.ids for s in sent),
@@ -91,7 +88,6 @@ class ShardingPlan:
 
     @property
     def exchange_s(self) -> float:
-        """Predicted seconds of a step's exchange."""
         return sum(table.exchange_s for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:

@@ -45,8 +45,6 @@ from distrain.errors import SpecError
 
 @dataclass(frozen=True)
 class _Ask:
-    """What is asked of the plan."""
-
     tables: tuple[TableSize, ...]
     unique: dict[str, float]
     num_ranks: int
@@ -56,7 +54,6 @@ class _Ask:
     captured: bool
 
     def sent(self, table: TableSize, placement: str) -> Sent:
-        """Bytes that a rank sends for a table in a step."""
         room, asked = self.room(table, placement), self.unique[table.name]
         return sent_bytes(placement, room, table.dim, self.num_ranks, asked=asked)
 
@@ -71,7 +68,6 @@ class _Ask:
         return unique * spread_room(own, self.batch_rows, self.num_ranks)
 
     def taken(self, placed: Mapping[str, str], tables: Sequence[TableSize] | None = None) -> int:
-        """Bytes on a rank."""
         chosen = self.tables if tables is None else tables
         items = [(t, placed[t.name], self.unique[t.name]) for t in chosen]
         return bytes_taken(items, self.num_ranks, self.row)

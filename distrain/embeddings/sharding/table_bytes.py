@@ -32,14 +32,12 @@ class TableSize:
     columns: tuple[str, ...] = ()
 
     def unique(self, batch_rows_per_rank: int) -> float:
-        """Distinct rows that a rank's batch touches."""
         if self.expected_unique is not None:
             return min(float(self.rows), self.expected_unique)
         return expected_unique(self.rows, batch_rows_per_rank * max(1, len(self.columns)))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Its own name and those of its columns."""
         return tuple(dict.fromkeys((self.name, *self.columns)))
 
 
@@ -70,7 +68,6 @@ class RowBytes:
     weight_bytes_per_value: int = 4
 
     def weight(self, dim: int) -> int:
-        """Bytes of a row's weights."""
         return self.weight_bytes_per_value * dim
 
     def state(self, dim: int) -> int:
@@ -78,7 +75,6 @@ class RowBytes:
         return optimizer_facts(self.optimizer).update_rule.state_bytes(dim)
 
     def both(self, dim: int) -> int:
-        """Bytes of a row's weights and state."""
         return self.weight(dim) + self.state(dim)
 
 
@@ -98,7 +94,6 @@ def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -
 
 
 def bytes_taken(tables: Iterable[Placed], num_ranks: int, row: RowBytes) -> int:
-    """Bytes of the budget that tables take on a rank."""
     return sum(
         rows_held(table, placement, num_ranks, unique)[0] * row.both(table.dim)
         for table, placement, unique in tables

@@ -51,7 +51,6 @@ class BucketFile(BucketStore):
         self._descriptor = _nameless_file(folder, int(ends[-1]))
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
-        """Places for so many more rows of each bucket, cut where segments end."""
         runs = []
         with self._lock:
             for bucket, count in zip(buckets, counts, strict=True):
@@ -79,7 +78,6 @@ class BucketFile(BucketStore):
         return segment
 
     def commit(self, runs: Sequence[Run]) -> None:
-        """All rows of these runs are written; segments that are full go to the file."""
         full = []
         with self._lock:
             for run in runs:
@@ -100,7 +98,6 @@ class BucketFile(BucketStore):
             raise _not_written(self._folder, error) from error
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """The keys of a bucket's rows."""
         keys = np.empty(self._rows[bucket], np.uint64)
         skipped = 4 * (self._width - KEY_CELLS)
         for first, rows, place in self._segments_of(bucket):
@@ -108,7 +105,6 @@ class BucketFile(BucketStore):
         return keys
 
     def columns(self, bucket: int) -> Cells:
-        """`[columns, rows]`."""
         num_columns, num_rows = self._width - KEY_CELLS, self._rows[bucket]
         memory: Cells | None = getattr(self._own, "memory", None)
         if memory is None or len(memory) < num_columns * num_rows:
@@ -151,7 +147,6 @@ class BucketFile(BucketStore):
         )
 
     def close(self) -> None:
-        """Remove the file."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -163,7 +158,7 @@ class BucketFile(BucketStore):
 
 
 def _nameless_file(folder: str, size: int) -> int:
-    """A descriptor of a new file of so many bytes that has no name."""
+    """A descriptor of a new file without a name, of so many bytes."""
     try:
         os.makedirs(folder, exist_ok=True)
         try:

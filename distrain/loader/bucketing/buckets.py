@@ -29,7 +29,6 @@ _COUNTED_AT_A_TIME = 1 << 20
 def use_buckets(
     options: LoaderOptions, columns: tuple[WantedColumn, ...], reader: ReaderFacts
 ) -> bool:
-    """Whether an epoch's rows go through buckets."""
     flat = not any(column.is_list for column in columns)
     return options.shuffle == "full" and flat and not reader.on_gpu
 
@@ -61,7 +60,6 @@ class Buckets:
 
     @classmethod
     def of(cls, num_rows: int, seed: int, epoch: int) -> Buckets:
-        """Buckets of a good size for a table."""
         return cls(num_rows, seed, epoch, -(-num_rows // _bucket_rows(num_rows)))
 
     def keys(self, first: int, count: int) -> NDArray[np.uint64]:

@@ -170,8 +170,6 @@ class _Scatter:
 
 
 class _BucketGroups(LazySequence[RowGroup]):
-    """Buckets as row groups."""
-
     def __init__(self, sizes: NDArray[np.int64]):
         self._sizes = sizes
 
@@ -192,24 +190,19 @@ class BucketBackend:
         self._store = store
 
     def new_block(self, num_rows: int) -> Block:
-        """Memory for a batch's flat columns."""
         return self._inner.new_block(num_rows)
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
-        """Nothing: the rows are here."""
         return Expected()
 
     def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Block]]) -> None:
-        """Write a bucket's rows to the batches of the deal's runs."""
         start_s = time.perf_counter()
         self._inner.copy_rows(self._store.columns(group.index), deal, batches)
         self._inner.stats.add(fill_s=time.perf_counter() - start_s)
 
     def finish(self, batch: OpenBatch[Block]) -> Batch | NarrowBatch:
-        """The batch whose rows are all there."""
         return self._inner.finish(batch)
 
     def close(self) -> None:
-        """Release files and memory; no thread is loading any more."""
         self._store.close()
         self._inner.close()

@@ -96,9 +96,7 @@ class BucketStore(Protocol):
         """`[columns, rows]`; valid until the same thread reads another bucket."""
         ...
 
-    def close(self) -> None:
-        """Give memory or file back."""
-        ...
+    def close(self) -> None: ...
 
 
 class Slabs:
@@ -116,11 +114,9 @@ class Slabs:
         return np.empty(cells, np.int32)
 
     def give_back(self, slab: Cells) -> None:
-        """Keep it for another epoch."""
         self._idle.append(slab)
 
     def clear(self) -> None:
-        """Free what is kept."""
         self._idle.clear()
 
 
@@ -147,7 +143,6 @@ class BucketMemory(BucketStore):
             end += width * rows
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
-        """Places for so many more rows of each bucket."""
         runs = []
         with self._lock:
             for bucket, count in zip(buckets, counts, strict=True):
@@ -156,19 +151,15 @@ class BucketMemory(BucketStore):
                 runs.append(Run(self._segments[bucket], start, count))
         return runs
 
-    def commit(self, runs: Sequence[Run]) -> None:
-        """All rows of these runs are written."""
+    def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """The keys of a bucket's rows."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:
-        """`[columns, rows]`."""
         return self._segments[bucket].block
 
     def close(self) -> None:
-        """Give the memory back."""
         if self._segments:
             self._segments = {}
             self._slabs.give_back(self._slab)

@@ -18,8 +18,6 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Failure:
-    """The producer ended with this error."""
-
     error: BaseException
 
 
@@ -74,12 +72,10 @@ class Channel:
         return item
 
     def is_closed(self) -> bool:
-        """Whether the channel was closed."""
         return self._closed
 
     @property
     def depth(self) -> int:
-        """The number of waiting items."""
         return self._items.qsize()
 
     def close(self) -> None:

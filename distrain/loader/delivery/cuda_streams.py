@@ -19,8 +19,6 @@ _side_streams_lock = threading.Lock()
 
 
 class Event(Protocol):
-    """A point in a stream's work."""
-
     def query(self) -> bool:
         """Whether the work up to there is done."""
         ...
@@ -33,9 +31,7 @@ class Event(Protocol):
 class Target(Protocol):
     """A place to which tensors are copied."""
 
-    def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor is there already."""
-        ...
+    def holds(self, tensor: Tensor) -> bool: ...
 
     def copy(self, tensor: Tensor) -> Tensor:
         """Begin a copy, on the current stream; the source must live until it is complete."""
@@ -63,12 +59,6 @@ class Streams(Target, Protocol):
 
 
 class CudaStreams:
-    """A GPU.
-
-    All loaders of a process share one side stream for each GPU: torch caches memory per stream, so
-    a stream per loader, and one more for every evaluation, would keep memory unused.
-    """
-
     def __init__(self, device: torch.device):
         self._device = device
 
@@ -82,26 +72,21 @@ class CudaStreams:
             return _side_streams[self._device]
 
     def holds(self, tensor: Tensor) -> bool:
-        """Whether a tensor is on this GPU."""
         return tensor.device == self._device
 
     def copy(self, tensor: Tensor) -> Tensor:
-        """Begin to copy a tensor; it must live until the copy is complete."""
         return tensor.to(self._device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:
-        """Make the side stream, and this GPU, the calling thread's current ones."""
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
-        """An event at the end of the side stream's work so far."""
         # A thread that waits for it sleeps, and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
         return event
 
     def follow(self, event: Any, memory: Sequence[Tensor]) -> None:
-        """Let the calling thread's current stream on this GPU go on after the event."""
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
         for tensor in memory:

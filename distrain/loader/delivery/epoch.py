@@ -44,9 +44,7 @@ class Backend(Protocol):
     """Turns row groups into batches, on the CPU or on a GPU."""
 
     @property
-    def num_lists(self) -> int:
-        """List columns of a batch."""
-        ...
+    def num_lists(self) -> int: ...
 
     def new_block(self, num_rows: int) -> Any:
         """Memory for a batch's flat columns."""
@@ -108,11 +106,9 @@ class EpochWork:
 
     @property
     def lanes(self) -> range:
-        """The rank's lanes."""
         return self.plan.lanes_of_rank(self.options.rank, self.options.num_ranks)
 
     def rows_in(self, step: int) -> int:
-        """The rank's rows of a step."""
         return self.plan.rank_rows(step, self.options.rank, self.options.num_ranks)
 
 
@@ -224,7 +220,6 @@ class _LoadsAhead:
                 yield load.step, dealer, number, work.row_groups[group]
 
     def _all_groups(self) -> Iterator[RowGroup]:
-        """The row groups of all loads, in the same order."""
         work, loads = self._work, self._loads
         numbers = (number for load in loads for number in work.chunks[load.chunk].row_groups)
         return (work.row_groups[number] for number in numbers)

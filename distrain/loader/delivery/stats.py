@@ -47,7 +47,6 @@ class LoaderStats:
         return self.queue_depth_sum / max(1, self.batches)
 
     def to_json(self) -> dict[str, float]:
-        """All fields by name, and the mean queue depth."""
         return asdict(self) | {"mean_queue_depth": self.mean_queue_depth}
 
 
@@ -64,7 +63,6 @@ class StatsRecorder:
         self._lock = threading.Lock()
 
     def add(self, **amounts: float) -> None:
-        """Add to fields by name."""
         self._added.put(amounts)
         if self._added.qsize() >= _MOST_UNSUMMED and self._lock.acquire(blocking=False):
             try:
@@ -73,7 +71,6 @@ class StatsRecorder:
                 self._lock.release()
 
     def read(self) -> LoaderStats:
-        """The sums so far."""
         with self._lock:
             self._sum_up()
             return replace(self._stats)

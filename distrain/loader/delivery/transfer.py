@@ -47,18 +47,15 @@ class HostDelivery:
         self._transforms = tuple(transforms)
 
     def prepare(self, batch: Batch | NarrowBatch) -> Any:
-        """The batch, transformed."""
         item: Any = batch
         for transform in self._transforms:
             item = transform(item)
         return item
 
     def hand_over(self, item: Any) -> Any:
-        """The same item."""
         return item
 
-    def close(self) -> None:
-        """Do nothing: nothing is held."""
+    def close(self) -> None: ...
 
 
 class BatchInTransfer(NamedTuple):
@@ -97,12 +94,10 @@ class DeviceDelivery:
         return BatchInTransfer(moved.item, moved.memory, event)
 
     def hand_over(self, item: BatchInTransfer) -> Any:
-        """The batch, for use on the calling thread's current stream."""
         self._streams.follow(item.event, item.memory)
         return item.item
 
     def close(self) -> None:
-        """Wait for the copies that still read host memory, and release it."""
         while self._copying:
             self._finish_oldest()
 

@@ -38,8 +38,6 @@ class BatchLayout:
 
     @classmethod
     def of(cls, columns: Sequence[WantedColumn]) -> BatchLayout:
-        """The layout of these columns; lists are not in the block."""
-
         def names(kind: str) -> tuple[str, ...]:
             return tuple(c.name for c in columns if c.kind == kind and not c.is_list)
 
@@ -47,7 +45,6 @@ class BatchLayout:
 
     @property
     def num_columns(self) -> int:
-        """Columns of a block."""
         names = (*self.categorical_names, *self.continuous_names, *self.label_names)
         return len(names) + self.has_weight
 
@@ -118,7 +115,6 @@ class BlockPool:
         return lent[:cells]
 
     def clear(self) -> None:
-        """Free the blocks that are not lent."""
         self._idle.clear()
         self.tiles.clear()
 
@@ -198,7 +194,6 @@ class OpenBatches(Generic[BlockT]):
         self._lock = threading.Lock()
 
     def at(self, step: int) -> OpenBatch[BlockT]:
-        """The batch of a step."""
         with self._lock:
             if step not in self._open:
                 num_rows = self._rows_in(step)

@@ -94,7 +94,6 @@ class Filler:
                     check_values(wanted, column, group, deal.rows)
 
     def _part(self, first: int, count: int) -> _Part:
-        """What the kernel wants to know of `count` columns from number `first` on."""
         known = self._parts.get((first, count))
         if known is None:
             some = slice(first, first + count)

@@ -49,7 +49,6 @@ class NarrowLayout:
 
     @property
     def is_narrower(self) -> bool:
-        """Whether it takes fewer bytes than a `BatchLayout`."""
         return self.row_bytes < 4 * len(self._cells)
 
     def part(self, columns: slice) -> tuple[bytes, NDArray[np.int64], int]:

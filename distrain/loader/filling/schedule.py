@@ -268,7 +268,6 @@ class ChunkDealer:
         return self._deal_entries(number, entries, self._order)
 
     def _dealt_rows(self) -> NDArray[np.int32]:
-        """The rank's rows of the chunk, run after run, as row numbers of the chunk."""
         if self._order_of_rows is not None:
             order = self._order_of_rows().astype(np.int32)
         elif self._seed is None:

@@ -56,7 +56,6 @@ class TilePool:
                 self._idle.append(tile)
 
     def clear(self) -> None:
-        """Free what is not lent."""
         self._idle.clear()
 
 

@@ -20,11 +20,6 @@ def signed_bits(values: Tensor) -> Tensor:
 
 
 class TorchFiller:
-    """Writes rows of flat columns to blocks `[columns, rows]`, with the same bits as `Filler`.
-
-    Columns are in the order ids, values, labels, weight. Nothing here waits for the device.
-    """
-
     def __init__(self, columns: Sequence[WantedColumn], device: torch.device):
         self._columns = tuple(columns)
         kinds = [column.kind for column in columns]

@@ -33,7 +33,6 @@ class DeviceLists(NamedTuple):
     items: Tensor
 
     def part(self, first: int, last: int) -> DeviceLists:
-        """Some of the rows, neighbours, in the same memory."""
         return DeviceLists(self.offsets[first : last + 1], self.items)
 
 
@@ -124,7 +123,6 @@ class TorchListFiller:
         return to_device(torch.from_numpy(numbers), self._device).long()
 
     def _places(self, deal: Deal) -> Tensor:
-        """The place of each dealt row in its batch."""
         counts = deal.counts
         begin = np.repeat(deal.starts, counts)
         if len(deal.places):
@@ -133,7 +131,6 @@ class TorchListFiller:
         return self._to_device(np.arange(len(begin)) - before + begin)
 
     def _items_of_runs(self, lengths: Sequence[Tensor], deal: Deal) -> list[list[int]]:
-        """How many items each run has, by column."""
         ends = torch.stack(list(lengths)).cumsum(1)
         ends = torch.nn.functional.pad(ends, (1, 0))
         bounds = self._to_device(np.append(0, np.cumsum(deal.counts)))
@@ -154,7 +151,6 @@ def ranges(starts: Tensor, lengths: Tensor, total: int) -> Tensor:
 
 
 def _spans(offsets: Tensor, rows: Tensor, most: int | None) -> tuple[Tensor, Tensor]:
-    """Where the items of rows begin, and how many are kept."""
     starts = offsets.index_select(0, rows).to(torch.int64)
     lengths = offsets[1:].index_select(0, rows) - starts
     return starts, lengths if most is None else lengths.clamp(max=most)

@@ -103,15 +103,12 @@ class CachingReader(Reader):
 
     @property
     def counters(self) -> CacheCounters:
-        """The counts so far."""
         return self._counters
 
     def read(self, group: RowGroup) -> DecodedColumns:
-        """The wanted columns of a row group."""
         return join_decoded(self._parts(group, max(1, len(self._columns)), whole=True))
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The same, some columns at a time."""
         return self._parts(group, COLUMNS_AT_A_TIME, whole=False)
 
     def _parts(self, group: RowGroup, at_a_time: int, *, whole: bool) -> Iterator[DecodedColumns]:
@@ -138,7 +135,6 @@ class CachingReader(Reader):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Let the inner reader look ahead to what is not in the cache."""
         return self._inner.expect(
             groups, lambda group: self._holds(group) or (is_held is not None and is_held(group))
         )
@@ -150,7 +146,6 @@ class CachingReader(Reader):
         return os.path.exists(self._folder.path / self._entry_name(fingerprint, group))
 
     def close(self) -> None:
-        """Close all files and the inner reader; no thread may be reading."""
         with self._lock:
             self._files.clear()
         self._buffers = Buffers()

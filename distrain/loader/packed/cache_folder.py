@@ -75,7 +75,6 @@ class BoundedFolder:
                 final.unlink()
 
     def touch(self, name: str) -> None:
-        """Record that a file is used now."""
         path = self.path / name
         with contextlib.suppress(OSError):  # gone, or not ours to change
             os.utime(path, ns=(time.time_ns(), path.stat().st_mtime_ns))

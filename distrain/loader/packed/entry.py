@@ -72,12 +72,10 @@ class EntryWriter:
         return True
 
     def finish(self) -> None:
-        """Write what the columns are."""
         text = json.dumps(self._written).encode()
         self._write(text + _TAIL.pack(checksum(text), len(text), _FORMAT))
 
     def close(self) -> None:
-        """Close the file; may be called again."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -91,7 +89,6 @@ class EntryWriter:
         return content
 
     def _write(self, *contents: bytes | memoryview) -> None:
-        """Write them one after another, in few calls of the system."""
         left = [memoryview(content) for content in contents if len(content)]
         while left:
             done = os.writev(self._descriptor, left[:_MOST_AT_ONCE])

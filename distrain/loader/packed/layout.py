@@ -37,7 +37,6 @@ class Values:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of the values."""
         return self.dtype.itemsize * self.count
 
 
@@ -64,12 +63,10 @@ class GroupLayout:
 
     @property
     def num_bytes(self) -> int:
-        """Bytes of all values."""
         return sum(values.num_bytes for values in self.values)
 
     @property
     def values(self) -> Iterator[Values]:
-        """All that has a checksum of its own."""
         yield from self.cells
         for column in self.lists:
             yield column.lengths
@@ -79,7 +76,6 @@ class GroupLayout:
 def group_layout(
     metadata: pq.FileMetaData, mark: Mark, index: int, wanted: Sequence[WantedColumn], file: str
 ) -> GroupLayout:
-    """Find the wanted columns of a row group."""
     where = {"file": file, "row group": index}
     group = mark.groups[index]
     lengths = _lengths(mark, group)

@@ -49,14 +49,12 @@ class GroupMark:
     items: tuple[int, ...] = ()
 
     def to_json(self) -> list[object]:
-        """The row group as it stands in the mark."""
         sums = "".join(map(_hex, self.checksums))
         found: list[object] = [self.start, self.length, self.num_rows, _hex(self.all_checksum)]
         return [*found, sums, *([list(self.items)] if self.items else [])]
 
     @staticmethod
     def from_json(document: list[Any]) -> GroupMark:
-        """Parse it."""
         start, length, num_rows, all_, sums, *items = document
         return GroupMark(
             start,
@@ -85,11 +83,9 @@ class Mark:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The columns as parquet's schema names them."""
         return tuple(name + _LEAF if name in self.lists else name for name in self.columns)
 
     def to_json(self) -> str:
-        """The mark as it stands in the footer."""
         groups = [group.to_json() for group in self.groups]
         body = {"columns": self.columns, "source": self.source, "row_groups": groups}
         version = FORMAT_VERSION

@@ -130,8 +130,6 @@ def _check_apart(table: Table, output_dir: str | Path) -> None:
 
 
 class _Job:
-    """Writes the files of a table, several at once."""
-
     def __init__(
         self,
         table: Table,
@@ -150,7 +148,6 @@ class _Job:
         self._stop = threading.Event()
 
     def run(self, rows_per_file: int, threads: int) -> None:
-        """Write all files; the first error ends all."""
         firsts = range(0, self._table.num_rows, rows_per_file)
         with ThreadPoolExecutor(min(threads, len(firsts))) as pool:
             tasks = [
@@ -214,7 +211,6 @@ class _Source:
             number += 1
 
     def close(self) -> None:
-        """Close the files that are open."""
         self._reader.close()
 
     def _checked(self, group: RowGroup) -> _Columns:

@@ -67,7 +67,6 @@ class PackedFile(RawFile):
 
     @property
     def group_rows(self) -> tuple[int, ...]:
-        """Rows of each row group."""
         return tuple(group.num_rows for group in self.footer.mark.groups)
 
     def layout(self, index: int, num_rows: int, wanted: Sequence[WantedColumn]) -> GroupLayout:
@@ -115,7 +114,6 @@ class PackedFile(RawFile):
         return self.iter_parts(layout, group, buffers, columns_at_a_time, verify=verify)
 
     def item_starts(self, column: ListValues, index: int, slice_rows: int) -> NDArray[np.int64]:
-        """The number of a list column's items before each slice, and that of all."""
         key = (index, column.items.name)
         known = self.footer.item_starts.get(key)
         if known is None:

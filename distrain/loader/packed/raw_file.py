@@ -92,7 +92,6 @@ class RawFile:
         return _identity(os.stat(self.path)) == self.identity
 
     def check_unchanged(self) -> None:
-        """Raise a `DataError` unless `is_unchanged`."""
         if not self.is_unchanged():
             raise self.error(_REPLACED, _CHANGED)
 
@@ -102,7 +101,6 @@ class RawFile:
             raise self.error(_REPLACED, _CHANGED)
 
     def error(self, message: str, hint: str, **where: object) -> DataError:
-        """What to raise about this file."""
         return DataError(message, where={"file": self.path, **where}, hint=hint)
 
     def fill(self, part: memoryview, start: int, index: int) -> None:
@@ -207,7 +205,6 @@ class RawFile:
         return np.concatenate([[0], np.cumsum(sums)])
 
     def _items(self, column: ListValues, group: RowGroup) -> tuple[int, int]:
-        """The first item of a slice, and one past its last."""
         assert group.slice is not None
         starts = self.item_starts(column, group.index, group.slice.slice_rows)
         return int(starts[group.slice.number]), int(starts[group.slice.number + 1])

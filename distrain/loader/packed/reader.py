@@ -68,11 +68,9 @@ class PackedReader(Reader):
         return "columns come from the names of folders" if table.compact.has_constants else None
 
     def read(self, group: RowGroup) -> DecodedColumns:
-        """The wanted columns of a row group: int32 and float32, or lists of these."""
         return join_decoded(self._parts(group, max(1, len(self._columns))))
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The same, some columns at a time."""
         return self._parts(group, COLUMNS_AT_A_TIME)
 
     def _parts(self, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:

@@ -118,7 +118,6 @@ class PackedWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        """Write the footer."""
         try:
             if kind is None:
                 groups = tuple(self._groups)
@@ -146,7 +145,6 @@ def _value_type(column: WantedColumn) -> pa.DataType:
 
 
 def _arrow_type(column: WantedColumn) -> pa.DataType:
-    """How a column is kept."""
     kind = _value_type(column)
     return pa.list_(pa.field("element", kind, nullable=False)) if column.is_list else kind
 
@@ -177,7 +175,6 @@ class _Tee:
 
     @property
     def length(self) -> int:
-        """Bytes written since `restart`."""
         return self._position - self._start
 
     def restart(self) -> int:

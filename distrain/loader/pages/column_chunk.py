@@ -87,13 +87,11 @@ class ColumnChunk:
         self._start = 0  # of its next plain value
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values."""
         values = np.empty(rows, self.dtype)
         self.read_into(values)
         return values
 
     def skip(self, rows: int) -> None:
-        """Pass over the next values."""
         while rows > 0:
             rows -= len(self.read(min(rows, _MOST_SKIPPED)))
 

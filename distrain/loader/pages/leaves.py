@@ -111,7 +111,6 @@ def _leaves(
     fills: Mapping[str, float | int | None],
     id_limits: Mapping[str, int],
 ) -> tuple[Leaf, ...]:
-    """The columns that may be decoded here."""
     wanted = {name: name for name in names}
     types = {field.name: field.type for field in parquet.schema_arrow}
     found: dict[str, Leaf] = {}

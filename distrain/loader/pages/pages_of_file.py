@@ -259,7 +259,6 @@ class PagesOfFile:
         )
 
     def _facts(self, index: int) -> list[ChunkFacts]:
-        """The column chunks of a row group."""
         if self._latest[0] != index:
             if self._span is not None:
                 begin, end = self._span(index)
@@ -275,7 +274,6 @@ class PagesOfFile:
         return self._latest[1]
 
     def _span_of(self, facts: ChunkFacts) -> tuple[int, int]:
-        """Where a column chunk starts in the file, and how long it is."""
         start, count = facts.data_page, facts.num_bytes
         if 0 < facts.dictionary_page < start:
             start = facts.dictionary_page
@@ -304,7 +302,6 @@ def _bytes_of(file: Descriptor, start: int, count: int) -> bytes:
 
 
 def _is_known(facts: ChunkFacts, leaf: Leaf, num_rows: int) -> bool:
-    """Whether a chunk is worth trying, as far as its metadata tells."""
     if facts.num_values != num_rows or facts.is_elsewhere or not num_rows:
         return False
     fills = leaf.fill_bytes(leaf.dtype) and facts.codec in _DECOMPRESSED_IN_C

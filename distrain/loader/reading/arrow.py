@@ -92,14 +92,12 @@ class ArrowReader(Reader):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Fetch row groups of remote files before they are asked for."""
         remote = (
             group if group is not None and is_remote(group.file) else None for group in groups
         )
         return self._fetcher.expect(remote, is_held)
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The wanted columns, a few at a time."""
         try:
             yield from self._parts(group)
         finally:
@@ -148,13 +146,11 @@ class ArrowReader(Reader):
         return found
 
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> Columns:
-        """Those of the columns that need no Arrow."""
         with self._errors_translated(group):
             pages = self._handle(group).pages
             return dict(pages.read(group.index, group.num_rows, names))
 
     def _columns_in(self, group: RowGroup) -> list[WantedColumn]:
-        """The columns to read from the file; others come from its path."""
         constants = dict(group.constants)
         return [column for column in self._columns if column.name not in constants]
 
@@ -207,7 +203,6 @@ class ArrowReader(Reader):
         return size * group.num_rows // group.group_rows
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
-        """The columns that cannot be read, where others can."""
         damaged: list[str] = []
         names = [column.name for column in self._columns_in(group)]
         try:
@@ -225,7 +220,6 @@ class ArrowReader(Reader):
         return {"column": ", ".join(damaged[:_MOST_LISTED])}
 
     def _close_file(self, group: RowGroup) -> None:
-        """Close this thread's handle of a row group's file."""
         files: OpenFiles | None = getattr(self._own, "files", None)
         handle = files.handles.pop(_key(group), None) if files else None
         if handle is not None:
@@ -278,7 +272,6 @@ class ArrowReader(Reader):
     def _spans(
         self, group: RowGroup, paths: Sequence[str], metadata: pq.RowGroupMetaData
     ) -> list[Span]:
-        """Where the wanted columns lie in a row group's file."""
         # Of other columns the metadata may be encrypted, which ends the process that asks for it.
         numbers = column_numbers(paths, self._columns_in(group))
         return [_span(metadata.column(number)) for number in numbers]
@@ -349,7 +342,6 @@ def _type_with_room(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
 
 
 def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
-    """What to raise about the first null of a column without a fill value."""
     return DataError(
         f"column {column.name!r} holds a null",
         where=group.where | {"row in the group": group.first_row + row, "column": column.name},
@@ -358,7 +350,6 @@ def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
 
 
 def null_item_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
-    """What to raise about the first null inside a list of a column without a fill value."""
     return DataError(
         f"column {column.name!r} holds a list with a null in it",
         where=group.where | {"row in the group": group.first_row + row, "column": column.name},

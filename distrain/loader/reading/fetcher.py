@@ -163,7 +163,6 @@ class Fetcher:
         return None
 
     def _ask(self, wanted: _Wanted, urgency: int) -> None:
-        """Ask for what is missing of a row group."""
         if wanted.image is None:
             self._plan(wanted, urgency)
             return
@@ -175,7 +174,6 @@ class Fetcher:
         self._submit(urgency, partial(self._make_image, wanted))
 
     def _submit(self, urgency: int, task: Callable[[], None]) -> None:
-        """Let a thread run a task; each thread ends when there are no others."""
         heapq.heappush(self._tasks, (urgency, next(self._count), task))
         if self._num_threads < self._options.connections:
             threading.Thread(target=self._run_tasks, name="fetch", daemon=True).start()
@@ -193,7 +191,6 @@ class Fetcher:
             task()
 
     def _make_image(self, wanted: _Wanted) -> None:
-        """Find out which ranges a row group needs."""
         group, options = wanted.group, self._options
         with self._changed:
             if wanted.image is not None or wanted.is_planning or not self._is_wanted(wanted):
@@ -250,7 +247,6 @@ class Fetcher:
         return [self._with_handles.popitem(last=False)[1] for _ in range(count)]
 
     def _fetch(self, wanted: _Wanted, span: Span) -> None:
-        """Bring one range of a row group."""
         with self._changed:
             if span not in wanted.missing:  # another thread has it, or nobody wants it any more
                 return
@@ -313,12 +309,10 @@ class _Expectation(Expected):
         return None
 
     def passed(self, count: int) -> None:
-        """Tell that the first `count` row groups have been loaded."""
         self.num_passed = count
         self._forget(self, all_of_it=False)
 
     def close(self) -> None:
-        """Tell that no others will be asked for."""
         self._forget(self, all_of_it=True)
 
 
@@ -355,7 +349,6 @@ class _Wanted:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything is there."""
         return self.image is not None and not self.missing and not self.in_flight
 
     @property

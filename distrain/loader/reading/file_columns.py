@@ -39,7 +39,6 @@ class LatestColumns:
         self._latest: tuple[pq.ParquetSchema, bytes, list[str], FileColumns] | None = None
 
     def of(self, parquet: pq.ParquetFile, columns: Sequence[WantedColumn]) -> FileColumns:
-        """Those of an open file."""
         schema = parquet.metadata.schema
         arrow = (parquet.metadata.metadata or {}).get(_ARROW_SCHEMA, b"")
         names = [column.name for column in columns]
@@ -69,7 +68,6 @@ def _problem(schema: pa.Schema, columns: Sequence[WantedColumn]) -> str | None:
 
 
 def paths_of(metadata: pq.FileMetaData) -> tuple[str, ...]:
-    """The path of each leaf column."""
     return tuple(metadata.schema.column(n).path for n in range(metadata.num_columns))
 
 

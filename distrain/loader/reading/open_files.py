@@ -32,7 +32,6 @@ class OpenFiles:
         return handle
 
     def close(self) -> None:
-        """Close all of them."""
         self._in_use = None
         while self.handles:
             self.handles.popitem()[1].close()
@@ -108,7 +107,6 @@ class Handle:
         return sliced
 
     def row_group(self, index: int) -> pq.RowGroupMetaData:
-        """What the footer has of a row group."""
         if not isinstance(self.footer, SlicedFooter):
             return self.footer.row_group(index)
         parquet, number = self.find(index)

@@ -20,7 +20,6 @@ class Span(NamedTuple):
 
     @property
     def num_bytes(self) -> int:
-        """How many there are."""
         return self.end - self.begin
 
 

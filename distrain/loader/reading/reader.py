@@ -143,7 +143,6 @@ class RetryingReader(Reader):
         self._retry_s = retry_s
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The same, some columns at a time."""
         parts = self._inner.iter_columns(group)
         cells = lists = 0
 
@@ -162,11 +161,9 @@ class RetryingReader(Reader):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Let the inner reader look ahead."""
         return self._inner.expect(groups, is_held)
 
     def close(self) -> None:
-        """Close the inner reader."""
         self._inner.close()
 
 
@@ -187,7 +184,6 @@ class SameFilesReader(Reader):
         self._first: dict[str, _Version] = {}
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
-        """The same, some columns at a time."""
         if is_remote(group.file):
             yield from self._inner.iter_columns(group)
             return
@@ -202,7 +198,6 @@ class SameFilesReader(Reader):
     def expect(
         self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
     ) -> Expected:
-        """Let the inner reader look ahead."""
         return self._inner.expect(groups, is_held)
 
     def close(self) -> None:
@@ -234,7 +229,6 @@ def unreadable(
 
 
 def another_version(where: Mapping[str, object]) -> DataError:
-    """The error for a file that is not the one that was read first."""
     return DataError(
         "the file was replaced or written to since it was first read",
         where=where,
@@ -256,7 +250,6 @@ class SharedReader:
         self._lock = threading.Lock()
 
     def lease(self) -> Reader:
-        """The reader, until the lease is closed."""
         with self._lock:
             if self._reader is None:
                 self._reader = self._make()
@@ -280,7 +273,6 @@ class _Lease:
         self._give_back: Callable[[], None] | None = give_back
 
     def close(self) -> None:
-        """Return the reader; may be called again."""
         give_back, self._give_back = self._give_back, None
         if give_back is not None:
             give_back()

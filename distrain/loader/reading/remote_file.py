@@ -62,7 +62,6 @@ class RemoteFile:
 
     @property
     def num_bytes(self) -> int:
-        """Its size, once something was read."""
         assert self._size is not None
         return self._size
 

@@ -36,13 +36,9 @@ class OpenFile(Protocol):
     pages: PagesOfFile
     image: Image | None
 
-    def find(self, index: int) -> tuple[pq.ParquetFile, int]:
-        """A file whose footer has the row group, and the row group's number in it."""
-        ...
+    def find(self, index: int) -> tuple[pq.ParquetFile, int]: ...
 
-    def close(self) -> None:
-        """Close it."""
-        ...
+    def close(self) -> None: ...
 
 
 class SliceStream:
@@ -118,7 +114,6 @@ class SliceStream:
         return found
 
     def _skip_to(self, number: int) -> None:
-        """Pass over the slices before one."""
         count = number - self.following
         if count <= 0:
             return
@@ -169,7 +164,6 @@ class SliceStream:
         return pa.Table.from_batches(found) if found else pa.table({})
 
     def close(self) -> None:
-        """Close the file; nobody may be decoding."""
         self.is_closed = True
         self._batches, self._opened, self._image = [], {}, None
         self.kept.clear()
@@ -219,7 +213,6 @@ class SliceStreams:
                 return columns
 
     def close(self) -> None:
-        """Close all streams; no thread may be reading."""
         with self._lock:
             streams, self._streams = self._streams, {}
         for stream in chain.from_iterable(streams.values()):
