@@ -13,8 +13,7 @@ from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record
 from distrain.wording import byte_size, number
 
 _RANK_CAPACITY = 256
-ENDED_CAPACITY = 64
-"""Points per rank of a job that has ended: many of these are kept."""
+ENDED_CAPACITY = 64  # points per rank of a job that has ended: many of these are kept
 
 KEPT_MOMENTS = 100
 """Moments of each kind that are kept; a job may write a checkpoint every few seconds."""
@@ -41,10 +40,7 @@ RANK = (
 
 @dataclass(frozen=True)
 class Moment:
-    """Something on a job's time line, at a unix time and after `step` steps, where known.
-
-    `kind` is `state`, `restart`, `checkpoint`, `notice` or `validated`.
-    """
+    """A `state`, `restart`, `checkpoint`, `notice` or `validated` on a job's time line."""
 
     at_s: float
     kind: str
@@ -59,18 +55,6 @@ class JobHistory:
     Attributes:
         train: Records of training, columns `TRAIN`.
         valid: Records of validation, columns `VALID`.
-        ranks: Curves by rank, columns `RANK`, under the rank's number; of more than `SHOWN_RANKS`
-            ranks, `slowest`, `median` and `fastest`.
-        now: What each rank reported last in this attempt.
-        step: Steps taken that count.
-        rows_per_s: Of the last record of training of this attempt; `None` while it takes no steps.
-        state_since_s: When the state last changed, in unix time.
-        num_points: Number of points ever added to the series.
-        rows_trained: Rows of all records, those included that were taken back.
-        phase_seconds: Wall time by phase, over all ranks and attempts.
-        step_times: Times of the ranks' steps, in all attempts.
-        checkpoint_bytes: Size of the last checkpoint; `None` before the first.
-        checkpoint_s: When the last checkpoint was whole, in unix time.
     """
 
     def __init__(self, submitted_s: float):
@@ -78,20 +62,25 @@ class JobHistory:
         self.attempt = 0
         self.num_ranks = 0
         self.train, self.valid = Series(TRAIN), Series(VALID)
+        # curves by rank, columns `RANK`, under the rank's number; of more than `SHOWN_RANKS` ranks,
+        # `slowest`, `median` and `fastest`
         self.ranks: dict[str, Series] = {}
-        self.now: dict[int, RankNow] = {}
+        self.now: dict[int, RankNow] = {}  # what each rank reported last in this attempt
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
-        self.step = 0
+        self.step = 0  # steps taken that count
+        # of the last record of training of this attempt; `None` while it takes no steps
         self.rows_per_s: float | None = None
         self._timed_rows, self._timed_s = 0, 0.0
-        self.state_since_s = submitted_s
-        self.num_points = 0
-        self.rows_trained = 0
+        self.state_since_s = submitted_s  # when the state last changed, in unix time
+        self.num_points = 0  # number of points ever added to the series
+        self.rows_trained = 0  # rows of all records, those included that were taken back
+        # wall time by phase, over all ranks and attempts
         self.phase_seconds: defaultdict[str, float] = defaultdict(float)
-        self.step_times = StepTimes()
+        self.step_times = StepTimes()  # times of the ranks' steps, in all attempts
+        # size of the last checkpoint; `None` before the first
         self.checkpoint_bytes: int | None = None
-        self.checkpoint_s: float | None = None
+        self.checkpoint_s: float | None = None  # when the last checkpoint was whole, in unix time
         self._elapsed_before_s = 0.0
         self._first_step = 0
         self._moments: dict[str, deque[Moment]] = {}

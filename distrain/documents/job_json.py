@@ -9,9 +9,7 @@ from distrain.documents.ranks import RankNow, shown_ranks
 from distrain.jobs import JobState, JobStatus, JobView, Slot, finite
 from distrain.spec import JobSpec
 
-_KEPT_RESTARTS = 100
-"""Restarts on the time line."""
-
+_KEPT_RESTARTS = 100  # restarts on the time line
 _ETA_POINTS = 16
 
 _OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
@@ -112,11 +110,7 @@ def job_document(job: Watched, *, all_ranks: bool = False) -> dict[str, Any]:
 
 
 def metrics_document(history: JobHistory, since: str | None = None) -> dict[str, Any]:
-    """A job's curves, or the points since a cursor.
-
-    Raises:
-        ValueError: This is no cursor.
-    """
+    """A job's curves, or the points since a cursor; a `ValueError` for what is no cursor."""
     generation, number = _parse_cursor(since) if since is not None else (-1, 0)
     restart = generation != history.generation or number > history.num_points + 1
     first = 0 if restart else number
@@ -151,22 +145,19 @@ def _parse_cursor(cursor: str) -> tuple[int, int]:
 def _ranks(job: Watched, *, all_ranks: bool) -> list[dict[str, Any]]:
     known: dict[int, float | None] = dict.fromkeys(job.places)
     known |= {rank: now.step_time_s for rank, now in job.history.now.items()}
-    found = []
+    ranks = []
     for rank in sorted(known) if all_ranks else shown_ranks(known):
         place = job.places.get(rank)
         now = job.history.now.get(rank, RankNow()).to_json()
         gpu = job.gpus.get(place.worker) if place else None
         now["host"] = now["host"] or (place.host if place else None)
         worker = place.worker if place else None
-        found.append({"rank": rank, "worker": worker, **now, "gpu": asdict(gpu) if gpu else None})
-    return found
+        ranks.append({"rank": rank, "worker": worker, **now, "gpu": asdict(gpu) if gpu else None})
+    return ranks
 
 
 def time_left_s(job: Watched) -> float | None:
-    """The time left at the speed of the last points, validations included.
-
-    `None` unless the job runs and has taken steps in this attempt.
-    """
+    """The time left at the speed of the last points; `None` unless the attempt has taken steps."""
     view, history = job.view, job.history
     last = history.last_train
     if view.state is not JobState.RUNNING or last is None or view.total_rows is None:

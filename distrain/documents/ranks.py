@@ -18,8 +18,7 @@ from distrain.events import (
 )
 from distrain.progress import stall_pct
 
-SHOWN_RANKS = 64
-"""Ranks that are shown one by one: more bars do not fit beside each other."""
+SHOWN_RANKS = 64  # ranks that are shown one by one: more bars do not fit beside each other
 
 SLOW = 1.2
 """A rank stands out whose step takes more than this many times the median's; less is noise."""
@@ -31,19 +30,14 @@ _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", Rank
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps of a rank.
-
-    Attributes:
-        wall_s: Wall time of the steps, without validation and checkpoints.
-        own_s: The same without `exchange`, in which a rank also waits for slower ones. All ranks
-            of a gang take the same wall time, but not the same time of their own.
-        rows: Rows of the steps, if the rank reported them.
-    """
+    """Some steps of a rank."""
 
     steps: int
-    wall_s: float
+    wall_s: float  # wall time of the steps, without validation and checkpoints
+    # the same without `exchange`, in which a rank also waits for slower ones. All ranks of a gang
+    # take the same wall time, but not the same time of their own
     own_s: float
-    rows: float | None
+    rows: float | None  # rows of the steps, if the rank reported them
 
 
 @dataclass

@@ -7,12 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-CAPACITY = 512
-"""Points that a series shows at most: more than a plot has pixels for."""
-EARLY = 0.05
-"""Share of a curve's points, from its start, that may lie outside of the range."""
-FEW = 4
-"""A curve of fewer points is shown whole."""
+CAPACITY = 512  # points that a series shows at most: more than a plot has pixels for
+EARLY = 0.05  # share of a curve's points, from its start, that may lie outside of the range
+FEW = 4  # a curve of fewer points is shown whole
 _MARGIN = 0.06
 
 
@@ -71,10 +68,7 @@ class Series:
         number: int,
         weights: Mapping[str, float] | None = None,
     ) -> None:
-        """Append a point: a value per column, `None` or not finite where unknown.
-
-        Numbers never fall. Weights are by name; a missing one is 1.
-        """
+        """Append a point: a value per column, `None` or not finite where unknown."""
         for at, column in enumerate(self.columns):
             value = _known(point[column.name])
             self._values[at].append(value)
@@ -117,10 +111,7 @@ class Series:
             self.finish(number)
 
     def take_back(self, most: float) -> None:
-        """Remove the points whose first column is above `most`.
-
-        A point that was merged of both sides goes, too: what is shown was never taken back.
-        """
+        """Remove the points whose first column is above `most`, merged ones of both sides, too."""
         keep = len(self._values[0])
         while keep and self._values[0][keep - 1] > most:
             keep -= 1

@@ -19,14 +19,9 @@ from distrain.door.monitor import Monitor
 from distrain.jobs import JobStatus
 from distrain.lifecycle import Job
 
-MOST_BYTES = 4 * 2**20
-"""Of one answer's jobs."""
-
-MOST_JOBS = 100
-"""In one answer: some milliseconds of the scheduler's loop."""
-
-_NO_PROGRESS = 2**62
-"""More entries than a job ever has."""
+MOST_BYTES = 4 * 2**20  # of one answer's jobs
+MOST_JOBS = 100  # in one answer: some milliseconds of the scheduler's loop
+_NO_PROGRESS = 2**62  # more entries than a job ever has
 
 
 @dataclass

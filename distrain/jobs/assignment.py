@@ -48,7 +48,7 @@ class Assignment:
     rendezvous: Rendezvous | None = None
     # the first attempt of this submission: above 1 for a run that is resumed
     first_attempt: int = 1
-    files_dir: str = ""  # A folder of the worker for this rank's files, where `run_dir` is a URL
+    files_dir: str = ""  # a folder of the worker for this rank's files, where `run_dir` is a URL
 
     @property
     def paths(self) -> RunPaths:

@@ -4,8 +4,7 @@ import math
 import re
 from typing import Any
 
-LARGEST = 2**63 - 1
-"""The largest whole number of a database."""
+LARGEST = 2**63 - 1  # the largest whole number of a database
 
 MOST_CHARACTERS = 8000
 """Of a message in a row: each change of a job copies its message into an event."""

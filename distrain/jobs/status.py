@@ -117,8 +117,7 @@ class JobStatus(JobFigures):
         Unknown keys are left out; texts are cut and cleaned; figures that are none are not known.
 
         Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is no job, or has a text or a count
-                that is of another type.
+            AttributeError, KeyError, TypeError, ValueError: It is no job.
         """
         shown = document.get("view")
         view = None if shown is None else _cleaned(shown)

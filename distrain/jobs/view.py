@@ -9,8 +9,7 @@ from distrain.jobs.states import JobState
 
 Kind = TypeVar("Kind")
 
-JSON_VERSION = 1
-"""Raised when a key changes its meaning or goes; new keys need no new version."""
+JSON_VERSION = 1  # raised when a key changes its meaning or goes; new keys need no new version
 
 
 def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,13 +269,10 @@ class JobView:
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> "JobView":
-        """The inverse of `to_json`, also of a document that another version wrote.
-
-        Keys and entries that this version does not know are left out.
+        """The inverse of `to_json`, of any version; unknown keys and entries are left out.
 
         Raises:
-            TypeError: A field without a default is missing.
-            ValueError: The state is none that this version knows.
+            TypeError, ValueError: A field is missing, or the state is unknown.
         """
         values = known_fields(cls, document)
         values["state"] = JobState(values.get("state", "missing"))

@@ -3,8 +3,7 @@
 from collections import defaultdict
 
 AVOID_AFTER_FAILURES = 2
-AVOID_S = 600.0
-"""A host with so many failures within this time is avoided until they are this old."""
+AVOID_S = 600.0  # a host with so many failures within this time is avoided until they are this old
 
 
 class HostFailures:
@@ -27,13 +26,13 @@ class HostFailures:
 
     def avoided(self, now_s: float) -> dict[str, str]:
         """Hosts that failed too often, with the reason."""
-        found = {}
+        avoided = {}
         for host in list(self._times):
             recent = self._recent(host, now_s)
             if len(recent) >= AVOID_AFTER_FAILURES:
                 left_s = recent[-AVOID_AFTER_FAILURES] + AVOID_S - now_s
-                found[host] = f"{len(recent)} failures, for another {left_s:.0f} s"
-        return found
+                avoided[host] = f"{len(recent)} failures, for another {left_s:.0f} s"
+        return avoided
 
     def _recent(self, host: str, now_s: float) -> list[float]:
         return [at_s for at_s in self._times[host] if now_s - at_s < AVOID_S]

@@ -78,17 +78,10 @@ from distrain.lifecycle.messages import (
 from distrain.lifecycle.verdict import judge
 from distrain.lifecycle.watchdog import hear, missed_deadline, watch
 
-SETTLE_S = 0.5
-"""How long to wait for reports of a gang's other ranks after the first failure."""
-
-CANCEL_GRACE_S = 3.0
-"""What ranks get to save a checkpoint when somebody cancelled their job."""
-
-GIVE_UP_S = 3.0
-"""How long after its grace a rank that never reported its end is taken for gone."""
-
-LINGER_S = 30.0
-"""How long the processes of a gang that finished may take to end by themselves."""
+SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure
+CANCEL_GRACE_S = 3.0  # what ranks get to save a checkpoint when somebody cancelled their job
+GIVE_UP_S = 3.0  # how long after its grace a rank that never reported its end is taken for gone
+LINGER_S = 30.0  # how long the processes of a gang that finished may take to end by themselves
 
 
 _CANCELLED = "somebody cancelled the job"
@@ -258,8 +251,8 @@ class Lifecycle:
 
     def _exited(self, job: Job, event: RankExited, status: RankStatus, now_s: float) -> None:
         status.exited = True
-        known = any(failure.rank == event.rank for failure in job.failures)
-        if not (status.finished or known or job.state is JobState.STOPPING):
+        reported = any(failure.rank == event.rank for failure in job.failures)
+        if not (status.finished or reported or job.state is JobState.STOPPING):
             self._fail(job, silent_death(event, status), now_s)
 
     def _checkpoint_saved(self, job: Job, now_s: float) -> None:

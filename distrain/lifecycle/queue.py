@@ -44,10 +44,9 @@ class Wait:
 
 
 class Cluster:
-    """The workers that may be used, and the jobs that have not ended, as the queue sees them.
+    """The workers and jobs that the queue sees.
 
-    Hosts in `avoided` are used only if there are too few others. `others` says why more workers
-    may not be used.
+    `avoided` hosts are used only if there are too few others; `others` says why more may not be.
     """
 
     def __init__(
@@ -149,7 +148,7 @@ def place_gang(
 
 
 def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
-    """What to do now: `Wait`s, and at most one `Start` or `MakeRoom` as the last.
+    """What to do now: `Wait`s, then at most one `MakeRoom` or `Start`.
 
     A `Start` changes who is busy: ask again after it.
     """
@@ -172,10 +171,7 @@ def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
 
 
 def could_grow(cluster: Cluster, job: Job) -> int:
-    """The ranks that a running job with fewer than it wants could have now; 0: no more.
-
-    No job grows while others wait in the queue.
-    """
+    """The ranks that a running job could have now; 0: no more, or others wait in the queue."""
     if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
         return 0
     placed = cluster.place(job, fewer=True, without=(job.job_id,))

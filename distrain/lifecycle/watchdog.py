@@ -11,16 +11,13 @@ from distrain.lifecycle.culprit import place_of
 from distrain.lifecycle.job import Failure, Job, RankStatus
 from distrain.lifecycle.messages import TakeStacks
 
-STACKS_S = 1.0
-"""How long to wait for the supervisors' reports of a gang that hangs."""
-
-HEARD_WITHIN_S = 3.0
-"""A rank whose last heartbeat is older says nothing."""
+STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that hangs
+HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older says nothing
 
 
 def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
     status.heard_s = now_s
-    # A rank that waits for its storage says so only until it gives up by itself.
+    # a rank that waits for its storage says so only until it gives up by itself.
     if event.progress != status.progress or event.waiting_for == "storage":
         status.progressed_s = now_s
     status.progress = event.progress

@@ -48,12 +48,11 @@ class Collector:
     back: an attempt that goes on from a checkpoint says which of the records before still count.
 
     Attributes:
-        entries: Its progress, under numbers.
         rows_total: Rows trained up to the last record of training.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:
-        self.entries = EntryLog(limit_bytes)
+        self.entries = EntryLog(limit_bytes)  # its progress, under numbers
         self.checkpoints = Checkpoints()
         self.num_steps: int | None = None
         self.total_rows: int | None = None
@@ -67,10 +66,7 @@ class Collector:
     def begin_attempt(
         self, attempt: int, num_ranks: int, reason: str = "", message: str = ""
     ) -> None:
-        """Begin an attempt; half reported steps of the one before are forgotten.
-
-        `reason` and `message` say why the attempt before it ended; "" for the first.
-        """
+        """Begin an attempt; `reason` and `message` say why the one before it ended."""
         self.attempt = attempt
         self.num_ranks = num_ranks
         self.model_path: str | None = None

@@ -5,8 +5,7 @@ from distrain.jobs import AttemptStarted, Entry, Notice, Record
 ENTRY_BYTES = 4096
 """What an entry takes, about: a record with figures by phase, of the loader, of the exchange."""
 
-RANK_BYTES = 32
-"""What it takes more for each rank."""
+RANK_BYTES = 32  # what it takes more for each rank
 
 
 class EntryLog:

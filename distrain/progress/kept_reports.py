@@ -34,11 +34,8 @@ _THINNED_KINDS = (StepsDone.kind, EvaluationDone.kind)
 LIMIT_BYTES = 32 * 2**20
 """Of one rank and attempt: 40 minutes of a report a second, before the first are joined."""
 
-NUM_RECENT = 64
-"""How many of the newest of each kind stay as they are, if they fit."""
-
-WAITING_BYTES = 8 * 2**20
-"""What may wait for a filesystem that is slow, or hangs."""
+NUM_RECENT = 64  # how many of the newest of each kind stay as they are, if they fit
+WAITING_BYTES = 8 * 2**20  # what may wait for a filesystem that is slow, or hangs
 
 
 @dataclass(frozen=True)
@@ -52,20 +49,16 @@ class KeptItem:
 
 
 class ReportWriter:
-    """Keeps a rank's reports in a file within a limit, made with the first report; never raises.
+    """A rank's reports in a file within a limit, made with the first report; never raises.
 
     Args:
-        num_ranks: How many ranks keep theirs; 0 if that is not known.
-
-    Attributes:
-        num_lost: Reports that could not be kept.
-        error: Why the last of them could not.
+        num_ranks: The number of ranks that keep reports; 0: unknown.
     """
 
     def __init__(self, path: Path, num_ranks: int = 0, limit_bytes: int = LIMIT_BYTES):
         self.path = path
-        self.num_lost = 0
-        self.error = ""
+        self.num_lost = 0  # reports that could not be kept
+        self.error = ""  # why the last of them could not
         self._num_ranks = num_ranks
         self._limit_bytes = limit_bytes
         self._file: BinaryIO | None = None
@@ -74,10 +67,7 @@ class ReportWriter:
         self._next: dict[str, int] = {}
 
     def keep(self, event: Mapping[str, Any], line: bytes, number: int | None = None) -> None:
-        """Write a report: an event, and the rank's line of it.
-
-        `number` counts the rank's earlier reports of this kind; `None`: as many as came here.
-        """
+        """Write a report that follows `number` others of its kind; `None`: as many as came here."""
         kind = event.get("kind")
         if kind not in KEPT_KINDS:
             return
@@ -189,10 +179,7 @@ def joinable(items: Sequence[KeptItem], kind: str, num_recent: int) -> dict[int,
 
 
 class ReportQueue:
-    """A rank's reports on their way to their writer, which works in a thread.
-
-    At most `waiting_bytes` wait (`WAITING_BYTES` by default); then the oldest is not kept.
-    """
+    """A rank's reports on their way to their writer; of too many, the oldest is not kept."""
 
     def __init__(
         self, reports: ReportWriter, thread: BackgroundWriter, waiting_bytes: int | None = None
@@ -238,10 +225,8 @@ class ReportQueue:
 
 
 def kept_files(paths: RunPaths, attempt: int) -> list[Path]:
-    """The files of an attempt's kept reports, in rank order.
-
-    Linked folders have none: these files are removed.
-    """
+    """The files of an attempt's reports, in rank order; none of linked folders."""
+    # What is listed here may be removed: no file of another folder.
     if paths.logs.is_symlink() or paths.reports(0, attempt).parent.is_symlink():
         return []
     return list(of_all_ranks(paths.reports(0, attempt)).values())

@@ -22,8 +22,7 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
 _LISTED_RANKS = 64
 """Up to so many ranks a record has each rank's share of waiting; above, a summary."""
 
-WORST_RANKS = 8
-"""The ranks that waited most, which a summary names."""
+WORST_RANKS = 8  # the ranks that waited most, which a summary names
 
 
 def stalls_of(per_rank: Sequence[float]) -> dict[str, Any]:
@@ -65,11 +64,7 @@ def training_s(seconds: Mapping[str, float]) -> float:
 
 
 def merge(states: Sequence[Mapping[str, Any]]) -> BinaryMetrics:
-    """The metrics of all ranks' rows, from their states by rank.
-
-    Raises:
-        ValueError: A rank's state cannot be read.
-    """
+    """The metrics of all ranks' rows; a `ValueError` names the rank whose state cannot be read."""
     try:
         return BinaryMetrics.from_json(*states)
     except ValueError:

@@ -20,14 +20,9 @@ from distrain.progress.merging import join_windows, merge
 from distrain.progress.report_file import KeptReport, read_reports
 from distrain.run_paths import RunPaths
 
-FOLDED_RANKS = 16
-"""Ranks whose metrics are added up at once."""
-
-FOLDED_REPORTS = 8
-"""Reports of one rank in one window that are joined at once."""
-
-OPEN_FILES = 256
-"""With more ranks than this, a rank's file is closed while others are read."""
+FOLDED_RANKS = 16  # ranks whose metrics are added up at once
+FOLDED_REPORTS = 8  # reports of one rank in one window that are joined at once
+OPEN_FILES = 256  # with more ranks than this, a rank's file is closed while others are read
 
 READINGS = 3
 """How often an attempt is read whose ranks go on, and write their files anew in the meantime."""
@@ -38,10 +33,7 @@ Report = TypeVar("Report", StepsDone, EvaluationDone)
 
 
 def replay_reports(paths: RunPaths) -> Iterator[Entry]:
-    """The progress of all attempts that left reports, the oldest first, as it is read.
-
-    Entries of an attempt that was being thinned may come twice.
-    """
+    """The progress of all attempts, the oldest first; entries of an attempt may come twice."""
     for attempt in paths.attempts():
         files = kept_files(paths, attempt)
         for _ in range(READINGS if files else 0):
@@ -126,7 +118,7 @@ class _Attempt:
                 elif isinstance(kept.event, EvaluationDone) and kept.event.step in scored:
                     evaluations.setdefault(kept.event.step, _Fold()).add(kept.event)
             if step is not None:
-                if not cursor.found:
+                if not cursor.is_complete:
                     raise _WrittenAnewError
                 steps.add(join_windows(window))
                 whole, count = whole and cursor.is_whole, max(count, cursor.count)
@@ -182,13 +174,7 @@ def _common_steps(files: Iterable[Path]) -> tuple[set[int], set[int]]:
 
 
 class _Cursor:
-    """Reads one rank's file window by window.
-
-    Attributes:
-        found: Whether the last window ends where it was to end.
-        is_whole: Whether no report is missing in the last window.
-        count: How many reports the last window holds.
-    """
+    """Reads one rank's file window by window."""
 
     def __init__(self, path: Path, keep_open: bool):
         self._path = path
@@ -196,13 +182,13 @@ class _Cursor:
         self._end = 0
         self._reports: Iterator[KeptReport] | None = None
         self._next = 0
-        self.found = True
-        self.is_whole = True
-        self.count = 0
+        self.is_complete = True  # whether the last window ends where it was to end
+        self.is_whole = True  # whether no report is missing in the last window
+        self.count = 0  # how many reports the last window holds
 
     def until(self, step: int | None) -> Iterator[KeptReport]:
         """The reports after the last window, up to that of a step; `None`: all that are left."""
-        self.found, self.is_whole, self.count = False, True, 0
+        self.is_complete, self.is_whole, self.count = False, True, 0
         if self._reports is None:
             self._reports = read_reports(self._path, self._end)
         for kept in self._reports:
@@ -213,7 +199,7 @@ class _Cursor:
                 self.count += kept.count
             yield kept
             if isinstance(kept.event, StepsDone) and kept.event.step == step:
-                self.found = True
+                self.is_complete = True
                 break
         if not self._keep_open:
             self.close()

@@ -66,8 +66,8 @@ def tail_offset(path: Path, limit_bytes: int) -> int:
     with path.open("rb") as file:
         packed = file.read(1) != b"{"
         file.seek(size_bytes - limit_bytes)
-        found = file.read().find(_HEADER if packed else b"\n{")
-    return size_bytes if found < 0 else size_bytes - limit_bytes + found + (not packed)
+        begin = file.read().find(_HEADER if packed else b"\n{")
+    return size_bytes if begin < 0 else size_bytes - limit_bytes + begin + (not packed)
 
 
 def _lines(file: BinaryIO) -> Iterator[tuple[bytes, int]]:

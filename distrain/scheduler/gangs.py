@@ -31,14 +31,7 @@ class _Gang:
 
 
 class Gangs:
-    """The gangs of one coordinator, by job and attempt.
-
-    Args:
-        client_name: The name of the client that submits the ranks.
-
-    Raises:
-        ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
-    """
+    """The gangs of one coordinator, by job and attempt."""
 
     def __init__(self, scheduler: Scheduler, client_name: str):
         self.scheduler = scheduler
@@ -119,7 +112,7 @@ class Gangs:
             await self._client.close()
 
     async def client(self) -> Client:
-        """The client that submits the ranks, made once, also if gangs are launched together."""
+        """The client that submits the ranks, made once, also if gangs start together."""
         async with self._connecting:
             if self._client is None:
                 self._client = await Client(
@@ -150,11 +143,7 @@ def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
 
 
 def client_security(security: Security) -> Security:
-    """A scheduler's security for a client in its process.
-
-    `dask scheduler --tls-cert` gives the scheduler its certificate alone, with which it also
-    connects to workers; the client shows the same one.
-    """
+    """A scheduler's security for a client in its process, with the scheduler's certificate."""
     ours = copy(security)
     if not ours.tls_client_cert:
         ours.tls_client_cert = security.tls_scheduler_cert

@@ -44,14 +44,11 @@ from distrain.worker import BUILD_OP, EVENT_OP, LEAVING_OP, NannyLeavePlugin, Su
 
 PLUGIN_NAME = "distrain-coordinator"
 TICK_MS = 100
-KEPT_JOBS = 200
-"""Ended jobs that stay visible; the oldest are forgotten first."""
-MOST_KEPT_JOBS = 1000
-"""The same with those that somebody has not seen the end of."""
+KEPT_JOBS = 200  # ended jobs that stay visible; the oldest are forgotten first
+MOST_KEPT_JOBS = 1000  # the same with those that somebody has not seen the end of
 PROGRESS_BYTES = 4 * 2**20
 """What the progress of a job may take here: minutes of it. Its viewers come by 5 times a second."""
-ENDED_PROGRESS_BYTES = 2**20
-"""The same of a job that had ended when another one came."""
+ENDED_PROGRESS_BYTES = 2**20  # the same of a job that had ended when another one came
 
 log = logging.getLogger("distrain.coordinator")
 
@@ -150,10 +147,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     def submit(
         self, job_id: str, spec: dict[str, Any], run_dir: str, first_attempt: int = 1
     ) -> bool:
-        """RPC: queue a job; whether that was done.
-
-        A second submission changes nothing, unless the job ended and is resumed.
-        """
+        """RPC: queue a job; whether that was done. One that has succeeded stays as it is."""
         job_spec = parse_spec(spec)
         known = self.lifecycle.jobs.get(job_id)
         # It may have succeeded while nobody looked: then it is shown, unless it is to do more.
@@ -170,10 +164,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         first_attempt: int = 1,
         priority: int | None = None,
     ) -> bool:
-        """Queue a job, unless it runs or had this attempt; whether that was done.
-
-        Without `priority` it has the spec's.
-        """
+        """Queue a job, unless it runs or had this attempt; whether that was done."""
         job, ended = self.lifecycle.jobs.get(job_id), self.tombstones.get(job_id)
         if job is not None and not (job.state.is_final and first_attempt > job.attempt):
             return False

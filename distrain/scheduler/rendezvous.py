@@ -67,9 +67,6 @@ class Stores:
     """The stores of one scheduler, each at another port than the one before.
 
     So an attempt's store listens where no rank of the attempt before looks for its own.
-
-    Raises:
-        ClusterError: `DISTRAIN_RENDEZVOUS_PORTS` is no range of ports.
     """
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
@@ -142,8 +139,10 @@ def _listen_at_one_of(ports: list[int], host: str) -> socket.socket | None:
 
 
 def _listen(host: str, port: int) -> socket.socket:
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    family, kind, protocol, _, address = found[0]
+    candidates = socket.getaddrinfo(
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+    family, kind, protocol, _, address = candidates[0]
     listener = socket.socket(family, kind, protocol)
     try:
         if port:  # connections of an earlier store may linger there for a minute

@@ -1,4 +1,4 @@
-"""What the lifecycle is told of a job's spec, and of a Dask worker."""
+"""A job's spec and a Dask worker in the words of the lifecycle."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -38,12 +38,12 @@ def slot_of(state: Any) -> Slot:
 
 def other_builds(builds: Mapping[str, str]) -> str:
     """Why workers with another build of distrain get no ranks; "" without such."""
-    told = {worker: theirs for worker, theirs in builds.items() if theirs}
-    if told:
-        worker, theirs = min(told.items())
+    others = {worker: theirs for worker, theirs in builds.items() if theirs}
+    if others:
+        worker, theirs = min(others.items())
         return (
-            f"{len(told)} more run another build of distrain than the scheduler's {build()}, such "
-            f"as {worker} ({theirs}): install the same there, and start them again"
+            f"{len(others)} more run another build of distrain than the scheduler's {build()}, "
+            f"such as {worker} ({theirs}): install the same there, and start them again"
         )
     if builds:
         return (

@@ -5,9 +5,7 @@ from collections import OrderedDict
 from distrain.jobs import JobState, JobStatus, JobView
 from distrain.lifecycle import Job
 
-KEPT = 10_000
-"""Tombstones at most; the oldest are dropped first."""
-
+KEPT = 10_000  # tombstones at most; the oldest are dropped first
 _MESSAGE_CHARACTERS = 1000
 
 

@@ -20,22 +20,13 @@ from distrain.storage import Objects
 
 log = logging.getLogger(__name__)
 
-EVERY_S = 1.0
-"""How often the thread looks."""
-
-PART_BYTES = 2**20
-"""A part of a log that is put does not grow beyond this."""
-
-REPORTS_BYTES_PER_S = 2**19
-"""Reports are put so often that no more than this goes out on average."""
+EVERY_S = 1.0  # how often the thread looks
+PART_BYTES = 2**20  # a part of a log that is put does not grow beyond this
+REPORTS_BYTES_PER_S = 2**19  # reports are put so often that no more than this goes out on average
 
 
 class Carrier:
-    """The files of one rank and attempt on their way to the store, from `start` until `close`.
-
-    Args:
-        paths: With the folder of the worker, and the URL of the run directory.
-    """
+    """The files of one rank and attempt on their way to the store, from `start` until `close`."""
 
     def __init__(self, paths: RunPaths, rank: int, attempt: int):
         self._paths = paths
@@ -100,8 +91,8 @@ class Carrier:
         folder = os.open(self._log.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             _, closed = log_extent(folder, self._log.name)  # before: what is there then is all
-            for found in self._new(folder):
-                self._put_part(found)
+            for piece in self._new(folder):
+                self._put_part(piece)
         finally:
             os.close(folder)
         if closed:
@@ -113,15 +104,15 @@ class Carrier:
         while True:
             behind = self._next + len(self._part)
             room = PART_BYTES - len(self._part)
-            found = read_log_slice(folder, self._log.name, behind, room)
-            if not found.data:
+            piece = read_log_slice(folder, self._log.name, behind, room)
+            if not piece.data:
                 return
-            yield found
+            yield piece
 
-    def _put_part(self, found: LogSlice) -> None:
-        if found.first > self._next + len(self._part):  # nobody kept what was between
-            self._next, self._part = found.first, b""
-        part = self._part + found.data
+    def _put_part(self, piece: LogSlice) -> None:
+        if piece.first > self._next + len(self._part):  # nobody kept what was between
+            self._next, self._part = piece.first, b""
+        part = self._part + piece.data
         name = self._log if self._next == 0 else log_part(self._log, self._next)
         self._store().put(self._name(name), part)
         self._part = part
@@ -130,10 +121,10 @@ class Carrier:
 
     def _carry_reports(self) -> None:
         try:
-            found = self._reports.stat()
+            status = self._reports.stat()
         except FileNotFoundError:
             return
-        seen = (found.st_ino, found.st_size, found.st_mtime_ns)
+        seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen == self._reports_seen or self._reports_wait_s > 0:
             return
         content = self._reports.read_bytes()

@@ -39,7 +39,7 @@ def _check(variable: str, asked: str) -> None:
         return
     what = "has no IP address" if asked in interfaces else "is no interface of this host"
     listed = ", ".join(
-        f"{name} ({', '.join(found) or 'no address'})" for name, found in interfaces.items()
+        f"{name} ({', '.join(addresses) or 'no address'})" for name, addresses in interfaces.items()
     )
     raise ClusterError(
         f"{variable} is {asked!r}, which {what}",
@@ -56,20 +56,17 @@ def interface_of(address: str) -> str | None:
     'lo'
     """
     wanted = _parsed(address)
-    for name, found in psutil.net_if_addrs().items():
-        if wanted is not None and any(_parsed(one.address) == wanted for one in found):
+    for name, addresses in psutil.net_if_addrs().items():
+        if wanted is not None and any(_parsed(one.address) == wanted for one in addresses):
             return name
     return None
 
 
 def ip_addresses() -> dict[str, list[str]]:
-    """The IP addresses of this host by interface, without IPv6's link-local ones.
-
-    A link-local address needs its interface's name beside it, which no peer could know.
-    """
+    """IP addresses by interface, without IPv6's link-local ones, which no peer could use."""
     interfaces: dict[str, list[str]] = {}
-    for name, found in psutil.net_if_addrs().items():
-        ips = [one.address for one in found if one.family in (socket.AF_INET, socket.AF_INET6)]
+    for name, addresses in psutil.net_if_addrs().items():
+        ips = [one.address for one in addresses if one.family in (socket.AF_INET, socket.AF_INET6)]
         interfaces[name] = [ip for ip in ips if not _is_link_local(ip)]
     return interfaces
 

@@ -56,11 +56,8 @@ class DeferredSigterm:
     """Holds SIGTERM back from a worker's process until its ranks have stopped.
 
     Only in processes that are a worker's own: one that a nanny started, or `dask worker`, which
-    has a handler. A second SIGTERM takes effect at once.
-
-    Args:
-        leave: Called with the reason; returns how long its ranks may take to stop.
-        has_ranks: Whether ranks still run.
+    has a handler. A second SIGTERM takes effect at once. `leave` gets the reason; its answer is how
+    long the ranks may take.
     """
 
     def __init__(

@@ -15,18 +15,11 @@ from distrain.background import BackgroundWriter, Inbox
 from distrain.run_paths import log_end, log_part
 from distrain.runs import log_extent, log_pieces, what_was_left_out
 
-KEPT_BYTES = 64 * 2**20
-"""What is kept of a log's beginning, and as much of its end."""
-
-WAITING_BYTES = 64 * 2**20
-"""What may wait for a filesystem that is slow, or hangs."""
-
+KEPT_BYTES = 64 * 2**20  # what is kept of a log's beginning, and as much of its end
+WAITING_BYTES = 64 * 2**20  # what may wait for a filesystem that is slow, or hangs
 TAIL_LINES = 30
-TAIL_BYTES = 2**16
-"""What a rank's last words may be at most; a line may be of any length."""
-
-_PARTS = 16
-"""Parts behind the beginning at most: after each byte that is lost there is a new one."""
+TAIL_BYTES = 2**16  # what a rank's last words may be at most; a line may be of any length
+_PARTS = 16  # parts behind the beginning at most: after each byte that is lost there is a new one
 
 
 class BoundedLog:
@@ -118,10 +111,7 @@ class BoundedLog:
 
 
 class RankLog:
-    """A rank's log, written by a thread, in order.
-
-    At most `waiting_bytes` wait; then the oldest of them is left out, with a note.
-    """
+    """A rank's log, written by a thread; of more than `waiting_bytes` the oldest is left out."""
 
     def __init__(
         self,
@@ -139,11 +129,7 @@ class RankLog:
         self._words = bytearray()
 
     async def open(self, within_s: float) -> None:
-        """Open the log; if that takes longer, go on, and what is printed waits.
-
-        Raises:
-            OSError: It cannot be opened.
-        """
+        """Open the log; if that takes longer, go on, and what is printed waits."""
         self._writer.do(self._open)
         await self._writer.done(within_s)
         if self._error is not None:

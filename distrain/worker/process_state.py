@@ -50,10 +50,7 @@ def resident_bytes(pid: int) -> int:
 
 
 async def take_stacks(pid: int, path: Path) -> tuple[str, str]:
-    """The state of a rank, and its Python stacks, which SIGUSR2 makes it write to `path`.
-
-    Stacks are "" of a process that cannot write them, such as a stopped one.
-    """
+    """A rank's state, and the Python stacks that SIGUSR2 makes it write; "" if it cannot."""
     now = process_state(pid)
     # Without a handler, as in a process that has just begun, the signal would end it.
     if not now.can_answer or signal.SIGUSR2 not in now.catches:

@@ -39,11 +39,8 @@ DRAIN_S = 2.0
 """How long pipes are read after the process has ended, in case a child of it holds them open; and
 how long its reports are being written then."""
 
-SETTLE_S = 10.0
-"""How long an object store may take a rank's last files before its end is reported."""
-
-OPEN_S = 10.0
-"""How long a log's opening is waited for; the rank starts then, and its log waits."""
+SETTLE_S = 10.0  # how long an object store may take a rank's last files before its end is reported
+OPEN_S = 10.0  # how long a log's opening is waited for; the rank starts then, and its log waits
 
 ALLOCATOR = {
     # glibc gives a step's large tensors back to the kernel, which clears each page again for the
@@ -118,10 +115,7 @@ class RankProcess:
             self._write(self._process, json.dumps(words))
 
     def stop(self, number: int, grace_s: float) -> None:
-        """Have the rank save a checkpoint and end; kill it after the grace.
-
-        The command's number is the same for all ranks.
-        """
+        """Have the rank save a checkpoint and end; kill it after the grace."""
         self._stopped = True
         # As long as one rank does not train, no rank has anything to save.
         if grace_s <= 0 or self._process is None or not self._trains:

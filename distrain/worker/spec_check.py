@@ -38,9 +38,7 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
     """Check a spec, given as JSON: the body of a Dask task.
 
-    Returns:
-        The output of `distrain plan --json`: a plan with `notes`, or `errors`. Without either,
-        `could_not_check` says why.
+    The answer is that of `distrain plan --json`, or says in `could_not_check` why there is none.
     """
     worker = get_worker()
     key = worker.get_current_task()

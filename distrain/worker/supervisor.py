@@ -23,9 +23,7 @@ from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 from distrain.worker.rank_process import RankProcess
 
 EVENT_OP = "distrain-event"
-CARRIED_S = 30.0
-"""How long a rank's last files may take on their way to an object store."""
-
+CARRIED_S = 30.0  # how long a rank's last files may take on their way to an object store
 LEAVING_OP = "distrain-leaving"
 COMMAND_OP = "distrain-command"
 BUILD_OP = "distrain-build"
@@ -48,10 +46,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         worker.batched_send({"op": BUILD_OP, "build": build()})
 
     def command(self, key: str, words: dict[str, Any], **_: object) -> None:
-        """Carry out a command for the rank whose supervisor's task has this key.
-
-        The rank reads `words` as they are; `{"op": "stacks"}` is for its supervisor alone.
-        """
+        """Carry out a command for a task's rank; `stacks` is for its supervisor alone."""
         process = self.running.get(key)
         if process is None:
             if words["op"] == "stop":
@@ -64,10 +59,7 @@ class SupervisorPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
             process.command(words)
 
     def leave(self, why: str) -> float:
-        """RPC: have the coordinator stop this worker's ranks.
-
-        The answer is how many seconds that may take; 0 without ranks.
-        """
+        """RPC: have the coordinator stop this worker's ranks; how many seconds that may take."""
         if not self.running:
             return 0.0
         self.worker.batched_send({"op": LEAVING_OP, "worker": self.worker.address, "why": why})

@@ -7,6 +7,7 @@ from itertools import pairwise
 from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from job_story import REPORTED_BY_RANKS
+from lifecycle_invariants import validate
 
 from distrain.events import (
     CheckpointSaved,
@@ -25,7 +26,6 @@ from distrain.events import (
     TrainingStarted,
 )
 from distrain.jobs import TRANSITIONS, JobState, Reason, Slot
-from distrain.lifecycle.invariants import validate
 from distrain.lifecycle.lifecycle import GIVE_UP_S, LINGER_S, SETTLE_S, Lifecycle
 from distrain.lifecycle.messages import (
     Budgets,

@@ -1,5 +1,7 @@
 """The lifecycle of jobs's world in a test: workers, ranks that report, and a clock."""
 
+from lifecycle_invariants import validate
+
 from distrain.events import (
     Heartbeat,
     RankExited,
@@ -10,7 +12,6 @@ from distrain.events import (
 )
 from distrain.jobs import Slot
 from distrain.jobs.states import JobState
-from distrain.lifecycle.invariants import validate
 from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Reported, Submit, Tick, WorkersChanged
 from distrain.reasons import Reason

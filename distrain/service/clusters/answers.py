@@ -55,11 +55,7 @@ class SeenPreflight:
 
 
 def told_from_json(document: Mapping[str, Any]) -> Told:
-    """An answer to `GET /distrain/v1/jobs`.
-
-    Raises:
-        AttributeError, KeyError, TypeError, ValueError: It is none.
-    """
+    """An answer to `GET /distrain/v1/jobs`."""
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
         raise TypeError("epoch is no name")

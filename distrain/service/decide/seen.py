@@ -20,16 +20,11 @@ def tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a cluster, each with room for one rank.
-
-    Attributes:
-        usable: Those that may be given a rank.
-        free: Those of them without one.
-    """
+    """Workers of a cluster, each with room for one rank."""
 
     total: int = 0
-    usable: int = 0
-    free: int = 0
+    usable: int = 0  # those that may be given a rank
+    free: int = 0  # those of them without one
     gpus: int = 0
 
 
