@@ -30,9 +30,8 @@ class Change:
 def find_changes(earlier: Bench, now: Bench) -> list[Change]:
     """Figures of both benches, the greatest loss first.
 
-    `unknown` is a figure with fewer than three repetitions in one of them. Benches of other
-    modes or
-    devices have none in common: their sizes, or their measures, differ.
+    `unknown` is a figure with fewer than three repetitions in one of them. Benches of other modes
+    or devices have none in common: their sizes, or their measures, differ.
     """
     if (earlier.mode, earlier.device) != (now.mode, now.device):
         return []

@@ -18,52 +18,39 @@ from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
-COMMANDS = {
-    "demo": "Generate data, prepare it and train on it, in a few minutes.",
-    "synth": "Generate Criteo-shaped rows with a known best AUC.",
-    "prep": "Turn raw files into training parquet.",
-    "pack": "Rewrite training parquet in the layout that is read fastest.",
-    "init": "Write a job spec to begin with.",
-    "plan": "Show what a job's ranks will read and hold; start nothing.",
-    "train": "Train a model as a job spec says.",
-    "login": "Store the address of a job service, and a token for it.",
-    "submit": "Give a job to a service or a scheduler, and leave it there.",
-    "jobs": "List the jobs of a service or a scheduler.",
-    "status": "Show the state of one job.",
-    "wait": "Wait for a job's end.",
-    "attach": "Follow a job that runs without its command.",
-    "cancel": "Stop a job.",
-    "resume": "Let a job that has ended go on.",
-    "clone": "Submit a job's spec again, as a new job.",
-    "priority": "Change the place of a job in the queue.",
-    "open": "Show a job's page in the browser.",
-    "top": "Show the jobs of a scheduler and their ranks as they run.",
-    "report": "Write one HTML page about a run.",
-    "compare": "Compare the figures and specs of runs.",
-    "logs": "Print the logs of a job's ranks, or their first error.",
-    "audit": "Prove that a run trained every row once.",
-    "evaluate": "Score labelled rows with a saved model and print its metrics.",
-    "predict": "Write a saved model's scores of rows, raw or prepared.",
-    "export": "Write a saved model for torch alone, or for ONNX runtimes.",
-    "schema": "Show, select from or convert a schema.",
-    "serve": "Run the job service: jobs of many users, over HTTP.",
-    "bench": "Measure a cluster, and say what limits training on it.",
-    "doctor": "Check versions, devices, cluster and write access.",
-    "completion": "Print the script that completes commands in your shell.",
+COMMANDS = {  # by name the module below `distrain.cli`, and the line of the list of commands
+    "demo": ("training.demo", "Generate data, prepare it and train on it, in a few minutes."),
+    "synth": ("data.synth", "Generate Criteo-shaped rows with a known best AUC."),
+    "prep": ("data.prep", "Turn raw files into training parquet."),
+    "pack": ("data.pack", "Rewrite training parquet in the layout that is read fastest."),
+    "init": ("training.init", "Write a job spec to begin with."),
+    "plan": ("training.plan", "Show what a job's ranks will read and hold; start nothing."),
+    "train": ("training.train", "Train a model as a job spec says."),
+    "login": ("login", "Store the address of a job service, and a token for it."),
+    "submit": ("jobs.submit", "Give a job to a service or a scheduler, and leave it there."),
+    "jobs": ("jobs.list", "List the jobs of a service or a scheduler."),
+    "status": ("jobs.status", "Show the state of one job."),
+    "wait": ("jobs.wait", "Wait for a job's end."),
+    "attach": ("jobs.attach", "Follow a job that runs without its command."),
+    "cancel": ("jobs.cancel", "Stop a job."),
+    "resume": ("jobs.resume", "Let a job that has ended go on."),
+    "clone": ("jobs.clone", "Submit a job's spec again, as a new job."),
+    "priority": ("jobs.priority", "Change the place of a job in the queue."),
+    "open": ("jobs.open", "Show a job's page in the browser."),
+    "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
+    "report": ("runs.report", "Write one HTML page about a run."),
+    "compare": ("runs.compare", "Compare the figures and specs of runs."),
+    "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
+    "audit": ("runs.audit", "Prove that a run trained every row once."),
+    "evaluate": ("saved.evaluate", "Score labelled rows with a saved model and print its metrics."),
+    "predict": ("saved.predict", "Write a saved model's scores of rows, raw or prepared."),
+    "export": ("saved.export", "Write a saved model for torch alone, or for ONNX runtimes."),
+    "schema": ("data.schema", "Show, select from or convert a schema."),
+    "serve": ("service.serve", "Run the job service: jobs of many users, over HTTP."),
+    "bench": ("training.bench", "Measure a cluster, and say what limits training on it."),
+    "doctor": ("doctor", "Check versions, devices, cluster and write access."),
+    "completion": ("completion", "Print the script that completes commands in your shell."),
 }
-
-_FILES = {
-    **dict.fromkeys(("prep", "synth", "pack", "schema"), "data.{}"),
-    **dict.fromkeys(("init", "plan", "train", "demo", "bench"), "training.{}"),
-    **dict.fromkeys(("report", "compare", "logs", "audit"), "runs.{}"),
-    **dict.fromkeys(("evaluate", "predict", "export"), "saved.{}"),
-    **dict.fromkeys(("submit", "status", "wait", "attach", "cancel"), "jobs.{}"),
-    **dict.fromkeys(("resume", "clone", "priority", "open"), "jobs.{}"),
-    "jobs": "jobs.list",
-    "serve": "service.serve",
-    "top": "top.command",
-}
-"""Where a command's file lies, if it is not beside this one."""
 
 
 class LazyGroup(click.Group):
@@ -76,7 +63,7 @@ class LazyGroup(click.Group):
         """The command of that name, with the options that all commands take."""
         if cmd_name not in COMMANDS:
             return None
-        module = _FILES.get(cmd_name, "{}").format(cmd_name)
+        module, _ = COMMANDS[cmd_name]
         command: click.Command = import_module(f"distrain.cli.{module}").command
         known = {option for parameter in command.params for option in parameter.opts}
         command.params += [p for p in global_options(hidden=True) if not known & {*p.opts}]
@@ -92,7 +79,7 @@ class LazyGroup(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -1,7 +1,7 @@
 """Options and parameter types that several commands share."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -118,6 +118,15 @@ def bad_lines_options(function: Function) -> Function:
     return lines(share(function))
 
 
+def given_options(context: click.Context, names: Iterable[str]) -> list[str]:
+    """The options of some names that are not at their default, as the user writes them."""
+    return [
+        f"--{name.replace('_', '-')}"
+        for name in names
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    ]
+
+
 def keep_option(help_text: str) -> Callable[[Function], Function]:
     """`--keep`: a column of the input that goes through to the output."""
     return click.option("--keep", multiple=True, metavar="COLUMN", help=help_text)
@@ -158,8 +167,7 @@ def tls_options(function: Function) -> Function:
     """`--tls-ca-file`, `--tls-cert` and `--tls-key`, named as those of `dask scheduler`.
 
     They go into Dask's configuration of this process, where every connection finds them, so
-    commands
-    take no arguments for them.
+    commands take no arguments for them.
     """
     for name, key, help_text in reversed(_TLS_OPTIONS):
         function = click.option(

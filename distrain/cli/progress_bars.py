@@ -24,8 +24,8 @@ class WorkProgress:
     Args:
         console: The form depends on whether it is a terminal.
         now_s: A clock, in seconds.
-        from_start: Without a terminal, whether each phase gets a line at its start and its end,
-            and not only while it takes long.
+        from_start: Without a terminal, whether each phase gets a line at its start and its end, and
+            not only while it takes long.
     """
 
     def __init__(

@@ -44,9 +44,8 @@ def local_cluster(
 ) -> Iterator[Any]:
     """Yield a client of a new cluster of worker processes on this machine.
 
-    With `private`, Dask's comm asks for a certificate in these processes' memory alone: other
-    users of
-    the machine do not get in. Raises `ClusterError` if the cluster does not start, or for too
+    With `private`, Dask's comm asks for a certificate in these processes' memory alone: other users
+    of the machine do not get in. Raises `ClusterError` if the cluster does not start, or for too
     few GPUs.
     """
     import dask
@@ -85,8 +84,8 @@ def local_cluster(
 def local_threads(num_threads: int) -> Iterator[Any]:
     """Yield a client of a new cluster whose one worker is threads of this process.
 
-    It starts in half a second of processor time, where processes take one and a half each. There
-    is no dashboard and no coordinator; Dask's two HTTP servers listen on this machine's loopback
+    It starts in half a second of processor time, where processes take one and a half each. There is
+    no dashboard and no coordinator; Dask's two HTTP servers listen on this machine's loopback
     alone, and serve nothing.
     """
     import dask

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from distrain.cluster.connect import address_of, connect
 from distrain.cluster.local import check_this_machine, local_cluster, local_threads
@@ -30,73 +30,47 @@ class ClusterRequest:
     in_process: bool = False
 
 
-class WorkerSource(Protocol):
-    """A place where workers come from."""
+@dataclass(frozen=True)
+class WorkerSource:
+    """A place where workers come from.
 
-    def serves(self, request: ClusterRequest) -> bool: ...
+    Attributes:
+        serves: Whether a request is for this place.
+        opening: The progress text while it opens.
+        open: A context with a `distributed.Client`, whose exit ends what it started; raises
+            `ClusterError` if the scheduler does not answer, or the place cannot hold the workers.
+        check: Raises `ClusterError` if the place cannot hold the workers, as far as known now.
+    """
 
-    def opening(self, request: ClusterRequest) -> str:
-        """The progress text while it opens."""
-
-    def check(self, request: ClusterRequest) -> None:
-        """Raise `ClusterError` if the place cannot hold the workers, as far as known now."""
-
-    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
-        """A context with a `distributed.Client`, whose exit ends what `open` started.
-
-        Raises:
-            ClusterError: The scheduler does not answer, or the place cannot hold the workers.
-        """
-
-
-class _SchedulerAtAddress:
-    def serves(self, request: ClusterRequest) -> bool:
-        return request.scheduler is not None
-
-    def opening(self, request: ClusterRequest) -> str:
-        return f"connecting to {address_of(request.scheduler)}"
-
-    def check(self, request: ClusterRequest) -> None:
-        pass  # only the scheduler knows its workers, for which jobs wait there
-
-    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
-        return connect(request.scheduler)
+    serves: Callable[[ClusterRequest], bool]
+    opening: Callable[[ClusterRequest], str]
+    open: Callable[[ClusterRequest], AbstractContextManager[Any]]
+    check: Callable[[ClusterRequest], object] = lambda request: None
 
 
-class _ThisProcess:
-    def serves(self, request: ClusterRequest) -> bool:
-        return request.in_process
-
-    def opening(self, request: ClusterRequest) -> str:
-        return "starting threads"
-
-    def check(self, request: ClusterRequest) -> None:
-        pass  # this process runs
-
-    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
-        return local_threads(request.num_workers * request.threads_per_worker)
-
-
-class _ThisMachine:
-    def serves(self, request: ClusterRequest) -> bool:
-        return True
-
-    def opening(self, request: ClusterRequest) -> str:
-        return "starting the cluster"
-
-    def check(self, request: ClusterRequest) -> None:
-        check_this_machine(request.num_workers, request.device)
-
-    def open(self, request: ClusterRequest) -> AbstractContextManager[Any]:
-        return local_cluster(
+SOURCES: tuple[WorkerSource, ...] = (
+    WorkerSource(  # only the scheduler knows its workers, for which jobs wait there
+        serves=lambda request: request.scheduler is not None,
+        opening=lambda request: f"connecting to {address_of(request.scheduler)}",
+        open=lambda request: connect(request.scheduler),
+    ),
+    WorkerSource(
+        serves=lambda request: request.in_process,
+        opening=lambda request: "starting threads",
+        open=lambda request: local_threads(request.num_workers * request.threads_per_worker),
+    ),
+    WorkerSource(
+        serves=lambda request: True,
+        opening=lambda request: "starting the cluster",
+        open=lambda request: local_cluster(
             request.num_workers,
             request.threads_per_worker,
             request.device,
             request.dashboard_address,
-        )
-
-
-SOURCES: tuple[WorkerSource, ...] = (_SchedulerAtAddress(), _ThisProcess(), _ThisMachine())
+        ),
+        check=lambda request: check_this_machine(request.num_workers, request.device),
+    ),
+)
 """The first that serves a request is asked; the last serves any."""
 
 

@@ -117,11 +117,9 @@ class WorkerBatches(IterableDataset[Any]):
 class _Passes:
     """The epoch of each pass: agreed by its workers, in shared memory.
 
-    A pass has its workers' common seed, which `DataLoader` draws anew each time it starts
-    workers, and
-    the number of earlier passes of these. Its first worker takes the next epoch. A worker whose
-    pass
-    ends before it begins takes none, so counts of each worker would disagree.
+    A pass has its workers' common seed, which `DataLoader` draws anew each time it starts workers,
+    and the number of earlier passes of these. Its first worker takes the next epoch. A worker whose
+    pass ends before it begins takes none, so counts of each worker would disagree.
     """
 
     def __init__(self, next_epoch: int = 0) -> None:

@@ -22,8 +22,8 @@ _FORMAT = {"kind": "binary", "version": 2, "num_bins": NUM_BINS, "logit_limit": 
 class BinaryMetrics:
     """Counts and sums of constant size (1 MiB) from which every metric is computed.
 
-    Merging states is exact for the counts, so AUC, average precision and their bounds do not
-    depend on how rows were spread over ranks; the two sums agree up to float64 rounding.
+    Merging states is exact for the counts, so AUC, average precision and their bounds do not depend
+    on how rows were spread over ranks; the two sums agree up to float64 rounding.
 
     Attributes:
         negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`.
@@ -63,8 +63,8 @@ class BinaryMetrics:
             labels: `[rows]`, 0 or 1 in any dtype.
 
         Raises:
-            ValueError: The shapes differ, a logit is not finite, or a label is neither 0 nor 1;
-                the state is as it was.
+            ValueError: The shapes differ, a logit is not finite, or a label is neither 0 nor 1; the
+                state is as it was.
         """
         _check(logits, labels)
         x = logits.astype(np.float64)
@@ -105,9 +105,8 @@ class BinaryMetrics:
     def from_json(cls, *documents: Mapping[str, Any]) -> "BinaryMetrics":
         """The inverse of `to_json`; of several documents, the state with the rows of all.
 
-        The sums are added in the documents' order. Raises `ValueError` for a document of
-        another kind,
-        version or binning, or a damaged one.
+        The sums are added in the documents' order. Raises `ValueError` for a document of another
+        kind, version or binning, or a damaged one.
         """
         metrics = cls()
         for document in documents:

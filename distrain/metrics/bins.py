@@ -31,8 +31,8 @@ _DTYPES = ("<u1", "<u2", "<u4", "<u8")
 def bin_of(logits: Floats) -> Counts:
     """The bin of each finite logit, int64 in `0 .. NUM_BINS-1`.
 
-    float32 arithmetic in this order, so that torch on any device finds the same bins: the factor
-    is a power of two, hence exact, and a fused multiply-add cannot change the result.
+    float32 arithmetic in this order, so that torch on any device finds the same bins: the factor is
+    a power of two, hence exact, and a fused multiply-add cannot change the result.
 
     >>> bin_of(np.array([-99.0, -16.0, 0.0, 15.9999, 16.0, 99.0])).tolist()
     [0, 0, 32768, 65535, 65535, 65535]

@@ -138,8 +138,8 @@ class DistinctScores:
 def key_of(scores: Floats) -> Keys:
     """Keys in the order of the finite scores, uint32 `[rows]`; -0.0 has that of 0.0.
 
-    Negative floats have the sign bit and descend as integers, so all their bits are flipped; of
-    the others only the sign bit is.
+    Negative floats have the sign bit and descend as integers, so all their bits are flipped; of the
+    others only the sign bit is.
 
     >>> key_of(np.array([-1.0, -0.0, 0.0, 1e-30, 2.0])).argsort().tolist()
     [0, 1, 2, 3, 4]

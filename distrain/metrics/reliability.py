@@ -13,11 +13,9 @@ def reliability(
 ) -> dict[str, list[float]] | None:
     """Mean prediction and observed rate of groups of about as many rows each.
 
-    Neighbouring bins of the logit form a group, so groups are ordered by their predictions, and
-    a bin
-    with more than a group's share is one of its own. Each row counts as predicted in the middle
-    of its
-    bin: within 0.05 % of its probability, but for logits beyond +-16.
+    Neighbouring bins of the logit form a group, so groups are ordered by their predictions, and a
+    bin with more than a group's share is one of its own. Each row counts as predicted in the middle
+    of its bin: within 0.05 % of its probability, but for logits beyond +-16.
 
     Args:
         negatives: Rows with label 0 per bin, int64 `[NUM_BINS]`.

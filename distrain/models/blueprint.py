@@ -33,9 +33,8 @@ class Blueprint:
     def build(self, *, seed: int, make_tables: TableFactory = EmbeddingCollection) -> ClickModel:
         """Make the model on the CPU; the same arguments give bitwise the same parameters.
 
-        Torch's global random state is neither read nor changed. `make_tables` decides where
-        the tables'
-        rows live; their values do not depend on it.
+        Torch's global random state is neither read nor changed. `make_tables` decides where the
+        tables' rows live; their values do not depend on it.
 
         Raises:
             ModelError: A block cannot take the output of the one before.
@@ -55,9 +54,8 @@ class Blueprint:
         Returns the number of values of all dense parameters.
 
         Raises:
-            ModelError: A block cannot take the output of the one before, or a layer has
-                more values than
-                any memory.
+            ModelError: A block cannot take the output of the one before, or a layer has more values
+                than any memory.
         """
         return sum(parameter.numel() for parameter in self.outline().parameters())
 

@@ -21,15 +21,14 @@ def build_model(
     """Build a model on the CPU; the same arguments give bitwise the same parameters.
 
     The inputs are the schema's categorical and continuous columns in schema order, without the
-    target.
-    A categorical column of lists gives one embedding a row, at its place in the schema among the
-    others: its ids' embeddings, combined. Torch's global random state is neither read nor changed.
+    target. A categorical column of lists gives one embedding a row, at its place in the schema
+    among the others: its ids' embeddings, combined. Torch's global random state is neither read nor
+    changed.
 
     Args:
         schema: Each categorical column needs its cardinality.
-        spec: The model section. Its `embedding_dim` outranks the columns' own; where it is
-            `None`, a
-            column without one gets `infer_embedding_dim(cardinality)`.
+        spec: The model section. Its `embedding_dim` outranks the columns' own; where it is `None`,
+            a column without one gets `infer_embedding_dim(cardinality)`.
         seed: Of all initial parameters.
         make_tables: Decides where the tables' rows live; their values do not depend on it.
         combiners: The combiner of each column of lists; the mean for others.

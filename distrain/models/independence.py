@@ -35,11 +35,9 @@ def rows_are_independent(network: nn.Module) -> bool:
     """Whether no row's output or loss depends on the other rows of its batch.
 
     A class may say so by an attribute `rows_are_independent`, for itself but not for its
-    subclasses.
-    Of the others, this package's own and the usual layers of torch count as independent; a
-    user's class
-    does not, nor a module with a hook (on it, a parameter or all modules) or with a method of
-    its own.
+    subclasses. Of the others, this package's own and the usual layers of torch count as
+    independent; a user's class does not, nor a module with a hook (on it, a parameter or all
+    modules) or with a method of its own.
 
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
     True

@@ -22,8 +22,8 @@ class Embeddings:
     """The tables of one part of a model: one for each of its categorical columns.
 
     Attributes:
-        dim: The width of all, or of each column by name; a column without one gets its own from
-            the schema, or else `infer_embedding_dim(cardinality)`.
+        dim: The width of all, or of each column by name; a column without one gets its own from the
+            schema, or else `infer_embedding_dim(cardinality)`.
         part: The part's name: its tables are called `wide/C1` where it is "wide". Two parts have
             two tables over the same column.
         names: The categorical columns; `None` for all.
@@ -103,9 +103,8 @@ class InputBlock:
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:
         """The ids of a batch.
 
-        For the flat columns in their order, `[rows, flat columns]`, int32; for the list
-        columns by the
-        names of their tables.
+        For the flat columns in their order, `[rows, flat columns]`, int32; for the list columns by
+        the names of their tables.
         """
         lists = batch.lists
         if any(table != source for table, source in self._lists.items()):
@@ -119,9 +118,8 @@ class InputBlock:
         """Raise if the batch's columns are not the model's.
 
         Raises:
-            SchemaError: The batch has other columns, or the same ones in another order
-                (list columns may
-                have any order).
+            SchemaError: The batch has other columns, or the same ones in another order (list
+                columns may have any order).
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.categorical_names),

@@ -74,8 +74,7 @@ def evaluate_saved(
     """Every metric of a saved model on labelled rows.
 
     Where the bins' bound on the AUC or the average precision is wider than `max_auc_bound`, the
-    rows
-    are scored once more, or their kept scores read, and ordered by them.
+    rows are scored once more, or their kept scores read, and ordered by them.
 
     Raises:
         ModelError: A logit is not finite.

@@ -162,9 +162,8 @@ def predict(
 def finished_scores(request: PredictRequest) -> PredictResult | None:
     """The result in `out`, if this request has written it; looks at footers only.
 
-    `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError`
-    if the
-    folder holds something else.
+    `None` without such a folder, without `resume`, and with `overwrite`. Raises `OutputError` if
+    the folder holds something else.
     """
     out = request.out
     if not request.resume or request.overwrite or is_remote(out) or not Path(out).is_dir():

@@ -6,9 +6,7 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from contextlib import nullcontext
 
 import psutil
 import pytest
@@ -25,26 +23,21 @@ from distrain.cluster import (
 from distrain.errors import ClusterError
 
 
-class Shelf:
-    """A place that another room, or a test, brings along."""
+def check_shelf(request: ClusterRequest) -> None:
+    if request.num_workers > 2:
+        raise ClusterError("the shelf has 2 workers")
 
-    def serves(self, request: ClusterRequest) -> bool:
-        return (request.scheduler or "").startswith("shelf:")
 
-    def opening(self, request: ClusterRequest) -> str:
-        return f"taking {request.num_workers} workers from the shelf"
-
-    def check(self, request: ClusterRequest) -> None:
-        if request.num_workers > 2:
-            raise ClusterError("the shelf has 2 workers")
-
-    @contextmanager
-    def open(self, request: ClusterRequest) -> Iterator[Any]:
-        yield "client"
+SHELF = sources.WorkerSource(
+    serves=lambda request: (request.scheduler or "").startswith("shelf:"),
+    opening=lambda request: f"taking {request.num_workers} workers from the shelf",
+    open=lambda request: nullcontext("client"),
+    check=check_shelf,
+)
 
 
 def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "SOURCES", (Shelf(), *sources.SOURCES))
+    monkeypatch.setattr(sources, "SOURCES", (SHELF, *sources.SOURCES))
     said: list[str] = []
     with open_cluster(ClusterRequest("shelf:top", 2), said.append) as client:
         assert client == "client"
@@ -123,6 +116,6 @@ def test_threads_of_this_process_do_the_work_and_listen_on_loopback_alone() -> N
     assert _listening() <= before
 
 
-def _listening() -> set[Any]:
+def _listening() -> set[object]:
     found = psutil.Process().net_connections()
     return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}

@@ -11,7 +11,7 @@ from typing import get_args
 import pytest
 
 from distrain import etl, events
-from distrain.cli.main import _FILES, COMMANDS
+from distrain.cli.main import COMMANDS
 from distrain.cluster import ClusterRequest
 from distrain.cluster.sources import SOURCES
 from distrain.etl.operators import OPERATORS
@@ -101,9 +101,8 @@ def test_metrics_have_the_same_names_wherever_they_are_passed_on():
 
 
 def test_every_command_is_in_the_file_that_is_said():
-    for name in COMMANDS:
-        module = import_module(f"distrain.cli.{_FILES.get(name, '{}').format(name)}")
-        assert hasattr(module, "command"), name
+    for name, (module, _) in COMMANDS.items():
+        assert hasattr(import_module(f"distrain.cli.{module}"), "command"), name
     folder = ROOT / "distrain" / "cli"
     with_command = [
         path

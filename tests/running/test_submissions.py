@@ -86,7 +86,7 @@ def test_a_run_directory_that_gets_full_at_once_is_as_it_was(
         open_run(run.run_dir, run.spec, "test-1")
     assert not run.run_dir.exists()
     monkeypatch.undo()
-    monkeypatch.setattr("distrain.train.data.inputs.write_tables", full)
+    monkeypatch.setattr("distrain.train.data.hand_on", full)
     with pytest.raises(OutputError, match="no space left"):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()
@@ -112,7 +112,7 @@ def test_the_ranks_of_a_job_that_is_left_alone_get_its_tables(
     inputs = read_inputs(run.spec)
     tables = read_tables(run.run_dir / "tables.zip", run.spec.data, inputs.schema)
     assert tables is not None
-    assert (tables.train, tables.valid) == (inputs.train, inputs.valid)
+    assert tables == inputs
 
 
 def test_two_commands_that_begin_at_once_do_not_share_a_directory(

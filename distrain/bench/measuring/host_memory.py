@@ -36,9 +36,8 @@ async def _stream_in_thread(size_bytes: int, repeats: int) -> dict[str, Sequence
 def stream(size_bytes: int, repeats: int) -> dict[str, Sequence[float]]:
     """STREAM's copy and triad with torch's threads here, in bytes/s.
 
-    As in STREAM, an array's reading and its writing count, but not a cache's reading of memory
-    that is
-    about to be written.
+    As in STREAM, an array's reading and its writing count, but not a cache's reading of memory that
+    is about to be written.
     """
     import torch
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import click
 
+from distrain.cli.options import given_options
 from distrain.cli.output import print_answer, print_result, print_warning
 
 _ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
@@ -12,12 +13,7 @@ _ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
 
 def infer(context: click.Context) -> None:
     """Write the document to `--out`, or print it."""
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in context.params
-        if name not in _ALLOWED
-        and context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-    ]
+    given = given_options(context, [name for name in context.params if name not in _ALLOWED])
     if given:
         raise click.UsageError(
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context

@@ -17,6 +17,7 @@ from distrain.cli.options import (
     PLACE,
     POSITIVE,
     bad_lines_options,
+    given_options,
     json_option,
     keep_option,
     row_group_option,
@@ -230,11 +231,7 @@ def _pack_splits(folder: Path, row_group_rows: int) -> None:
 
 
 def _refuse_what_a_workflow_settles(context: click.Context) -> None:
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in ("freq_threshold", "max_size", "num_buckets")
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-    ]
+    given = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
     saved, update = context.params["saved_workflow"], context.params["update"]
     if given and saved:
         raise click.UsageError(
@@ -252,11 +249,7 @@ def _refuse_what_a_workflow_settles(context: click.Context) -> None:
 
 def _refuse_what_features_settle(context: click.Context) -> None:
     settled = ("freq_threshold", "max_size", "num_buckets", "delimiter", "header")
-    given = [
-        f"--{name.replace('_', '-')}"
-        for name in settled
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-    ]
+    given = given_options(context, settled)
     if given and context.params["features"]:
         raise click.UsageError(
             f"--config says what columns and text are: leave out {', '.join(given)}.", ctx=context

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import functools
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from itertools import islice
 from typing import Any
 
@@ -78,29 +79,62 @@ class TaskRunner:
         tasks: Iterable[tuple[int, tuple[Any, ...]]],
         keep: Callable[[int, Future], None],
     ) -> None:
-        waiting = iter(tasks)
-        in_flight: dict[Future, int] = {}
         guarded = functools.partial(_guarded, function)
 
         def submit(place: int, arguments: tuple[Any, ...]) -> Future:
             key = f"prep-{name}-{self._run}-{uuid.uuid4().hex[:8]}-{place}"
-            future = self._client.submit(guarded, *arguments, key=key, pure=False)
-            in_flight[future] = place
-            return future
+            return self._client.submit(guarded, *arguments, key=key, pure=False)
 
-        completed = as_completed([submit(*task) for task in islice(waiting, self._window())])
-        try:
-            for future in completed:
-                keep(in_flight.pop(future), future)
-                for task in islice(waiting, 1):
-                    completed.add(submit(*task))
-        finally:
-            if in_flight:
-                self._client.cancel(list(in_flight))
+        with closing(as_they_end(self._client, submit, tasks)) as ended:
+            for place, future in ended:
+                keep(place, future)
 
-    def _window(self) -> int:
-        threads: int = sum(self._client.nthreads().values())
-        return max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * threads)
+
+def as_they_end(
+    client: Client,
+    submit: Callable[[int, tuple[Any, ...]], Future],
+    tasks: Iterable[tuple[int, tuple[Any, ...]]],
+) -> Generator[tuple[int, Future], None, None]:
+    """Each task's place and its future, as they end; the others are cancelled on the way out.
+
+    A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
+    thousand than for ten.
+    """
+    waiting = iter(tasks)
+    in_flight: dict[Future, int] = {}
+    window = max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * sum(client.nthreads().values()))
+
+    def begin(place: int, arguments: tuple[Any, ...]) -> Future:
+        future = submit(place, arguments)
+        in_flight[future] = place
+        return future
+
+    completed = as_completed([begin(*task) for task in islice(waiting, window)])
+    try:
+        for future in completed:
+            yield in_flight.pop(future), future
+            for task in islice(waiting, 1):
+                completed.add(begin(*task))
+    finally:
+        if in_flight:
+            client.cancel(list(in_flight))
+
+
+def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
+    """A future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    try:
+        return future.result()
+    except KilledWorker as error:
+        raise ClusterError(
+            f"workers died again and again while they {doing}",
+            where={"last worker": getattr(error.last_worker, "address", "unknown")},
+            hint=f"Most often for want of memory: give them more, or a smaller {smaller}.",
+        ) from None
+    except FutureCancelledError:
+        raise ClusterError(
+            f"the cluster gave up {tasks}",
+            hint="The scheduler may have been restarted; start again.",
+        ) from None
 
 
 def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
@@ -118,19 +152,7 @@ def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _result(future: Future, name: str) -> Any:
-    try:
-        result = future.result()
-    except KilledWorker as error:
-        raise ClusterError(
-            f"workers died again and again while they ran {name!r} tasks",
-            where={"last worker": getattr(error.last_worker, "address", "unknown")},
-            hint="Most often for want of memory: give them more, or a smaller --block-mib.",
-        ) from None
-    except FutureCancelledError:
-        raise ClusterError(
-            f"the cluster gave up {name!r} tasks",
-            hint="The scheduler may have been restarted; start again.",
-        ) from None
+    result = result_of(future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib")
     if isinstance(result, DistrainError):
         raise result
     return result

@@ -13,9 +13,8 @@ from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 class CrossBlock(Block):
     """Layers that multiply their input by the block's input, and add it.
 
-    With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, a
-    layer of
-    version
+    With x0 the block's input and x the layer's, both `[rows, d]`, and * element by element, a layer
+    of version
 
         v1               x0 * (x . w) + b + x        w, b: [d]           arXiv:1708.05123, eq. 3
         v2               x0 * (W x + b) + x          W: [d, d], b: [d]   arXiv:2008.13535, eq. 1

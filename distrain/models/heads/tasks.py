@@ -58,9 +58,8 @@ class BinaryClassificationTask(Task):
     Args:
         target: `None` for the first one.
         outputs: 1 or 2.
-        layer: Without a layer the input is the output: the sum of several parts' logits, say,
-            and as
-            wide as `outputs`.
+        layer: Without a layer the input is the output: the sum of several parts' logits, say, and
+            as wide as `outputs`.
         pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
 
     Shape:

@@ -1,12 +1,11 @@
 """A rank's inputs: tables, schema, fields and loaders."""
 
+from distrain.train.data.handed_tables import Inputs as Inputs, hand_on as hand_on
 from distrain.train.data.inputs import (
-    Inputs as Inputs,
     check_fields as check_fields,
     check_inputs as check_inputs,
     find_data_schema as find_data_schema,
     find_vocabularies as find_vocabularies,
-    hand_on as hand_on,
     list_combiners as list_combiners,
     read_inputs as read_inputs,
 )

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from distrain.partition import Table
 from distrain.schema import Schema
-from distrain.spec import DataSpec
+from distrain.spec import DataSpec, JobSpec
 from distrain.storage import is_remote, whole_file
 from distrain.version import __version__
 
@@ -26,27 +26,36 @@ _KEY, _TRAIN, _VALID = "key", "train", "valid"
 
 
 @dataclass(frozen=True)
-class Tables:
+class Inputs:
+    """The schema, the training and the validation rows of a job."""
+
+    schema: Schema
     train: Table
     valid: Table | None
 
+    @property
+    def fingerprint(self) -> str:
+        """Both tables' fingerprints, in hex: equal on ranks that see the same files."""
+        return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
 
-def write_tables(path: Path, tables: Tables, data: DataSpec, schema: Schema) -> None:
+
+def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
+    """Write the tables for the ranks, which then read no footers."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
-        file.writestr(_KEY, _key(data, schema))
-        file.writestr(_TRAIN, tables.train.to_bytes())
-        if tables.valid is not None:
-            file.writestr(_VALID, tables.valid.to_bytes())
+        file.writestr(_KEY, _key(spec.data, inputs.schema))
+        file.writestr(_TRAIN, inputs.train.to_bytes())
+        if inputs.valid is not None:
+            file.writestr(_VALID, inputs.valid.to_bytes())
 
 
-def read_tables(path: Path, data: DataSpec, schema: Schema) -> Tables | None:
+def read_tables(path: Path, data: DataSpec, schema: Schema) -> Inputs | None:
     """The tables in the file; `None` if it is missing, damaged, or of other data."""
     try:
         with zipfile.ZipFile(path) as file:
             if file.read(_KEY).decode() != _key(data, schema):
                 return None
             valid = Table.from_bytes(file.read(_VALID)) if data.valid else None
-            return Tables(Table.from_bytes(file.read(_TRAIN)), valid)
+            return Inputs(schema, Table.from_bytes(file.read(_TRAIN)), valid)
     except FileNotFoundError:
         return None
     except Exception as error:  # a zip file can be damaged in many ways

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from distrain.errors import Mistakes, SchemaError, SpecError
@@ -19,26 +19,13 @@ from distrain.schema import (
 )
 from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
 from distrain.storage import is_remote, list_inputs
-from distrain.train.data.handed_tables import Tables, read_tables, write_tables
+from distrain.train.data.handed_tables import Inputs, read_tables
 from distrain.train.data.vocabularies import (
     WORKFLOW,
     Vocabularies,
     check_meaning,
     vocabularies_in,
 )
-
-
-@dataclass(frozen=True)
-class Inputs:
-    schema: Schema
-    train: Table
-    valid: Table | None
-
-    @property
-    def fingerprint(self) -> str:
-        """Both tables' fingerprints, in hex: equal on ranks that see the same files."""
-        return self.train.fingerprint + (self.valid.fingerprint if self.valid else "")
-
 
 PATIENCE_S = 10.0
 """How long a command retries a storage that does not answer; a person waits for the command."""
@@ -81,11 +68,6 @@ def check_fields(spec: JobSpec) -> None:
     with mistakes.collected():
         _check_validation(spec)
     mistakes.raise_found()
-
-
-def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
-    """Write the tables for the ranks, which then read no footers."""
-    write_tables(path, Tables(inputs.train, inputs.valid), spec.data, inputs.schema)
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:

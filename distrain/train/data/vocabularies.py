@@ -185,9 +185,8 @@ def _workflows_beside(files: Iterable[str]) -> dict[str, str]:
 def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int32]]:
     """The id in one vocabulary of each id's value in another.
 
-    Padding and missing values keep their ids, and so do the out-of-vocabulary ids where both
-    have as
-    many: then each value falls into the same one.
+    Padding and missing values keep their ids, and so do the out-of-vocabulary ids where both have
+    as many: then each value falls into the same one.
 
     Returns:
         `[old.cardinality]`, int32; -1 for values that the new one does not have.

@@ -11,8 +11,7 @@ class EpochPrefetch:
     An epoch's first batch needs row groups of all lanes, so it takes longer than any other. The
     first epoch begins at once, beside the caller's own set-up. Any other begins when at most
     `ahead_batches` of the one before are left: these have their memory, so at most that many
-    batches
-    are held beyond `Loader.memory`.
+    batches are held beyond `Loader.memory`.
 
     Args:
         num_steps: The batches of all epochs: no epoch begins without need.

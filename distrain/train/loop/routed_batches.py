@@ -153,10 +153,9 @@ def routed_batches(
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
     Where routes are made ahead, `route_peers` of the tables get a process group of their own:
-    collective operations of two threads in one group would be taken for each other. On GPUs,
-    too, it
-    is one of gloo, for which ids are copied: the kernels of two NCCL communicators that two threads
-    issue have no common order on the ranks, and may wait for each other for ever.
+    collective operations of two threads in one group would be taken for each other. On GPUs, too,
+    it is one of gloo, for which ids are copied: the kernels of two NCCL communicators that two
+    threads issue have no common order on the ranks, and may wait for each other for ever.
     """
     model = step.model
     make_route = step.ask if isinstance(step, GraphedStep) else routes_of(model)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import torch
 
@@ -26,18 +26,20 @@ from distrain.train.warm_start import take_weights
 from distrain.world import World
 
 
-class Job(Protocol):
+@dataclass
+class RankJob:
+    """One rank's part of a job."""
+
     spec: JobSpec
     inputs: Inputs
     world: World
     device: torch.device
     paths: RunPaths
-    job_id: str
-    attempt: int
-    first_attempt: int
-    control: Control
-
-    def report(self, event: Event, /) -> None: ...
+    report: Callable[[Event], None]
+    job_id: str = ""
+    attempt: int = 1
+    control: Control = field(default_factory=Control.alone)
+    first_attempt: int = 1
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ class Parts:
     batches: EpochPrefetch
 
 
-def set_up(job: Job, loader: Loader, span: Span) -> Parts:
+def set_up(job: RankJob, loader: Loader, span: Span) -> Parts:
     """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
     resumed = job.first_attempt > 1
     directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
@@ -75,7 +77,7 @@ def set_up(job: Job, loader: Loader, span: Span) -> Parts:
     return Parts(step.model, step, window, checkpoints, start, batches)
 
 
-def _claim(job: Job, directory: CheckpointDir) -> None:
+def _claim(job: RankJob, directory: CheckpointDir) -> None:
     """Claim the directory for this run, which shows whether it can be written; collective."""
     if directory.run is None:  # a rank that belongs to no run
         return
@@ -87,7 +89,7 @@ def _claim(job: Job, directory: CheckpointDir) -> None:
 
 
 def _make(
-    job: Job, span: Span, directory: CheckpointDir
+    job: RankJob, span: Span, directory: CheckpointDir
 ) -> tuple[TrainStep | GraphedStep, OpenWindow, Checkpoints]:
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
@@ -99,13 +101,13 @@ def _make(
     return step, window, checkpoints
 
 
-def _take_weights(job: Job, model: ClickModel) -> None:
+def _take_weights(job: RankJob, model: ClickModel) -> None:
     taken = take_weights(job.spec, job.inputs, model, job.device, job.control.activity.count_slab)
     if job.world.rank == 0:
         job.report(taken)
 
 
-def _build(job: Job) -> TrainStep | GraphedStep:
+def _build(job: RankJob) -> TrainStep | GraphedStep:
     spec, schema, world = job.spec, job.inputs.schema, job.world
     with waiting(PEERS):
         placed = place_tables(spec, schema, world, job.device)

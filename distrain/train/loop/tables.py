@@ -1,12 +1,12 @@
 """The tables of a job on one rank: placed, and made with the rank's share of their rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
-from torch import Tensor
 
-from distrain.embeddings import Arriving, EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
 from distrain.models import TableFactory
 from distrain.schema import Schema
@@ -15,42 +15,32 @@ from distrain.train.planning import plan_tables, tables_budget_bytes
 from distrain.train.timing import PEERS, waiting
 from distrain.world import World
 
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
-@dataclass(frozen=True)
+
+def _waits(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    @wraps(method)
+    def waiting_for_peers(
+        peers: Any, /, *args: Arguments.args, **options: Arguments.kwargs
+    ) -> Result:
+        with waiting(PEERS):
+            return method(peers, *args, **options)
+
+    return waiting_for_peers
+
+
 class WaitTrackingPeers(Peers):
     """`Peers` that mark the thread as waiting while it is in a collective operation."""
 
-    def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        with waiting(PEERS):
-            return super().gather_rows_at_first(rows, lengths)
-
-    def arrived(self, arriving: Arriving) -> Tensor:
-        with waiting(PEERS):
-            return super().arrived(arriving)
-
-    def count_up(self, counts: Tensor) -> Tensor:
-        with waiting(PEERS):
-            return super().count_up(counts)
-
-    def largest(self, numbers: Sequence[int]) -> list[int]:
-        with waiting(PEERS):
-            return super().largest(numbers)
-
-    def _all_gather(self, rows: Tensor) -> Tensor:
-        if self.num_ranks == 1:
-            return super()._all_gather(rows)
-        with waiting(PEERS):
-            return super()._all_gather(rows)
-
-    def _all_to_all(
-        self,
-        received: Tensor,
-        rows: Tensor,
-        receive: list[int] | None = None,
-        send: list[int] | None = None,
-    ) -> None:
-        with waiting(PEERS):
-            super()._all_to_all(received, rows, receive, send)
+    gather_rows_at_first = _waits(Peers.gather_rows_at_first)
+    arrived = _waits(Peers.arrived)
+    count_up = _waits(Peers.count_up)
+    largest = _waits(Peers.largest)
+    _all_gather = _waits(Peers._all_gather)
+    _all_to_all = _waits(Peers._all_to_all)
 
 
 STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
@@ -60,9 +50,8 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
     """Decide where the tables of a job live; a collective operation of its ranks.
 
     All ranks plan with the same numbers: the least memory of any rank, and the speed of their
-    exchange
-    as they measured it together. The decision changes how fast a job is, not what it computes.
-    Raises `SpecError` if the tables do not fit.
+    exchange as they measured it together. The decision changes how fast a job is, not what it
+    computes. Raises `SpecError` if the tables do not fit.
     """
     budget_bytes = tables_budget_bytes(
         spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib

@@ -10,46 +10,29 @@ the middle of a validation, which the next attempt then does again.
 
 import math
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from functools import partial
 
-import torch
-
 from distrain.errors import NonFiniteOutput
-from distrain.events import Event, ModelSaved
+from distrain.events import ModelSaved
 from distrain.loader import Loader
 from distrain.metrics import check_metric
 from distrain.models import function_named, save_model
 from distrain.partition import Table
-from distrain.run_paths import RunPaths
-from distrain.spec import JobSpec
 from distrain.train.audit import AuditLog
-from distrain.train.control import Control, StopAsked
-from distrain.train.data import Inputs, Span, job_loader
+from distrain.train.control import StopAsked
+from distrain.train.data import Span, job_loader
 from distrain.train.loop.evaluation import evaluate_over_ranks
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
-from distrain.train.loop.set_up import set_up
+from distrain.train.loop.set_up import RankJob, set_up
 from distrain.train.saving import is_over, put_model
 from distrain.train.step import NonFiniteLoss
 from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
-from distrain.world import World
 
 
-@dataclass
-class Trainer:
-    spec: JobSpec
-    inputs: Inputs
-    world: World
-    device: torch.device
-    paths: RunPaths
-    report: Callable[[Event], None]
-    job_id: str = ""
-    attempt: int = 1
-    control: Control = field(default_factory=Control.alone)
-    first_attempt: int = 1
+class Trainer(RankJob):
+    """The training of one rank's part of a job."""
 
     def run(self) -> bool:
         """Train to the end, save the model, and report all the way; false after a requested stop.

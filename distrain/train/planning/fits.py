@@ -37,15 +37,13 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
 
     Args:
-        device: The ranks' device on this machine; `None` for ranks on other machines, whose
-            memory is
-            unknown: then only the spec's limits count.
+        device: The ranks' device on this machine; `None` for ranks on other machines, whose memory
+            is unknown: then only the spec's limits count.
 
     Raises:
         SchemaError, ModelError: The model cannot be built of the columns.
-        SpecError: Something does not fit, `embeddings.tables` names no column, or the task
-            lacks the
-            metric that judges validations.
+        SpecError: Something does not fit, `embeddings.tables` names no column, or the task lacks
+            the metric that judges validations.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type

@@ -172,9 +172,8 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts the bytes of the tensors made inside, as long as they live.
 
     Used as a context, in one thread. On the CPU a backward pass stays in the thread that asked for
-    it, so its tensors count too. Views have no memory of their own; temporaries inside
-    operations are
-    not seen.
+    it, so its tensors count too. Views have no memory of their own; temporaries inside operations
+    are not seen.
 
     Attributes:
         live: Bytes now.

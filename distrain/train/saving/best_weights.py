@@ -1,8 +1,7 @@
 """At the end of a training, its model goes back to the best validation."""
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -14,71 +13,62 @@ from distrain.checkpoint import (
     gather_texts,
     on_one_line,
 )
-from distrain.embeddings import Peers
 from distrain.errors import DataError, DistrainError
 from distrain.models import ClickModel
 
 
-@dataclass(frozen=True)
-class BestWeights:
-    """Reads weights of earlier steps into a model, slab by slab, on every rank alike."""
+def read_best_weights(
+    directory: CheckpointDir,
+    model: ClickModel,
+    device: torch.device,
+    best_step: int,
+    last_step: int,
+    warn: Callable[[str], None],
+    after_slab: Callable[[], None],
+) -> int:
+    """Read the weights of the best step; returns the step of the model's weights now.
 
-    directory: CheckpointDir
-    model: ClickModel
-    device: torch.device
-    warn: Callable[[str], None]
-    after_slab: Callable[[], None]
+    A collective operation. If they cannot be read, the model keeps those of the last step, and rank
+    0 warns.
 
-    @property
-    def _peers(self) -> Peers:
-        return self.model.embeddings.peers
+    Raises:
+        DistrainError: The best weights turned out damaged while they were read, and those of the
+            last step cannot be read either.
+    """
+    peers = model.embeddings.peers
+    together = partial(fail_together, peers, device, directory.url)
 
-    def read(self, best_step: int, last_step: int) -> int:
-        """Read the weights of the best step; returns the step of the model's weights now.
-
-        A collective operation. If they cannot be read, the model keeps those of the last
-        step, and rank
-        0 warns.
-
-        Raises:
-            DistrainError: The best weights turned out damaged while they were read, and
-                those of the last
-                step cannot be read either.
-        """
-        begun = False
-        try:
-            reading = self._opened(best_step)
-            begun = True
-            with self._together():
-                reading.run()
-        except DistrainError as error:
-            if self._peers.rank == 0:
-                self.warn(
-                    f"the weights of the best validation, at step {best_step}, cannot be read: "
-                    f"{on_one_line(error)}. The model that is saved is that of the last step, "
-                    f"{last_step}."
-                )
-            if begun:
-                last = self._opened(last_step)
-                with self._together():
-                    last.run()
-            return last_step
-        return best_step
-
-    def _opened(self, step: int) -> WeightsReading:
-        """The checkpoint of a step, whose files are there; raises the same on every rank."""
+    def opened(step: int) -> WeightsReading:
+        """The checkpoint of a step, whose files are there."""
         found = ""
-        with self._together():
-            if self._peers.rank == 0:
-                entry = entry_of_step(self.directory.list(), step)
+        with together():
+            if peers.rank == 0:
+                entry = entry_of_step(directory.list(), step)
                 if entry is None:
-                    raise DataError("no such checkpoint", where={"place": self.directory.url})
+                    raise DataError("no such checkpoint", where={"place": directory.url})
                 found = entry.name
-        name = gather_texts(self._peers, self.device, found)[0]
-        with self._together():
-            reading = WeightsReading(self.directory, name, self.model, self._peers, self.after_slab)
+        name = gather_texts(peers, device, found)[0]
+        with together():
+            reading = WeightsReading(directory, name, model, peers, after_slab)
             reading.check()
         return reading
 
-    def _together(self) -> AbstractContextManager[None]:
-        return fail_together(self._peers, self.device, self.directory.url)
+    begun = False
+    try:
+        reading = opened(best_step)
+        begun = True
+        with together():
+            reading.run()
+    except DistrainError as error:
+        if peers.rank == 0:
+            warn(
+                f"the weights of the best validation, at step {best_step}, cannot be read: "
+                f"{on_one_line(error)}. The model that is saved is that of the last step, "
+                f"{last_step}."
+            )
+        if begun:
+            last = opened(last_step)
+            with together():
+                last.run()
+        return last_step
+    return best_step

@@ -23,7 +23,7 @@ from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
-from distrain.train.saving.best_weights import BestWeights
+from distrain.train.saving.best_weights import read_best_weights
 from distrain.train.saving.early_stopping import Validations
 from distrain.train.saving.kept_workflow import keep_workflow
 from distrain.train.saving.resume_check import check_resumable, progress_values
@@ -103,8 +103,8 @@ class Checkpoints:
         """Go on from the newest whole checkpoint; a collective operation.
 
         Returns:
-            The start, and whether the model must be built anew for it, after parts of a
-                checkpoint that
+            The start, and whether the model must be built anew for it, after parts of a checkpoint
+                that
             turned out damaged.
 
         Raises:
@@ -210,14 +210,15 @@ class Checkpoints:
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
             return taken
-        best = BestWeights(
+        return read_best_weights(
             self.directory,
             self.step.model,
             self._device,
+            best_step,
+            taken,
             lambda text: self.report(CheckpointTrouble(self._peers.rank, text)),
             self.control.activity.count_slab,
         )
-        return best.read(best_step, taken)
 
     def wait(self) -> bool | None:
         """Wait for the writer; whether the last checkpoint is whole."""

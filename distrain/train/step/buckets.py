@@ -15,13 +15,10 @@ class GradientBuckets:
     """Adds up a vector of gradients over the ranks, bucket by bucket.
 
     A bucket is a run of whole parameters. Backward makes the last parameters' gradients first, so
-    bucket 0 is the vector's end. Its all-reduce begins as soon as its gradients are there, and
-    that of
-    each further bucket after the one before: the order of the collective operations is the same
-    on all
-    ranks, whatever the order in which their gradients come. `start` begins the others, such as
-    those
-    of parameters that a batch did not use.
+    bucket 0 is the vector's end. Its all-reduce begins as soon as its gradients are there, and that
+    of each further bucket after the one before: the order of the collective operations is the same
+    on all ranks, whatever the order in which their gradients come. `start` begins the others, such
+    as those of parameters that a batch did not use.
 
     A bucket's values follow from the parameters' sizes alone, and so do the bits of the sums, which
     all ranks share.

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from inspect import signature
 
 import torch
@@ -12,10 +13,12 @@ from torch.optim import Optimizer
 from distrain.errors import ModelError, SpecError
 from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
+from distrain.train.step.buckets import GradientBuckets
 from distrain.train.step.clipping import total_sq_norm
 from distrain.train.step.determinism import deterministic
-from distrain.train.step.gradient_sync import GradientSync
+from distrain.train.step.gradient_sync import BufferSync, FlatParameters
 from distrain.train.step.split_backward import SplitBackward, can_part
+from distrain.train.timing import PEERS, waiting
 
 # A compilation takes half a minute or so, so it is for numbers of rows that come again and again.
 # A rank's batches differ by a few rows where the lanes do not divide the global batch.
@@ -72,18 +75,28 @@ class DenseTraining:
         self._module = module
         self._rest: SplitBackward | None = None
         self._forward = DenseForward(module, train.precision, train.compile)
-        self.sync = GradientSync(self._forward, num_ranks, group)
+        self._flat = FlatParameters(self._forward)
+        self._buffers = BufferSync(self._forward, num_ranks, group)
+        self._buckets: GradientBuckets | None = None
+        if num_ranks > 1:
+            dist.broadcast(self._flat.vector.data, group=group, group_src=0)
+            self._buckets = GradientBuckets(
+                self._flat.grads,
+                self._flat.parameters,
+                self._flat.starts,
+                partial(dist.all_reduce, group=group, async_op=True),
+            )
         # A compiled backward pass is one node of the graph. On a GPU the 1 to 2 ms that it takes
         # the host to part the graph may be more than the exchange takes.
         on_cpu = self.device.type == "cpu"
         self.splits = num_ranks > 1 and on_cpu and not train.compile
-        self.optimizer = DenseOptimizer([self.sync.flat.vector], train.optimizer, train.cuda_graph)
+        self.optimizer = DenseOptimizer([self._flat.vector], train.optimizer, train.cuda_graph)
         self.zero_grad()
 
     def begin_slice(self, last: bool) -> None:
         """Before forward and backward of one slice of the step's rows; `last`: the last one."""
-        if last and not self.splits:
-            self.sync.arm()
+        if last and not self.splits and self._buckets is not None:
+            self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed.
@@ -106,14 +119,15 @@ class DenseTraining:
             if leaves is None or not can_part(self._module):
                 torch.autograd.backward(loss)
                 return
-            self._rest = SplitBackward(loss, leaves, self.sync.flat.parameters)
+            self._rest = SplitBackward(loss, leaves, self._flat.parameters)
             self._rest.to_leaves()
 
     def backward_rest(self) -> None:
         rest, self._rest = self._rest, None
         if rest is not None:
             with self._dense_part():
-                self.sync.arm()
+                if self._buckets is not None:
+                    self._buckets.arm()
                 rest.to_parameters()
 
     @contextmanager
@@ -127,14 +141,20 @@ class DenseTraining:
 
     def start_sync(self) -> None:
         """Begin to add the ranks' gradients up; every rank calls it in every step."""
-        self.sync.start()
+        if self._buckets is not None:
+            self._buckets.start()
+        self._buffers.start()
 
     def finish_sync(self) -> None:
-        self.sync.finish()
+        """Wait for the sums and the buffers' means; on a GPU its stream waits, not the host."""
+        if self._buckets is not None:
+            with waiting(PEERS):
+                self._buckets.finish()
+        self._buffers.finish()
 
     def grad_sq_norm(self) -> Tensor:
         """The sum of the squares of all gradients, a scalar on the device."""
-        return total_sq_norm([self.sync.flat.grads])
+        return total_sq_norm([self._flat.grads])
 
     def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
         self.optimizer.step(lr, scale)
@@ -316,9 +336,8 @@ def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
 def check_precision(precision: str, device: torch.device) -> None:
     """Raise `SpecError` if the device lacks the precision.
 
-    TF32 is a mode of NVIDIA's matrix units. Elsewhere it is refused rather than taken as fp32:
-    a run
-    would be compared with others that it is not like.
+    TF32 is a mode of NVIDIA's matrix units. Elsewhere it is refused rather than taken as fp32: a
+    run would be compared with others that it is not like.
     """
     if precision == "tf32" and device.type != "cuda":
         raise SpecError(
@@ -339,8 +358,8 @@ def check_precision(precision: str, device: torch.device) -> None:
 def arithmetic(precision: str, device: torch.device) -> Iterator[None]:
     """Inside, float32 matrix products may run in TF32 if `precision` is `tf32`.
 
-    The switch is the process's, also for autograd's threads, so it is put back on the way out:
-    what else runs in the process keeps its own arithmetic.
+    The switch is the process's, also for autograd's threads, so it is put back on the way out: what
+    else runs in the process keeps its own arithmetic.
     """
     if precision != "tf32" or device.type != "cuda":
         yield

@@ -78,9 +78,8 @@ class DeviceBinaryMetrics:
         """The rows since the last call, and an empty state; waits for the device once.
 
         Raises:
-            ValueError: Logits that are not finite, or labels neither 0 nor 1; the state is
-                empty all the
-                same.
+            ValueError: Logits that are not finite, or labels neither 0 nor 1; the state is empty
+                all the same.
         """
         state = self._state.cpu().clone().numpy()
         self._state.zero_()

@@ -1,61 +1,20 @@
-"""How the ranks' dense gradients are added up: pieces of one flat vector, begun during backward.
+"""The vectors in which the ranks' dense gradients are added up, and the module's buffers.
 
 All ranks begin with rank 0's parameters and buffers, and end a step with the same sums, and the
 same buffers, bit by bit.
 """
 
-from functools import partial
 from itertools import accumulate
 
 import torch
 from torch import Tensor, distributed as dist, nn
 
-from distrain.train.step.buckets import GradientBuckets
 from distrain.train.timing import PEERS, waiting
 
 # Each parameter begins at a multiple of this many values: 64 bytes of fp32, where a fresh tensor
 # would begin too. Matrix products on a CPU run faster there, and their rounding is that of
 # parameters that lie by themselves.
 _ALIGNMENT = 16
-
-
-class GradientSync:
-    """Adds up gradients over the ranks, in buckets of one vector.
-
-    Attributes:
-        flat: The module's parameters and their gradients.
-    """
-
-    def __init__(self, module: nn.Module, num_ranks: int, group: dist.ProcessGroup | None = None):
-        self.flat = FlatParameters(module)
-        self._buffers = BufferSync(module, num_ranks, group)
-        self._buckets: GradientBuckets | None = None
-        if num_ranks > 1:
-            dist.broadcast(self.flat.vector.data, group=group, group_src=0)
-            self._buckets = GradientBuckets(
-                self.flat.grads,
-                self.flat.parameters,
-                self.flat.starts,
-                partial(dist.all_reduce, group=group, async_op=True),
-            )
-
-    def arm(self) -> None:
-        """Let the coming backward pass, the step's last one, begin the sums of what it has done."""
-        if self._buckets is not None:
-            self._buckets.arm()
-
-    def start(self) -> None:
-        """Begin to add up what the backward pass has not begun, and the buffers."""
-        if self._buckets is not None:
-            self._buckets.start()
-        self._buffers.start()
-
-    def finish(self) -> None:
-        """Wait for the sums and the buffers' means; on a GPU its stream waits, not the host."""
-        if self._buckets is not None:
-            with waiting(PEERS):
-                self._buckets.finish()
-        self._buffers.finish()
 
 
 class FlatParameters:

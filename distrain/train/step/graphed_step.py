@@ -128,9 +128,8 @@ class GraphedStep:
     ) -> tuple[Tensor, Tensor]:
         """Train on one batch; see `TrainStep`.
 
-        The next step overwrites the result. All of the step's time counts as
-        `forward_backward`, but for
-        the dense update where that is not in the graph. `route` is the result of `ask`;
+        The next step overwrites the result. All of the step's time counts as `forward_backward`,
+        but for the dense update where that is not in the graph. `route` is the result of `ask`;
         `None` asks here.
         """
         assert not isinstance(route, Route)

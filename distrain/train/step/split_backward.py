@@ -136,11 +136,10 @@ class SplitBackward:
 class _Graph:
     """The nodes between a loss and some leaves, and the sides that hang at them.
 
-    A side is an input, of a node on a way to a leaf, that is on none. A side of several nodes,
-    or one
-    that another side leads to, cannot be asked of one node: such as a tower's output of
-    numbers, which
-    meets each embedding. It becomes one more leaf, whose gradient is complete once all have given.
+    A side is an input, of a node on a way to a leaf, that is on none. A side of several nodes, or
+    one that another side leads to, cannot be asked of one node: such as a tower's output of
+    numbers, which meets each embedding. It becomes one more leaf, whose gradient is complete once
+    all have given.
 
     Attributes:
         own: Each node's sides that are its alone.

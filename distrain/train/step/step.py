@@ -68,8 +68,8 @@ class TrainStep:
             route: The batch's, if it was made ahead; every rank hands one in, or none does.
 
         Returns:
-            The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar,
-            both detached and on the device.
+            The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar, both
+            detached and on the device.
 
         Raises:
             SchemaError: The batch's columns are not the model's.

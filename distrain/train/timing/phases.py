@@ -11,8 +11,8 @@ from distrain.train.timing.device_clock import DeviceClock
 class PhaseClock:
     """Accounts for wall time by phase; what no phase claims is `other`, so the parts sum up.
 
-    Times are the host's: on a GPU, where work is only queued, a phase is the time the host spent
-    in it. No phase waits for the device; the device's own clock measures what it did meanwhile.
+    Times are the host's: on a GPU, where work is only queued, a phase is the time the host spent in
+    it. No phase waits for the device; the device's own clock measures what it did meanwhile.
 
     Args:
         device: Accounts for the device's time by the same phases; `None` if that is the host.

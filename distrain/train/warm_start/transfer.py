@@ -54,8 +54,7 @@ def take_weights(
     The ranks agree on the weights, and read them without communication. A rank reads what may hold
     its rows, slab by slab. Where vocabularies differ it holds those of one table at a time, and 4
     bytes for each row of such tables on disk. Rows without a source keep their initial values.
-    Errors
-    as of `check_warm_start`.
+    Errors as of `check_warm_start`.
     """
     assert spec.train.init_from is not None
     source = open_together(spec.train.init_from, model.embeddings.peers, device)

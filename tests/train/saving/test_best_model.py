@@ -161,7 +161,7 @@ def test_the_last_model_is_saved_where_the_best_cannot_be_read(
 ) -> None:
     place = tmp_path / "run" / "checkpoints"
 
-    def damage(best: Any, *steps: int) -> int:
+    def damage(*arguments: Any) -> int:
         (folder,) = place.glob("step-*6-a1")
         (shard,) = folder.glob("rank-*")
         content = bytearray(shard.read_bytes())
@@ -174,12 +174,11 @@ def test_the_last_model_is_saved_where_the_best_cannot_be_read(
             weights = [p for p in file["pieces"] if p[0].startswith(("dense.", "embeddings."))]
             content[max(offset for *_, offset, _ in weights)] ^= 1
             shard.write_bytes(content)
-        return read(best, *steps)
+        return read(*arguments)
 
-    from distrain.train.saving.best_weights import BestWeights
+    from distrain.train.saving.best_weights import read_best_weights as read
 
-    read = BestWeights.read
-    monkeypatch.setattr(BestWeights, "read", damage)
+    monkeypatch.setattr("distrain.train.saving.checkpoints.read_best_weights", damage)
     view = train(prepared, tmp_path / "run", 1, STOPPING)
     assert view.model_step == 10
     notices = [entry.text for entry in view.progress if isinstance(entry, Notice)]

@@ -14,7 +14,7 @@ from distrain.spec import (
     different_fields,
     parse_spec,
 )
-from distrain.train.data.inputs import Inputs
+from distrain.train.data import Inputs
 from distrain.train.saving.resume_check import check_resumable, progress_values
 
 DOCUMENT = {"data": {"train": "a", "valid": "b"}, "model": {"kind": "mlp"}}
