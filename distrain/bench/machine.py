@@ -24,9 +24,6 @@ def machine_of_bench(bench: Bench, where: str = "") -> "MachineFile":
 
     Args:
         where: The document's file.
-
-    Raises:
-        InputError: It is of GPUs, or of too few workers, or lacks a measure.
     """
     from distrain.train.planning import machine_of
 

@@ -34,9 +34,6 @@ def run_bench(
         mode: The name of `sizes` in the document.
         device: `cpu`, `cuda`, or `auto`: `cuda` if every host has a GPU.
         say: Reports progress.
-
-    Raises:
-        DistrainError: Something could not be measured.
     """
     say("inventory")
     inventory = take_inventory(client)

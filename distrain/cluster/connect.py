@@ -17,9 +17,6 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 
     Args:
         scheduler: Its address, a `distributed.Client` of it, or a cluster.
-
-    Raises:
-        ClusterError: The scheduler does not answer, or it is none of these.
     """
     from distributed import Client
 

@@ -18,10 +18,6 @@ def token_of_environment() -> str | None:
     """The token, or `None` where neither variable is set; `TOKEN_VARIABLE` goes before the file.
 
     White space around it is removed: secrets in files end with a line end.
-
-    Raises:
-        ClusterError: The file cannot be read, or the token is empty, shorter than `MIN_LENGTH`, or
-            has characters that no HTTP header carries.
     """
     name, given = TOKEN_VARIABLE, os.environ.get(TOKEN_VARIABLE)
     if given is None:

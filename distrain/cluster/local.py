@@ -168,11 +168,7 @@ def check_shared_memory() -> os.statvfs_result:
 
 
 def check_this_machine(num_workers: int, device: str) -> int:
-    """The GPUs for a local cluster's workers: none for the device `cpu`.
-
-    Raises:
-        ClusterError: Too few GPUs for workers that must have one, or no cluster would start.
-    """
+    """The GPUs for a local cluster's workers: none for the device `cpu`."""
     _check_loopback()
     check_shared_memory()
     gpus = count_gpus() if device != "cpu" else 0

@@ -28,9 +28,6 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
     >>> gpu_of({"CUDA_VISIBLE_DEVICES": "4,5,6,7", "SLURM_LOCALID": "2"})
     '6'
-
-    Raises:
-        ClusterError: The node has more tasks than GPUs.
     """
     place = int(environment.get("SLURM_LOCALID") or 0)
     shown = [name for name in environment.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]

@@ -8,9 +8,6 @@ def check_for_rapids(verbose: bool = False, **_: object) -> str:
 
     Returns:
         The number of checks; with `verbose` each check's result.
-
-    Raises:
-        ValueError: A check failed; the message says how to mend it.
     """
     checks = list(check_machine())
     failed = [check for check in checks if check.verdict is Verdict.FAIL]

@@ -20,6 +20,7 @@ BINS_PER_LOGIT = NUM_BINS / (2 * LOGIT_LIMIT)
 
 Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
+Doubles = npt.NDArray[np.float64]
 
 MAX_GAP = 255
 AT_ONCE = 64

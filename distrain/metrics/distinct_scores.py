@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from distrain.metrics.bins import Counts, Floats
-from distrain.metrics.report import Doubles, area_under_roc, average_precision
+from distrain.metrics.bins import Counts, Doubles, Floats
+from distrain.metrics.report import area_under_roc, average_precision
 
 MAX_ENTRIES = 4_194_304
 

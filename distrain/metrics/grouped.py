@@ -12,9 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from distrain.metrics.bins import Counts, Floats
-
-Doubles = npt.NDArray[np.float64]
+from distrain.metrics.bins import Counts, Doubles, Floats
 
 
 @dataclass(frozen=True)

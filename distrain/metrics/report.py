@@ -30,9 +30,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from distrain.metrics.bins import Counts
+from distrain.metrics.bins import Counts, Doubles
 
-Doubles = npt.NDArray[np.float64]
 Weights = npt.NDArray[np.int64] | Doubles
 
 

@@ -2,11 +2,11 @@
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import pyarrow.parquet as pq
 from pyarrow import ArrowInvalid
@@ -128,29 +128,31 @@ def predict(
         scored = None
         if request.resume:
             scored = open_scored(scored_folder(Path(out)), _name_of_scores(request, cuts))
-        work = _Work.of(cuts, folder, scored)
-        open_folder(work.pieces).make()
-        found = work.done()
+        pieces = f"{folder}/{_PIECES}" if scored is None else str(scored)
+        tasks, joins = _files_to_make(cuts, folder, pieces, scored is not None)
+        open_folder(pieces).make()
+        found = {} if is_remote(pieces) else _rows_there(tasks)
         rows = resumed_rows = sum(found.values())
-        waiting = [task for task in work.tasks if task.target not in found]
-        count = len(found)
-        if count and on_progress:
-            on_progress(count, len(work.tasks), rows)
+        if found and on_progress:
+            on_progress(len(found), len(tasks), rows)
         settings = (rows_to_score.keep, request.batch_rows, request.device)
         model = _absolute(request.model_dir)
-        arguments = [(model, t.source, t.target, *settings, t.row_groups) for t in waiting]
+        arguments = [
+            (model, piece.file, target, *settings, piece.row_groups)
+            for target, piece in tasks.items()
+            if target not in found
+        ]
         with closing(results(client, score_file, arguments)) as found_rows:
-            for done, (_, of_task) in enumerate(found_rows, start=count + 1):
+            for done, (_, of_task) in enumerate(found_rows, start=len(found) + 1):
                 rows += of_task
                 if on_progress:
-                    on_progress(done, len(work.tasks), rows)
-        joins = [(pieces, target, scored is not None) for target, pieces in work.joins.items()]
-        with closing(results(client, join_pieces, joins)) as joined:
-            for _ in joined:
+                    on_progress(done, len(tasks), rows)
+        joined = [(files, target, scored is not None) for target, files in joins.items()]
+        with closing(results(client, join_pieces, joined)) as joining:
+            for _ in joining:
                 pass
         if scored is None:
-            pieces = open_folder(work.pieces)
-            with_retries(pieces.remove, {"folder": work.pieces}, RETRY_S)
+            with_retries(open_folder(pieces).remove, {"folder": pieces}, RETRY_S)
         else:
             write_finished(Path(folder), scored.name, [cut.name for cut in cuts])
     if isinstance(out, Path):
@@ -198,20 +200,19 @@ class _Rows:
     keep: tuple[tuple[str, str], ...]
     prepared: PrepResult | None = None
 
-    @classmethod
-    def of(
-        cls,
-        table: Table,
-        source_of: Callable[[str], str],
-        keep: Sequence[tuple[str, str]],
-        prepared: PrepResult | None = None,
-    ) -> Self:
-        """The rows of a table, whose files `source_of` maps to input files."""
-        pieces_of: dict[str, list[Piece]] = {}
-        for piece in cut_into_pieces(table.row_groups):
-            pieces_of.setdefault(source_of(piece.file), []).append(piece)
-        named = zip(_target_names(list(pieces_of)), pieces_of.values(), strict=True)
-        return cls([_Cut(name, pieces) for name, pieces in named], tuple(keep), prepared)
+
+def _rows_of(
+    table: Table,
+    source_of: Callable[[str], str],
+    keep: Sequence[tuple[str, str]],
+    prepared: PrepResult | None = None,
+) -> _Rows:
+    """The rows of a table, whose files `source_of` maps to input files."""
+    pieces_of: dict[str, list[Piece]] = {}
+    for piece in cut_into_pieces(table.row_groups):
+        pieces_of.setdefault(source_of(piece.file), []).append(piece)
+    named = zip(_target_names(list(pieces_of)), pieces_of.values(), strict=True)
+    return _Rows([_Cut(name, pieces) for name, pieces in named], tuple(keep), prepared)
 
 
 @dataclass(frozen=True)
@@ -237,7 +238,7 @@ class _Inputs:
             sources = dict(zip(table.compact.files, result.train.sources, strict=True))
             kept = ((column, name) for name, column in result.kept.items())
             keep = [(FILE, FILE), (ROW_NUMBER, ROW_NUMBER), *kept]
-            yield _Rows.of(table, sources.__getitem__, keep, result)
+            yield _rows_of(table, sources.__getitem__, keep, result)
 
 
 def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
@@ -250,46 +251,29 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
     return name_of_scores(model_files(_absolute(request.model_dir)), settings, pieces)
 
 
-@dataclass(frozen=True)
-class _Task:
-    source: str
-    target: str
-    row_groups: tuple[int, ...] | None
+def _files_to_make(
+    cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
+) -> tuple[dict[str, Piece], dict[str, tuple[str, ...]]]:
+    """The piece of each task by its file, and the pieces' files of each file that is joined."""
+    made: dict[str, Piece] = {}
+    joins: dict[str, tuple[str, ...]] = {}
+    for cut in cuts:
+        target = f"{folder}/{cut.name}"
+        targets = [target]
+        if len(cut.pieces) > 1 or is_kept:
+            targets = [f"{pieces}/{number:05d}-{cut.name}" for number in range(len(cut.pieces))]
+            joins[target] = tuple(targets)
+        made |= zip(targets, cut.pieces, strict=True)
+    return made, joins
 
 
-@dataclass(frozen=True)
-class _Work:
-    """The files to make: the tasks, and the pieces of each file that is joined."""
-
-    pieces: str
-    tasks: list[_Task]
-    joins: dict[str, tuple[str, ...]]
-
-    @classmethod
-    def of(cls, cuts: Sequence[_Cut], folder: str, scored: Path | None) -> Self:
-        work = cls(f"{folder}/{_PIECES}" if scored is None else str(scored), [], {})
-        for cut in cuts:
-            target = f"{folder}/{cut.name}"
-            targets = [target]
-            if len(cut.pieces) > 1 or scored is not None:
-                targets = [
-                    f"{work.pieces}/{number:05d}-{cut.name}" for number in range(len(cut.pieces))
-                ]
-                work.joins[target] = tuple(targets)
-            work.tasks.extend(
-                _Task(piece.file, to, piece.row_groups)
-                for to, piece in zip(targets, cut.pieces, strict=True)
-            )
-        return work
-
-    def done(self) -> dict[str, int]:
-        """The rows of each whole piece that is there already."""
-        found: dict[str, int] = {}
-        if not is_remote(self.pieces):
-            for task in self.tasks:
-                with suppress(OSError, ArrowInvalid):
-                    found[task.target] = int(pq.read_metadata(task.target).num_rows)
-        return found
+def _rows_there(files: Iterable[str]) -> dict[str, int]:
+    """The rows of each whole file that is there already."""
+    found: dict[str, int] = {}
+    for file in files:
+        with suppress(OSError, ArrowInvalid):
+            found[file] = int(pq.read_metadata(file).num_rows)
+    return found
 
 
 def check_request(request: PredictRequest) -> list[InputFile]:
@@ -332,7 +316,7 @@ def _inputs(request: PredictRequest) -> _Inputs:
         check_side_columns(file.path, request.keep, "--keep")
     check_same_workflow(request.model_dir, saved, [file.path for file in files])
     keep = [(column, column) for column in request.keep]
-    return _Inputs(saved, files, _Rows.of(table, str, keep))
+    return _Inputs(saved, files, _rows_of(table, str, keep))
 
 
 def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> RawRows:

@@ -28,10 +28,6 @@ def measure_steps(
     Args:
         data: The folder of `write_rows`.
         folder: For the run directories; all workers see it.
-
-    Raises:
-        JobError: A training failed.
-        ClusterError: The scheduler does not answer.
     """
     most = sum(map(len, workers_by_host(client).values()))
     steps = []

@@ -54,9 +54,6 @@ def pending(folder: Path, same: str, now_s: float, *, again: bool = False) -> It
     Args:
         same: The `digest` of the submission.
         again: Submit anew, whatever was left behind.
-
-    Raises:
-        OutputError: Its file cannot be written; nothing was sent.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

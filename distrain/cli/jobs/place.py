@@ -103,9 +103,6 @@ def _chosen(scheduler: str | None, server: str | None) -> Place:
 
     What the command line names goes first, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the default
     of `distrain login`.
-
-    Raises:
-        click.UsageError: The command line names both, or nothing names one.
     """
     context = click.get_current_context()
     given = {

@@ -40,11 +40,7 @@ def read_settings(
     port: int | None = None,
     no_cluster: bool = False,
 ) -> "Settings":
-    """The settings of a command's options, the environment and the file.
-
-    Raises:
-        InputError: Packages of the service are not installed, or a key or value cannot be used.
-    """
+    """The settings of a command's options, the environment and the file."""
     try:
         import alembic
         import fastapi

@@ -61,13 +61,7 @@ class Audit:
 
 
 def audit_run(run: Path) -> Audit:
-    """Compare what a run trained with the table itself, all of which is read.
-
-    Raises:
-        InputError: The folder does not exist.
-        DataError: The run left no hashes, or data or hashes cannot be read.
-        SpecError: The run directory has no usable spec.
-    """
+    """Compare what a run trained with the table itself, all of which is read."""
     paths = RunPaths(run)
     check_run_dir(paths)
     history = counted_steps(paths)

@@ -47,11 +47,7 @@ class Control:
         *,
         timeout_s: float,
     ) -> Control:
-        """The control of a supervised rank, made by the thread that trains.
-
-        Raises:
-            torch.distributed.DistError: The store could not be reached.
-        """
+        """The control of a supervised rank, made by the thread that trains."""
         meeting, world = assignment.rendezvous, assignment.world
         store: RankStore = LocalRankStore()
         if meeting is not None:

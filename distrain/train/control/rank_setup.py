@@ -25,9 +25,6 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
     """The device a rank trains on.
 
     A Dask-CUDA worker sees its own GPU first, so a rank always takes `cuda:0`.
-
-    Raises:
-        SpecError: The spec asks for CUDA and torch finds none.
     """
     if resources.device == "cpu":
         return torch.device("cpu")
@@ -88,9 +85,6 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 
     Args:
         timeout_s: Longest wait for a peer, now and in each collective operation.
-
-    Raises:
-        SpecError: Ranks that talk through NCCL have the same GPU.
     """
     meeting = assignment.rendezvous
     if meeting is None:
@@ -116,9 +110,6 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
     """Raise on every rank if two have the same GPU, which NCCL refuses in words of its own.
 
     Workers that `dask worker` started see all GPUs of their host, so each takes the first one.
-
-    Raises:
-        SpecError: The ranks that share this rank's GPU, or the first GPU that is shared.
     """
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
@@ -143,9 +134,6 @@ def choose_backend(device: torch.device) -> str:
 
     `DISTRAIN_COLLECTIVES=gloo` gives GPUs gloo too, which copies everything through the host: NCCL
     refuses two ranks on one GPU.
-
-    Raises:
-        SpecError: The variable has another value.
     """
     asked = os.environ.get(COLLECTIVES, "auto")
     if asked not in ("auto", "gloo"):

@@ -39,15 +39,6 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
     Args:
         retry_s: Seconds of further tries where the storage does not answer; at most `data.retry_s`.
         handed: A file with the tables as the command read them (`hand_on`).
-
-    Raises:
-        Unavailable: The storage does not answer.
-        SchemaError: No schema, no features, not exactly one target (a model of the user's own may
-            have several), continuous lists, or a weight.
-        ModelError: The model cannot be built of the columns.
-        DataError: A file is missing, damaged, or does not fit the schema.
-        SpecError: Fields of the spec contradict the data or each other.
-        InputError: Several of these.
     """
     mistakes = Mistakes()
     inputs = None

@@ -142,9 +142,6 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
     Args:
         whose: The owner of `known`, for the error.
         files: Tables; those without a workflow beside them pass.
-
-    Raises:
-        DataError: Ids or numbers mean something else there.
     """
     for workflow, file in _workflows_beside(files).items():
         if workflow == known.workflow:
@@ -190,9 +187,6 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
     Returns:
         `[old.cardinality]`, int32; -1 for values that the new one does not have.
-
-    Raises:
-        DataError: One holds integers and the other strings.
     """
     was, now = ("strings" if is_text(v.values.type) else "integers" for v in (old, new))
     if was != now:

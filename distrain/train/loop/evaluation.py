@@ -117,10 +117,6 @@ def evaluate(
     Args:
         before_batch: Called before each batch; what it raises ends the scoring.
         own: Metrics of the user's own, by name, which are updated.
-
-    Raises:
-        NonFiniteOutput: A logit is not finite.
-        DataError: The rows cannot be used.
     """
     metrics = DeviceBinaryMetrics(device)
     for logits, labels in scored_batches(model, loader, device, before_batch):

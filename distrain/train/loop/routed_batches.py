@@ -110,13 +110,7 @@ class RoutesAhead:
         self._stop = weakref.finalize(self, _stop, self._channel, batches, thread, join_s)
 
     def take(self, clock: PhaseClock) -> Routed:
-        """The next batch and its route, for use on the calling thread's current stream.
-
-        Raises:
-            StopIteration: No further batch, or this was closed.
-            DataError: The loader met unusable data. This and any other error of the thread, a lost
-                peer too, is raised after the batches before it, and again on every further call.
-        """
+        """The next batch and its route, for use on the calling thread's current stream."""
         with clock.phase("data_wait"), waiting(self._thread_ident):
             if self._error is not None:
                 raise self._error

@@ -35,12 +35,7 @@ class Trainer(RankJob):
     """The training of one rank's part of a job."""
 
     def run(self) -> bool:
-        """Train to the end, save the model, and report all the way; false after a requested stop.
-
-        Raises:
-            NonFiniteLoss: The loss became NaN or infinite.
-            DistrainError: Data, spec, checkpoint or output cannot be used.
-        """
+        """Train to the end, save the model, and report all the way; false if asked to stop."""
         began_s = time.perf_counter()
         self.loader = self._loader(self.inputs.train, shuffle=self.spec.data.shuffle)
         with self.loader:

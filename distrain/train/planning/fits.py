@@ -39,11 +39,6 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
     Args:
         device: The ranks' device on this machine; `None` for ranks on other machines, whose memory
             is unknown: then only the spec's limits count.
-
-    Raises:
-        SchemaError, ModelError: The model cannot be built of the columns.
-        SpecError: Something does not fit, `embeddings.tables` names no column, or the task lacks
-            the metric that judges validations.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type

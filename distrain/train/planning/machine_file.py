@@ -88,11 +88,7 @@ class MachineFile:
 
 
 def load_machine(name: str) -> MachineFile:
-    """Read a machine file, by its path or as the name of one that comes with this package.
-
-    Raises:
-        SpecError: The file is missing or invalid.
-    """
+    """Read a machine file, by its path or as the name of one that comes with this package."""
     path = GIVEN / f"{name}.yaml" if name in given_machines() else Path(name)
     try:
         text = path.read_text()

@@ -91,9 +91,6 @@ def plan_job(
 
     Args:
         memory_budget_bytes: Advice is given where a rank's loader takes more.
-
-    Raises:
-        SpecError: The loader cannot serve such a job, or its tables do not fit.
     """
 
     def loader_of(num_ranks: int) -> Loader:

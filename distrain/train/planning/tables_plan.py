@@ -39,10 +39,6 @@ def plan_tables(
         device_type: "cpu" or "cuda": whose `DEFAULT_COSTS` count where `costs` is `None`.
         budget_bytes: As `tables_budget_bytes` says, the same on every rank; `None`: no limit.
         costs: As the ranks measured them.
-
-    Raises:
-        SchemaError: The columns are not such that the model can be built of them.
-        SpecError: The tables do not fit, or `embeddings.tables` names no column.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)

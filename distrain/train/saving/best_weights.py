@@ -30,10 +30,6 @@ def read_best_weights(
 
     A collective operation. If they cannot be read, the model keeps those of the last step, and rank
     0 warns.
-
-    Raises:
-        DistrainError: The best weights turned out damaged while they were read, and those of the
-            last step cannot be read either.
     """
     peers = model.embeddings.peers
     together = partial(fail_together, peers, device, directory.url)

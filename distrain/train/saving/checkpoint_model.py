@@ -23,25 +23,14 @@ from distrain.train.warm_start import table_places
 
 
 def open_model(path: str | Path) -> SavedModel:
-    """The model, on the CPU, of a saved model's folder or of one checkpoint.
-
-    Raises:
-        DataError: The folder is missing, damaged, or of another version.
-        SchemaError: The schema in it is unusable.
-    """
+    """The model, on the CPU, of a saved model's folder or of one checkpoint."""
     if is_remote(path) or (Path(path) / MANIFEST_FILE).is_file():
         return load_checkpoint(str(path))
     return load_model(path)
 
 
 def load_checkpoint(url: str) -> SavedModel:
-    """The model of a checkpoint; nothing in it is unpickled.
-
-    Raises:
-        DataError: It is damaged, or is not a training job's.
-        Unavailable: It cannot be read now.
-        SchemaError, ModelError: The model cannot be built.
-    """
+    """The model of a checkpoint; nothing in it is unpickled."""
     text = url if is_remote(url) else str(Path(url).absolute())
     parent, _, name = text.rstrip("/").rpartition("/")
     directory = CheckpointDir(parent)

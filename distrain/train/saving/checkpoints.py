@@ -106,9 +106,6 @@ class Checkpoints:
             The start, and whether the model must be built anew for it, after parts of a checkpoint
                 that
             turned out damaged.
-
-        Raises:
-            SpecError, DataError: The checkpoint is of another training, or cannot be read now.
         """
         loaded = load_newest(
             self.directory,

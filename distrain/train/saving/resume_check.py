@@ -16,12 +16,7 @@ def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
 def check_resumable(
     values: Mapping[str, Any], spec: JobSpec, inputs: Inputs, checkpoint: str
 ) -> None:
-    """Refuse a checkpoint of another training.
-
-    Raises:
-        SpecError: All fields that the training depends on and that differ, with both values.
-        DataError: The data is other than the checkpoint's.
-    """
+    """Refuse a checkpoint of another training."""
     if "spec" not in values or "fingerprints" not in values:
         raise SpecError(
             "not a checkpoint of a training job: it does not say of which spec and data",

@@ -19,10 +19,6 @@ def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) ->
     """Put a model from this rank's folder into the run directory in a store.
 
     The file that says what the model is comes last, and goes first if an earlier one is there.
-
-    Raises:
-        OutputError: The store refuses it.
-        Unavailable: The store does not answer.
     """
     url = paths.place_of(paths.model)
     try:

@@ -55,10 +55,6 @@ class DenseTraining:
     Args:
         module: `module(embedded, continuous) -> logits`, on its device, where it must stay.
         num_ranks: How many train it together; above 1 a process group must be there.
-
-    Raises:
-        ModelError: The module has no parameter to train, or some of different types.
-        SpecError: The device has no such precision.
     """
 
     def __init__(
@@ -99,11 +95,7 @@ class DenseTraining:
             self._buckets.arm()
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
-        """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed.
-
-        Raises:
-            ModelError: torch could not compile the module.
-        """
+        """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed."""
         with self._dense_part():
             logits: Tensor = self._forward(embedded, continuous)
         return logits

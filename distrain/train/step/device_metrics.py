@@ -75,12 +75,7 @@ class DeviceBinaryMetrics:
         sums += more[2 * NUM_BINS + 1 :].view(torch.float64)
 
     def read_and_reset(self) -> BinaryMetrics:
-        """The rows since the last call, and an empty state; waits for the device once.
-
-        Raises:
-            ValueError: Logits that are not finite, or labels neither 0 nor 1; the state is empty
-                all the same.
-        """
+        """The rows since the last call, and an empty state; waits for the device once."""
         state = self._state.cpu().clone().numpy()
         self._state.zero_()
         unusable = int(state[2 * NUM_BINS])

@@ -87,9 +87,6 @@ class GraphedStep:
     Args:
         max_rows: The most rows that a rank's batch has.
         make_graph: Makes graphs; another one than CUDA's is for tests.
-
-    Raises:
-        SpecError: The device, the placement or an option does not go with a graph.
     """
 
     def __init__(

@@ -33,9 +33,6 @@ class TrainStep:
     Args:
         model: On its device, where it must stay: its dense parameters become views of one vector.
         num_ranks: The gang's size; above 1 a process group must be there.
-
-    Raises:
-        SpecError: The device cannot compute in that precision.
     """
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
@@ -70,10 +67,6 @@ class TrainStep:
         Returns:
             The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar, both
             detached and on the device.
-
-        Raises:
-            SchemaError: The batch's columns are not the model's.
-            ModelError: torch could not compile the dense part.
         """
         assert not isinstance(route, PaddedRoutes)
         self.model.check_columns(batch)

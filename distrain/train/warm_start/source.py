@@ -46,9 +46,6 @@ class Weights(Protocol):
 
         Args:
             take: Gets the rows and their values `[rows, ...]`, good until it returns.
-
-        Raises:
-            DataError: A file is damaged.
         """
 
 
@@ -68,11 +65,6 @@ def open_source(path: str) -> Source:
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
             directory of checkpoints, whose newest is taken; the latter two may be URLs.
-
-    Raises:
-        SpecError: Nothing of the kind is there.
-        DataError: It is damaged, or of another version.
-        Unavailable: It cannot be read now.
     """
     if is_remote(path):
         return _checkpoint_at(path)

@@ -26,13 +26,7 @@ Ids = np.ndarray[Any, np.dtype[np.int32]]
 
 
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
-    """Refuse weights that do not fit the job, before anything is started: headers are read.
-
-    Raises:
-        SpecError: There are none, or they do not fit; all that does not is listed.
-        DataError: They are damaged.
-        Unavailable: They cannot be read now.
-    """
+    """Refuse weights that do not fit the job, before anything is started: headers are read."""
     if spec.train.init_from is None:
         return
     combiners = list_combiners(inputs.schema, spec.embeddings)
