@@ -7,6 +7,7 @@ import threading
 import urllib.error
 import urllib.request
 from contextlib import nullcontext
+from typing import Any
 
 import psutil
 import pytest
@@ -116,6 +117,6 @@ def test_threads_of_this_process_do_the_work_and_listen_on_loopback_alone() -> N
     assert _listening() <= before
 
 
-def _listening() -> set[object]:
+def _listening() -> set[Any]:
     found = psutil.Process().net_connections()
     return {one.laddr for one in found if one.status == psutil.CONN_LISTEN}
