@@ -116,8 +116,7 @@ def as_they_end(
             for task in islice(waiting, 1):
                 completed.add(begin(*task))
     finally:
-        if in_flight:
-            client.cancel(list(in_flight))
+        client.cancel(list(in_flight))
 
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
