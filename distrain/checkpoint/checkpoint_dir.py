@@ -15,38 +15,28 @@ _NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    """A whole checkpoint.
-
-    Attributes:
-        size_bytes: Of all its files but the manifest.
-        auc: Of the validation rows at this step, if they were scored.
-        run: The run that wrote it; `None` if it does not say.
-    """
+    """A whole checkpoint."""
 
     name: str
     url: str
     step: int
     attempt: int
     values: Mapping[str, Any]
-    size_bytes: int
-    auc: float | None = None
-    run: str | None = None
+    size_bytes: int  # of all its files but the manifest
+    auc: float | None = None  # of the validation rows at this step, if they were scored
+    run: str | None = None  # the run that wrote it; `None` if it does not say
 
 
 @dataclass(frozen=True)
 class Survey:
-    """The checkpoints of a directory.
+    """The checkpoints of a directory."""
 
-    Attributes:
-        whole: In the order of `CheckpointDir.list`.
-        broken: By name, why one cannot be used.
-        foreign: By name, the same where another version of distrain may read it.
-        others: By name, the other run that wrote it; `None` if it does not say.
-    """
-
+    # in the order of `CheckpointDir.list`
     whole: list[CheckpointEntry] = field(default_factory=list)
-    broken: dict[str, str] = field(default_factory=dict)
+    broken: dict[str, str] = field(default_factory=dict)  # by name, why one cannot be used
+    # by name, the same where another version of distrain may read it
     foreign: dict[str, str] = field(default_factory=dict)
+    # by name, the other run that wrote it; `None` if it does not say
     others: dict[str, str | None] = field(default_factory=dict)
 
 

@@ -47,16 +47,11 @@ class WriterSettings:
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """What one checkpoint is.
-
-    Attributes:
-        number: Counts this writer's checkpoints, from 1.
-        manifest: Its manifest, yet without files.
-    """
+    """What one checkpoint is."""
 
     name: str
-    number: int
-    manifest: Manifest
+    number: int  # counts this writer's checkpoints, from 1
+    manifest: Manifest  # its manifest, yet without files
     best_step: int | None = None
 
     @property
@@ -77,23 +72,16 @@ class CheckpointPlan:
 
 @dataclass
 class CheckpointWrite:
-    """One rank's part in the writing of one checkpoint.
-
-    Attributes:
-        before: This writer's last checkpoint before this one.
-        content: This rank's share, or in words why there is none.
-        started_s: The monotonic time at which training stopped for it.
-        stood_still_s: How long training stood still for it; `None` while it still does.
-        whole: The outcome; `None` until then.
-    """
+    """One rank's part in the writing of one checkpoint."""
 
     settings: WriterSettings
     plan: CheckpointPlan
-    before: CheckpointPlan | None
-    content: ShardContent | str
-    started_s: float
+    before: CheckpointPlan | None  # this writer's last checkpoint before this one
+    content: ShardContent | str  # this rank's share, or in words why there is none
+    started_s: float  # the monotonic time at which training stopped for it
+    # how long training stood still for it; `None` while it still does
     stood_still_s: float | None = None
-    whole: bool | None = None
+    whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:
         """Write it; returns whether the checkpoint is whole. Nothing is raised."""

@@ -61,18 +61,12 @@ SMALL_BYTES = 1 << 20
 
 
 class LocalRows(NamedTuple):
-    """Some rows of a tensor that lie on this rank, next to each other in memory.
-
-    Attributes:
-        rows: Which rows of it, in canonical order. A scalar is a tensor of one row.
-        values: The live rows, `[rows.count, ...]`.
-        alone: Whether no other rank has them; else all ranks have.
-    """
+    """Some rows of a tensor that lie on this rank, next to each other in memory."""
 
     name: str
-    rows: Rows
-    values: Tensor
-    alone: bool
+    rows: Rows  # which rows of it, in canonical order. A scalar is a tensor of one row
+    values: Tensor  # the live rows, `[rows.count, ...]`
+    alone: bool  # whether no other rank has them; else all ranks have
 
     @property
     def num_bytes(self) -> int:

@@ -33,23 +33,16 @@ TensorFacts = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is and holds.
-
-    Attributes:
-        auc: Of the validation rows at this step, if they were scored.
-        state: What a `TrainingState` says of itself beside its tensors.
-        shards: The files, by the rank that wrote them.
-        run: The run that wrote it; `None` if it does not say.
-    """
+    """What a checkpoint is and holds."""
 
     step: int
     attempt: int
-    auc: float | None
+    auc: float | None  # of the validation rows at this step, if they were scored
     values: Mapping[str, Any]
-    state: Mapping[str, Any]
+    state: Mapping[str, Any]  # what a `TrainingState` says of itself beside its tensors
     tensors: Mapping[str, TensorFacts]
-    shards: Sequence[Shard]
-    run: str | None = None
+    shards: Sequence[Shard]  # the files, by the rank that wrote them
+    run: str | None = None  # the run that wrote it; `None` if it does not say
 
     @property
     def size_bytes(self) -> int:

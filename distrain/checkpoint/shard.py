@@ -35,19 +35,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class Shard:
-    """What a file holds.
-
-    Attributes:
-        header_bytes: The size of its header.
-        pieces: In the order of their offsets, without gaps.
-        rank_tensors: dtype and shape of the rank's own tensors, by name.
-    """
+    """What a file holds."""
 
     file: str
     size_bytes: int
-    header_bytes: int
+    header_bytes: int  # the size of its header
     header_xxh3_64: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[Piece, ...]  # in the order of their offsets, without gaps
+    # dtype and shape of the rank's own tensors, by name
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
 
     def to_json(self) -> dict[str, Any]:
@@ -84,15 +79,12 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
-    """What goes into a file: live tensors, or copies of them.
+    """What goes into a file: live tensors, or copies of them."""
 
-    Attributes:
-        held: In the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them.
-        memory: All values one behind the other, `[num_bytes]`, uint8, if they are copies.
-    """
-
+    # in the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them
     held: tuple[LocalRows, ...]
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+    # all values one behind the other, `[num_bytes]`, uint8, if they are copies
     memory: Tensor | None = None
 
     @property

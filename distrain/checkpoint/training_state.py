@@ -30,14 +30,11 @@ class TrainingState:
 
     The names depend neither on the placement of the tables, nor on the number of ranks, nor on how
     the dense parameters are held: what is saved of one fits another.
-
-    Attributes:
-        dense_optimizer: Torch's, of the dense part.
     """
 
     model: ClickModel
     sparse_optimizer: SparseOptimizer
-    dense_optimizer: Optimizer
+    dense_optimizer: Optimizer  # torch's, of the dense part
 
     @property
     def device(self) -> torch.device:

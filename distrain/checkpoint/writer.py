@@ -35,15 +35,10 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class SaveResult:
-    """The outcome of a call of `save`.
+    """The outcome of a call of `save`."""
 
-    Attributes:
-        stood_still_s: How long it kept this rank from training.
-        whole: Whether the checkpoint is whole; `None` if it is still being written.
-    """
-
-    stood_still_s: float
-    whole: bool | None
+    stood_still_s: float  # how long it kept this rank from training
+    whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
 
 
 class CheckpointWriter:

@@ -19,20 +19,13 @@ _CHECKED_BYTES = 4096
 
 @dataclass(frozen=True)
 class NewRecords:
-    """Records of both splits, in the order of the file.
-
-    Attributes:
-        cursor: Where the next call goes on.
-        restart: Whether these are from the beginning: earlier ones no longer count.
-        more: Whether more can be read now.
-        damaged: How many lines are no records.
-    """
+    """Records of both splits, in the order of the file."""
 
     records: tuple[Mapping[str, Any], ...]
-    cursor: str
-    restart: bool
-    more: bool
-    damaged: int = 0
+    cursor: str  # where the next call goes on
+    restart: bool  # whether these are from the beginning: earlier ones no longer count
+    more: bool  # whether more can be read now
+    damaged: int = 0  # how many lines are no records
 
 
 def read_new_records(file: FileReader | None, since: str | None, limit_bytes: int) -> NewRecords:

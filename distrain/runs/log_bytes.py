@@ -11,7 +11,7 @@ does not decide which other files are read.
 
 import os
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,22 +51,14 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogSlice:
-    """Bytes of a log.
+    """Bytes of a log."""
 
-    Attributes:
-        data: The bytes, with a note in place of each gap.
-        first: The first byte's number.
-        next: The number of the next byte to read.
-        end: The end of the log, as far as it is known.
-        is_closed: Whether nothing will follow behind `end`.
-        gaps: Bytes, from and up to, that were asked for and that nobody kept.
-    """
-
-    data: bytes
-    first: int
-    next: int
-    end: int
-    is_closed: bool
+    data: bytes  # the bytes, with a note in place of each gap
+    first: int  # the first byte's number
+    next: int  # the number of the next byte to read
+    end: int  # the end of the log, as far as it is known
+    is_closed: bool  # whether nothing will follow behind `end`
+    # bytes, from and up to, that were asked for and that nobody kept
     gaps: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -125,22 +117,20 @@ def read_log_slice(folder: Folder, log_name: str, offset: int, limit: int) -> Lo
 
     From a byte in a gap, the slice begins behind the gap. No bytes: there are none yet, or no more.
     """
-    for _ in range(_TRIES - 1):
-        try:
-            return _slice(folder, log_name, offset, limit)
-        except FileNotFoundError:  # a part was removed since it was listed
-            continue
-    return _slice(folder, log_name, offset, limit)
+    return _retried(lambda: _slice(folder, log_name, offset, limit))
 
 
 def read_log_tail(folder: Folder, log_name: str, limit: int, lines: int | None = None) -> LogSlice:
     """The last `limit` bytes, or the last lines within them; notes stand for gaps."""
+    return _retried(lambda: _tail(folder, log_name, limit, lines))
+
+
+def _retried(read: Callable[[], LogSlice]) -> LogSlice:
+    """Read again where a part was removed since it was listed."""
     for _ in range(_TRIES - 1):
-        try:
-            return _tail(folder, log_name, limit, lines)
-        except FileNotFoundError:
-            continue
-    return _tail(folder, log_name, limit, lines)
+        with suppress(FileNotFoundError):
+            return read()
+    return read()
 
 
 def read_log(path: Path) -> bytes:

@@ -34,20 +34,13 @@ class RankLog:
 
 @dataclass(frozen=True)
 class LoggedError:
-    """An error in a log.
-
-    Attributes:
-        line: Its line, from 1.
-        text: The error with some lines before it, up to the next logged line.
-        at: The time stamp at or before it.
-        of_peers: Whether it only says that a peer was lost, whose own error explains it.
-    """
+    """An error in a log."""
 
     log: RankLog
-    line: int
-    text: str
-    at: str
-    of_peers: bool
+    line: int  # its line, from 1
+    text: str  # the error with some lines before it, up to the next logged line
+    at: str  # the time stamp at or before it
+    of_peers: bool  # whether it only says that a peer was lost, whose own error explains it
 
 
 def find_logs(

@@ -45,13 +45,11 @@ class RunPlace:
     def publish(self, mark: ServiceMark | None, *, whole: bool) -> None:
         """Make what was written count; with `whole` the records as one object."""
 
-    def drop_unpublished(self) -> None: ...
-
     def look(self) -> None:
         """Bring what `is_finished` asks for into the folder."""
 
     def forget(self) -> None:
-        """Check `run.json` itself before the next write."""
+        """Drop what was not published, and check `run.json` itself before the next write."""
 
     def attempts(self) -> tuple[int, ...]:
         return self.paths.attempts()

@@ -35,34 +35,22 @@ _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 
 @dataclass(frozen=True)
 class ServiceMark:
-    """The service that keeps a run directory, and the lease under which it writes.
+    """The service that keeps a run directory, and the lease under which it writes."""
 
-    Attributes:
-        id: The service's own id.
-        generation: Of the lease: whoever holds a lower one writes nothing.
-    """
-
-    id: str
-    generation: int
+    id: str  # the service's own id
+    generation: int  # of the lease: whoever holds a lower one writes nothing
 
 
 @dataclass(frozen=True)
 class RunFile:
-    """What `run.json` holds.
+    """What `run.json` holds."""
 
-    Attributes:
-        job_id: The job whose run this is, also when it is resumed.
-        created: When it was first submitted: ISO 8601, in UTC.
-        version: distrain's version and build then.
-        environment: The command's machine then, and its packages.
-        service: The service that keeps the directory; `None`: commands do.
-    """
-
-    job_id: str
-    created: str
-    version: str
+    job_id: str  # the job whose run this is, also when it is resumed
+    created: str  # when it was first submitted: ISO 8601, in UTC
+    version: str  # distrain's version and build then
+    # the command's machine then, and its packages
     environment: Mapping[str, Any] = field(default_factory=dict)
-    service: ServiceMark | None = None
+    service: ServiceMark | None = None  # the service that keeps the directory; `None`: commands do
 
     @classmethod
     def new(cls, job_id: str, service: ServiceMark | None = None) -> "RunFile":

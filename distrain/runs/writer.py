@@ -65,7 +65,7 @@ class RunWriter:
             yield fetched
             self.place.publish(mark, whole=whole)
         except BaseException:
-            self.place.drop_unpublished()
+            self.place.forget()
             raise
 
     def _check(self, mark: ServiceMark | None) -> None:
@@ -181,18 +181,12 @@ class RunWriter:
 
 @dataclass(frozen=True)
 class _End:
-    """The end of `metrics.jsonl` as this process left it.
+    """The end of `metrics.jsonl` as this process left it."""
 
-    Attributes:
-        inode: The file; 0: there is none.
-        attempt: The last attempt.
-        steps: By split, the last step.
-    """
-
-    inode: int
+    inode: int  # the file; 0: there is none
     size_bytes: int
-    attempt: int
-    steps: Mapping[str, int]
+    attempt: int  # the last attempt
+    steps: Mapping[str, int]  # by split, the last step
 
     @classmethod
     def of(cls, file: int | Path, attempt: int, steps: Mapping[str, int]) -> "_End":

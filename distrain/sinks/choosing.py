@@ -12,17 +12,11 @@ from distrain.version import how_to_install
 
 
 class SinkKind(NamedTuple):
-    """A sink that the command line can name, `KIND` or `KIND:WHERE`.
+    """A sink that the command line can name, `KIND` or `KIND:WHERE`."""
 
-    Attributes:
-        package: What must be installed, by the extra of the kind's name.
-        where: What may follow the colon, for people.
-        make: Makes the sink of that; `None`: nothing followed.
-    """
-
-    package: str
-    where: str
-    make: Callable[[str | None], Sink]
+    package: str  # what must be installed, by the extra of the kind's name
+    where: str  # what may follow the colon, for people
+    make: Callable[[str | None], Sink]  # makes the sink of that; `None`: nothing followed
 
 
 SINKS = {

@@ -40,25 +40,16 @@ less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
 
 @dataclass(frozen=True)
 class OutputState:
-    """A state file's content.
-
-    Attributes:
-        id: The maker: its machine and a random number.
-        process: The maker's process number and start, on its machine.
-        since_s: The start of the claim, in seconds since 1970.
-        alive_s: The last renewal; 0 once it was given up.
-        files: The sizes of a finished output's objects, by name.
-        before: With `making`, the finished output that is there.
-    """
+    """A state file's content."""
 
     state: str
-    id: str
+    id: str  # the maker: its machine and a random number
     host: str = ""
-    process: str = ""
-    since_s: float = 0.0
-    alive_s: float = 0.0
-    files: dict[str, int] | None = None
-    before: OutputState | None = None
+    process: str = ""  # the maker's process number and start, on its machine
+    since_s: float = 0.0  # the start of the claim, in seconds since 1970
+    alive_s: float = 0.0  # the last renewal; 0 once it was given up
+    files: dict[str, int] | None = None  # the sizes of a finished output's objects, by name
+    before: OutputState | None = None  # with `making`, the finished output that is there
 
     @property
     def is_readable(self) -> bool:

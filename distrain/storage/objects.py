@@ -106,28 +106,26 @@ class Objects:
     def find_all(self, prefix: str = "", after: str = "") -> Iterator[StoredObject]:
         """The objects whose names begin with `prefix` and come after `after`, sorted by name."""
         start = {"StartAfter": self._prefix + after} if after else {}
-        while True:
-            page = self._call("list_objects_v2", Prefix=self._prefix + prefix, **start)
-            for item in page.get("Contents", ()):
-                name = str(item["Key"]).removeprefix(self._prefix)
-                modified_s = item["LastModified"].timestamp()
-                yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
-            if not page.get("IsTruncated"):
-                return
-            start = {"ContinuationToken": page["NextContinuationToken"]}
+        for item in self._listed("Contents", prefix, **start):
+            name = str(item["Key"]).removeprefix(self._prefix)
+            modified_s = item["LastModified"].timestamp()
+            yield StoredObject(name, int(item["Size"]), modified_s, str(item["ETag"]))
 
     def folders(self, prefix: str) -> list[str]:
         """The names up to the next `/` behind a prefix."""
-        prefixes, start = [], dict[str, str]()
+        items = self._listed("CommonPrefixes", prefix, Delimiter="/")
+        begin = self._prefix + prefix
+        return [str(item["Prefix"]).removeprefix(begin).rstrip("/") for item in items]
+
+    def _listed(self, kind: str, prefix: str, **wanted: str) -> Iterator[dict[str, Any]]:
+        start = dict[str, str]()
         while True:
-            page = self._call(
-                "list_objects_v2", Prefix=self._prefix + prefix, Delimiter="/", **start
-            )
-            prefixes += [item["Prefix"] for item in page.get("CommonPrefixes", ())]
+            page = self._call("list_objects_v2", Prefix=self._prefix + prefix, **(start or wanted))
+            yield from page.get(kind, ())
             if not page.get("IsTruncated"):
-                break
+                return
             start = {"ContinuationToken": page["NextContinuationToken"]}
-        return [name.removeprefix(self._prefix + prefix).rstrip("/") for name in prefixes]
+            start |= {name: value for name, value in wanted.items() if name == "Delimiter"}
 
     def _get(self, name: str, wanted: dict[str, str]) -> tuple[bytes, str]:
         async def get() -> tuple[bytes, str]:

@@ -24,6 +24,7 @@ from distrain.storage.unfinished import (
     make_locked,
     partial_name,
     refuse_if_being_made,
+    remove_aside,
     remove_left,
     remove_unfinished_files,
     replaced_name,
@@ -185,10 +186,7 @@ def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
             raise
         raise OutputError(error.message, where=where, hint=error.hint) from error.__cause__
     finally:
-        removed = partial.with_name(f"{partial.name}-removed")
-        with contextlib.suppress(OSError):
-            partial.rename(removed)
-        shutil.rmtree(removed, ignore_errors=True)
+        remove_aside(partial)
 
 
 def _refuse_url(path: str | Path) -> None:

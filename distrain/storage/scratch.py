@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from distrain.storage.outputs import translated_errors
 from distrain.storage.prefixes import held_prefix
-from distrain.storage.unfinished import make_locked, partial_name, remove_left
+from distrain.storage.unfinished import make_locked, partial_name, remove_aside, remove_left
 from distrain.storage.urls import is_remote
 
 _NAME = "distrain-staging"
@@ -35,7 +34,4 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
         try:
             yield str(own)
         finally:
-            removed = own.with_name(f"{own.name}-removed")
-            with contextlib.suppress(OSError):
-                own.rename(removed)
-            shutil.rmtree(removed, ignore_errors=True)
+            remove_aside(own)

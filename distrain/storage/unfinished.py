@@ -92,6 +92,14 @@ def remove_left(final: Path, own: Path) -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
+def remove_aside(own: Path) -> None:
+    """Remove a folder under another name: tasks that still write into it make nothing there."""
+    removed = own.with_name(f"{own.name}-removed")
+    with contextlib.suppress(OSError):
+        own.rename(removed)
+    shutil.rmtree(removed, ignore_errors=True)
+
+
 def remove_unfinished_files(folder: Path) -> None:
     """Remove the files that killed tasks left in a folder whose other files are whole."""
     for path in folder.rglob(".*.partial-*"):

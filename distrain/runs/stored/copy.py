@@ -56,9 +56,6 @@ class StoredCopy(LeasedFolder):
         with store_errors(self._url):
             self._publish(mark, whole=whole)
 
-    def drop_unpublished(self) -> None:
-        self.forget()
-
     def look(self) -> None:
         if self._fetched is None:
             with store_errors(self._url):

@@ -24,16 +24,12 @@ class Segment:
 
 @dataclass(frozen=True)
 class RecordedFile:
-    """A file: the bytes of its segments, and a text behind them.
-
-    Attributes:
-        line: Grows when the file is written anew instead of longer.
-    """
+    """A file: the bytes of its segments, and a text behind them."""
 
     text: str
     modified_s: float
     segments: tuple[Segment, ...] = ()
-    line: int = 1
+    line: int = 1  # grows when the file is written anew instead of longer
 
     @property
     def size_bytes(self) -> int:
@@ -50,19 +46,14 @@ class RecordedFile:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What `record.json` holds.
-
-    Attributes:
-        service: The service and the lease that wrote last: no earlier lease can write any more.
-        number: Grows with every write.
-        writer: Names the write, so that a write whose answer was lost is recognised.
-        files: By their names in the run directory.
-    """
+    """What `record.json` holds."""
 
     job_id: str
+    # the service and the lease that wrote last: no earlier lease can write any more
     service: ServiceMark
-    number: int = 0
-    writer: str = ""
+    number: int = 0  # grows with every write
+    writer: str = ""  # names the write, so that a write whose answer was lost is recognised
+    # by their names in the run directory
     files: Mapping[str, RecordedFile] = field(default_factory=dict)
 
     def dumps(self) -> bytes:
