@@ -13,8 +13,6 @@ _PART = ".from-"
 
 
 class _Below:
-    """The path of a file or folder of `RunPaths`."""
-
     def __init__(self, name: str):
         self._name = name
 
@@ -74,11 +72,9 @@ class RunPaths:
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.reports"
 
     def audit(self, rank: int, attempt: int) -> Path:
-        """Hashes of the rows that one rank trained on."""
         return self.audits / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.rows"
 
     def attempts(self) -> tuple[int, ...]:
-        """The attempts that left logs or hashes, the oldest first."""
         names = [path.name for folder in (self.logs, self.audits) for path in _inside(folder)]
         return attempts_of(names)
 

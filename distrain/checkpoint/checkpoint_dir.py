@@ -15,8 +15,6 @@ _NAME = re.compile(r"step-([0-9]+)-a([0-9]+)")
 
 @dataclass(frozen=True)
 class CheckpointEntry:
-    """A whole checkpoint."""
-
     name: str
     url: str
     step: int
@@ -29,8 +27,6 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class Survey:
-    """The checkpoints of a directory."""
-
     # in the order of `CheckpointDir.list`
     whole: list[CheckpointEntry] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)  # by name, why one cannot be used

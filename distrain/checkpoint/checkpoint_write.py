@@ -47,8 +47,6 @@ class WriterSettings:
 
 @dataclass(frozen=True)
 class CheckpointPlan:
-    """What one checkpoint is."""
-
     name: str
     number: int  # counts this writer's checkpoints, from 1
     manifest: Manifest  # its manifest, yet without files
@@ -96,7 +94,6 @@ class CheckpointWrite:
         return whole
 
     def _write_own(self) -> Shard | str:
-        """This rank's file, or in words why it is not there."""
         peers, content, self.content = self.settings.peers, self.content, ""
         if isinstance(content, str):
             return content

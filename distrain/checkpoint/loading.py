@@ -104,7 +104,6 @@ class _Loading:
         return names
 
     def _load(self, name: str) -> LoadResult:
-        """Load a checkpoint, or raise on every rank what any of them found."""
         with self._together():
             folder = self.directory.folder(name)
             document = self.directory.read_manifest(name)

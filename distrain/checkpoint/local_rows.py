@@ -78,7 +78,7 @@ class LocalRows(NamedTuple):
 
 
 def local_rows_of(tensors: Mapping[str, Tensor | CanonicalTensor]) -> list[LocalRows]:
-    """The rows of the tensors on this rank, without those of no bytes."""
+    """The rows of the tensors on this rank; tensors of no bytes are left out."""
     return [
         held
         for name, tensor in tensors.items()

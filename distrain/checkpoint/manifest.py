@@ -33,8 +33,6 @@ TensorFacts = tuple[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a checkpoint is and holds."""
-
     step: int
     attempt: int
     auc: float | None  # of the validation rows at this step, if they were scored
@@ -162,7 +160,6 @@ def _impossible(error: Exception, url: str) -> Damaged:
 
 
 def _rendered(content: Any) -> bytes:
-    """A manifest's file; the same content is always the same bytes."""
     inner = json.dumps(content, sort_keys=True, separators=(",", ":"))
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
     return f'{{"format":{FORMAT},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()

@@ -137,7 +137,6 @@ def _claims(folder: Folder) -> list[str]:
 
 
 def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None:
-    """Raise if another run is there."""
     survey = directory.survey()
     claimed = sorted(run for run in claims if run != directory.run)
     if not any(numbers_of(name) for name in folder.folders()):
@@ -207,7 +206,6 @@ def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> 
 
 
 def _run_dir(folder: Folder, claim_file: str) -> str | None:
-    """The run directory that a claim names, if it can be read."""
     try:
         claim = json.loads(folder.read(claim_file))
         return str(claim["run_dir"])

@@ -18,14 +18,12 @@ class RankStore(Protocol):
     sees so in the count and posts it, so that nobody asks for each rank's text.
     """
 
-    def post(self, key: str, text: str) -> None:
-        """Set the text of a key."""
+    def post(self, key: str, text: str) -> None: ...
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """A key's text; a `TimeoutError` after `timeout_s` seconds, or once `given_up` is set."""
 
-    def check(self, key: str) -> bool:
-        """Whether a key has a text; does not wait."""
+    def check(self, key: str) -> bool: ...
 
     def clear(self, prefix: str) -> None:
         """Delete the texts that this rank posted under keys that begin with `prefix`."""

@@ -35,8 +35,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class Shard:
-    """What a file holds."""
-
     file: str
     size_bytes: int
     header_bytes: int  # the size of its header
@@ -79,7 +77,7 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
-    """What goes into a file: live tensors, or copies of them."""
+    """The live tensors, or copies of them, that go into a file."""
 
     # in the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them
     held: tuple[LocalRows, ...]
@@ -148,7 +146,6 @@ def write_shard(
 
 
 def new_rank_tensors(shard: Shard) -> dict[str, Tensor]:
-    """Empty tensors for those of the rank that wrote a file."""
     return {
         name: torch.empty(shape, dtype=dtype_of(dtype))
         for name, (dtype, shape) in shard.rank_tensors.items()

@@ -57,11 +57,9 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
-        """What is saved beside the tensors, as JSON values."""
         return {"columns": self._columns(), "sparse_steps": self.sparse_optimizer.num_steps}
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
-        """Take over the saved `facts`."""
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
 
     def check_fits(

@@ -35,8 +35,6 @@ PATIENCE_S = 600.0
 
 @dataclass(frozen=True)
 class SaveResult:
-    """The outcome of a call of `save`."""
-
     stood_still_s: float  # how long it kept this rank from training
     whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
 

@@ -19,8 +19,6 @@ _CHECKED_BYTES = 4096
 
 @dataclass(frozen=True)
 class NewRecords:
-    """Records of both splits, in the order of the file."""
-
     records: tuple[Mapping[str, Any], ...]
     cursor: str  # where the next call goes on
     restart: bool  # whether these are from the beginning: earlier ones no longer count

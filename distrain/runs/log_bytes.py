@@ -42,8 +42,6 @@ _END_BYTES = 32
 
 @dataclass(frozen=True)
 class Piece:
-    """A file that holds the bytes from `first` up to `end`."""
-
     name: str
     first: int
     end: int
@@ -51,8 +49,6 @@ class Piece:
 
 @dataclass(frozen=True)
 class LogSlice:
-    """Bytes of a log."""
-
     data: bytes  # the bytes, with a note in place of each gap
     first: int  # the first byte's number
     next: int  # the number of the next byte to read
@@ -68,8 +64,6 @@ class LogSlice:
 
 
 class BeyondLog(ValueError):
-    """An offset is beyond the end of a log."""
-
     def __init__(self, offset: int, end: int):
         self.end = end
         super().__init__(f"byte {offset:,} is beyond the log's end, {end:,}")

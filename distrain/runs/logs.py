@@ -22,8 +22,6 @@ LINES_BEFORE, LINES_AFTER = 5, 40
 
 @dataclass(frozen=True)
 class RankLog:
-    """One rank's log of one attempt."""
-
     attempt: int
     rank: int
     path: Path
@@ -34,8 +32,6 @@ class RankLog:
 
 @dataclass(frozen=True)
 class LoggedError:
-    """An error in a log."""
-
     log: RankLog
     line: int  # its line, from 1
     text: str  # the error with some lines before it, up to the next logged line

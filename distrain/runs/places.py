@@ -54,8 +54,7 @@ class RunPlace:
     def attempts(self) -> tuple[int, ...]:
         return self.paths.attempts()
 
-    def bring_reports(self) -> None:
-        """Fetch the reports that ranks kept."""
+    def bring_reports(self) -> None: ...
 
     def remove_reports(self) -> None:
         remove_reports(self.paths)
@@ -138,7 +137,6 @@ class LeasedFolder(RunPlace):
         self._seen = ()
 
     def check_job(self, job_id: str) -> None:
-        """Raise if the directory holds the run of another job."""
         if job_id != self.job_id:
             raise self._occupied(f"the directory holds the run of another job, {job_id}")
 

@@ -83,7 +83,6 @@ class RunData:
         return list(self.summary.get("seconds") or (self.recent.seconds if self.recent else ()))
 
     def mean_seconds(self) -> Mapping[str, float]:
-        """The mean rank's wall time by phase, over all records."""
         return _added(record.seconds or {} for record in self.train)
 
     def problem(self) -> str:

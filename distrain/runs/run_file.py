@@ -200,7 +200,6 @@ def _read(path: Path, parse: Any) -> dict[str, Any]:
 
 
 def describe_environment() -> dict[str, Any]:
-    """Host, operating system, CPU, memory, Python and packages, as JSON values."""
     return {
         "host": socket.gethostname(),
         "system": platform.platform(),

@@ -22,8 +22,6 @@ _DEPTH = 32
 
 @dataclass(frozen=True)
 class FileInRun:
-    """A file, by its name relative to the run directory."""
-
     name: str
     size_bytes: int
     modified_s: float
@@ -34,8 +32,6 @@ class NotInRun(LookupError):
 
 
 class FileReader(Protocol):
-    """A file of a run directory, open for reading."""
-
     @property
     def name(self) -> str: ...
 
@@ -123,7 +119,6 @@ class RunFolder:
         return self.open_folder(log.parent.as_posix()), log.name
 
     def attempts(self) -> tuple[int, ...]:
-        """The attempts that left logs, the oldest first."""
         return RunPaths(self._root).attempts()
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:

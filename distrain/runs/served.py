@@ -96,12 +96,10 @@ class ServedRun(RunWriter):
         return attempts >= self.first_attempt - 1  # one that was cancelled in the queue had none
 
     def has_begun(self) -> bool:
-        """Whether there is a run."""
         self.place.look()
         return self.paths.run.exists()
 
     def is_drawn(self) -> bool:
-        """Whether its report was drawn after its summary was written."""
         return self.place.is_drawn()
 
     def last_attempt(self) -> int:
@@ -112,7 +110,6 @@ class ServedRun(RunWriter):
         return max(0, *reported, *self.place.attempts())
 
     def forget(self) -> None:
-        """Read the files before the next write."""
         self._reset()
         self.place.forget()
 

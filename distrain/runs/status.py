@@ -59,7 +59,6 @@ class RunStatus:
         )
 
     def write(self, paths: RunPaths) -> None:
-        """Write it, whole."""
         write_json(paths.progress, asdict(self))
 
 
@@ -84,7 +83,6 @@ def _earlier_restarts(before: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
-    """The checkpoints of earlier commands and of this one, as one."""
     earlier = Checkpoints(**before.get("checkpoints", {}))
     last = now if now.count else earlier
     return {

@@ -88,7 +88,6 @@ class Summary:
     warm_start: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
         return asdict(self)
 
 

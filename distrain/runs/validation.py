@@ -79,7 +79,6 @@ def json_of(text: str) -> Any:
 
 
 def write_json(path: Path, document: Mapping[str, Any]) -> None:
-    """Write a document, whole."""
     with whole_file(path) as partial:
         partial.write_text(json.dumps(document, indent=2) + "\n")
 
@@ -103,7 +102,6 @@ def record_of(line: bytes) -> Record:
 
 
 def why(error: Exception) -> str:
-    """The error in one line."""
     if not isinstance(error, ValidationError):
         return str(error)
     problem = error.errors()[0]

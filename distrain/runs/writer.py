@@ -45,15 +45,13 @@ class RunWriter:
         self._status: RunStatus | None = None
 
     def _merged(self, view: JobView) -> History:
-        """The records that count, those of a view among them."""
+        """The records that count, those of the view among them."""
         raise NotImplementedError
 
     def _earlier(self) -> Mapping[str, Any]:
-        """What earlier submissions left."""
         raise NotImplementedError
 
     def _reset(self) -> None:
-        """Read the files before the next write."""
         self._end = self._before = self._status = None
 
     @contextmanager
@@ -78,7 +76,6 @@ class RunWriter:
             self._reset()
 
     def _record(self, view: JobView, mark: ServiceMark | None) -> None:
-        """Write what is new in a view."""
         if self._has_all_of(view, mark):
             return
         fresh = self._fresh(view) if mark == self.place.mark and not view.missed else None

@@ -190,7 +190,6 @@ def _camel(key: str) -> str:
 
 
 def read_text(fields: Iterable[Field], kinds: Mapping[str, FieldKind]) -> dict[str, Any]:
-    """A parsed message as a dictionary."""
     message: dict[str, Any] = {}
     for field in fields:
         kind = kinds.get(field.key)
@@ -270,7 +269,6 @@ def _unpacked(value: Value) -> dict[str, Any]:
 
 
 def _untyped(value: Value) -> Any:
-    """A value without a table: its nearest JSON form."""
     if isinstance(value, list):
         message: dict[str, Any] = {}
         for field in value:
@@ -287,7 +285,6 @@ def _untyped(value: Value) -> Any:
 
 
 def _collect(message: dict[str, Any], key: str, value: Any) -> None:
-    """Add a field that may be repeated."""
     if key not in message:
         message[key] = value
     elif isinstance(message[key], list):

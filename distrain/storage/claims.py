@@ -40,8 +40,6 @@ less than that; S3 itself refuses requests of clocks that are 900 s wrong."""
 
 @dataclass(frozen=True)
 class OutputState:
-    """A state file's content."""
-
     state: str
     id: str  # the maker: its machine and a random number
     host: str = ""

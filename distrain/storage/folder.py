@@ -19,8 +19,6 @@ from distrain.storage.urls import check_url, is_remote
 
 
 class FileWriter(Protocol):
-    """A file that grows at its end."""
-
     def write(self, content: memoryview) -> None: ...
 
 
@@ -61,8 +59,7 @@ class Folder(Protocol):
     def put(self, name: str, content: bytes) -> None:
         """Write a small file, whole or not at all; an older one is replaced."""
 
-    def rename(self, name: str, new_name: str) -> None:
-        """Rename a small file."""
+    def rename(self, name: str, new_name: str) -> None: ...
 
     def delete(self, name: str) -> None:
         """Remove a file; a missing one is no error."""

@@ -23,8 +23,6 @@ _FETCHED_AT_ONCE = 4 << 20
 
 @dataclass(frozen=True)
 class InputFile:
-    """An input file, by its local path or its URL as fsspec takes it."""
-
     path: str
     size_bytes: int
 

@@ -24,8 +24,6 @@ class Changed(Exception):
 
 @dataclass(frozen=True)
 class StoredObject:
-    """An object by its name, relative to the URL of its `Objects`."""
-
     name: str
     size_bytes: int
     modified_s: float
@@ -82,7 +80,6 @@ class Objects:
             raise
 
     def find(self, name: str) -> StoredObject:
-        """An object's size, time and version."""
         answer = self._call("head_object", Key=self._prefix + name)
         modified_s = answer["LastModified"].timestamp()
         return StoredObject(name, int(answer["ContentLength"]), modified_s, str(answer["ETag"]))
@@ -160,7 +157,6 @@ class Objects:
 
 
 def _code(error: BaseException) -> str:
-    """The error code in a store's answer."""
     link: BaseException | None = error
     while link is not None:
         answer = getattr(link, "response", None)

@@ -174,8 +174,6 @@ def _names(url: str) -> list[str]:
 
 
 def _objects(url: str) -> dict[str, int]:
-    """The sizes of all objects under a URL, by name."""
-
     def find() -> dict[str, int]:
         filesystem, path = filesystem_of(url)
         filesystem.invalidate_cache()

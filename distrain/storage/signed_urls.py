@@ -54,7 +54,6 @@ class Connections:
             return self._pool
 
     def close(self) -> None:
-        """Close idle connections."""
         with self._lock:
             if self._pool is not None:
                 self._pool.clear()

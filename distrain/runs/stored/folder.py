@@ -39,7 +39,6 @@ class StoredFolder:
             return None
 
     def open(self, name: str) -> "RecordedReader | ObjectReader":
-        """A file, by its relative name; `NotInRun` if there is none."""
         name = "/".join(parts_of(name))
         record = self.record()
         if record is not None and name in record.files:
@@ -114,7 +113,6 @@ class RecordedReader:
         self.etag = f'"{file.line:x}-{file.size_bytes:x}-{file.modified_s:.6f}"'
 
     def pread(self, num_bytes: int, first: int) -> bytes:
-        """Bytes from a place on; fewer where it ends, or was written anew."""
         num_bytes = min(num_bytes, self.size_bytes - first)
         for _ in range(_TRIES):
             try:
@@ -149,13 +147,10 @@ def _of_segment(objects: Objects, segment: Segment, first: int, num_bytes: int) 
 
 @lru_cache(maxsize=64)
 def _whole(url: str, name: str) -> bytes:
-    """A segment, which never changes: those read last are held."""
     return Objects(url).read(name)[0]
 
 
 class StoredLogFiles:
-    """The files of one rank's log in an object store."""
-
     def __init__(self, objects: Objects, prefix: str, log_name: str):
         self._objects, self._prefix, self._log_name = objects, prefix, log_name
 

@@ -40,7 +40,6 @@ class RecordedFile:
         return sum(segment.size_bytes for segment in self.segments)
 
     def says_the_same(self, other: "RecordedFile | None") -> bool:
-        """Whether another has the same content."""
         return other is not None and replace(other, modified_s=self.modified_s) == self
 
 

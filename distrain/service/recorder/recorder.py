@@ -330,7 +330,6 @@ class Recorder:
         return True
 
     def _write_waiting(self, run: RunState, mark: ServiceMark) -> None:
-        """Write what waits of an earlier submission, before another begins."""
         with self._lock:
             view = run.waiting.take()
         if view is not None and run.served is not None:

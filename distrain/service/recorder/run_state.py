@@ -33,8 +33,6 @@ def pause_s(num_runs: int, remote: bool) -> float:
 
 @dataclass
 class RunState:
-    """One run as this process records it."""
-
     job_id: str
     place: str
     cluster: str
@@ -52,7 +50,6 @@ class RunState:
     released: bool = False
 
     def serve(self, first_attempt: int, served: Callable[[str, str, int], ServedRun]) -> ServedRun:
-        """The writer for the submission with this first attempt."""
         if self.served is None or self.served.first_attempt != first_attempt:
             if self.served is not None:
                 self.served.forget()
