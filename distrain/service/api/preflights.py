@@ -5,39 +5,30 @@ is signed and names its user, so that any API process can answer, and nobody els
 """
 
 import json
-import threading
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from typing import Any
 
-from distrain.errors import ClusterError
 from distrain.service.access import sign, signed_text
 from distrain.service.api.dependencies import Parts
 from distrain.service.api.documents import Preflight, PreflightStarted
-from distrain.service.api.problems import Problem, not_found
-from distrain.service.clusters import Refused, SchedulerClient, Unreachable, make_launcher
+from distrain.service.api.problems import not_found
+from distrain.service.api.schedulers import scheduler_of, unavailable
+from distrain.service.clusters import Refused
 from distrain.service.values import Principal
 
 _PURPOSE = "preflight"
-_MOST_OF_CLUSTER, _MOST = 4, 16
-"""Threads of this process that may wait for schedulers: one that hangs leaves the rest of them."""
-
-_waiting: Counter[str] = Counter()
-_lock = threading.Lock()
+_WITHOUT = "Try again, or validate without `data`."
 
 
 def start_preflight(
     service: Parts, caller: Principal, cluster: str, spec: Mapping[str, Any]
 ) -> PreflightStarted:
     """Have a worker of a cluster check the data of a spec; `unavailable` while it cannot."""
-    try:
-        with _client(service, cluster) as client:
+    with scheduler_of(service, cluster, "check data", _WITHOUT) as client:
+        try:
             number = client.preflight(spec, caller.user)
-    except Refused as error:
-        raise _unavailable(cluster, error.message) from error
-    except (Unreachable, ClusterError) as error:
-        raise _unavailable(cluster, "its scheduler does not answer") from error
+        except Refused as error:
+            raise unavailable(cluster, error.message, "check data", _WITHOUT) from error
     text = json.dumps([cluster, number, caller.user])
     return PreflightStarted(url=f"/v1/preflights/{sign(service.key, _PURPOSE, text)}")
 
@@ -48,51 +39,14 @@ def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight
     cluster, number, user = json.loads(text) if text else ("", "", "")
     if user != caller.user or cluster not in service.settings.clusters:
         raise not_found("check of that id")
-    try:
-        with _client(service, cluster) as client:
+    with scheduler_of(service, cluster, "check data", _WITHOUT) as client:
+        try:
             seen = client.preflight_result(number)
-    except Refused as error:
-        raise not_found("check of that id") from error
-    except (Unreachable, ClusterError) as error:
-        raise _unavailable(cluster, "its scheduler does not answer") from error
+        except Refused as error:
+            raise not_found("check of that id") from error
     return Preflight(
         state=seen.state,
         notes=list(seen.notes),
         errors=[dict(error) for error in seen.errors],
         error=seen.error,
-    )
-
-
-@contextmanager
-def _client(service: Parts, cluster: str) -> Iterator[SchedulerClient]:
-    with _turn(cluster):
-        launcher = make_launcher(cluster, service.settings, service.store.service_id)
-        found = launcher.find()
-        if found is None:
-            raise _unavailable(cluster, "it does not run")
-        tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id
-        with closing(SchedulerClient(found.url, found.token, tls, service=service_id)) as client:
-            yield client
-
-
-@contextmanager
-def _turn(cluster: str) -> Iterator[None]:
-    """Hold one of the few turns; a request that finds none does not wait."""
-    with _lock:
-        if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
-            raise _unavailable(cluster, "others are asking it already")
-        _waiting[cluster] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _waiting[cluster] -= 1
-
-
-def _unavailable(cluster: str, why: str) -> Problem:
-    return Problem(
-        "unavailable",
-        f"cluster {cluster} cannot check data now: {why}",
-        hint="Try again, or validate without `data`.",
-        retry_after_s=10,
     )
