@@ -63,8 +63,8 @@ class Guard:
 
     def lets_pass(self, headers: HTTPHeaders) -> bool:
         """Whether a request's headers have the token, or the cookie."""
-        scheme, _, given = headers.get("Authorization", "").partition(" ")
-        if scheme.lower() == "bearer" and self.is_token(given.strip()):
+        scheme, _, token = headers.get("Authorization", "").partition(" ")
+        if scheme.lower() == "bearer" and self.is_token(token.strip()):
             return True
         try:
             cookies = SimpleCookie(headers.get("Cookie", ""))

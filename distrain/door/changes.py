@@ -59,8 +59,8 @@ class Changes:
 
     def acknowledge(self, service: str, revision: int) -> None:
         """Note that a service has taken in all changes up to a revision."""
-        seen = max(revision, self._acknowledged.get(service, 0))
-        self._acknowledged[service] = min(seen, self.revisions.newest)
+        newest = max(revision, self._acknowledged.get(service, 0))
+        self._acknowledged[service] = min(newest, self.revisions.newest)
 
     def is_unseen(self, job_id: str) -> bool:
         """Whether a service put this job, and has not acknowledged its last change."""
@@ -131,14 +131,14 @@ class Changes:
         progress = view["progress"]
         begin = view["next_record"] - len(progress)
         room = MOST_BYTES - len(dumps({**document, "view": {**view, "progress": []}}))
-        taken = 0
+        count = 0
         for entry in progress:
             room -= len(dumps(entry)) + 2
-            if room < 0 and taken:
+            if room < 0 and count:
                 break
-            taken += 1
-        number = begin + taken
-        part = {**view, "progress": progress[:taken], "next_record": number}
+            count += 1
+        number = begin + count
+        part = {**view, "progress": progress[:count], "next_record": number}
         return dumps({**document, "view": part}), number
 
     def _document(self, status: JobStatus, first: int) -> dict[str, Any]:
@@ -155,11 +155,11 @@ class Changes:
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
         self.monitor.look_around()
-        for job_id, followed in self.monitor.followed.items():
-            _, _, had_ended = followed.stamped or (None, 0, False)
-            if followed.has_reports or not had_ended:
-                asked = self.revisions.last(job_id) > revision
-                if self._look_at(job_id, news=asked or is_due) and is_due:
+        for job_id, track in self.monitor.tracks.items():
+            _, _, had_ended = track.stamped or (None, 0, False)
+            if track.has_reports or not had_ended:
+                is_in_answer = self.revisions.last(job_id) > revision
+                if self._look_at(job_id, news=is_in_answer or is_due) and is_due:
                     self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
@@ -170,16 +170,16 @@ class Changes:
         """
         job = self.coordinator.lifecycle.jobs[job_id]
         collector = self.coordinator.collectors[job_id]
-        followed = self.monitor.follow(job_id)
+        track = self.monitor.follow(job_id)
         num_entries = len(collector.entries)
         fingerprint = _fingerprint(job, collector.attempt)
-        old_fingerprint, old_num_entries, _ = followed.stamped or (None, 0, False)
+        old_fingerprint, old_num_entries, _ = track.stamped or (None, 0, False)
         moved = old_fingerprint != fingerprint
-        went_on = old_num_entries != num_entries or followed.has_reports
+        went_on = old_num_entries != num_entries or track.has_reports
         stamps = moved or (went_on and news)
         if stamps:
-            followed.has_reports = False
-            followed.stamped = fingerprint, num_entries, job.state.is_final
+            track.has_reports = False
+            track.stamped = fingerprint, num_entries, job.state.is_final
             self.revisions.stamp(job_id, num_entries)
         return stamps
 

@@ -70,10 +70,10 @@ class Door:
         lifecycle: Lifecycle = self.coordinator.lifecycle
         held = _held(lifecycle)
         usable = lifecycle.usable_slots
-        found = []
+        workers = []
         for slot in sorted(lifecycle.slots):
             job_id, rank = held.get(slot, (None, None))
-            found.append(
+            workers.append(
                 {
                     "address": slot.worker,
                     "name": slot.name,
@@ -84,7 +84,7 @@ class Door:
                     "rank": rank,
                 }
             )
-        return found
+        return workers
 
     def _counts(self) -> dict[str, int]:
         lifecycle: Lifecycle = self.coordinator.lifecycle

@@ -25,7 +25,7 @@ log = logging.getLogger("distrain.door")
 
 
 @dataclass
-class Followed:
+class Track:
     """A job as far as it was taken in.
 
     Attributes:
@@ -54,7 +54,7 @@ class Monitor:
 
     def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
         self.coordinator = coordinator
-        self.followed: dict[str, Followed] = {}
+        self.tracks: dict[str, Track] = {}
         self._clock = clock
         self.revisions = Revisions()
         self._failed: set[object] = set()  # places in the code that failed
@@ -72,14 +72,14 @@ class Monitor:
                 log.exception("the monitor failed; training goes on")
 
     def forgot(self, job_id: str) -> None:
-        self.followed.pop(job_id, None)
+        self.tracks.pop(job_id, None)
         self.revisions.forget(job_id)
 
     def job_ids(self) -> list[str]:
         """The ids of all jobs, the newest first."""
         self.look_around()
-        followed = self.followed
-        return sorted(followed, key=lambda job_id: -followed[job_id].history.submitted_s)
+        tracks = self.tracks
+        return sorted(tracks, key=lambda job_id: -tracks[job_id].history.submitted_s)
 
     def jobs(self) -> dict[str, Any]:
         return jobs_document(self._watched(job_id) for job_id in self.job_ids())
@@ -102,7 +102,7 @@ class Monitor:
         """
         if not self.knows(job_id):
             return None
-        return metrics_document(self.followed[job_id].history, since)
+        return metrics_document(self.tracks[job_id].history, since)
 
     def watched(self) -> Iterator[Watched]:
         """All jobs, the newest first."""
@@ -111,7 +111,7 @@ class Monitor:
 
     def knows(self, job_id: str) -> bool:
         self.look_around()
-        return job_id in self.followed
+        return job_id in self.tracks
 
     def _watched(self, job_id: str) -> Watched:
         coordinator = self.coordinator
@@ -121,7 +121,7 @@ class Monitor:
         return Watched(
             replace(coordinator.status(job_id), view=coordinator.show(job_id)),
             coordinator.specs[job_id],
-            self.followed[job_id].history,
+            self.tracks[job_id].history,
             self._clock(),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
@@ -139,46 +139,46 @@ class Monitor:
         """Notice new jobs, and the states of all."""
         now_s = self._clock()
         for job_id, job in self.coordinator.lifecycle.jobs.items():
-            followed = self.followed.get(job_id)
-            if followed is None:
-                followed = self.follow(job_id)
-                self._take_progress(job_id, followed, now_s)  # it may be older than this monitor
-            self._take_states(job, followed, now_s)
+            track = self.tracks.get(job_id)
+            if track is None:
+                track = self.follow(job_id)
+                self._take_progress(job_id, track, now_s)  # it may be older than this monitor
+            self._take_states(job, track, now_s)
 
-    def follow(self, job_id: str) -> Followed:
-        followed = self.followed.get(job_id)
-        if followed is None:
+    def follow(self, job_id: str) -> Track:
+        track = self.tracks.get(job_id)
+        if track is None:
             job = self.coordinator.lifecycle.jobs[job_id]
             submitted_s = self._clock() - (time.monotonic() - job.submitted_s)
-            followed = self.followed[job_id] = Followed(JobHistory(submitted_s))
-            followed.history.move(job.attempt, JobState.PENDING, submitted_s)
-        return followed
+            track = self.tracks[job_id] = Track(JobHistory(submitted_s))
+            track.history.move(job.attempt, JobState.PENDING, submitted_s)
+        return track
 
     def _reported(self, job_id: str, attempt: int, event: Event) -> None:
         job = self.coordinator.lifecycle.jobs.get(job_id)
         if job is None:
             return
-        followed = self.follow(job_id)
+        track = self.follow(job_id)
         if not isinstance(event, Heartbeat):
-            followed.has_reports = True
+            track.has_reports = True
         if job.attempt != attempt:  # an older attempt changes nothing
             return
         now_s = self._clock()
-        followed.history.observe(attempt, event, now_s)
-        self._take_progress(job_id, followed, now_s)
-        self._take_states(job, followed, now_s)
+        track.history.observe(attempt, event, now_s)
+        self._take_progress(job_id, track, now_s)
+        self._take_states(job, track, now_s)
 
-    def _take_progress(self, job_id: str, followed: Followed, now_s: float) -> None:
+    def _take_progress(self, job_id: str, track: Track, now_s: float) -> None:
         entries = self.coordinator.collectors[job_id].entries
-        if len(entries) > followed.num_entries:
-            first, followed.num_entries = followed.num_entries, len(entries)
-            followed.history.take(entries.since(first), now_s)
+        if len(entries) > track.num_entries:
+            first, track.num_entries = track.num_entries, len(entries)
+            track.history.take(entries.since(first), now_s)
 
-    def _take_states(self, job: Job, followed: Followed, now_s: float) -> None:
-        if len(job.history) == followed.num_moves:
+    def _take_states(self, job: Job, track: Track, now_s: float) -> None:
+        if len(job.history) == track.num_moves:
             return
-        first, followed.num_moves = followed.num_moves, len(job.history)
-        history, to_unix_s = followed.history, now_s - time.monotonic()
+        first, track.num_moves = track.num_moves, len(job.history)
+        history, to_unix_s = track.history, now_s - time.monotonic()
         for move in job.history[first:]:
             # The two clocks are read one after the other: a job that starts in the moment of its
             # submission would start before it.

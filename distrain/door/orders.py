@@ -138,16 +138,16 @@ class Orders:
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
 
     def _check_generation(self, order: Order) -> None:
-        seen = self.generations.get(order.service)
-        if seen is not None and order.generation < seen:
+        newest = self.generations.get(order.service)
+        if newest is not None and order.generation < newest:
             raise Refusal(
                 409,
                 "stale_generation",
-                f"generation {order.generation} of this service was replaced by {seen}",
+                f"generation {order.generation} of this service was replaced by {newest}",
                 "Another process of the service is in charge of this scheduler: stop.",
-                generation=seen,
+                generation=newest,
             )
-        if seen is None and len(self.generations) >= MOST_SERVICES:
+        if newest is None and len(self.generations) >= MOST_SERVICES:
             hint = "Start the scheduler anew; it forgets them."
             raise Refusal(
                 409, "too_many_services", f"{MOST_SERVICES} services were here already", hint

@@ -33,12 +33,12 @@ class _Preflight:
         state: `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could
             not be checked).
         owner: Who asked; "" if unknown.
-        found: The worker's answer.
+        verdict: The answer of the worker.
     """
 
     owner: str
     state: str = "waiting"
-    found: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)
     ended_s: float | None = None
 
 
@@ -92,14 +92,14 @@ class Preflights:
         if one is None:
             hint = f"Checks are kept for {KEPT_S / 60:.0f} minutes; make another one."
             raise Refusal(404, "unknown", f"no check {preflight_id!r}", hint)
-        plan = {k: v for k, v in one.found.items() if k not in ("notes", "errors")}
+        plan = {k: v for k, v in one.verdict.items() if k not in ("notes", "errors")}
         lost = one.state == "lost"
         return {
             "id": preflight_id,
             "state": one.state,
-            "notes": one.found.get("notes", []),
-            "errors": one.found.get("errors", []),
-            "error": one.found["could_not_check"] if lost else None,
+            "notes": one.verdict.get("notes", []),
+            "errors": one.verdict.get("errors", []),
+            "error": one.verdict["could_not_check"] if lost else None,
             "plan": plan if one.state == "passed" else None,
         }
 
@@ -108,10 +108,10 @@ class Preflights:
         async with turn, self._room:
             one.state = "running"
             try:
-                one.found = await self._ask_a_worker(preflight_id, spec)
+                one.verdict = await self._ask_a_worker(preflight_id, spec)
             except Exception as error:  # whatever happens to a worker: the next one must go on
-                one.found = {"could_not_check": f"the check was lost: {error!r}"}
-            one.state = _state(one.found)
+                one.verdict = {"could_not_check": f"the check was lost: {error!r}"}
+            one.state = _state(one.verdict)
             one.ended_s = self._clock()
 
     async def _ask_a_worker(self, preflight_id: str, spec: str) -> dict[str, Any]:
@@ -121,8 +121,8 @@ class Preflights:
         )
         try:
             answer = asyncio.wait_for(future.result(), WORKER_WITHIN_S + LIMIT_S)
-            found: dict[str, Any] = await answer
-            return found
+            verdict: dict[str, Any] = await answer
+            return verdict
         except TimeoutError:
             within = f"within {WORKER_WITHIN_S + LIMIT_S:.0f} s"
             return {"could_not_check": f"no worker had room for the check {within}"}
@@ -138,7 +138,7 @@ class Preflights:
         }
 
 
-def _state(found: dict[str, Any]) -> str:
-    if "could_not_check" in found:
+def _state(verdict: dict[str, Any]) -> str:
+    if "could_not_check" in verdict:
         return "lost"
-    return "failed" if found.get("errors") else "passed"
+    return "failed" if verdict.get("errors") else "passed"

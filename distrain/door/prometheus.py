@@ -272,11 +272,11 @@ def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
     )
     for job in jobs:
         gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
-        known = {rank: gpu for rank, gpu in gpus.items() if gpu is not None}
+        with_gpu = {rank: gpu for rank, gpu in gpus.items() if gpu is not None}
         for family, values in (
-            (busy, {rank: _share(gpu.utilisation_pct) for rank, gpu in known.items()}),
-            (used, {rank: gpu.memory_used_bytes for rank, gpu in known.items()}),
-            (total, {rank: gpu.memory_total_bytes for rank, gpu in known.items()}),
+            (busy, {rank: _share(gpu.utilisation_pct) for rank, gpu in with_gpu.items()}),
+            (used, {rank: gpu.memory_used_bytes for rank, gpu in with_gpu.items()}),
+            (total, {rank: gpu.memory_total_bytes for rank, gpu in with_gpu.items()}),
         ):
             for rank, value in _bounded(values).items():
                 family.add_metric([job.view.job_id, rank], value)
@@ -285,10 +285,10 @@ def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:
     """Known values by rank; of more than `SHOWN_RANKS`, the `least` and the `greatest`."""
-    known = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
-    if len(known) <= SHOWN_RANKS:
-        return known
-    return {"least": min(known.values()), "greatest": max(known.values())}
+    numbers = {str(rank): value for rank, value in sorted(values.items()) if value is not None}
+    if len(numbers) <= SHOWN_RANKS:
+        return numbers
+    return {"least": min(numbers.values()), "greatest": max(numbers.values())}
 
 
 def _share(percent: float | None) -> float | None:

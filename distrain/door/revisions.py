@@ -85,12 +85,12 @@ class Revisions:
 
     def changed_since(self, revision: int) -> list[tuple[str, int]]:
         """Jobs that changed after a revision, each with its last revision, in that order."""
-        found = []
+        changed = []
         for job_id, last in reversed(self._last.items()):
             if last <= revision:
                 break
-            found.append((job_id, last))
-        return found[::-1]
+            changed.append((job_id, last))
+        return changed[::-1]
 
     def forget(self, job_id: str) -> None:
         self._stamps.pop(job_id, None)

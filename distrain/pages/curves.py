@@ -50,12 +50,12 @@ class Curves:
             (self.other_valid, colours.GREY, "solid", "other valid"),
         ):
             if y in source.data:
-                found = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
+                glyphs = [drawn.line(x, y, source=source, color=color, line_dash=dash)]
                 if "rows_per_s" not in source.data:  # validation: few points
-                    found.append(drawn.scatter(x, y, source=source, color=color, size=6))
-                item = LegendItem(label=label, renderers=found)
+                    glyphs.append(drawn.scatter(x, y, source=source, color=color, size=6))
+                item = LegendItem(label=label, renderers=glyphs)
                 legend.items.append(item)
-                lines += found
+                lines += glyphs
                 if color == colours.GREY:
                     item.visible = False
                     self._of_other.append(item)

@@ -90,9 +90,9 @@ def _add_entries(variables: dict[str, Any]) -> dict[str, Any]:
     pages, plots = variables["pages"], variables["plots"]
     if (entry := NAVIGATION_URL.strip("/")) not in pages:
         pages.insert(pages.index("status") + 1 if "status" in pages else 0, entry)
-    known = {plot["url"] for plot in plots}
+    urls = {plot["url"] for plot in plots}
     for url in filter(_is_individual, _pages()):
-        if (shown := url.strip("/")) not in known:
+        if (shown := url.strip("/")) not in urls:
             name = " ".join(shown.split("-")[1:]).title().replace("Gpu", "GPU")
             plots.append({"url": shown, "name": name})
     plots.sort(key=lambda plot: plot["name"])

@@ -93,21 +93,21 @@ def step_time_title(slowest: Document | None) -> str:
 
 def memory_columns(ranks: Sequence[Document]) -> Columns:
     """Memory of ranks that reported it: `host_gib` of processes, `device_gib` of tensors."""
-    shown = [rank for rank in ranks if rank.get("memory")]
-    return _labels(shown) | {
-        f"{kind}_gib": [rank["memory"].get(f"{kind}_bytes", 0) / GIB for rank in shown]
+    reporting = [rank for rank in ranks if rank.get("memory")]
+    return _labels(reporting) | {
+        f"{kind}_gib": [rank["memory"].get(f"{kind}_bytes", 0) / GIB for rank in reporting]
         for kind in ("host", "device")
     }
 
 
 def gpu_columns(ranks: Sequence[Document]) -> Columns:
     """GPUs of the ranks that have one: utilisation and memory in percent, memory in GiB."""
-    shown = [rank for rank in ranks if rank.get("gpu")]
-    gpus = [rank["gpu"] for rank in shown]
+    with_gpu = [rank for rank in ranks if rank.get("gpu")]
+    gpus = [rank["gpu"] for rank in with_gpu]
     used = [gpu.get("memory_used_bytes") or 0 for gpu in gpus]
     total = [gpu.get("memory_total_bytes") or 0 for gpu in gpus]
     return {
-        **_labels(shown),
+        **_labels(with_gpu),
         "utilisation_pct": [float(gpu.get("utilisation_pct") or 0.0) for gpu in gpus],
         "memory_pct": [100 * u / t if t else 0.0 for u, t in zip(used, total, strict=True)],
         "memory_used_gib": [u / GIB for u in used],
@@ -117,11 +117,11 @@ def gpu_columns(ranks: Sequence[Document]) -> Columns:
 
 def timeline_columns(timeline: Sequence[Document]) -> Columns:
     """The time line: `at_ms` (unix time), `kind`, `attempt`, `step`, `text`."""
-    known = [entry for entry in timeline if entry.get("kind") in TIMELINE_KINDS]
+    entries = [entry for entry in timeline if entry.get("kind") in TIMELINE_KINDS]
     return {
-        "at_ms": [1e3 * float(entry["at_s"]) for entry in known],
-        **{name: [entry.get(name) for entry in known] for name in ("kind", "attempt", "step")},
-        "text": [str(entry.get("text") or "") for entry in known],
+        "at_ms": [1e3 * float(entry["at_s"]) for entry in entries],
+        **{name: [entry.get(name) for entry in entries] for name in ("kind", "attempt", "step")},
+        "text": [str(entry.get("text") or "") for entry in entries],
     }
 
 

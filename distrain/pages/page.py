@@ -114,9 +114,9 @@ class TrainingPage:
 
     def _show_spec(self, view: View) -> None:
         job = view.job
-        shown = (str(job["job_id"]), float(job["submitted_s"])) if job else None
-        if shown != self._spec_of:  # it never changes, and new text would close it
-            self._spec_of, self._spec.text = shown, spec_html(job)
+        submission = (str(job["job_id"]), float(job["submitted_s"])) if job else None
+        if submission != self._spec_of:  # it never changes, and new text would close it
+            self._spec_of, self._spec.text = submission, spec_html(job)
 
     def _follow(self, job_id: str) -> None:
         if job_id != self._watch.wanted:
@@ -205,8 +205,8 @@ def individual_doc(make: Callable[[], Panel]) -> Callable[..., None]:
 
 def _asked_for(doc: BokehDocument, name: str) -> str:
     context = doc.session_context
-    given = context.request.arguments.get(name, []) if context and context.request else []
-    return given[0].decode(errors="replace") if given else NEWEST
+    values = context.request.arguments.get(name, []) if context and context.request else []
+    return values[0].decode(errors="replace") if values else NEWEST
 
 
 def _documents_of(scheduler: Any) -> Callable[[], Documents | None]:

@@ -40,12 +40,12 @@ def draw_metric(
         (train, colours.TRAIN, "train, before the update", ""),
         (valid, colours.VALID, "valid", "o"),
     ):
-        known = thinned([record for record in records if getattr(record, name) is not None])
-        places = [along(record) for record in known]
-        values = [getattr(record, name) for record in known]
+        scored = thinned([record for record in records if getattr(record, name) is not None])
+        places = [along(record) for record in scored]
+        values = [getattr(record, name) for record in scored]
         axes.plot(places, values, color=colour, label=what, marker=mark or None, linewidth=1.2)
-        if name == "auc" and known:
-            bounds = [record.auc_bound or 0.0 for record in known]
+        if name == "auc" and scored:
+            bounds = [record.auc_bound or 0.0 for record in scored]
             low = [v - b for v, b in zip(values, bounds, strict=True)]
             high = [v + b for v, b in zip(values, bounds, strict=True)]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
@@ -67,8 +67,8 @@ def fit_range(
         return
     low, high = limits
     axes.set_ylim(low, high)
-    known = [(r, getattr(r, name)) for train in runs for r in train]
-    finite = [(along(r), value) for r, value in known if value is not None and isfinite(value)]
+    values = [(r, getattr(r, name)) for train in runs for r in train]
+    finite = [(along(r), value) for r, value in values if value is not None and isfinite(value)]
     above = [(place, value) for place, value in finite if value > high]
     below = [(place, value) for place, value in finite if value < low]
     for beyond, edge, mark, furthest in ((above, 1.0, "^", max), (below, 0.0, "v", min)):

@@ -48,16 +48,16 @@ def write_comparison(runs: Sequence[RunData], out: Path) -> None:
     Raises:
         OutputError: It cannot be written; what was there is as it was.
     """
-    found = compare(runs)
-    header = ("", *found.names)
+    comparison = compare(runs)
+    header = ("", *comparison.names)
     sections = [
         "<h1>Runs compared</h1>",
-        section("Outcome", table(found.outcomes, header)),
-        section("Differences in the spec", *_rows_or_words(found.settings, header)),
-        section("Differences in the environment", *_rows_or_words(found.environment, header)),
+        section("Outcome", table(comparison.outcomes, header)),
+        section("Differences in the spec", *_rows_or_words(comparison.settings, header)),
+        section("Differences in the environment", *_rows_or_words(comparison.environment, header)),
     ]
     if any(run.records for run in runs):
-        image = svg_image(image_of(comparison_figure(runs, found.names)), "Curves of all runs")
+        image = svg_image(image_of(comparison_figure(runs, comparison.names)), "Curves of all runs")
         sections.insert(2, section("Curves", image))
     with whole_file(out) as partial:
         partial.write_text(page("Runs compared", sections), encoding="utf-8")

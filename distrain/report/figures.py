@@ -99,10 +99,10 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
             (auc, scored, "auc"),
             (speed, data.train, "rows_per_s"),
         ):
-            known = thinned([r for r in records if getattr(r, name) is not None])
-            values = [getattr(r, name) for r in known]
-            places = [millions(r) for r in known]
-            mark = "o" if known and known[0].split == "valid" else None
+            shown_records = thinned([r for r in records if getattr(r, name) is not None])
+            values = [getattr(r, name) for r in shown_records]
+            places = [millions(r) for r in shown_records]
+            mark = "o" if shown_records and shown_records[0].split == "valid" else None
             axes.plot(
                 places, values, color=colour, linestyle=style, marker=mark, linewidth=1.2,
                 label=run_name if axes is loss else None,

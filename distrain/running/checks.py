@@ -356,8 +356,8 @@ def _replaced(job: _Job) -> list[str]:
     reason = untrained(RunPaths(job.run_dir))
     if reason is None:
         return []
-    held = f"{job.run_dir} holds a job that ended before its first step ({reason})"
-    return [f"{held}, and is replaced"]
+    what = f"{job.run_dir} holds a job that ended before its first step ({reason})"
+    return [f"{what}, and is replaced"]
 
 
 @contextmanager

@@ -221,10 +221,10 @@ class _Follower:
 
         if not (self._paths.run.is_file() and _is_finished(self._paths)):
             return None
-        found = read_summary(self._paths) or {}
-        if (found.get("state"), found.get("attempts")) == (view.state.value, view.attempt):
+        values = read_summary(self._paths) or {}
+        if (values.get("state"), values.get("attempts")) == (view.state.value, view.attempt):
             with suppress(TypeError):  # of another version
-                return Summary(**found)
+                return Summary(**values)
         return None
 
 

@@ -65,9 +65,11 @@ class Run:
             self._names = {_function_of(spec): model_fn}
 
     def __repr__(self) -> str:
-        done = self.summary
-        scores = f", AUC {number(done.auc, 4)} on {done.scored_on}" if done.scored_on else ""
-        return f"<Run {self.run_dir}: {done.state}, {count(done.steps)} steps{scores}>"
+        summary = self.summary
+        scores = (
+            f", AUC {number(summary.auc, 4)} on {summary.scored_on}" if summary.scored_on else ""
+        )
+        return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
 
     @property
     def records(self) -> "list[Record]":
@@ -108,12 +110,12 @@ class Run:
         from distrain.scoring import score_rows
 
         with speaking_python(), handed_over(names=self._names):
-            found = score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
+            scores = score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
         if isinstance(rows, pandas.DataFrame):
             # Prepared rows have no numbers but a column of that name, and are all there.
-            numbers = None if "row_number" in keep else found.get("row_number")
-            found.index = rows.index if numbers is None else rows.index.take(numbers)
-        return found
+            numbers = None if "row_number" in keep else scores.get("row_number")
+            scores.index = rows.index if numbers is None else rows.index.take(numbers)
+        return scores
 
     def evaluate(self, rows: Any) -> "BinaryReport":
         """The metrics of rows with labels, scored in this process; `rows` as of `predict`.
@@ -200,18 +202,18 @@ def fit(
             job_id = new_job_id(job.name)
             root = Path(run_dir).expanduser() if run_dir is not None else Path("runs") / job_id
         names = {} if model_fn is None else {_function_of(job): model_fn}
-        shown = progress or progress_here()
+        reporter = progress or progress_here()
         if resumed is not None:
             for text in resumed.damaged:
-                shown.say(f"warning: {text}")
+                reporter.say(f"warning: {text}")
         if model_fn is not None and not is_importable(model_fn):
-            shown.say(_ONLY_HERE)
+            reporter.say(_ONLY_HERE)
         request = RunRequest(
             job, root, job_id, scheduler, ":0", resumed, tuple(sinks), tuple(callbacks), overwrite
         )
         try:
             with handed_over(*own.values(), names=names):
-                train(request, shown)
+                train(request, reporter)
         except CallbackFailed as failed:
             raise failed.error from None
         return Run(root, model_fn)
@@ -281,11 +283,13 @@ def _function_of(spec: JobSpec) -> str:
 def _read_summary(run_dir: Path) -> "Summary":
     from distrain.runs import Summary, read_summary
 
-    found = read_summary(RunPaths(run_dir))
-    if found is None:
+    values = read_summary(RunPaths(run_dir))
+    if values is None:
         raise InputError(
             "no run that has ended",
             where={"path": str(run_dir)},
             hint="Name the directory of a run; it holds summary.json when the run has ended.",
         )
-    return Summary(**{name: found[name] for name in Summary.__dataclass_fields__ if name in found})
+    return Summary(
+        **{name: values[name] for name in Summary.__dataclass_fields__ if name in values}
+    )

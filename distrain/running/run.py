@@ -196,13 +196,13 @@ def _run_to_end(
     with open_cluster(request, progress.say) as client:
         progress.say(f"Dask dashboard: {client.dashboard_link}")
         job = JobHandle(client, run.job_id)
-        seen = 0
+        num_seen = 0
 
         def show(view: "JobView", raise_lost: "Callable[[], None]" = lambda: None) -> None:
-            nonlocal seen
+            nonlocal num_seen
             raise_lost()
             on_view(view)
-            seen = view.next_record
+            num_seen = view.next_record
 
         on_submitting()
         with on_sigterm():
@@ -221,7 +221,7 @@ def _run_to_end(
                 progress.say("stopping the job (Ctrl-C again leaves it to itself)")
                 why = "received SIGTERM" if isinstance(interrupt, Terminated) else "got Ctrl-C"
                 job.cancel(f"{_COMMAND} {why} on host {socket.gethostname()}")
-                return job.watch(show, since=seen)
+                return job.watch(show, since=num_seen)
 
 
 def after_submission(

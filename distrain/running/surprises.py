@@ -78,10 +78,10 @@ def _data_notes(data: DataSpec, inputs: "Inputs") -> list[str]:
     for role, patterns, table in tables:
         if table is not None and table.only_label is not None:
             notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
-        found = _prepared(patterns)
-        if found is not None:
+        preparation = _prepared(patterns)
+        if preparation is not None:
             with suppress(AttributeError, KeyError, TypeError):  # of another version
-                notes += _unknown_notes(role, *found)
+                notes += _unknown_notes(role, *preparation)
     return notes
 
 
@@ -106,5 +106,5 @@ def _unknown_notes(role: str, split: str, document: Mapping[str, Any]) -> Iterat
         if share - fitted.get(column, 0) > most
     ]
     if columns:
-        named = some(columns, _SHOWN)
-        yield f"many values of {role} rows have no id, and tell a model nothing: {named}"
+        names = some(columns, _SHOWN)
+        yield f"many values of {role} rows have no id, and tell a model nothing: {names}"

@@ -29,11 +29,11 @@ def run_inline(
 
     collector = Collector()
     collector.begin_attempt(attempt, num_ranks=1)
-    shown = 0
+    num_shown = 0
 
     def view(state: JobState, failure: RankFailed | None = None) -> JobView:
-        nonlocal shown
-        fresh, shown = tuple(collector.entries.since(shown)), len(collector.entries)
+        nonlocal num_shown
+        fresh, num_shown = tuple(collector.entries.since(num_shown)), len(collector.entries)
         parts = [failure.message, failure.traceback or ""] if failure else []
         return JobView(
             job_id=job_id,

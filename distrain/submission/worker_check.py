@@ -30,20 +30,20 @@ def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
     key = f"distrain-check-{uuid4().hex}"
     future = client.submit(check_spec, text, CHECK_S, key=key, pure=False, retries=0)
     try:
-        found: dict[str, Any] = future.result(timeout=CHECK_S + WORKER_WITHIN_S)
+        verdict: dict[str, Any] = future.result(timeout=CHECK_S + WORKER_WITHIN_S)
     except (DaskTimeout, TimeoutError) as error:
         raise _could_not("no worker had room for it") from error
     except Exception as error:  # a worker that dies, or has another version
         raise _could_not(repr(error)) from error
     finally:
         future.release()  # which ends it, if it still runs
-    if "could_not_check" in found:
-        raise _could_not(str(found["could_not_check"]))
+    if "could_not_check" in verdict:
+        raise _could_not(str(verdict["could_not_check"]))
     mistakes = Mistakes()
-    for one in found.get("errors") or ():
+    for one in verdict.get("errors") or ():
         mistakes.add_json(one, on="a worker")
     mistakes.raise_found()
-    return tuple(map(str, found.get("notes") or ()))
+    return tuple(map(str, verdict.get("notes") or ()))
 
 
 def _could_not(why: str) -> ClusterError:

@@ -126,7 +126,7 @@ def test_a_job_that_ends_is_shown_until_it_is_forgotten() -> None:
         ]
         site.coordinator._forget("good")
         assert await site.json("/distrain/jobs/good", 404)
-        assert list(site.monitor.followed) == ["bad"]
+        assert list(site.monitor.tracks) == ["bad"]
 
     on_site(story)
 
@@ -157,7 +157,7 @@ def test_a_monitor_that_fails_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
         def broken(*_: object) -> None:
             raise ValueError(f"another text each time: {next(numbers)}")
 
-        site.monitor.followed["a"].history.observe = broken  # type: ignore[method-assign]
+        site.monitor.tracks["a"].history.observe = broken  # type: ignore[method-assign]
         site.step("a", 10)
         site.tell("a", steps_done(0, 20))
         view = site.coordinator.view("a")

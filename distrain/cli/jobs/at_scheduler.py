@@ -63,9 +63,9 @@ class SchedulerJobs:
             raise click.UsageError(
                 f"--state {min(unknown)}: a scheduler's jobs are in one of {', '.join(JobState)}."
             )
-        found = list_jobs(self._client)
-        jobs = [job for job in found if not states or job.state in states]
-        return jobs, [job.to_json() for job in jobs], len(jobs) < len(found)
+        all_jobs = list_jobs(self._client)
+        jobs = [job for job in all_jobs if not states or job.state in states]
+        return jobs, [job.to_json() for job in jobs], len(jobs) < len(all_jobs)
 
     def find(self, word: str) -> JobStatus:
         """The job whose id is `word`, or begins with it as no other does."""

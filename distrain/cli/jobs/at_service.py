@@ -45,8 +45,8 @@ from distrain.wording import UNKNOWN, count, duration, scores
 _EVERY_S = 5.0
 
 
-class _Found(NamedTuple):
-    """A job as commands pass it on."""
+class _JobRef(NamedTuple):
+    """What commands pass on of a job."""
 
     job_id: str
     state: str
@@ -73,36 +73,36 @@ class ServiceJobs:
     ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
         """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
-        found = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
-        jobs, now_s = list(islice(found, limit)), time.time()
+        pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
+        jobs, now_s = list(islice(pages, limit)), time.time()
         is_filtered = bool(states or any(wanted.values()))
-        return [_shown(job, now_s) for job in jobs], [_json(job) for job in jobs], is_filtered
+        return [_status_of(job, now_s) for job in jobs], [_json(job) for job in jobs], is_filtered
 
-    def find(self, word: str) -> _Found:
+    def find(self, word: str) -> _JobRef:
         """The job whose id is `word`, or begins with it as no other does."""
-        return _found(self.client.find(word))
+        return _ref_of(self.client.find(word))
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
         """One job as JSON, and in lines for people."""
         job = self.client.find(word)
         return {"server": self.address, "job": _json(job)}, _status_lines(job)
 
-    def cancel(self, found: _Found, why: str) -> dict[str, Any]:
+    def cancel(self, ref: _JobRef, why: str) -> dict[str, Any]:
         """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
-        job = found.job if found.is_final else self.client.cancel(found.job_id, why=why)
+        job = ref.job if ref.is_final else self.client.cancel(ref.job_id, why=why)
         return {"state": job.state, "job": _json(job)}
 
-    def wait(self, found: _Found, timeout_s: float | None = None) -> Job:
+    def wait(self, ref: _JobRef, timeout_s: float | None = None) -> Job:
         """Wait for a job's end, and print its states on the way.
 
         Raises:
             WaitTimedOut: It has not ended within the time.
         """
         return self.client.wait(
-            found.job_id, timeout_s, lambda job: print_remark(_state_line(job.document))
+            ref.job_id, timeout_s, lambda job: print_remark(_state_line(job.document))
         )
 
-    def print_end(self, _: _Found, end: Job) -> None:
+    def print_end(self, _: _JobRef, end: Job) -> None:
         """Print how a job ended, and end the command accordingly.
 
         Raises:
@@ -124,7 +124,7 @@ class ServiceJobs:
 
     print_cancelled = print_end
 
-    def follow(self, found: _Found, run_dir: Path | None = None) -> None:
+    def follow(self, ref: _JobRef, run_dir: Path | None = None) -> None:
         """Print a job's states and progress as they come, and how it ends.
 
         Raises:
@@ -133,7 +133,7 @@ class ServiceJobs:
         if run_dir is not None:
             raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
         printed, next_s = "", 0.0
-        for event in self.client.follow(found.job_id):
+        for event in self.client.follow(ref.job_id):
             line = _state_line(event.data)
             if line and line != printed:
                 print_remark(line)
@@ -142,7 +142,7 @@ class ServiceJobs:
             if data.get("step") and time.monotonic() >= next_s:
                 print_remark(_progress_line(data))
                 next_s = time.monotonic() + _EVERY_S
-        self.print_end(found, self.client.wait(found.job_id))
+        self.print_end(ref, self.client.wait(ref.job_id))
 
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, again: bool
@@ -200,9 +200,9 @@ class ServiceJobs:
         if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
         if follows:
-            self.follow(_found(job))
+            self.follow(_ref_of(job))
         elif waits:
-            self.print_end(_found(job), self.wait(_found(job)))
+            self.print_end(_ref_of(job), self.wait(_ref_of(job)))
         else:
             if json_wanted():
                 print_answer(server=self.client.address, job_id=job.id, job=_json(job))
@@ -318,8 +318,8 @@ def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
     return values
 
 
-def _found(job: Job) -> _Found:
-    return _Found(job.id, job.state, job.is_final, job)
+def _ref_of(job: Job) -> _JobRef:
+    return _JobRef(job.id, job.state, job.is_final, job)
 
 
 def _json(job: Job) -> dict[str, Any]:
@@ -327,7 +327,7 @@ def _json(job: Job) -> dict[str, Any]:
     return {"job_id": job.id, **job.document}
 
 
-def _shown(job: Job, now_s: float) -> JobStatus:
+def _status_of(job: Job, now_s: float) -> JobStatus:
     """A job as tables show it; an unknown state is shown as it is."""
     created = parse_time(job.created_at)
     return JobStatus(
@@ -389,10 +389,10 @@ def _state_line(data: Mapping[str, Any]) -> str:
 
 def _progress_line(data: Mapping[str, Any]) -> str:
     names = ("rows_per_s", "loss", "auc", "valid_loss", "valid_auc")
-    known = {name: data[name] for name in names if isinstance(data.get(name), (int, float))}
+    numbers = {name: data[name] for name in names if isinstance(data.get(name), (int, float))}
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
-    words += [f"{count(known['rows_per_s'])} rows/s"] if "rows_per_s" in known else []
+    words += [f"{count(numbers['rows_per_s'])} rows/s"] if "rows_per_s" in numbers else []
     for split, before in (("training", ""), ("validation", "valid_")):
-        figures = known.get(f"{before}loss"), known.get(f"{before}auc")
+        figures = numbers.get(f"{before}loss"), numbers.get(f"{before}auc")
         words += [f"{split} {scores(*figures)}"] if any(v is not None for v in figures) else []
     return "  " + ", ".join(words)

@@ -37,7 +37,7 @@ def command(job: str, place: Place, run_dir: Path | None, as_json: bool) -> None
     if place.is_service and run_dir is not None:
         raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
     with place.jobs() as jobs:
-        found = jobs.find(job)
-        follow = jobs.how_to_follow(found.job_id)
-        if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
-        jobs.follow(found, run_dir)
+        target = jobs.find(job)
+        follow = jobs.how_to_follow(target.job_id)
+        if_interrupted(f"job {target.job_id} goes on without this command; {follow}")
+        jobs.follow(target, run_dir)

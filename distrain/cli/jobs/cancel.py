@@ -32,15 +32,15 @@ def command(job: str, place: Place, wait: bool, as_json: bool) -> None:
     """
     why = f"somebody ran `distrain cancel` on host {socket.gethostname()}"
     with place.jobs() as jobs:
-        found = jobs.find(job)
-        job_id = found.job_id
+        target = jobs.find(job)
+        job_id = target.job_id
         if_interrupted(f"see whether job {job_id} is being stopped: distrain status {job_id}")
-        facts = jobs.cancel(found, why)
+        facts = jobs.cancel(target, why)
         if_interrupted(f"job {job_id} is being stopped all the same")
         if wait:
-            jobs.print_cancelled(found, jobs.wait(found))
+            jobs.print_cancelled(target, jobs.wait(target))
             return
     if as_json:
-        print_answer(job_id=job_id, asked=not found.is_final, **facts)
-    ended = f" has ended already: {found.state}"
-    print_result(f"job {job_id}{ended if found.is_final else ': asked to stop'}")
+        print_answer(job_id=job_id, asked=not target.is_final, **facts)
+    ended = f" has ended already: {target.state}"
+    print_result(f"job {job_id}{ended if target.is_final else ': asked to stop'}")

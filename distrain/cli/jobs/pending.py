@@ -57,7 +57,7 @@ def pending(folder: Path, same: str, now_s: float, *, again: bool = False) -> It
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number, path, found = _left_behind(folder, same, now_s, again) or _new(folder, same, now_s)
+        number, path, note = _left_behind(folder, same, now_s, again) or _new(folder, same, now_s)
     except OSError as error:
         raise OutputError(
             f"could not note the submission: {error.strerror or error}",
@@ -66,9 +66,9 @@ def pending(folder: Path, same: str, now_s: float, *, again: bool = False) -> It
             "XDG_STATE_HOME names another place.",
         ) from None
     try:
-        yield found
+        yield note
     finally:
-        if found.is_answered:
+        if note.is_answered:
             with suppress(OSError):
                 path.unlink()
         os.close(number)  # and the lock with it
@@ -84,9 +84,9 @@ def _left_behind(
             if not _locked(number):
                 os.close(number)
                 continue
-            found = _read(number)
-            if found and not again and path.exists() and now_s - found.begun_s < KEPT_S:
-                return number, path, found
+            note = _read(number)
+            if note and not again and path.exists() and now_s - note.begun_s < KEPT_S:
+                return number, path, note
             path.unlink()
             os.close(number)
     return None
@@ -94,12 +94,12 @@ def _left_behind(
 
 def _new(folder: Path, same: str, now_s: float) -> tuple[int, Path, Pending]:
     """Write a note that outlives this process and a power cut."""
-    found = Pending(uuid4().hex, now_s)
-    path = folder / f"{same}-{found.key[:8]}.json"
+    note = Pending(uuid4().hex, now_s)
+    path = folder / f"{same}-{note.key[:8]}.json"
     number = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         _locked(number)
-        os.write(number, json.dumps({"key": found.key, "begun_s": now_s}).encode())
+        os.write(number, json.dumps({"key": note.key, "begun_s": now_s}).encode())
         os.fsync(number)
         entry = os.open(folder, os.O_RDONLY)
         try:
@@ -110,7 +110,7 @@ def _new(folder: Path, same: str, now_s: float) -> tuple[int, Path, Pending]:
         path.unlink(missing_ok=True)
         os.close(number)
         raise
-    return number, path, found
+    return number, path, note
 
 
 def _locked(number: int) -> bool:
@@ -130,5 +130,5 @@ def _read(number: int) -> Pending | None:
         return None
 
 
-def age(found: Pending) -> float:
-    return max(0.0, time.time() - found.begun_s)
+def age(note: Pending) -> float:
+    return max(0.0, time.time() - note.begun_s)

@@ -105,14 +105,14 @@ def _chosen(scheduler: str | None, server: str | None) -> Place:
     of `distrain login`.
     """
     context = click.get_current_context()
-    given = {
+    on_command_line = {
         name
         for name in ("scheduler", "server")
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     }
-    if scheduler and server and given >= {"scheduler", "server"}:
+    if scheduler and server and on_command_line >= {"scheduler", "server"}:
         raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
-    if server and "server" in given:
+    if server and "server" in on_command_line:
         return Place(server, is_service=True)
     if scheduler:
         return Place(scheduler, is_service=False)
@@ -144,8 +144,8 @@ def server_of_run(run: Path, server: str | None) -> str | None:
 
 def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
     """The option that other commands need to reach the same service; "" if it is the default."""
-    known = environment.get(SERVER_VARIABLE) or default_server()
-    return "" if known == address else f" --server {address}"
+    default = environment.get(SERVER_VARIABLE) or default_server()
+    return "" if default == address else f" --server {address}"
 
 
 @contextmanager
@@ -166,15 +166,15 @@ def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
 
 def teller(address: str, retries: "Retries") -> Callable[[str], None]:
     """A function that tells people, once for each reason, that a service is waited for."""
-    told: set[str] = set()
+    reasons: set[str] = set()
     how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
     if retries.most_tries == 1:
         how = "it is asked once"
 
     def tell(why: str) -> None:
         reason = why.rpartition("; again in")[0] or why
-        if reason not in told:
-            told.add(reason)
+        if reason not in reasons:
+            reasons.add(reason)
             print_warning(f"waiting for {address}: {reason} ({how})")
 
     return tell

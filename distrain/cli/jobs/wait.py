@@ -25,7 +25,7 @@ def command(job: str, timeout_s: float | None, place: Place, as_json: bool) -> N
       distrain wait dlrm --timeout 3600 || echo "exit code $?"
     """
     with place.jobs() as jobs:
-        found = jobs.find(job)
-        follow = jobs.how_to_follow(found.job_id)
-        if_interrupted(f"job {found.job_id} goes on without this command; {follow}")
-        jobs.print_end(found, jobs.wait(found, timeout_s))
+        target = jobs.find(job)
+        follow = jobs.how_to_follow(target.job_id)
+        if_interrupted(f"job {target.job_id} goes on without this command; {follow}")
+        jobs.print_end(target, jobs.wait(target, timeout_s))

@@ -36,8 +36,8 @@ class Dashboard:
         self._token = token
 
     def jobs(self) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._get("jobs")["jobs"]
-        return found
+        jobs: list[dict[str, Any]] = self._get("jobs")["jobs"]
+        return jobs
 
     def job(self, job_id: str) -> dict[str, Any]:
         return self._get(f"jobs/{quote(job_id, safe='')}")

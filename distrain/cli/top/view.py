@@ -166,12 +166,12 @@ def sparkline(values: Sequence[float | None], width: int) -> str:
     >>> sparkline([0.0, None, 1.0, 2.0, 7.0], 4)
     '▁▂▃█'
     """
-    known = [value for value in values if value is not None][-width:]
-    if not known:
+    numbers = [value for value in values if value is not None][-width:]
+    if not numbers:
         return ""
-    low, high = min(known), max(known)
+    low, high = min(numbers), max(numbers)
     span = (high - low) or 1.0
-    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in known)
+    return "".join(_BLOCKS[round((value - low) / span * (len(_BLOCKS) - 1))] for value in numbers)
 
 
 def shortened(text: str, width: int) -> str:
@@ -262,8 +262,8 @@ def _bar(job: Document) -> str:
     step, num_steps = job.get("step") or 0, job.get("num_steps")
     if not num_steps:
         return "-"
-    done: float = min(1.0, step / num_steps)
-    return "█" * round(5 * done) + "░" * (5 - round(5 * done)) + f"{100 * done:4.0f}%"
+    share: float = min(1.0, step / num_steps)
+    return "█" * round(5 * share) + "░" * (5 - round(5 * share)) + f"{100 * share:4.0f}%"
 
 
 def _doing(rank: Document) -> str:
