@@ -61,8 +61,8 @@ def test_every_refusal_of_an_order() -> None:
             assert (error.status, error.code) == (409, "stale_generation")
             assert error.document["generation"] == 2
             for old in (
-                site.ask(client.cancel, "a", generation=1),
-                site.ask(client.set_priority, "a", 1, generation=1),
+                site.ask(client.order, "a", "cancel", {}, generation=1),
+                site.ask(client.order, "a", "priority", {"priority": 1}, generation=1),
             ):
                 assert (await refused(old)).code == "stale_generation"
             bad = {**SPEC, "train": {"global_batch_size": 0}}
@@ -74,16 +74,18 @@ def test_every_refusal_of_an_order() -> None:
             assert "first_attempt" in str(error)
             assert "c" not in site.coordinator.lifecycle.jobs
 
-            error = await refused(site.ask(client.cancel, "c", generation=2))
+            error = await refused(site.ask(client.order, "c", "cancel", {}, generation=2))
             assert (error.status, error.code) == (404, "unknown")
             for foreign in (
                 site.put(other, "a"),
-                site.ask(other.cancel, "a", generation=1),
-                site.ask(other.set_priority, "a", 9, generation=1),
+                site.ask(other.order, "a", "cancel", {}, generation=1),
+                site.ask(other.order, "a", "priority", {"priority": 9}, generation=1),
             ):
                 error = await refused(foreign)
                 assert (error.status, error.code) == (409, "other_service")
-            error = await refused(site.ask(client.set_priority, "trains", 1, generation=2))
+            error = await refused(
+                site.ask(client.order, "trains", "priority", {"priority": 1}, generation=2)
+            )
             assert (error.status, error.code) == (409, "not_pending")
             assert error.document["state"] == "running"
             error = await refused(site.ask(client.preflight_result, "0" * 32))
@@ -96,14 +98,16 @@ def test_an_ended_job_is_not_put_again_unless_for_a_later_attempt() -> None:
     async def story(site: OrderSite) -> None:
         with site.client() as client:
             await site.put(client, "a", first_attempt=3)
-            await site.ask(client.cancel, "a", generation=1)
+            await site.ask(client.order, "a", "cancel", {}, generation=1)
             error = await refused(site.put(client, "a", first_attempt=3))
             assert (error.status, error.code) == (410, "ended")
             assert error.ended is not None
             assert (error.ended.state, error.ended.reason, error.ended.attempt) == (
                 "cancelled", "Cancelled", 3,
             )  # fmt: skip
-            assert (await refused(site.ask(client.cancel, "a", generation=1))).code == "ended"
+            assert (
+                await refused(site.ask(client.order, "a", "cancel", {}, generation=1))
+            ).code == "ended"
             seen, new = await site.put(client, "a", first_attempt=4)
             assert (seen.state, seen.first_attempt, new) == ("pending", 4, True)
 
@@ -124,7 +128,9 @@ def test_tombstones_outlive_the_jobs_that_are_kept() -> None:
                 assert error.ended is not None
                 assert error.ended.message == "the job was cancelled: no room"
             assert (await refused(site.ask(client.job, "job-0"))).code == "ended"
-            assert (await refused(site.ask(client.cancel, "job-0", generation=1))).code == "ended"
+            assert (
+                await refused(site.ask(client.order, "job-0", "cancel", {}, generation=1))
+            ).code == "ended"
             assert (await site.put(client, "job-0", first_attempt=2))[1]
         # By Dask, too: what is forgotten is shown as it ended, and does not run again.
         coordinator.tombstones.add(_tombstone(coordinator, "done"))
@@ -154,7 +160,7 @@ def test_priorities_change_the_order_of_those_who_wait() -> None:
             view = (await site.ask(client.job, "b")).view
             assert view is not None
             assert view.why_pending.startswith("waits behind a,")
-            await site.ask(client.set_priority, "b", 5, generation=1)
+            await site.ask(client.order, "b", "priority", {"priority": 5}, generation=1)
             site.tick()
             jobs = {job.job_id: job for job in (await site.ask(client.changes)).jobs}
             assert jobs["b"].priority == 5

@@ -24,8 +24,7 @@ from distrain.service.decide.effects import (
     Put,
     ReadJobs,
     Refused,
-    SendCancel,
-    SendPriority,
+    Send,
     Silence,
     Told,
 )
@@ -256,7 +255,7 @@ class World:
                 return self._commit(effect, generation)
             case CountAttempts(job):
                 return self.attempts[job.id]
-            case Put() | SendCancel() | SendPriority():
+            case Put() | Send():
                 return self._send(effect, owner, generation, fate)
             case Begin():
                 return None
@@ -293,10 +292,8 @@ class World:
             self._change(replace(row, generation=generation), columns)
         return skipped
 
-    def _send(
-        self, effect: Put | SendCancel | SendPriority, owner: str, generation: int, fate: str
-    ) -> Any:
-        if isinstance(effect, SendCancel) and effect.newer_generation:
+    def _send(self, effect: Put | Send, owner: str, generation: int, fate: str) -> Any:
+        if isinstance(effect, Send) and effect.order.newer_generation:
             generation = self.newer_lease(owner, generation)
         order = None
         if isinstance(effect, Put):
@@ -307,11 +304,12 @@ class World:
                 self.under_way.append(order)
             return Silence("no answer")
         answer: Accepted | Refused = Accepted(generation)
-        if order is not None:
+        if isinstance(effect, Put):
+            assert order is not None
             answer = self.put(order)
-        elif isinstance(effect, SendCancel):
+        elif effect.order.name == "cancel":
             answer = self._cancelled(effect.job_id, generation)
-        elif isinstance(effect, SendPriority) and effect.job.id in self.scheduler.jobs:
-            seen = self.scheduler.jobs[effect.job.id]
-            self.scheduler.stamp(replace(seen, priority=effect.priority))
+        elif effect.job_id in self.scheduler.jobs:
+            seen = self.scheduler.jobs[effect.job_id]
+            self.scheduler.stamp(replace(seen, **effect.order.words))
         return Silence("no answer") if fate == "answer lost" else answer

@@ -12,14 +12,13 @@ from distrain.service.decide import (
     Poll,
     Put,
     Replaced,
-    SendCancel,
-    SendPriority,
+    Send,
 )
 from distrain.service.decide.passes import Steps
 from distrain.service.values import Phase
 
 MOST_JOBS = 3
-_COMMANDS = (Put, SendCancel, SendPriority)
+_COMMANDS = (Put, Send)
 
 
 class Reconciler:
@@ -88,7 +87,7 @@ class Reconciler:
         ):
             fate = "arrives"
         answer = self.world.do(effect, owner, self.generation, fate)
-        if isinstance(effect, SendCancel) and effect.newer_generation:
+        if isinstance(effect, Send) and effect.order.newer_generation:
             self.generation = self.world.generation
         return answer
 

@@ -139,15 +139,9 @@ class SchedulerClient:
         )
         return _read(JobStatus.from_json, document.get("job")), status == 201
 
-    def cancel(
-        self, job_id: str, why: str = "", *, generation: int, grace_s: float | None = None
-    ) -> None:
-        """End a job; `grace_s` is its ranks' time to save a checkpoint."""
-        self._order("POST", f"jobs/{job_id}/cancel", generation, why=why, grace_s=grace_s)
-
-    def set_priority(self, job_id: str, priority: int, *, generation: int) -> None:
-        """Change the priority of a waiting job."""
-        self._order("POST", f"jobs/{job_id}/priority", generation, priority=priority)
+    def order(self, job_id: str, name: str, words: Mapping[str, Any], *, generation: int) -> None:
+        """Send an order about a job, such as `cancel` or `priority`."""
+        self._order("POST", f"jobs/{job_id}/{name}", generation, **words)
 
     def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:
         """The changes since a revision of an epoch; all jobs if the scheduler has another epoch.

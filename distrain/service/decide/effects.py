@@ -73,22 +73,22 @@ class Put:
 
 
 @dataclass(frozen=True)
-class SendCancel:
-    """Ask for a job's end. Answer: `Accepted`, `Refused` or `Silence`."""
+class Order:
+    """An order about a job, which the scheduler takes at `jobs/ID/NAME`."""
 
-    job_id: str
-    why: str
-    grace_s: float | None = None
-    # release the lease and take it again before, so that its generation grows
+    name: str
+    words: Mapping[str, Any]
+    # release the lease and take it again before, so that its generation grows and the scheduler
+    # refuses a PUT that may still be under way
     newer_generation: bool = False
 
 
 @dataclass(frozen=True)
-class SendPriority:
-    """Change the priority of a job that waits at the scheduler. Answer: as `Put`."""
+class Send:
+    """Send an order about a job. Answer: `Accepted`, `Refused` or `Silence`."""
 
-    job: Job
-    priority: int
+    job_id: str
+    order: Order
 
 
 @dataclass(frozen=True)
@@ -117,8 +117,7 @@ Effect = (
     | CountRanks
     | Begin
     | Put
-    | SendCancel
-    | SendPriority
+    | Send
     | TakeView
     | FinishRun
 )

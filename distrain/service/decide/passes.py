@@ -24,26 +24,26 @@ from distrain.service.decide.effects import (
     Effect,
     FindJob,
     FinishRun,
+    Order,
     Poll,
     Put,
     ReadJobs,
     Refused,
-    SendCancel,
-    SendPriority,
+    Send,
     Silence,
     TakeView,
 )
 from distrain.service.decide.memory import Memory
 from distrain.service.decide.rules import (
+    CANCEL,
     MAX_SCHEDULER_LOSSES,
     PROGRESS_EVERY_S,
-    Cancel,
     Finish,
     HandOver,
     PutAgain,
-    SetPriority,
     Take,
     answered_cancel,
+    cancel,
     ended,
     handed_over,
     is_turn,
@@ -170,14 +170,12 @@ class Pass:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster(self.generation)):
                 answer: object = None
-                if isinstance(action, Cancel):
-                    answer = yield from self._cancel(job, action)
+                if isinstance(action, Order):
+                    answer = yield from self._send(job, action)
                 elif isinstance(action, PutAgain):
                     answer = yield from self._put_again(job)
                 elif isinstance(action, HandOver):
                     answer = yield from self._hand_over(job, action)
-                elif isinstance(action, SetPriority):
-                    answer = yield SendPriority(job, action.priority)
                 if isinstance(answer, Silence):
                     return False
                 self._stop_if_replaced(answer)
@@ -302,9 +300,9 @@ class Pass:
             yield from self._tell_one(job, answer.message)
         return answer
 
-    def _cancel(self, job: Job, action: Cancel) -> Generator[Effect, Any, object]:
-        answer = yield SendCancel(job.id, action.why, action.grace_s, action.newer_generation)
-        if isinstance(answer, Silence):
+    def _send(self, job: Job, order: Order) -> Generator[Effect, Any, object]:
+        answer = yield Send(job.id, order)
+        if isinstance(answer, Silence) or order.name != CANCEL:
             return answer
         self.generation = max(self.generation, answer.generation)
         if isinstance(answer, Refused) and answer.code in ("unknown", "ended"):
@@ -351,7 +349,7 @@ class Pass:
                 continue
             row = yield FindJob(job_id)
             if row is None or row.phase is Phase.FINAL:
-                answer = yield SendCancel(job_id, "the service does not know this job")
+                answer = yield Send(job_id, cancel("the service does not know this job"))
                 self._stop_if_replaced(answer)
 
     def _commit(self, *changes: Change) -> Generator[Effect, Any, bool]:

@@ -29,6 +29,7 @@ from zlib import crc32
 
 from distrain.jobs import JobState, JobStatus
 from distrain.reasons import Reason
+from distrain.service.decide.effects import Order
 from distrain.service.decide.seen import ClusterNow
 from distrain.service.values import Intent, Job, Phase
 
@@ -82,22 +83,12 @@ class Take:
     columns: Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Cancel:
-    """Ask the scheduler for the job's end."""
-
-    why: str
-    grace_s: float | None = None
-    # ask under a newer lease than the row's, so that the scheduler refuses a PUT that may still be
-    # under way
-    newer_generation: bool = False
+CANCEL = "cancel"
 
 
-@dataclass(frozen=True)
-class SetPriority:
-    """Tell the scheduler the priority of a job that waits there."""
-
-    priority: int
+def cancel(why: str, grace_s: float | None = None, *, newer_generation: bool = False) -> Order:
+    """The order for a job's end; `grace_s` is its ranks' time to save a checkpoint."""
+    return Order(CANCEL, {"why": why, "grace_s": grace_s}, newer_generation)
 
 
 @dataclass(frozen=True)
@@ -107,7 +98,7 @@ class Finish:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-Action = HandOver | PutAgain | Take | Cancel | SetPriority | Finish
+Action = HandOver | PutAgain | Take | Order | Finish
 
 
 def reconcile(
@@ -137,7 +128,7 @@ def reconcile(
         return ()
     if seen is not None and seen.first_attempt < job.first_attempt:
         if not seen.is_final:
-            return (Cancel("a later submission of this job takes its place"),)
+            return (cancel("a later submission of this job takes its place"),)
         seen = None
     if seen is None:
         return _missing(job, cluster, now_s, max_losses)
@@ -214,9 +205,9 @@ def _seen(
         # What stays is left out: a change of figures alone is told as one.
         actions.append(Take({name: observed[name] for name in (*changed, "observed_at_s")}))
     if job.intent is Intent.CANCEL:
-        actions.append(Cancel(job.cancel_why, job.cancel_grace_s))
+        actions.append(cancel(job.cancel_why, job.cancel_grace_s))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
-        actions.append(SetPriority(job.priority))
+        actions.append(Order("priority", {"priority": job.priority}))
     return tuple(actions)
 
 
@@ -239,7 +230,7 @@ def _missing(job: Job, cluster: ClusterNow, now_s: float, max_losses: int) -> tu
         if not same_epoch:
             return (Finish(_cancelled(job, now_s)),)
         newer = cluster.generation <= job.generation
-        return (Cancel(job.cancel_why, job.cancel_grace_s, newer_generation=newer),)
+        return (cancel(job.cancel_why, job.cancel_grace_s, newer_generation=newer),)
     if same_epoch:
         return (PutAgain(),)
     # One that only waited there has lost nothing. One whose PUT is uncertain counts: it may be the

@@ -60,13 +60,8 @@ class Carrier:
                 return self._begin(job)
             case wanted.Put(job):
                 return self._put(job)
-            case wanted.SendCancel():
-                return self._cancel(effect)
-            case wanted.SendPriority(job, priority):
-                generation = self._generation()
-                return self._ask(
-                    lambda to: to.set_priority(job.id, priority, generation=generation), generation
-                )
+            case wanted.Send(job_id, order):
+                return self._send(job_id, order)
             case wanted.TakeView(job, seen):
                 self._take(job, seen.view)
             case wanted.FinishRun():
@@ -164,14 +159,12 @@ class Carrier:
             generation,
         )
 
-    def _cancel(self, order: wanted.SendCancel) -> wanted.Outcome:
+    def _send(self, job_id: str, order: wanted.Order) -> wanted.Outcome:
         if order.newer_generation:
             self._leases.newer(self.lease_name)
         generation = self._generation()
         return self._ask(
-            lambda to: to.cancel(
-                order.job_id, order.why, generation=generation, grace_s=order.grace_s
-            ),
+            lambda to: to.order(job_id, order.name, order.words, generation=generation),
             generation,
         )
 

@@ -78,8 +78,8 @@ def test_requests_are_as_the_routes_want_them() -> None:
         _, new = client.put(
             "a", {"x": 1}, "/runs/a", first_attempt=2, epoch="e", generation=3, priority=4
         )
-        client.cancel("a", "why", generation=3, grace_s=5.0)
-        client.set_priority("a", 6, generation=3)
+        client.order("a", "cancel", {"why": "why", "grace_s": 5.0}, generation=3)
+        client.order("a", "priority", {"priority": 6}, generation=3)
         client.changes(7, "e")
     assert new
     assert [(r.method, r.url.path) for r in sent] == [

@@ -7,21 +7,21 @@ import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
 from distrain.service.decide import (
-    Cancel,
     Change,
     Commit,
     Finish,
     HandOver,
     Memory,
+    Order,
     Pass,
     Poll,
     PutAgain,
     ReadJobs,
-    SetPriority,
     Shown,
     Silence,
     Take,
     answered_cancel,
+    cancel as cancel_order,
     first_attempt,
     handed_over,
     reconcile,
@@ -116,7 +116,7 @@ def test_first_attempts_follow_all_that_have_been() -> None:
 
 def test_cancel_is_repeated_until_the_job_has_ended() -> None:
     job = _cancelled(replace(HANDED, observed_at_s=NOW_S))
-    cancel = Cancel("alice asked", 3.0)
+    cancel = cancel_order("alice asked", 3.0)
     assert reconcile(job, a_sighting(job, "running", attempt=1), a_cluster(), NOW_S) == (cancel,)
     done = a_sighting(job, "succeeded", attempt=1)
     (finish,) = reconcile(job, done, a_cluster(), NOW_S)
@@ -133,7 +133,7 @@ def test_cancel_outranks_the_restart_after_a_lost_scheduler() -> None:
 def test_a_put_under_way_is_fenced_before_its_job_is_cancelled() -> None:
     job = _cancelled(HANDING)
     (cancel,) = reconcile(job, None, a_cluster(), NOW_S)
-    assert cancel == Cancel("alice asked", 3.0, newer_generation=True)
+    assert cancel == cancel_order("alice asked", 3.0, newer_generation=True)
     assert answered_cancel(job, None, 1, NOW_S) == ()
     (finish,) = answered_cancel(job, None, 2, NOW_S)
     assert isinstance(finish, Finish)
@@ -149,7 +149,7 @@ def test_an_earlier_submission_is_not_this_one() -> None:
     old = a_sighting(job, "failed", first_attempt=1, attempt=2)
     assert reconcile(job, old, a_cluster(), NOW_S) == (PutAgain(),)
     (cancel,) = reconcile(job, replace(old, state="running"), a_cluster(), NOW_S)
-    assert isinstance(cancel, Cancel)
+    assert isinstance(cancel, Order)
 
 
 def test_only_what_changed_is_written() -> None:
@@ -197,7 +197,7 @@ def test_the_moments_stay_while_jobs_come_and_go() -> None:
 def test_priority_changes_reach_a_job_that_waits_there() -> None:
     job = replace(HANDED, state="pending", attempt=0, priority=7, started_at_s=None)
     seen = a_sighting(job, "pending", priority=0)
-    assert reconcile(job, seen, a_cluster(), NOW_S) == (SetPriority(7),)
+    assert reconcile(job, seen, a_cluster(), NOW_S) == (Order("priority", {"priority": 7}),)
     assert reconcile(job, replace(seen, state="running"), a_cluster(), NOW_S)[1:] == ()
 
 
