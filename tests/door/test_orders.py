@@ -37,7 +37,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert (changes.generations, changes.epoch) == ({"here": 1}, site.epoch)
             again = await site.ask(client.changes, changes.revision, changes.epoch)
             assert (again.jobs, again.revision, again.more) == ((), changes.revision, False)
-            await site.ask(client.cancel, "a", "enough", generation=1)
+            await site.ask(client.order, "a", "cancel", {"why": "enough"}, generation=1)
             (job,) = (await site.ask(client.changes, changes.revision, changes.epoch)).jobs
             assert (job.state, job.is_final) == ("cancelled", True)
             assert job.view is not None

@@ -159,6 +159,15 @@ def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
     return job
 
 
+def visible_job(job_id: str, caller: Caller, service: Service) -> Job:
+    require(caller, Action.SEE_JOB)
+    return seen_job(service.store, caller, job_id)
+
+
+VisibleJob = Annotated[Job, Depends(visible_job)]
+"""The job in the path, for routes that show it."""
+
+
 def caller_now(request: Request, parts: Parts) -> Principal:
     """The caller of a long request, looked up again, in a thread (`unauthenticated`)."""
     caller = _who(request, parts)

@@ -3,7 +3,7 @@
 All followers of one job with one token share a look.
 """
 
-from dataclasses import dataclass
+from typing import cast
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -19,13 +19,8 @@ from distrain.service.api.dependencies import (
 from distrain.service.api.streams import streams_of
 from distrain.service.values import Job, Principal
 
-
-@dataclass(frozen=True)
-class StillSeen:
-    """The follower and the job, as they are now."""
-
-    caller: Principal
-    job: Job | None  # `None` for who follows all jobs
+StillSeen = tuple[Principal, Job | None]
+"""The caller, and the job; `None` for followers of all jobs."""
 
 
 async def look_again(request: Request, service: Parts, job_id: str | None) -> StillSeen:
@@ -35,12 +30,11 @@ async def look_again(request: Request, service: Parts, job_id: str | None) -> St
         caller = caller_now(request, service)
         require(caller, Action.SEE_JOB)
         job = None if job_id is None else seen_job(service.store, caller, job_id)
-        return StillSeen(caller, job)
+        return caller, job
 
     shown = shown_secret(request)
     if shown is None:  # whom a proxy names: by more than a secret of their own
         return await run_in_threadpool(look)
     looks = streams_of(request.app).looks
     seen = await looks.get((shown, job_id), lambda: run_in_threadpool(look))
-    assert isinstance(seen, StillSeen)
-    return seen
+    return cast(StillSeen, seen)

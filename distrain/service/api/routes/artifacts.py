@@ -6,14 +6,12 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from distrain.runs import NotInRun
-from distrain.service.access import Action
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Service, require, seen_job
+from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.documents import Answer, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
@@ -59,22 +57,18 @@ class Artifacts(Answer):
 @router.get("/v1/jobs/{job_id}/artifacts", responses=answers("not_found"))
 async def job_artifacts(
     request: Request,
-    job_id: str,
-    caller: Caller,
-    service: Service,
+    job: VisibleJob,
     below: Annotated[str, Query(max_length=1000, description="Only files in this folder.")] = "",
     after: Annotated[str, Query(max_length=4000, description="Only names behind this.")] = "",
     limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
 ) -> Artifacts:
     """The files of a job: model, checkpoints, logs, reports. Links are left out."""
-    require(caller, Action.SEE_JOB)
-    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     work = partial(list_files, job.run_dir, below.strip("/"), after, limit)
     try:
         found, more = await streams_of(request.app).in_file_thread(work)
     except NotInRun as error:
         if below:
-            raise not_found(f"folder {below!r} of job {job_id!r}") from error
+            raise not_found(f"folder {below!r} of job {job.id!r}") from error
         found, more = [], False  # a job that has not begun
     return Artifacts(
         artifacts=[
@@ -95,17 +89,13 @@ async def job_artifacts(
     response_class=Response,
     responses=answers("not_found", "range", others=_ANSWERS),
 )
-async def job_artifact(
-    request: Request, job_id: str, path: str, caller: Caller, service: Service
-) -> Response:
+async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response:
     """A file of a job, or a range of its bytes; `If-Range` and `If-None-Match` take its ETag."""
-    require(caller, Action.SEE_JOB)
-    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     streams = streams_of(request.app)
     try:
         file = await streams.in_file_thread(partial(open_artifact, job.run_dir, path))
     except NotInRun as error:
-        raise not_found(f"file {path!r} of job {job_id!r}") from error
+        raise not_found(f"file {path!r} of job {job.id!r}") from error
     try:
         return _answer(request, streams, file)
     except BaseException:

@@ -5,11 +5,10 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
-from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access import Action, may, visible
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Parts, Service, require, seen_job
+from distrain.service.api.dependencies import Caller, Parts, Service, VisibleJob, require, seen_job
 from distrain.service.api.looking_again import look_again
 from distrain.service.api.problems import Problem
 from distrain.service.api.showing import contacts, job_document
@@ -38,7 +37,7 @@ LastEventId = Annotated[str | None, Header(description="The same, and it comes f
 )
 async def job_events(
     request: Request,
-    job_id: str,
+    job: VisibleJob,
     caller: Caller,
     service: Service,
     after: After = None,
@@ -49,9 +48,7 @@ async def job_events(
     `end` comes when the job has ended; a stream that closes without it broke: come back with the
     last id. `reset` has the job as it is now: events behind the cursor are gone.
     """
-    require(caller, Action.SEE_JOB)
-    await run_in_threadpool(seen_job, service.store, caller, job_id)
-    return _stream(request, service, caller, job_id, _cursor(after, last_event_id))
+    return _stream(request, service, caller, job.id, _cursor(after, last_event_id))
 
 
 @router.get("/v1/events", response_class=Response, responses=answers(others={200: _ANSWER}))
@@ -117,8 +114,8 @@ class _Source:
             seen = await look_again(self._request, self._service, self.job_id)
         except Problem:
             return False, False
-        self._caller = seen.caller
-        return True, seen.job is not None and seen.job.phase is Phase.FINAL
+        self._caller, job = seen
+        return True, job is not None and job.phase is Phase.FINAL
 
     def ended(self) -> tuple[int, Mapping[str, Any]] | None:
         job = None if self.job_id is None else self._service.store.job(self.job_id)

@@ -15,6 +15,7 @@ from distrain.service.api.dependencies import (
     Counted,
     Parts,
     Service,
+    VisibleJob,
     allow,
     audit_note,
     require,
@@ -126,15 +127,13 @@ def _tag(text: str) -> tuple[str, str]:
     responses=answers("not_found", others={200: _JOB, 304: _SAME}),
 )
 def get_job(
-    job_id: str,
+    job: VisibleJob,
     response: Response,
-    caller: Caller,
     service: Service,
     if_none_match: Annotated[str | None, Header(description="An ETag.")] = None,
 ) -> JobDocument | Response:
     """A job."""
-    require(caller, Action.SEE_JOB)
-    document = _shown(service, seen_job(service.store, caller, job_id), response)
+    document = _shown(service, job, response)
     tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
     if response.headers["ETag"] in tags or "*" in tags:
         return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
@@ -142,15 +141,14 @@ def get_job(
 
 
 @router.get("/v1/jobs/{job_id}/spec", responses=answers("not_found"))
-def get_spec(job_id: str, caller: Caller, service: Service) -> SpecDocument:
+def get_spec(job: VisibleJob, service: Service) -> SpecDocument:
     """The resolved spec of a job's current submission."""
-    require(caller, Action.SEE_JOB)
-    return SpecDocument(spec=service.store.spec(seen_job(service.store, caller, job_id).id))
+    return SpecDocument(spec=service.store.spec(job.id))
 
 
 @router.get("/v1/jobs/{job_id}/wait", responses=answers("not_found", others={200: _JOB}))
 async def wait(
-    job_id: str,
+    job: VisibleJob,
     response: Response,
     request: Request,
     caller: Caller,
@@ -158,11 +156,9 @@ async def wait(
     timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
 ) -> JobDocument:
     """The job when it has ended, or as it stands when the time is over."""
-    require(caller, Action.SEE_JOB)
-    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     if job.phase is not Phase.FINAL and timeout_s > 0:
         await request.app.state.waiting.until_ended(job.id, timeout_s)
-        job = await run_in_threadpool(seen_job, service.store, caller, job_id)
+        job = await run_in_threadpool(seen_job, service.store, caller, job.id)
     return await run_in_threadpool(_shown, service, job, response)
 
 
@@ -191,10 +187,7 @@ def change_job(
     ] = None,
 ) -> JobDocument:
     """Change a waiting job's priority, or any job's tags."""
-    require(caller, Action.CHANGE_JOB)
-    job = seen_job(service.store, caller, job_id)
-    audit_note(request).target = job.id
-    allow(caller, Action.CHANGE_JOB, job.project, job.owner)
+    job = _changed_job(request, service, caller, job_id, Action.CHANGE_JOB)
     rev = _revision(if_match, job)
     if body.priority is not None and body.priority > job.priority:
         quota = quota_for(service, caller, Action.CHANGE_JOB, job.project)
@@ -254,10 +247,7 @@ def cancel(
     body: CancelRequest | None = None,
 ) -> JobDocument:
     """Ask for a job's end; its ranks save a checkpoint first. An ended job stays as it is."""
-    require(caller, Action.CANCEL_JOB)
-    job = seen_job(service.store, caller, job_id)
-    audit_note(request).target = job.id
-    allow(caller, Action.CANCEL_JOB, job.project, job.owner)
+    job = _changed_job(request, service, caller, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
     grace_s = 0.0 if how.force else how.grace_s
@@ -274,15 +264,23 @@ def cancel(
 )
 def delete_job(job_id: str, request: Request, caller: Caller, service: Service) -> None:
     """Delete an ended job. Its run directory stays for `run_dirs_days`."""
-    require(caller, Action.CHANGE_JOB)
-    job = seen_job(service.store, caller, job_id)
-    audit_note(request).target = job.id
-    allow(caller, Action.CHANGE_JOB, job.project, job.owner)
+    job = _changed_job(request, service, caller, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
         raise Problem(
             "not_final", "a job that has not ended cannot be deleted", hint="Cancel it first."
         )
     service.store.delete(job.id)
+
+
+def _changed_job(
+    request: Request, service: Parts, caller: Principal, job_id: str, action: Action
+) -> Job:
+    """The job that the caller may act on; it is the target of the audit."""
+    require(caller, action)
+    job = seen_job(service.store, caller, job_id)
+    audit_note(request).target = job.id
+    allow(caller, action, job.project, job.owner)
+    return job
 
 
 def _shown(service: Parts, job: Job, response: Response) -> JobDocument:

@@ -6,18 +6,15 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request, Response
-from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.runs import BeyondLog, LogSlice
-from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import (
     Caller,
     Parts,
     Service,
-    require,
-    seen_job,
+    VisibleJob,
 )
 from distrain.service.api.looking_again import look_again
 from distrain.service.api.problems import Problem, not_found
@@ -61,7 +58,7 @@ _ANSWER: dict[str, Any] = {
 )
 async def job_logs(
     request: Request,
-    job_id: str,
+    job: VisibleJob,
     caller: Caller,
     service: Service,
     attempt: Annotated[int | None, Query(ge=1, le=10**6, description="Default: the last.")] = None,
@@ -86,11 +83,9 @@ async def job_logs(
     With `follow` an answer without `X-Next-Offset` goes on while the rank prints. It ends where
     nothing comes for `wait_s`, at a gap, with the log and with the service: go on behind its bytes.
     """
-    require(caller, Action.SEE_JOB)
     if tail is not None and (follow or offset is not None):
         raise Problem("bad_request", "`tail` excludes `offset` and `follow`")
     streams = streams_of(request.app)
-    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     place = await streams.in_file_thread(partial(_place, job, attempt, rank))
     most = min(limit, service.settings.limits.log_read_bytes)
     if tail is not None:
@@ -166,8 +161,8 @@ class _Reading:
         if self.service.clock() - self.checked_s < _CHECK_S:
             return
         self.checked_s = self.service.clock()
-        seen = await look_again(self.request, self.service, self.job.id)
-        self.job = seen.job or self.job
+        _, job = await look_again(self.request, self.service, self.job.id)
+        self.job = job or self.job
 
     async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
         """A part's bytes, and all that follow without a gap."""

@@ -6,13 +6,11 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query, Request
 from pydantic import Field
-from starlette.concurrency import run_in_threadpool
 
 from distrain.run_paths import RunPaths
 from distrain.runs import NewRecords, NotInRun, open_run_folder, read_new_records
-from distrain.service.access import Action
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Service, require, seen_job
+from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.documents import Answer
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams import streams_of
@@ -40,17 +38,13 @@ class Records(Answer):
 @router.get("/v1/jobs/{job_id}/metrics", responses=answers("not_found"))
 async def job_metrics(
     request: Request,
-    job_id: str,
-    caller: Caller,
-    service: Service,
+    job: VisibleJob,
     since: Annotated[str | None, Query(max_length=100, description="A `cursor`.")] = None,
     fields: Annotated[
         tuple[str, ...], Query(max_length=40, description="Only these of each record.")
     ] = (),
 ) -> Records:
     """The records of a job's training and validation, or those since a cursor."""
-    require(caller, Action.SEE_JOB)
-    job = await run_in_threadpool(seen_job, service.store, caller, job_id)
     work = partial(_read, job.run_dir, since)
     try:
         found = await streams_of(request.app).in_file_thread(work)

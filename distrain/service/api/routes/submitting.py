@@ -92,7 +92,6 @@ def submit(
     else:
         new = new_job(service.settings, caller, body.project, checked, service.now_s())
         job, is_new = _put(request, service, new, taken, checked)
-        audit_note(request).written = is_new
     return _made(request, service, job, 201 if is_new else 200)
 
 
@@ -128,7 +127,6 @@ def clone(
         checked = check(service, caller, wanted)
         new = new_job(service.settings, caller, parent.project, checked, service.now_s(), parent.id)
         job, is_new = _put(request, service, new, taken, checked)
-        audit_note(request).written = is_new
     return _made(request, service, job, 201 if is_new else 200)
 
 
@@ -240,7 +238,9 @@ def _put(
     request: Request, service: Parts, new: NewJob, key: Key, checked: Checked
 ) -> tuple[Job, bool]:
     deed = _told(request, new)
-    return service.store.submit(new, key, deed, is_counted=checked.is_counted)
+    job, is_new = service.store.submit(new, key, deed, is_counted=checked.is_counted)
+    audit_note(request).written = is_new
+    return job, is_new
 
 
 def _made(request: Request, service: Parts, job: Job, status: int) -> Response:
