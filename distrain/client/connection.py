@@ -1,5 +1,6 @@
 """The connection to a service: sends calls until they are answered, and reads long answers."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,9 +16,9 @@ from distrain.client.answers import problem
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import Answer, Call, Failed
 from distrain.client.retries import Retries, answered
-from distrain.client.transport import Collected, Target, failures, head, request_options
+from distrain.client.transport import Target, failures, head, request_options
 
-_MOST_WHOLE_BYTES = 2**23
+MOST_REFUSAL_BYTES = 2**23
 
 
 class Connection:
@@ -114,17 +115,13 @@ class Connection:
             stream.close()
 
     def _send(self, call: Call) -> Answer | Failed:
-        collected = Collected(call)
-        with failures(self._target) as outcome:
-            response = self._begin(call)
-            try:
-                collected.begin(response)
-                for chunk in response.iter_raw():
-                    if not collected.add(chunk):
-                        break
-            finally:
-                response.close()
-        return collected.answer(outcome)
+        until_s = time.monotonic() + (math.inf if call.whole_s is None else call.whole_s)
+        stream = Stream(self._target, self._begin)
+        try:
+            head = stream.open(call)
+            return head if isinstance(head, Failed) else stream.whole(until_s)
+        finally:
+            stream.close()
 
     def _begin(self, call: Call) -> httpx2.Response:
         """Send a request and read the head of its answer; `on_retry` hears of a late one."""
@@ -166,11 +163,13 @@ class Stream:
             return next(self._chunks, None)
         return outcome.failed
 
-    def whole(self) -> Answer:
-        """The answer with its content, as far as it came."""
+    def whole(self, until_s: float = math.inf, most_bytes: float = math.inf) -> Answer:
+        """The answer with its content, as far as it came in that time."""
         content = bytearray()
-        while isinstance(chunk := self.read(), bytes) and len(content) <= _MOST_WHOLE_BYTES:
+        while isinstance(chunk := self.read(), bytes) and len(content) <= most_bytes:
             content += chunk
+            if time.monotonic() >= until_s:
+                return replace(self.answer, content=bytes(content), cut="the answer took too long")
         cut = chunk.why if isinstance(chunk, Failed) else ""
         return replace(self.answer, content=bytes(content), cut=cut)
 

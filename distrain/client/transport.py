@@ -1,12 +1,10 @@
 """The target of a client's requests, and the forms of a call, an answer, a failure in httpx2."""
 
 import json
-import math
 import ssl
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -138,33 +136,6 @@ def failures(target: Target) -> Iterator[Outcome]:
     except httpx2.TransportError as error:
         for_good = isinstance(error, (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol))
         outcome.failed = Failed(target.hidden(_words(error)), for_good=for_good)
-
-
-class Collected:
-    """An answer as it comes: the bytes stay, whatever happens then."""
-
-    def __init__(self, call: Call) -> None:
-        self._until_s = time.monotonic() + (call.whole_s or math.inf)
-        self._head: Answer | None = None
-        self._content = bytearray()
-        self._cut = ""
-
-    def begin(self, response: httpx2.Response) -> None:
-        self._head = head(response)
-
-    def add(self, chunk: bytes) -> bool:
-        """Add bytes; whether there is time for more."""
-        self._content += chunk
-        if time.monotonic() < self._until_s:
-            return True
-        self._cut = "the answer took too long"
-        return False
-
-    def answer(self, outcome: Outcome) -> Answer | Failed:
-        if self._head is None:
-            return outcome.failed or Failed("no answer")
-        cut = outcome.failed.why if outcome.failed else self._cut
-        return replace(self._head, content=bytes(self._content), cut=cut)
 
 
 def _words(error: Exception) -> str:

@@ -3,7 +3,7 @@
 All followers of one job with one token share a look.
 """
 
-from typing import cast
+from typing import NamedTuple, cast
 
 from fastapi import Request
 from starlette.concurrency import run_in_threadpool
@@ -19,8 +19,10 @@ from distrain.service.api.dependencies import (
 from distrain.service.api.streams import streams_of
 from distrain.service.values import Job, Principal
 
-StillSeen = tuple[Principal, Job | None]
-"""The caller, and the job; `None` for followers of all jobs."""
+
+class StillSeen(NamedTuple):
+    caller: Principal
+    job: Job | None  # `None` for followers of all jobs
 
 
 async def look_again(request: Request, service: Parts, job_id: str | None) -> StillSeen:
@@ -30,7 +32,7 @@ async def look_again(request: Request, service: Parts, job_id: str | None) -> St
         caller = caller_now(request, service)
         require(caller, Action.SEE_JOB)
         job = None if job_id is None else seen_job(service.store, caller, job_id)
-        return caller, job
+        return StillSeen(caller, job)
 
     shown = shown_secret(request)
     if shown is None:  # whom a proxy names: by more than a secret of their own
