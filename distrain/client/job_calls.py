@@ -14,13 +14,12 @@ from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
 from distrain.client.exchange import Call
 from distrain.errors import InputError
-from distrain.wording import some
+from distrain.jobs import find_id
 
 _WAIT_S = 30.0
 _LEAST_S = 1.0
 _AWAY_S = 5.0
 _MOST_LOOKED_AT = 2000
-_MOST_NAMED = 5
 
 
 def job_path(job_id: str, *more: str) -> str:
@@ -153,15 +152,16 @@ class JobCalls:
         answer = self._connection.ask(call)
         if answer.status != 404:
             return Job.from_json(self._connection.good(answer, call))
-        begun: list[Job] = []
+        ids: list[str] = []
         params: Filters = {"text": word, "limit": "200"}
         for _ in range(_MOST_LOOKED_AT // 200):
             found, cursor = _page(self._connection, params)
-            begun += [one for one in found if one.id.startswith(word)]
+            ids += [one.id for one in found if one.id.startswith(word)]
             if not cursor:
                 break
             params["cursor"] = cursor
-        if not begun:
+        job_id = find_id(ids, word)
+        if job_id is None:
             raise NotFound(
                 f"there is no job '{word}' that you may see",
                 where={"server": self._connection.address},
@@ -169,13 +169,7 @@ class JobCalls:
                 code="not_found",
                 status=404,
             )
-        if len(begun) > 1:
-            raise InputError(
-                f"'{word}' is the beginning of several jobs' ids",
-                where={"jobs": some([one.id for one in begun], _MOST_NAMED)},
-                hint="Type more of the id.",
-            )
-        return self.job(begun[0].id)  # a list holds summaries
+        return self.job(job_id)  # a list holds summaries
 
     def jobs(
         self,

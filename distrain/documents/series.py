@@ -29,7 +29,7 @@ class Series:
 
     Every point but the last then holds `stride` of those that were added. The last is not shown
     before it holds as many, so what was shown changes only when pairs are merged or points are
-    taken back: then `generation` grows.
+    taken back: then `generation` grows. Numbers of points, for `since`, never fall.
 
     Args:
         columns: `take_back` compares the first one.

@@ -6,7 +6,7 @@ from distrain.jobs.assignment import (
     Rendezvous as Rendezvous,
     Slot as Slot,
 )
-from distrain.jobs.finding import find_job as find_job
+from distrain.jobs.finding import find_id as find_id, find_job as find_job
 from distrain.jobs.plain import (
     LARGEST as LARGEST,
     finite as finite,

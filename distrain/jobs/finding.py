@@ -10,23 +10,37 @@ from distrain.wording import some
 _MOST_NAMED = 5
 
 
+def find_id(ids: Sequence[str], word: str) -> str | None:
+    """The id that is a word, or the only one that begins with it; `None` if none does.
+
+    >>> find_id(["mlp-1", "mlp-12", "dlrm-1"], "mlp-1"), find_id(["dlrm-1"], "dl")
+    ('mlp-1', 'dlrm-1')
+
+    Raises:
+        InputError: Several begin with it.
+    """
+    if word in ids:
+        return word
+    begun = [one for one in ids if word and one.startswith(word)]
+    if len(begun) > 1:
+        raise InputError(
+            f"'{word}' is the beginning of several jobs' ids",
+            where={"jobs": some(begun, _MOST_NAMED)},
+            hint="Type more of the id.",
+        )
+    return begun[0] if begun else None
+
+
 def find_job(jobs: Sequence[JobStatus], word: str) -> JobStatus:
-    """The job of this id, or the only one whose id begins with it.
+    """The job that a word means, see `find_id`.
 
     Raises:
         InputError: There is none, or there are several.
     """
-    same = [job for job in jobs if job.job_id == word]
-    begun = same or [job for job in jobs if word and job.job_id.startswith(word)]
-    if len(begun) == 1:
-        return begun[0]
-    if begun:
-        raise InputError(
-            f"'{word}' is the beginning of several jobs' ids",
-            where={"jobs": some([job.job_id for job in begun], _MOST_NAMED)},
-            hint="Type more of the id.",
-        )
     ids = [job.job_id for job in jobs]
+    job_id = find_id(ids, word)
+    if job_id is not None:
+        return jobs[ids.index(job_id)]
     near = get_close_matches(word, ids, n=_MOST_NAMED, cutoff=0.5)
     named = some(near or ids, _MOST_NAMED)
     raise InputError(

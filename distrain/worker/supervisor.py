@@ -90,21 +90,21 @@ async def supervise(assignment_text: str) -> int:
         worker.batched_send({"op": EVENT_OP, **about, "event": event})
 
     rank, host = assignment.world.rank, get_address_host(worker.address)
-    try:
-        interface = choose_interface(host)
-    except ClusterError as error:
-        report(to_json(RankFailed(rank, Reason.INVALID_SPEC, f"rank {rank}: {error}")))
+
+    def refuse(reason: Reason, text: str) -> int:
+        report(to_json(RankFailed(rank, reason, f"rank {rank}: {text}")))
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
+
     carrier = None
     try:
+        interface = choose_interface(host)
         if is_remote(assignment.run_dir):
             assignment, carrier = _carried(assignment, worker.local_directory)
+    except ClusterError as error:
+        return refuse(Reason.INVALID_SPEC, str(error))
     except OSError as error:
-        text = f"rank {rank}: cannot write on its worker: {error}"
-        report(to_json(RankFailed(rank, Reason.OUTPUT_ERROR, text)))
-        report(to_json(RankExited(rank, 1, stopped=False)))
-        return 1
+        return refuse(Reason.OUTPUT_ERROR, f"cannot write on its worker: {error}")
     process = RankProcess(
         assignment,
         report,

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.top.keys import Key, keyboard
-from distrain.cli.top.view import ENDED, Document, framed, listed, screen
+from distrain.cli.top.view import Document, framed, listed, screen
+from distrain.jobs import FINAL_STATES
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -17,7 +18,7 @@ def chosen(jobs: Sequence[Document], job_id: str | None) -> str | None:
     """The job whose ranks are shown: `job_id`, else the newest that goes on, else the newest."""
     if job_id is not None:
         return job_id
-    going_on = [job["job_id"] for job in jobs if job["state"] not in ENDED]
+    going_on = [job["job_id"] for job in jobs if job["state"] not in FINAL_STATES]
     return next(iter(going_on or [job["job_id"] for job in jobs]), None)
 
 

@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.documents import stands_out
-from distrain.jobs import time_left
+from distrain.jobs import FINAL_STATES, time_left
 from distrain.wording import UNKNOWN, aucs, count, milliseconds, percent, scores
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-ENDED = frozenset({"succeeded", "failed", "cancelled"})
 COLUMNS, JOB_COLUMNS = 80, 25
 
 Document = Mapping[str, Any]
@@ -40,7 +39,7 @@ def job_line(job: Document) -> str:
     >>> job_line({"job_id": "a-1", "state": "pending", "why_pending": "needs 2 workers"})
     'a-1  pending: needs 2 workers'
     """
-    why = job.get("why_pending") or (job.get("reason") if job["state"] in ENDED else "")
+    why = job.get("why_pending") or (job.get("reason") if job["state"] in FINAL_STATES else "")
     parts = [
         clean_line(job["job_id"]),
         f"{job['state']}: {clean_line(why)}" if why else job["state"],
@@ -104,7 +103,7 @@ def screen(
 
 def listed(jobs: Sequence[Document]) -> list[Document]:
     """Jobs in the order of the table: those that go on, then those that have ended."""
-    return sorted(jobs, key=lambda job: job["state"] in ENDED)
+    return sorted(jobs, key=lambda job: job["state"] in FINAL_STATES)
 
 
 def around(jobs: list[Document], job_id: str | None, room: int) -> list[Document]:

@@ -23,7 +23,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from distrain.jobs import JobState
+from distrain.jobs import FINAL_STATES
 from distrain.service.decide import CANCELLING, NO_CONTACT_S, UNKNOWN
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -31,7 +31,6 @@ from distrain.service.values import Intent, Job, Phase
 
 CLOCKS_DIFFER_S = 60.0
 _MANY_BRANCHES = 24
-_FINAL = {state.value for state in JobState if state.is_final}
 _jobs = tables.jobs
 
 
@@ -115,7 +114,7 @@ def state_is(state: str, now_s: float) -> ColumnElement[bool]:
         ),
     )
     wanted = and_(alive, ~cancelling)
-    if state in _FINAL:
+    if state in FINAL_STATES:
         return and_(_jobs.c.state == state, ~alive)
     if state == CANCELLING:
         return and_(alive, cancelling)
@@ -193,8 +192,8 @@ def _states(states: Iterable[str], now_s: float) -> list[ColumnElement[bool]]:
     asked = set(states)
     if not asked:
         return [true()]
-    conditions = [state_is(state, now_s) for state in sorted(asked & _FINAL)]
-    if alive := sorted(asked - _FINAL):
+    conditions = [state_is(state, now_s) for state in sorted(asked & FINAL_STATES)]
+    if alive := sorted(asked - FINAL_STATES):
         shown = or_(*(state_is(state, now_s) for state in alive))
         conditions.append(and_(_jobs.c.finished_at_s.is_(None), shown))
     return conditions
