@@ -26,21 +26,14 @@ STATE_BYTES = 4
 
 @dataclass(frozen=True)
 class UpdateRule:
-    """How a step changes the touched rows of a table.
+    """How a step changes the touched rows of a table."""
 
-    Attributes:
-        state: State tensors of the table's shape, in the order in which the kernels take them.
-        row_state: State tensors with one value per row.
-        accumulators: Those of them that begin with `initial_accumulator_value`.
-        eps: Added to denominators where the spec has null.
-        bias_correction: Whether the learning rate gets Adam's bias correction.
-    """
-
+    # state tensors of the table's shape, in the order in which the kernels take them
     state: tuple[str, ...] = ()
-    row_state: tuple[str, ...] = ()
-    accumulators: tuple[str, ...] = ()
-    eps: float = 0.0
-    bias_correction: bool = False
+    row_state: tuple[str, ...] = ()  # state tensors with one value per row
+    accumulators: tuple[str, ...] = ()  # those of them that begin with `initial_accumulator_value`
+    eps: float = 0.0  # added to denominators where the spec has null
+    bias_correction: bool = False  # whether the learning rate gets Adam's bias correction
 
     def state_bytes(self, dim: int) -> int:
         """Bytes of the state of a row of `dim` values.
@@ -63,20 +56,14 @@ UPDATE_RULES: dict[str, UpdateRule] = {
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """One kind of optimizer.
+    """One kind of optimizer."""
 
-    Attributes:
-        rule: Of the tables: a key of `UPDATE_RULES`.
-        dense_class: Of the dense part: a name in `torch.optim`.
-        dense_options: Arguments of that class that the spec's section has fields for, with their
-            values where the field is null.
-        dense_state: State values for each dense parameter's value.
-    """
-
-    rule: str
-    dense_class: str
+    rule: str  # of the tables: a key of `UPDATE_RULES`
+    dense_class: str  # of the dense part: a name in `torch.optim`
+    # arguments of that class that the spec's section has fields for, with their values where
+    # the field is null
     dense_options: Mapping[str, Any]
-    dense_state: int
+    dense_state: int  # state values for each dense parameter's value
 
     @property
     def update_rule(self) -> UpdateRule:

@@ -21,7 +21,6 @@ from distrain.embeddings.collection import (
     TouchedRows as TouchedRows,
 )
 from distrain.embeddings.columns import (
-    Combiner as Combiner,
     TableColumn as TableColumn,
     first_of_tables as first_of_tables,
 )
@@ -36,3 +35,4 @@ from distrain.embeddings.route import Route as Route, Traffic as Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
 from distrain.embeddings.store import Store as Store
 from distrain.host_memory import empty as empty
+from distrain.spec import Combiner as Combiner

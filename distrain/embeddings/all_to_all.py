@@ -52,10 +52,7 @@ def begin_all_to_all(
 
 
 def begin_gather_of_two(out: Tensor, values: Tensor, group: dist.ProcessGroup | None) -> Arrival:
-    """Begin to gather values `[n]` of both ranks of a group into one tensor `[2 * n]`; collective.
-
-    Neither may be touched until they have arrived.
-    """
+    """Begin to gather two ranks' values `[n]` into `[2 * n]`; touch neither until they arrived."""
     return _begin(list(out.chunk(2)), [values, values], group)
 
 

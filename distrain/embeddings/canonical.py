@@ -43,17 +43,12 @@ class _Part(NamedTuple):
 
 @dataclass(frozen=True)
 class CanonicalTensor:
-    """All rows of one group, wherever they live; a view, which holds no values of its own.
+    """All rows of one group, wherever they live; a view, which holds no values of its own."""
 
-    Attributes:
-        shape: `[rows, dim]`, or `[rows]` for what is kept once per row.
-        runs: Where they are, in order.
-    """
-
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # `[rows, dim]`, or `[rows]` for what is kept once per row
     dtype: torch.dtype
     peers: Peers
-    runs: tuple[_Run, ...]
+    runs: tuple[_Run, ...]  # where they are, in order
 
     @property
     def shared(self) -> bool:
@@ -93,10 +88,7 @@ class CanonicalTensor:
 
     @torch.no_grad()
     def write_rows(self, rows: Tensor, values: Tensor) -> None:
-        """Write this rank's share of rows that may lie anywhere; no communication.
-
-        `rows` is `[n]`, int64, distinct; `values` is `[n, ...]`; both lie on the CPU.
-        """
+        """Write this rank's share of distinct rows `[n]`, int64, on the CPU; no communication."""
         for run in self.runs:
             inside = (rows >= run.start) & (rows < run.stop)
             mine, local = run.store.local_rows_of(rows[inside] - run.start + run.first_key)

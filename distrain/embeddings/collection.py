@@ -24,15 +24,10 @@ _DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch; 18 bytes a value
 
 
 class TouchedRows(NamedTuple):
-    """The rows of one store that this rank must update after a step.
+    """The rows of one store that this rank must update after a step."""
 
-    Attributes:
-        keys: `[v]`, int64, distinct: rows of the weight.
-        grads: `[v, dim]`: the sums of their gradients over all ranks.
-    """
-
-    keys: Tensor
-    grads: Tensor
+    keys: Tensor  # `[v]`, int64, distinct: rows of the weight
+    grads: Tensor  # `[v, dim]`: the sums of their gradients over all ranks
 
 
 class EmbeddingCollection(nn.Module):
@@ -284,11 +279,7 @@ class EmbeddingCollection(nn.Module):
     def begin_exchange(
         self, route: Route, sums: Sequence[Tensor]
     ) -> Callable[[], tuple[TouchedRows, ...]]:
-        """Begin an `exchange`; returns what ends it and gives its result.
-
-        The caller may do other work meanwhile, other collective operations too. Its place in their
-        order is here: the end waits, and calls none.
-        """
+        """Begin an `exchange`; the function returned ends it, and calls no collective operation."""
         ends = [
             store.begin_exchange(own_sums, own)
             for store, own, own_sums in zip(self.stores, route.stores, sums, strict=True)

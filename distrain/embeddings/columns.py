@@ -2,12 +2,9 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
 
 from distrain.errors import SchemaError
-
-Combiner = Literal["sum", "mean", "sqrtn"]
-"""How the embeddings of a row's n ids become one: their sum, `sum / n`, or `sum / sqrt(n)`."""
+from distrain.spec import Combiner
 
 
 @dataclass(frozen=True)

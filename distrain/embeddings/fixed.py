@@ -111,13 +111,10 @@ class FixedTables:
 
     @torch.no_grad()
     def ask(self, ids: Tensor) -> PaddedRoutes:
-        """Ask other ranks for the rows that a batch needs of spread tables.
+        """Ask owners for a batch's rows of spread tables; collective, and the host waits.
 
-        A collective operation, for which the host waits. It may be made ahead, in a thread, through
-        the process group of `EmbeddingCollection.route_peers`.
-
-        Args:
-            ids: As for `EmbeddingCollection.route`, on the tables' device.
+        It may be made ahead, in a thread, through the group of `EmbeddingCollection.route_peers`.
+        `ids` are those of `EmbeddingCollection.route`, on the tables' device.
 
         Raises:
             ValueError: More rows than `max_rows`, or other columns.
@@ -138,16 +135,9 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
-        """Find out which rows a batch needs, and which the others need.
+        """The route of a batch's ids; collective where ranks share the tables. Raises as `ask`.
 
-        A collective operation where ranks share the tables.
-
-        Args:
-            ids: As for `EmbeddingCollection.route`, on the tables' device.
-            padded: What `ask` gave for them; `None` asks here.
-
-        Raises:
-            ValueError: More rows than `max_rows`, or other columns.
+        `padded` is what `ask` gave for them; `None` asks here.
         """
         self._check_ids(ids)
         of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
@@ -159,12 +149,7 @@ class FixedTables:
         )
 
     def lookup(self, route: FixedRoute) -> tuple[Tensor, ...]:
-        """The embeddings of a batch; a collective operation where tables are spread over ranks.
-
-        Returns:
-            For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
-            is a leaf that requires grad.
-        """
+        """The embeddings of a batch, as of `EmbeddingCollection.expand`; collective if spread."""
         tables = self.tables
         leaves = [
             torch.empty(
@@ -182,14 +167,7 @@ class FixedTables:
 
     @torch.no_grad()
     def collect(self, route: FixedRoute, grads: Sequence[Tensor | None]) -> tuple[Tensor, ...]:
-        """Add up the gradients of each distinct row, in the order of the batch's rows.
-
-        Args:
-            grads: For each group the gradient of what `lookup` returned; `None` counts as zeros.
-
-        Returns:
-            For each store `[any, dim]`: this rank's sums, zeros in the padding.
-        """
+        """As `EmbeddingCollection.collect`: `[any, dim]` for each store, zeros in the padding."""
         return tuple(
             weight.new_zeros(len(own.own.keys), weight.shape[1], dtype=values_dtype(weight))
             if (grad := grads[group]) is None
@@ -201,12 +179,7 @@ class FixedTables:
 
     @torch.no_grad()
     def exchange(self, route: FixedRoute, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums, in rank order; collective where ranks share the tables.
-
-        Returns:
-            For each store the rows to update on this rank and their gradients; in the padding the
-            number of rows of the weight, and zeros.
-        """
+        """As `EmbeddingCollection.exchange`; padding has the weight's number of rows, and zeros."""
         return tuple(
             store.exchange(own_sums, own)
             for store, own, own_sums in zip(self._stores, route.stores, sums, strict=True)
@@ -216,12 +189,7 @@ class FixedTables:
     def apply(
         self, touched: Sequence[TouchedRows], lr: Tensor | float, scale: Tensor | float = 1.0
     ) -> None:
-        """Update the touched rows.
-
-        Args:
-            lr: The learning rate; a scalar on the device where a graph shall not keep its value.
-            scale: Factor on the gradients; as a scalar on the device for a graph.
-        """
+        """Update the touched rows; for a graph `lr` and `scale` are scalars on the device."""
         self.num_steps.add_(1)
         for number, rows in enumerate(touched):
             weight, state = self._state(number)

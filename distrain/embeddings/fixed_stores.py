@@ -22,24 +22,19 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class FixedStoreRoute:
-    """A batch's route through the tables of one store.
+    """A batch's route through the tables of one store."""
 
-    Attributes:
-        keys: `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
-            the owners send.
-        own: Which of these are the same, with room for all that there may be.
-        sources: `[columns * rows]`, int64: for each of `own.order` where its gradient lies in
-            `[rows * columns of the group, dim]`.
-        union: Which of the sums that come together on this rank are of one row; `None` for a rank
-            alone.
-        padded: What the owners were asked for, of spread tables.
-    """
-
+    # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
+    # the owners send
     keys: Tensor
-    own: Segments
+    own: Segments  # which of these are the same, with room for all that there may be
+    # `[columns * rows]`, int64: for each of `own.order` where its gradient lies in `[rows *
+    # columns of the group, dim]`
     sources: Tensor
+    # which of the sums that come together on this rank are of one row; `None` for a rank
+    # alone
     union: Segments | None = None
-    padded: PaddedRows | None = None
+    padded: PaddedRows | None = None  # what the owners were asked for, of spread tables
 
 
 class FixedStore:
@@ -131,10 +126,7 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
-    """A store whose rows are dealt over ranks.
-
-    Its ids have travelled before; in a step rows do, and the sums of their gradients.
-    """
+    """A store whose rows are dealt over ranks; its ids have travelled before the step."""
 
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
         assert padded is not None

@@ -23,7 +23,7 @@ from distrain.embeddings import kernels
 from distrain.embeddings.kernels import places_in_rooms
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import table_segments
-from distrain.embeddings.row_wise import Asked, ask_owners, num_local_rows
+from distrain.embeddings.row_wise import RowRequests, ask_owners, num_local_rows
 from distrain.embeddings.sharding import expected_unique, with_slack
 from distrain.embeddings.store import Store
 
@@ -32,18 +32,13 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """A batch's rows of one store, as their owners send them.
+    """A batch's rows of one store, as their owners send them."""
 
-    Attributes:
-        slots: `[flat columns, rows]`, int32: where in what arrives each id's row lies.
-        requested: `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for
-            rank 0 first, each rank's filled up with one past the last row.
-        rooms: How many rows each owner sends, padding included.
-    """
-
-    slots: Tensor
+    slots: Tensor  # `[flat columns, rows]`, int32: where in what arrives each id's row lies
+    # `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for rank 0
+    # first, each rank's filled up with one past the last row
     requested: Tensor
-    rooms: tuple[int, ...]
+    rooms: tuple[int, ...]  # how many rows each owner sends, padding included
 
 
 @dataclass(frozen=True)
@@ -117,7 +112,7 @@ class PaddedRouter:
         self.rooms = Rooms(store, max_rows)
         self._store = store
 
-    def ask(self, ids: Tensor, sharers: Peers) -> tuple[Asked, Tensor]:
+    def ask(self, ids: Tensor, sharers: Peers) -> tuple[RowRequests, Tensor]:
         """Ask the owners; a collective operation of the sharers of the store.
 
         `ids` is `[flat columns, rows]`, contiguous. Returns what was asked, and for each id which
@@ -127,7 +122,7 @@ class PaddedRouter:
         grouping = kernels.unique(ids.reshape(-1), *segments)
         return ask_owners(grouping, self._store.starts, sharers), grouping.inverse
 
-    def padded(self, own: Asked, inverse: Tensor) -> PaddedRows:
+    def padded(self, own: RowRequests, inverse: Tensor) -> PaddedRows:
         """Put what was asked into the rooms, which all of it fits."""
         rooms, rank = self.rooms.now, self._store.sharers.rank
         device = inverse.device

@@ -38,10 +38,7 @@ class Peers:
         return torch.device("cpu")
 
     def gather_counts(self, counts: Tensor) -> Tensor:
-        """Every rank's counts, `[num_ranks, *counts.shape]`, on the CPU; this waits for a GPU.
-
-        `counts` is int64, of one shape on all ranks, on the device of the backend.
-        """
+        """Every rank's int64 counts, `[num_ranks, *counts.shape]`, on the CPU; waits for a GPU."""
         return self._all_gather(counts).cpu()
 
     def exchange_counts(self, counts: Tensor) -> Tensor:
@@ -55,10 +52,7 @@ class Peers:
         return received.cpu()
 
     def gather_padded(self, rows: Tensor, most: int) -> Tensor:
-        """Every rank's rows in one tensor `[num_ranks * most, ...]`, each rank's zeros after them.
-
-        `most` is the largest number of rows that a rank has.
-        """
+        """Every rank's rows, at most `most`, then zeros: `[num_ranks * most, ...]`."""
         if most == 0:
             return rows
         return self._all_gather(_padded(rows, most)).flatten(0, 1)
@@ -72,7 +66,7 @@ class Peers:
         return [gathered[rank, :length] for rank, length in enumerate(lengths)]
 
     def gather_rows_at_first(self, rows: Tensor, lengths: Sequence[int]) -> list[Tensor] | None:
-        """The same as `gather_rows` for rank 0 alone; the others get `None`."""
+        """As `gather_rows`, for rank 0 alone; the others get `None`."""
         most = max(lengths)
         if most == 0:
             return [rows] * self.num_ranks if self.rank == 0 else None
@@ -86,10 +80,7 @@ class Peers:
         return [values[:length] for values, length in zip(out, lengths, strict=True)]
 
     def exchange_rows(self, rows: Tensor, send: Sequence[int], receive: Sequence[int]) -> Tensor:
-        """Give each rank its rows, get this rank's from each.
-
-        `rows` is `[sum(send), ...]` and the result `[sum(receive), ...]`, both in rank order.
-        """
+        """Give `[sum(send), ...]` to the ranks in turn, get `[sum(receive), ...]` from them."""
         received = rows.new_empty(sum(receive), *rows.shape[1:])
         self._all_to_all(received, rows.contiguous(), list(receive), list(send))
         return received
@@ -102,10 +93,7 @@ class Peers:
         return Arriving(received, sent, work)
 
     def begin_gather(self, rows: Tensor, most: int) -> "Arriving":
-        """Begin to gather every rank's rows, each filled up to `most`; `arrived` ends it.
-
-        `[num_ranks, most, ...]`.
-        """
+        """Begin to gather all ranks' rows: `[num_ranks, most, ...]`; `arrived` ends it."""
         sent = _padded(rows, most).contiguous()
         received = rows.new_empty(self.num_ranks, most, *rows.shape[1:])
         work = None
@@ -115,10 +103,7 @@ class Peers:
         return Arriving(received, sent, work)
 
     def arrived(self, arriving: "Arriving") -> Tensor:
-        """Wait for rows that are on their way; on a GPU only its stream waits, not the host.
-
-        No collective operation: other ranks may not have asked yet.
-        """
+        """Wait for rows, on a GPU its stream alone; not collective: others may ask later."""
         if arriving.work is not None:
             arriving.work.wait()
         return arriving.received
@@ -176,10 +161,7 @@ class Peers:
 def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
 ) -> Arrival | None:
-    """Gather values `[n]` of every rank into one tensor `[ranks * n]`; collective.
-
-    NCCL writes into it directly, where a list of tensors would take a copy.
-    """
+    """Gather `[n]` values of each rank into `[ranks * n]`; NCCL without the copy of a list."""
     if are_two_on_gloo(group, values):
         arrival = begin_gather_of_two(out, values, group)
         if not async_op:

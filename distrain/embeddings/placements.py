@@ -5,16 +5,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class PlacementFacts:
-    """One placement.
+    """One placement."""
 
-    Attributes:
-        is_dealt: Whether rank r has the rows of keys with `key % num_ranks == r`, not all rows.
-        on_host: Whether rows lie in the host's memory, and recently used ones on the device too.
-        collectives: Collective operations of a store in a step.
-    """
-
-    is_dealt: bool
-    collectives: int
+    is_dealt: bool  # whether rank r has the rows of keys with `key % num_ranks == r`, not all rows
+    collectives: int  # collective operations of a store in a step
+    # whether rows lie in the host's memory, and recently used ones on the device too
     on_host: bool = False
 
 

@@ -17,20 +17,14 @@ from distrain.embeddings.peers import Peers
 
 @dataclass(frozen=True)
 class ReplicatedRoute:
-    """Where a batch's distinct rows are.
+    """Where a batch's distinct rows are."""
 
-    Attributes:
-        keys: `[u]`, int64: the rows of the weight that this rank looks up.
-        touched: `[v]`, int64: those that any rank looks up.
-        inverse: `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank;
-            those that fill up stand one past its end. `None` for a rank alone.
-        most: The largest u of a rank, to which those of the others are filled up.
-    """
-
-    keys: Tensor
-    touched: Tensor
+    keys: Tensor  # `[u]`, int64: the rows of the weight that this rank looks up
+    touched: Tensor  # `[v]`, int64: those that any rank looks up
+    # `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank; those
+    # that fill up stand one past its end. `None` for a rank alone.
     inverse: Tensor | None = None
-    most: int = 0
+    most: int = 0  # the largest u of a rank, to which those of the others are filled up
     others: int = 0
     sent_ids_bytes: int = 0
 
@@ -43,10 +37,7 @@ class ReplicatedRoute:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
-    """Learn which rows the other ranks look up; a collective operation.
-
-    `starts` says where each column's table begins in the weight: `[columns]`, int64, on the CPU.
-    """
+    """Learn which rows others look up; collective. `starts`: where each column's keys begin."""
     keys = keys_of(grouping, starts)
     if peers.num_ranks == 1:
         return ReplicatedRoute(keys, keys)
@@ -73,10 +64,7 @@ def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
 def begin_exchange(
     sums: Tensor, route: ReplicatedRoute, peers: Peers
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Begin to bring the ranks' sums `[u, dim]` together; returns what adds them in rank order.
-
-    That gives the rows to update `[v]`, and their sums `[v, dim]`.
-    """
+    """Begin to gather the ranks' sums `[u, dim]`; the end adds them in rank order: rows, sums."""
     inverse = route.inverse
     if inverse is None:
         return lambda: (route.touched, sums)

@@ -20,15 +20,10 @@ RowsRoute = ReplicatedRoute | RowWiseRoute
 
 @dataclass(frozen=True)
 class ListRoute:
-    """How the ids of a list column become one embedding a row.
+    """How the ids of a list column become one embedding a row."""
 
-    Attributes:
-        inverse: `[ids]`, int32: which distinct row each id means.
-        offsets: `[rows + 1]`, int32: where each row's ids begin.
-    """
-
-    inverse: Tensor
-    offsets: Tensor
+    inverse: Tensor  # `[ids]`, int32: which distinct row each id means
+    offsets: Tensor  # `[rows + 1]`, int32: where each row's ids begin
 
     @property
     def lengths(self) -> Tensor:
@@ -46,34 +41,22 @@ class ListRoute:
 
 @dataclass(frozen=True)
 class StoreRoute:
-    """A batch's route through the tables of one store.
+    """A batch's route through the tables of one store."""
 
-    Attributes:
-        inverse: `[flat columns, rows]`, int32: which distinct row each id means.
-        lists: The same for each of its list columns.
-        num_distinct: u, how many distinct rows the batch looks up.
-        rows: Where those rows are, and how they and their gradients travel.
-    """
-
-    inverse: Tensor
-    lists: tuple[ListRoute, ...]
-    num_distinct: int
-    rows: RowsRoute
+    inverse: Tensor  # `[flat columns, rows]`, int32: which distinct row each id means
+    lists: tuple[ListRoute, ...]  # the same for each of its list columns
+    num_distinct: int  # u, how many distinct rows the batch looks up
+    rows: RowsRoute  # where those rows are, and how they and their gradients travel
 
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a step looks up and sends, on one rank.
-
-    Attributes:
-        updated: Rows that this rank updates.
-        sent_bytes: What this rank gives to others: ids, rows, sums of gradients.
-    """
+    """What a step looks up and sends, on one rank."""
 
     lookups: int = 0
     distinct: int = 0
-    updated: int = 0
-    sent_bytes: int = 0
+    updated: int = 0  # rows that this rank updates
+    sent_bytes: int = 0  # what this rank gives to others: ids, rows, sums of gradients
 
     def __add__(self, other: "Traffic") -> "Traffic":
         return Traffic(

@@ -25,11 +25,7 @@ _SETTLED_AT_ONCE = 1 << 16  # places, and so what page-locked memory a settling 
 
 @dataclass
 class CacheTraffic:
-    """What a cache did since it was made.
-
-    Of the rows that batches `asked` for, those `loaded` had to come from the host. Those
-    `written_back` went there because others needed their place.
-    """
+    """Rows that batches asked for, those loaded from the host, those written back for room."""
 
     asked: int = 0
     loaded: int = 0
@@ -69,10 +65,7 @@ class RowCache:
         self._reset(torch.device("cpu"))
 
     def attach(self, host: Tensor) -> int:
-        """Cache one more tensor `[num_rows, ...]` on the CPU; returns its number.
-
-        Its rows that lie on the device are stale on the host until `settle`.
-        """
+        """Cache one more tensor, stale on the host until `settle`; returns its number."""
         self.settle()
         self._hosts.append(host)
         self._loads.append(Slab())

@@ -21,30 +21,21 @@ from distrain.embeddings.peers import Peers
 
 @dataclass(frozen=True)
 class RowWiseRoute:
-    """The owners of a batch's distinct rows.
+    """The owners of a batch's distinct rows."""
 
-    Attributes:
-        by_owner: `[u]`, int64: this rank's distinct rows in the order in which they are asked for:
-            those of rank 0 first.
-        arrival: `[u]`, int64: the inverse; where each distinct row stands in what arrives.
-        asked: How many rows this rank asks of each.
-        requested: `[sum of wanted]`, int64: rows of the own weight that the ranks ask for, those
-            for rank 0 first.
-        wanted: How many rows each rank asks of this one.
-        touched: `[v]`, int64: the distinct ones among them.
-        inverse: `[sum of wanted]`, int32: where each requested row stands in `touched`.
-        sent_ids_bytes: What this rank sent to make the route.
-    """
-
+    # `[u]`, int64: this rank's distinct rows in the order in which they are asked for: those
+    # of rank 0 first
     by_owner: Tensor
-    arrival: Tensor
-    asked: tuple[int, ...]
+    arrival: Tensor  # `[u]`, int64: the inverse; where each distinct row stands in what arrives
+    asked: tuple[int, ...]  # how many rows this rank asks of each
+    # `[sum of wanted]`, int64: rows of the own weight that the ranks ask for, those for rank
+    # 0 first
     requested: Tensor
-    wanted: tuple[int, ...]
-    touched: Tensor
-    inverse: Tensor
+    wanted: tuple[int, ...]  # how many rows each rank asks of this one
+    touched: Tensor  # `[v]`, int64: the distinct ones among them
+    inverse: Tensor  # `[sum of wanted]`, int32: where each requested row stands in `touched`
     rank: int
-    sent_ids_bytes: int
+    sent_ids_bytes: int  # what this rank sent to make the route
 
     def sent_bytes(self, row_bytes: int) -> int:
         away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
@@ -65,10 +56,7 @@ def num_local_rows(num_rows: int, peers: Peers) -> int:
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
-    """Ask the owners for the rows that this rank needs; a collective operation.
-
-    `starts` says where each column's keys begin: `[columns]`, int64, on the CPU.
-    """
+    """Ask the owners for this rank's rows; collective. `starts`: where each column's keys begin."""
     own = ask_owners(grouping, starts, peers)
     union = kernels.unique(own.requested, *part_segments(own.wanted))
     arrival = torch.empty_like(own.by_owner)
@@ -86,24 +74,18 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
     )
 
 
-class Asked(NamedTuple):
-    """The rows that the ranks ask each other for.
+class RowRequests(NamedTuple):
+    """The rows that the ranks ask each other for."""
 
-    Attributes:
-        by_owner: As of `RowWiseRoute`, as are the next two.
-        requested: But int32.
-        wanted: `[ranks, columns]`, int64, on the CPU: how many rows each rank asks of this one.
-        sent_bytes: What this rank sent to ask.
-    """
-
-    by_owner: Tensor
+    by_owner: Tensor  # as of `RowWiseRoute`, as are the next two
     asked: tuple[int, ...]
-    requested: Tensor
+    requested: Tensor  # but int32
+    # `[ranks, columns]`, int64, on the CPU: how many rows each rank asks of this one
     wanted: Tensor
-    sent_bytes: int
+    sent_bytes: int  # what this rank sent to ask
 
 
-def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> Asked:
+def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     """Ask the owners for rows, and learn who asks this rank; as `make_route`, which it begins."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
@@ -118,7 +100,7 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> Asked:
     local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
     requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
     sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns
-    return Asked(by_owner, tuple(send), requested, wanted, sent_bytes)
+    return RowRequests(by_owner, tuple(send), requested, wanted, sent_bytes)
 
 
 def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
@@ -131,10 +113,7 @@ def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
 def begin_exchange(
     sums: Tensor, route: RowWiseRoute, peers: Peers
 ) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Begin to bring the sums `[u, dim]` to the rows' owners; returns what adds them in rank order.
-
-    That gives the rows of the own weight to update `[v]`, and their sums `[v, dim]`.
-    """
+    """Begin to bring sums `[u, dim]` to owners; the end adds them in rank order: rows, sums."""
     arriving = peers.begin_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
 
     def finish() -> tuple[Tensor, Tensor]:

@@ -120,10 +120,7 @@ class SparseOptimizer:
         }
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The state as named tensors: `num_steps`, and `STORE.NAME` for each store's state.
-
-        The tensors are the live ones, not copies.
-        """
+        """The live state: `num_steps`, and `STORE.NAME` for each store's state."""
         self.embeddings.settle()
         state = {"num_steps": torch.tensor(self.num_steps)}
         for number, own in enumerate(self._state):

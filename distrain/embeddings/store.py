@@ -32,30 +32,20 @@ class Store:
     """Where the tables of one width and one placement are, and what a step does to them.
 
     The weight itself is the collection's parameter, and is handed in.
-
-    Attributes:
-        placement: One of `PLACEMENTS`.
-        flat: Its columns with one id per row, as positions among all columns.
-        lists: Its columns of lists, as positions among all columns.
-        columns: `flat`, then `lists`.
-        tables: The first of `columns` of each table.
-        table_of: For each of `columns`, which of `tables` it is looked up in.
-        places: For each of `columns`, its place among the columns of its group.
-        canonical_starts: For each of `tables`, where it begins among all tables of the group in the
-            collection's order, whatever their placement.
-        cache: Of a host-cached store: the rows that lie on the device.
     """
 
-    placement: str
-    flat: tuple[int, ...]
-    lists: tuple[int, ...]
-    columns: tuple[TableColumn, ...]
-    tables: tuple[TableColumn, ...]
-    table_of: tuple[int, ...]
-    places: tuple[int, ...]
+    placement: str  # one of `PLACEMENTS`
+    flat: tuple[int, ...]  # its columns with one id per row, as positions among all columns
+    lists: tuple[int, ...]  # its columns of lists, as positions among all columns
+    columns: tuple[TableColumn, ...]  # `flat`, then `lists`
+    tables: tuple[TableColumn, ...]  # the first of `columns` of each table
+    table_of: tuple[int, ...]  # for each of `columns`, which of `tables` it is looked up in
+    places: tuple[int, ...]  # for each of `columns`, its place among the columns of its group
+    # for each of `tables`, where it begins among all tables of the group in the collection's
+    # order, whatever their placement
     canonical_starts: tuple[int, ...]
     peers: Peers
-    cache: RowCache | None = None
+    cache: RowCache | None = None  # of a host-cached store: the rows that lie on the device
 
     @property
     def sharers(self) -> Peers:

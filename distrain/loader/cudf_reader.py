@@ -81,15 +81,10 @@ def _item_type(kind: pa.DataType) -> pa.DataType:
 
 
 class DeviceColumns(NamedTuple):
-    """A row group's wanted columns on a GPU, without nulls, in the order of `WantedColumn`.
+    """A row group's wanted columns on a GPU, without nulls, in the order of `WantedColumn`."""
 
-    Attributes:
-        cells: The flat columns, each `[rows]`, of its type in the file.
-        lists: The list columns.
-    """
-
-    cells: list[Tensor]
-    lists: list[DeviceLists]
+    cells: list[Tensor]  # the flat columns, each `[rows]`, of its type in the file
+    lists: list[DeviceLists]  # the list columns
 
     def part(self, first: int, last: int) -> DeviceColumns:
         """Some of the rows, neighbours, in the same memory."""
@@ -148,10 +143,7 @@ class CudfReader:
             return next((reason for reason in reasons if reason), None)
 
     def read(self, group: RowGroup) -> DeviceColumns:
-        """The wanted columns of a row group.
-
-        It raises what `Reader.read` raises, and a `DataError` if cuDF has not enough memory.
-        """
+        """The wanted columns of a row group; raises as `Reader.read`, and if memory is short."""
         if group.slice is None:
             return self._read_whole(group)
         key, last = (group.file, group.index), group.first_row + group.num_rows
@@ -292,11 +284,7 @@ class _StreamHandle:
 
 
 def set_up_pool(device: torch.device, fraction: float) -> None:
-    """Give cuDF a memory pool of at most this fraction of a GPU's memory, unless it has a pool.
-
-    The pool lasts until the process ends, since its last buffer may be dropped at any time.
-    The GPU must be the calling thread's current one.
-    """
+    """Give cuDF at most a fraction of the current GPU's memory, once, until the process ends."""
     mr: Any = importlib.import_module("rmm.mr")
     with _pools_lock:
         if type(mr.get_per_device_resource(device.index)) is not mr.CudaMemoryResource:

@@ -30,13 +30,10 @@ from distrain.storage import with_retries
 
 
 class GpuBackend:
-    """Fills batches on a GPU with the columns that cuDF decodes there.
+    """Fills batches on a GPU with the columns that cuDF decodes there, on the loader's side stream.
 
-    All work goes onto the loader's side stream. So a batch is written after its memory was
-    allocated and before the event that the consumer's stream waits for, whichever threads write it.
-    cuDF uses at most `memory_fraction` of the GPU's memory. An epoch has a backend of its own, and
-    `footers` holds what those of a loader have parsed. Of row groups whose slices are loaded, so
-    many as `open_groups` stay decoded. `list_limits` has the most items that lists keep, by column.
+    So a batch is written after its memory was allocated and before the event that the consumer's
+    stream waits for, whichever threads write it. Each epoch has a backend; `footers` is shared.
     """
 
     def __init__(

@@ -177,11 +177,9 @@ def memory_bound(
     streams_bytes: int = 0,
     has_buckets: bool = False,
 ) -> LoaderMemory:
-    """The same from numbers alone, of a table that need not be there.
+    """The most of a table that need not be there; of large row groups the numbers are of slices.
 
-    `row_bytes` counts a row in a batch, `decoded_row_bytes` a decoded one; `compressed_group_bytes`
-    are those of the largest row group, 0 if unknown. Where row groups are large, `group_rows` and
-    `num_groups` are of slices.
+    `row_bytes` is of a row in a batch, `compressed_group_bytes` of the largest row group, or 0.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
@@ -233,10 +231,7 @@ def _bucket_bytes(
 def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE
 ) -> int:
-    """Rows of the largest chunk that an epoch can have.
-
-    Of `parts_per_chunk` parts any may meet, so the largest ones do.
-    """
+    """Rows of the largest chunk that an epoch can have: the largest parts may meet."""
     if use_buckets(options, dataset.columns, reader):
         return bucket_rows_bound(len(dataset))
     if options.shuffle == "full":

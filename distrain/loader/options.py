@@ -91,10 +91,7 @@ class LoaderOptions:
 
     @property
     def loads_ahead(self) -> int:
-        """Row groups, or slices, that are decoded or wait for a thread.
-
-        One waits, so that a thread that is done before the others has the next.
-        """
+        """Row groups in decoding, and one that waits for the first thread to be done."""
         return self.decode_threads + 1
 
     def order_of_rows(self) -> dict[str, int | str | bool]:

@@ -32,24 +32,15 @@ _MOST_LISTED = 5
 
 @dataclass(frozen=True)
 class FooterSummary:
-    """Sizes and codecs of the columns that are read, over all row groups.
-
-    Attributes:
-        group_rows: Rows of each row group, in the order of the table.
-        compressed_bytes: Compressed bytes of all row groups.
-        largest_group_bytes: Compressed bytes of the largest row group.
-        decoded_row_bytes: Bytes of a row's flat columns after decoding, in the widest file.
-        codec_bytes: Compressed bytes by codec, such as `SNAPPY`.
-        wide_ids: Categorical columns that some file stores as int64.
-    """
+    """Sizes and codecs of the columns that are read, over all row groups."""
 
     num_files: int
-    group_rows: tuple[int, ...]
-    compressed_bytes: int
-    largest_group_bytes: int
-    decoded_row_bytes: int
-    codec_bytes: Mapping[str, int]
-    wide_ids: tuple[str, ...]
+    group_rows: tuple[int, ...]  # rows of each row group, in the order of the table
+    compressed_bytes: int  # compressed bytes of all row groups
+    largest_group_bytes: int  # compressed bytes of the largest row group
+    decoded_row_bytes: int  # bytes of a row's flat columns after decoding, in the widest file
+    codec_bytes: Mapping[str, int]  # compressed bytes by codec, such as `SNAPPY`
+    wide_ids: tuple[str, ...]  # categorical columns that some file stores as int64
 
 
 class _FileSummary(NamedTuple):
@@ -116,10 +107,7 @@ def tuning_advice(
     memory_budget_bytes: int,
     pinned: bool = False,
 ) -> list[str]:
-    """What to change so that the table is read better, most important first.
-
-    `memory_budget_bytes` is the most that a rank's loader may hold.
-    """
+    """What to change so that the table is read better within `memory_budget_bytes` a rank."""
     found = [
         _about_memory(dataset, options, footers, memory_budget_bytes, pinned),
         _about_few_chunks(dataset, options),

@@ -133,10 +133,7 @@ def _keys_below(place: Any) -> set[str]:
 
 
 def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any]:
-    """The keys that a document has on the way to `loc`, and what stands before the last of them.
-
-    pydantic puts the tag of a union there too: `model.dlrm.top` means `model.top`.
-    """
+    """A document's keys to `loc`, which has tags of unions too, and what holds the last."""
     keys: list[Any] = []
     place: Any = root
     above: Any = root

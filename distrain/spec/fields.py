@@ -32,13 +32,10 @@ Combiner = Literal["mean", "sum", "sqrtn"]
 
 
 class Section(BaseModel):
-    """A section: frozen, and without unknown keys.
+    """A section: frozen, and without unknown keys."""
 
-    Attributes:
-        may_differ: Fields that may change when a job goes on from a checkpoint: neither rows nor
-            arithmetic depend on them.
-    """
-
+    # fields that may change when a job goes on from a checkpoint: neither rows nor arithmetic
+    # depend on them
     may_differ: ClassVar[tuple[str, ...]] = ()
 
     model_config = ConfigDict(

@@ -9,31 +9,21 @@ ReaderKind = Literal["arrow", "packed", "cudf"]
 
 @dataclass(frozen=True)
 class ReaderFacts:
-    """One reader.
+    """One reader."""
 
-    Attributes:
-        code: Its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`.
-        hint: What to do where it cannot serve a table.
-        by_auto: Whether `auto` may take it, in the order of the table.
-        chosen: Why `auto` takes it; null: since those before it cannot serve the table.
-        cell_bytes: The most bytes of a decoded value on the host.
-        on_gpu: Whether it decodes on the GPU that batches go to, so that no row passes the host.
-        fetches: Whether it reads remote files, which it fetches ahead.
-        keeps_decoders: Whether decoders of large row groups stay open between their slices.
-        checks_files: Whether it refuses changed files by itself.
-        is_cached: Whether `data.cache_dir` keeps what it decodes.
-    """
-
-    code: str
-    hint: str = ""
-    by_auto: bool = False
+    code: str  # its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`
+    hint: str = ""  # what to do where it cannot serve a table
+    by_auto: bool = False  # whether `auto` may take it, in the order of the table
+    # why `auto` takes it; null: since those before it cannot serve the table
     chosen: str | None = None
-    cell_bytes: int = 8
+    cell_bytes: int = 8  # the most bytes of a decoded value on the host
+    # whether it decodes on the GPU that batches go to, so that no row passes the host
     on_gpu: bool = False
-    fetches: bool = False
+    fetches: bool = False  # whether it reads remote files, which it fetches ahead
+    # whether decoders of large row groups stay open between their slices
     keeps_decoders: bool = False
-    checks_files: bool = False
-    is_cached: bool = False
+    checks_files: bool = False  # whether it refuses changed files by itself
+    is_cached: bool = False  # whether `data.cache_dir` keeps what it decodes
 
 
 READERS: dict[ReaderKind, ReaderFacts] = {

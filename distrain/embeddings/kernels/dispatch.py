@@ -21,18 +21,13 @@ from distrain.host_memory import to_device
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which ids of some columns are the same.
+    """Which ids of some columns are the same."""
 
-    Attributes:
-        inverse: int32, lying where the ids lay: which of the distinct ids each is.
-        ids: `[u]`, int32: the distinct ids of the first column in order of first appearance, then
-            those of the second, ...
-        counts: `[columns]`, int64, on the CPU: how many each column has.
-    """
-
-    inverse: Tensor
+    inverse: Tensor  # int32, lying where the ids lay: which of the distinct ids each is
+    # `[u]`, int32: the distinct ids of the first column in order of first appearance, then
+    # those of the second,
     ids: Tensor
-    counts: Tensor
+    counts: Tensor  # `[columns]`, int64, on the CPU: how many each column has
 
 
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
@@ -54,10 +49,7 @@ def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
 
 
 def gather(weight: Tensor, keys: Tensor) -> Tensor:
-    """Copy rows of a weight of any floating type: `[u, dim]` for keys `[u]`, int64.
-
-    The copy is float32, or float64 for float64. Its memory is used again once it is dropped.
-    """
+    """Rows of a weight for keys `[u]`, int64: `[u, dim]`, float32 or float64, in lent memory."""
     get = kernels_cpu.gather if _in_c(weight, *_WEIGHTS) else kernels_torch.gather
     return get(weight, keys)
 
@@ -160,11 +152,7 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
 
 
 def add_rows(rows: Tensor, inverse: Tensor, total: Tensor) -> None:
-    """Add rows `[n, dim]` to those of `total` at their inverse indices `[n]`, in their order.
-
-    The rows of many ranks, one rank after another, so add up in the order of the ranks, in as many
-    operations as those of one rank.
-    """
+    """Add rows `[n, dim]`, of many ranks in rank order, to `total` at their inverse indices."""
     if len(rows):
         place = torch.zeros(1, dtype=torch.int64)
         collect(rows.unsqueeze(1), inverse.unsqueeze(0), place, total)
@@ -176,10 +164,7 @@ def keys_of(grouping: Grouping, starts: Tensor) -> Tensor:
 
 
 def repeated(numbers: Tensor, counts: Tensor, like: Tensor) -> Tensor:
-    """Numbers, each so many times, beside a tensor that is as long: `[len(like)]`, int64.
-
-    Both are short and on the CPU. Only they are copied, and nobody waits.
-    """
+    """Few numbers, each `counts` times, on the device of `like`: `[len(like)]`, int64."""
     both = to_device(torch.stack([numbers, counts]), like.device)
     return both[0].repeat_interleave(both[1], output_size=len(like))
 

@@ -38,14 +38,10 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
-    """Add up the rows of each segment.
+    """The sum of each segment's rows, `[capacity, dim]`, float32 (float64); zeros in the padding.
 
-    Args:
-        rows: `[any, dim]`, contiguous.
-        sources: `[places]`, int64: for each of `segments.order` which of `rows` it means.
-
-    Returns:
-        `[capacity, dim]`, float32 (float64 for float64): the sums; zeros in the padding.
+    `rows` is `[any, dim]`, contiguous; `sources`, `[places]`, int64, says which of them each of
+    `segments.order` means.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)

@@ -67,10 +67,7 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
-    """`collect` for a GPU: long segments in two levels, and the host waits for nothing.
-
-    Which indices there are is not asked: those without a gradient are segments of length 0.
-    """
+    """`collect` for a GPU: indices without a gradient are empty segments, and nobody waits."""
     in_order, sources = _sorted_sources(grads, inverse, places)
     every = torch.arange(len(sums), dtype=in_order.dtype, device=sums.device)
     starts = torch.searchsorted(in_order, every)

@@ -13,36 +13,23 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
-    """Which places read the same row, sorted by row.
+    """Which places read the same row, sorted by row."""
 
-    Attributes:
-        keys: `[capacity]`, int64: the distinct rows, rising; the padding holds `end`.
-        starts: `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
-            rising order. The first row of the padding has the padding's places, the others none.
-        in_order: `[places]`: the places' keys, sorted.
-        order: `[places]`, int64: the places in the order of their keys.
-        end: One more than the largest key; a place whose key is `end` counts as padding.
-    """
-
-    keys: Tensor
+    keys: Tensor  # `[capacity]`, int64: the distinct rows, rising; the padding holds `end`
+    # `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
+    # rising order. The first row of the padding has the padding's places, the others none.
     starts: Tensor
-    in_order: Tensor
-    order: Tensor
-    end: int
+    in_order: Tensor  # `[places]`: the places' keys, sorted
+    order: Tensor  # `[places]`, int64: the places in the order of their keys
+    end: int  # one more than the largest key; a place whose key is `end` counts as padding
 
 
 class Rates(NamedTuple):
-    """The numbers of an update that change from step to step, on the tables' device.
+    """The numbers of an update that change from step to step, on the tables' device."""
 
-    Attributes:
-        rate: A scalar, float64: the learning rate, for Adam with the bias correction in it.
-        scale: A scalar, floating: factor on the gradients.
-        seed: A scalar, int64: of the rounding of bfloat16 weights.
-    """
-
-    rate: Tensor
-    scale: Tensor
-    seed: Tensor
+    rate: Tensor  # A scalar, float64: the learning rate, for Adam with the bias correction in it
+    scale: Tensor  # A scalar, floating: factor on the gradients
+    seed: Tensor  # A scalar, int64: of the rounding of bfloat16 weights
 
 
 class Rule(NamedTuple):

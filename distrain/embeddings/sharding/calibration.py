@@ -18,13 +18,10 @@ _LARGE_BYTES = {"cpu": 2 << 20, "cuda": 64 << 20}
 
 
 def calibrate(group: dist.ProcessGroup | None, device: torch.device) -> Costs:
-    """Time small and large all-gathers and all-to-alls, for 0.1 to 0.2 s; a collective operation.
+    """Time small and large all-gathers and all-to-alls, for 0.1 to 0.2 s; collective.
 
     A collective counts as long as its slowest rank took, in each rank's fastest repetition:
-    start-up is a busy time, and what else runs then says nothing about the steps to come. Every
-    rank gets the same numbers, so that all make the same plan of them. What a rank holds for it
-    does not grow with the number of ranks, of which there are at least two. The backend is that of
-    the device.
+    start-up is a busy time. All ranks get the same numbers, and so make the same plan.
     """
     num_ranks = dist.get_world_size(group)
     small_s = max(_seconds(op, _SMALL_BYTES, group, device) for op in _OPERATIONS)

@@ -37,15 +37,10 @@ _BINS = 400
 
 @dataclass(frozen=True)
 class Costs:
-    """Two constants of what connects the ranks.
+    """Two constants of what connects the ranks."""
 
-    Attributes:
-        bytes_per_s: What a rank sends in a second of a large collective.
-        latency_s: What a collective takes that sends next to nothing.
-    """
-
-    bytes_per_s: float
-    latency_s: float
+    bytes_per_s: float  # what a rank sends in a second of a large collective
+    latency_s: float  # what a collective takes that sends next to nothing
 
     def __post_init__(self) -> None:
         if not (0 < self.bytes_per_s < math.inf and 0 <= self.latency_s < math.inf):

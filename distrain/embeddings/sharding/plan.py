@@ -12,48 +12,34 @@ from distrain.wording import byte_size
 
 @dataclass(frozen=True)
 class TablePlan:
-    """One table's place, and what it costs a rank.
+    """One table's place, and what it costs a rank."""
 
-    Attributes:
-        name: The table, called as its column if it has one alone.
-        why: The reason, in words.
-        unique: Distinct rows that a rank's step is expected to touch.
-        room: Rows that it holds and sends for these: as many, or all that a captured step has room
-            for.
-        weight_bytes: Bytes of its weights on a rank, at most; `optimizer_bytes`: of their state.
-        host_bytes: Bytes of both in the host's memory, for a host-cached table.
-        exchange_s: Predicted seconds of a step: its bytes, and its share of its store's latencies.
-        columns: Those that are looked up in it.
-    """
-
-    name: str
+    name: str  # the table, called as its column if it has one alone
     rows: int
     dim: int
     placement: str
-    why: str
-    unique: float
+    why: str  # the reason, in words
+    unique: float  # distinct rows that a rank's step is expected to touch
+    # rows that it holds and sends for these: as many, or all that a captured step has room
+    # for
     room: float
-    weight_bytes: int
+    weight_bytes: int  # bytes of its weights on a rank, at most; `optimizer_bytes`: of their state
     optimizer_bytes: int
-    host_bytes: int
+    host_bytes: int  # bytes of both in the host's memory, for a host-cached table
     sent: Sent
+    # predicted seconds of a step: its bytes, and its share of its store's latencies
     exchange_s: float
-    columns: tuple[str, ...]
+    columns: tuple[str, ...]  # those that are looked up in it
 
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Where all tables live, in the order of their first columns.
-
-    Attributes:
-        budget_bytes: What they may take on a rank; `None`: no limit.
-        costs: What the exchange was predicted with.
-    """
+    """Where all tables live, in the order of their first columns."""
 
     tables: tuple[TablePlan, ...]
     num_ranks: int
-    budget_bytes: int | None
-    costs: Costs
+    budget_bytes: int | None  # what they may take on a rank; `None`: no limit
+    costs: Costs  # what the exchange was predicted with
 
     @property
     def placements(self) -> tuple[str, ...]:

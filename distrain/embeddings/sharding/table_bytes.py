@@ -17,17 +17,13 @@ _MOST_RANKS = 1 << 16
 
 @dataclass(frozen=True)
 class TableSize:
-    """One table as the plan sees it; without `columns` it is that of one column of its name.
+    """One table as the plan sees it; without `columns` it is that of one column of its name."""
 
-    Attributes:
-        name: The table, called as its column if it has one alone.
-        expected_unique: Distinct rows that a rank's batch touches; `None`: `expected_unique` of
-            its rows and of one lookup for each row of the batch and column.
-    """
-
-    name: str
+    name: str  # the table, called as its column if it has one alone
     rows: int
     dim: int
+    # distinct rows that a rank's batch touches; `None`: `expected_unique` of its rows and of
+    # one lookup for each row of the batch and column
     expected_unique: float | None = None
     columns: tuple[str, ...] = ()
 
@@ -103,10 +99,7 @@ def bytes_taken(tables: Iterable[Placed], num_ranks: int, row: RowBytes) -> int:
 def does_not_fit(
     placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget_bytes: int
 ) -> SpecError:
-    """Say by how much tables exceed the budget, and each single change that would mend it.
-
-    The tables are placed in the way that takes least.
-    """
+    """The error for tables at their smallest: the excess, and each change that mends it."""
     taken = bytes_taken(placed, num_ranks, row)
     largest = max(placed, key=lambda item: bytes_taken([item], num_ranks, row))
     table, placement, _ = largest

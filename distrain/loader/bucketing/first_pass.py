@@ -30,15 +30,10 @@ _NO_PLACES = np.empty(0, np.int32)
 
 @dataclass(frozen=True)
 class FirstPass:
-    """Turns an epoch over a table's row groups into one over buckets.
+    """Turns an epoch over row groups into one over buckets."""
 
-    Attributes:
-        buckets: Which bucket each row goes to.
-        new_store: Makes the store of buckets of these sizes.
-    """
-
-    buckets: Buckets
-    new_store: NewStore
+    buckets: Buckets  # which bucket each row goes to
+    new_store: NewStore  # makes the store of buckets of these sizes
 
     @classmethod
     def of(cls, buckets: Buckets, num_columns: int, folder: str | None, slabs: Slabs) -> FirstPass:

@@ -46,17 +46,11 @@ def staged_bytes(num_columns: int, buckets: int) -> int:
 
 @dataclass
 class Segment:
-    """Rows of a bucket that are being written.
+    """Rows of a bucket that are being written."""
 
-    Attributes:
-        cells: `[columns + 2, rows]`.
-        left: Rows that are not written yet.
-        place: Where the segment begins in the file, in bytes.
-    """
-
-    cells: Cells
-    left: int
-    place: int = 0
+    cells: Cells  # `[columns + 2, rows]`
+    left: int  # rows that are not written yet
+    place: int = 0  # where the segment begins in the file, in bytes
 
     @property
     def block(self) -> Cells:

@@ -37,10 +37,7 @@ Item = Ready | Failure | End
 
 
 class Channel:
-    """Holds at most `capacity` batches.
-
-    The producer waits for room before it makes each batch, so no finished batch waits outside.
-    """
+    """Holds at most `capacity` batches; the producer waits for room before it makes one."""
 
     def __init__(self, capacity: int):
         self._items: SimpleQueue[Item] = SimpleQueue()

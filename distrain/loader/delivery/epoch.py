@@ -83,13 +83,7 @@ class Preparation(Protocol):
 
 @dataclass(frozen=True)
 class EpochWork:
-    """All that a rank's stream of one epoch depends on.
-
-    Attributes:
-        first_pass: Runs before the first batch is made, if set.
-        order_of: The order of a chunk's rows, by its number; by default that of `row_permutation`.
-        any_remote: Whether a file may be a remote one, which readers fetch ahead.
-    """
+    """All that a rank's stream of one epoch depends on."""
 
     plan: EpochPlan
     chunks: Chunks
@@ -100,9 +94,10 @@ class EpochWork:
     new_backend: Callable[[], Backend]  # called in the producer's thread
     delivery: Delivery
     set_up_thread: Callable[[], None] = lambda: None  # called first by each thread
-    first_pass: Preparation | None = None
+    first_pass: Preparation | None = None  # runs before the first batch is made, if set
+    # the order of a chunk's rows, by its number; by default that of `row_permutation`
     order_of: Callable[[int], NDArray[np.int64]] | None = None
-    any_remote: bool = True
+    any_remote: bool = True  # whether a file may be a remote one, which readers fetch ahead
 
     @property
     def lanes(self) -> range:
@@ -196,11 +191,7 @@ class _LoadsAhead:
             self._submit_next()
 
     def close(self) -> None:
-        """Drop the loads that have not begun.
-
-        The generator of loads and this object refer to each other: without this, an epoch that is
-        ended early would keep its batches until the next garbage collection.
-        """
+        """Drop the loads that have not begun: a circle of references would keep their batches."""
         self._waiting.close()
         self._expected.close()
         self._in_flight.clear()

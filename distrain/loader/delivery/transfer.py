@@ -79,11 +79,7 @@ class DeviceDelivery:
         self._copying: deque[tuple[Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
-        """Transform a batch and begin its copy; narrow ids are widened behind it.
-
-        The transforms run with the side stream as the current one, so their work on tensors of the
-        device comes after the work that made these, and before that of the consumer.
-        """
+        """Transform a batch on the side stream, begin its copy, and widen narrow ids behind it."""
         with self._streams.beside():
             moved = move(self._transform(batch), self._streams)
             if isinstance(moved.item, NarrowBatch):
@@ -119,11 +115,7 @@ def new_delivery(streams: Streams | None, transforms: Sequence[Transform]) -> De
 
 
 class Moved(NamedTuple):
-    """An item on its target.
-
-    `memory` are tensors on the target that between them own all memory of the item's tensors,
-    `sources` tensors elsewhere that the copies read.
-    """
+    """An item on its target: `memory` is all that it takes there, `sources` what is copied."""
 
     item: Any
     memory: list[Tensor]

@@ -151,19 +151,13 @@ BlockT = TypeVar("BlockT")
 
 
 class ListRun(NamedTuple):
-    """The items of a list column's rows for one batch, row after row.
+    """The items of a list column's rows for one batch, row after row."""
 
-    Attributes:
-        start: Where the rows begin in the batch.
-        stop: Where they end, if they follow each other.
-        places: Each row's place in the batch; `None` if they follow each other.
-        items: The bits of int32 ids or of float32 values.
-    """
-
-    start: int
-    stop: int
+    start: int  # where the rows begin in the batch
+    stop: int  # where they end, if they follow each other
+    # each row's place in the batch; `None` if they follow each other
     places: NDArray[np.int32] | None
-    items: NDArray[np.int32]
+    items: NDArray[np.int32]  # the bits of int32 ids or of float32 values
 
 
 @dataclass

@@ -26,23 +26,17 @@ _TYPES = _ID_TYPES | _FLOAT_TYPES
 
 
 class _Part(NamedTuple):
-    """Neighbouring columns, as the kernel wants to know of them.
-
-    Attributes:
-        cells: Their cells, their offsets in a block, and the bytes of a row of it.
-    """
+    """Neighbouring columns, as the kernel wants to know of them."""
 
     columns: tuple[WantedColumn, ...]
     roles: bytes
     limits: NDArray[np.uint64]
+    # their cells, their offsets in a block, and the bytes of a row of it
     cells: tuple[bytes, NDArray[np.int64], int]
 
 
 class Filler:
-    """Writes rows of flat columns to blocks `[columns, rows]` of 4-byte cells.
-
-    Ids become int32, all else the bits of float32. With a `narrow` layout, blocks are as that says.
-    """
+    """Writes flat columns to blocks `[columns, rows]`: int32 ids, else bits of float32."""
 
     def __init__(
         self,
@@ -165,9 +159,9 @@ def check_values(
     *,
     row_of_value: NDArray[Any] | None = None,
 ) -> None:
-    """Raise a `DataError` that names the first value, among `rows` of them, that cannot be used.
+    """Raise a `DataError` about the first value, of `rows`, that cannot be used.
 
-    `rows=None` checks all values; `row_of_value` are the rows of a list column's items.
+    `row_of_value` are the rows of a list column's items.
     """
     looked_at = values if rows is None else values[rows]
     bad = np.flatnonzero(unusable(column, looked_at))

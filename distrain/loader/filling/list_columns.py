@@ -77,11 +77,7 @@ def deal_lists(
     batches: Sequence[OpenBatch[Any]],
     group: RowGroup,
 ) -> None:
-    """Give a row group's lists, cut to `most` items, to the batches of a deal's runs.
-
-    `rows` has no nulls; `number` is the column's place in `OpenBatch.lists`. A `DataError` names
-    the row whose list is longer than the schema allows, or holds an item that cannot be used.
-    """
+    """Give lists without nulls, cut to `most` items, to batches; a `DataError` names a bad row."""
     items = source_of(column, rows.values.to_numpy(zero_copy_only=False))
     offsets = rows.offsets.to_numpy()
     kept = _MOST_ITEMS if most is None else most

@@ -56,10 +56,7 @@ class NarrowLayout:
         return self._cells[columns].encode(), self._offsets[columns], self.row_bytes
 
     def widened(self, narrow: Tensor, num_rows: int) -> Tensor:
-        """A block as `BatchLayout` has it, `[columns, rows]`, int32, on the device of these bytes.
-
-        Work on the current stream, without a wait.
-        """
+        """A block as in `BatchLayout`, `[columns, rows]`, int32, by work on the current stream."""
         if not num_rows:  # torch views no empty memory as another type
             shape = (len(self._cells), 0)
             return torch.empty(shape, dtype=torch.int32, device=narrow.device)
@@ -86,17 +83,11 @@ class NarrowLayout:
 
 @dataclass(frozen=True)
 class NarrowBatch:
-    """A batch whose flat columns are bytes of a `NarrowLayout`.
+    """A batch whose flat columns are bytes of a `NarrowLayout`."""
 
-    Attributes:
-        block: `[rows * row_bytes]`, uint8.
-        num_rows: Rows of the batch.
-        lists: Its list columns, as in `Batch`.
-    """
-
-    block: Tensor
-    num_rows: int
-    lists: Mapping[str, Ragged]
+    block: Tensor  # `[rows * row_bytes]`, uint8
+    num_rows: int  # rows of the batch
+    lists: Mapping[str, Ragged]  # its list columns, as in `Batch`
     layout: BatchLayout
     narrow: NarrowLayout
 

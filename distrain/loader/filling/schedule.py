@@ -34,17 +34,11 @@ from distrain.partition import (
 
 
 class Load(NamedTuple):
-    """One loading of a chunk.
+    """One loading of a chunk."""
 
-    Attributes:
-        step: The first step that needs it.
-        chunk: The chunk's number in the epoch's order.
-        pieces: The rows of each of the rank's lanes.
-    """
-
-    step: int
-    chunk: int
-    pieces: tuple[Piece, ...]
+    step: int  # the first step that needs it
+    chunk: int  # the chunk's number in the epoch's order
+    pieces: tuple[Piece, ...]  # the rows of each of the rank's lanes
 
 
 class Loads(LazySequence[Load]):
@@ -197,21 +191,14 @@ _MOST_ROWS = 2**31  # of a chunk: its rows are numbered by int32
 
 @dataclass(frozen=True)
 class Deal:
-    """A row group's rows for one rank, run by run (a run is some rows for one batch).
+    """A row group's rows for one rank, run by run (a run is some rows for one batch)."""
 
-    Attributes:
-        rows: `[rows dealt]`, int32: rows of the row group, run after run.
-        steps: The step of each run.
-        starts: The place in the rank's batch where each run begins.
-        counts: Rows of each run.
-        places: `[rows dealt]`, int32: each row's place, from its run's start on; empty if the rows
-            of a run follow each other.
-    """
-
-    rows: NDArray[np.int32]
-    steps: NDArray[np.int64]
-    starts: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    rows: NDArray[np.int32]  # `[rows dealt]`, int32: rows of the row group, run after run
+    steps: NDArray[np.int64]  # the step of each run
+    starts: NDArray[np.int64]  # the place in the rank's batch where each run begins
+    counts: NDArray[np.int64]  # rows of each run
+    # `[rows dealt]`, int32: each row's place, from its run's start on; empty if the rows of a
+    # run follow each other
     places: NDArray[np.int32]
 
 

@@ -30,10 +30,7 @@ class TorchFiller:
         self._device = device
 
     def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
-        """Write a row group's rows to their places in the block, int32, of each run of the deal.
-
-        Returns a mask of the columns, on the device: whether `check_values` refuses a dealt value.
-        """
+        """Write rows to the block of each run; a mask of columns with unusable values."""
         rows = to_device(torch.from_numpy(deal.rows), self._device)
         dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
         for column, source, target in zip(self._columns, cells, dealt, strict=True):

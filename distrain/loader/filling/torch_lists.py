@@ -23,31 +23,21 @@ class DeviceLists(NamedTuple):
     """A list column of a row group on a device, without nulls.
 
     Row `i` holds `items[offsets[i]:offsets[i + 1]]`.
-
-    Attributes:
-        offsets: `[rows + 1]`, int32; the first may be above 0.
-        items: Of any integer, floating or boolean type.
     """
 
-    offsets: Tensor
-    items: Tensor
+    offsets: Tensor  # `[rows + 1]`, int32; the first may be above 0
+    items: Tensor  # of any integer, floating or boolean type
 
     def part(self, first: int, last: int) -> DeviceLists:
         return DeviceLists(self.offsets[first : last + 1], self.items)
 
 
 class DealtLists(NamedTuple):
-    """The lists of a column's rows for one batch, row after row.
+    """The lists of a column's rows for one batch, row after row."""
 
-    Attributes:
-        places: Each row's place in the batch, int64.
-        lengths: The number of its items, int64.
-        items: The bits of int32 ids or of float32 values.
-    """
-
-    places: Tensor
-    lengths: Tensor
-    items: Tensor
+    places: Tensor  # each row's place in the batch, int64
+    lengths: Tensor  # the number of its items, int64
+    items: Tensor  # the bits of int32 ids or of float32 values
 
 
 class TorchListFiller:
@@ -67,10 +57,9 @@ class TorchListFiller:
     def deal(
         self, lists: Sequence[DeviceLists], deal: Deal, batches: Sequence[OpenBatch[Tensor]]
     ) -> Tensor:
-        """Give a row group's rows to the batches of the deal's runs, by `OpenBatch.lists`.
+        """Give rows to the batches of a deal's runs; a mask of columns with unusable rows.
 
-        Returns a mask of the columns, on the device: whether `check_lists` refuses a dealt row.
-        If there are columns, the thread waits for the device, once: for the number of items.
+        The thread waits for the device once: for the number of items.
         """
         if not self._columns:
             return torch.zeros(0, dtype=torch.bool, device=self._device)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from distrain.errors import DataError
 from distrain.loader.packed.cache_folder import BoundedFolder
-from distrain.loader.packed.entry import ENTRY_VERSION, EntryFile, EntryWriter, KnownEntry
+from distrain.loader.packed.entry import ENTRY_VERSION, EntryFacts, EntryFile, EntryWriter
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import COLUMNS_AT_A_TIME
 from distrain.loader.reading import (
@@ -40,21 +40,13 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 @dataclass(frozen=True)
 class CacheCounters:
-    """Counts of row groups and entries since the cache was made, in this process.
+    """Counts of row groups and entries since the cache was made, in this process."""
 
-    Attributes:
-        hits: Row groups that were read from the cache.
-        misses: Row groups that the inner reader read.
-        bytes_written: Bytes of the entries written.
-        evictions: Entries removed to make room.
-        corrupt: Damaged entries, which were removed; each is a miss as well.
-    """
-
-    hits: int = 0
-    misses: int = 0
-    bytes_written: int = 0
-    evictions: int = 0
-    corrupt: int = 0
+    hits: int = 0  # row groups that were read from the cache
+    misses: int = 0  # row groups that the inner reader read
+    bytes_written: int = 0  # bytes of the entries written
+    evictions: int = 0  # entries removed to make room
+    corrupt: int = 0  # damaged entries, which were removed; each is a miss as well
 
 
 class CachingReader(Reader):
@@ -96,7 +88,7 @@ class CachingReader(Reader):
         self._remote: dict[str, str | None] = {}  # to ask a server may take long
         self._buffers = Buffers()
         self._files: OrderedDict[str, EntryFile] = OrderedDict()
-        self._known: OrderedDict[str, KnownEntry] = OrderedDict()
+        self._known: OrderedDict[str, EntryFacts] = OrderedDict()
         self._lock = threading.Lock()
         self._counters = CacheCounters()
         self._can_write = True
@@ -201,7 +193,7 @@ class CachingReader(Reader):
                 known = self._known.pop(name, None)
                 file = EntryFile(str(self._folder.path / name), self._columns, num_rows, known)
                 self._files[name] = file
-                self._known[name] = KnownEntry(file.identity, file.layout)
+                self._known[name] = EntryFacts(file.identity, file.layout)
                 if len(self._known) > _KNOWN_ENTRIES:
                     self._known.popitem(last=False)
                 if len(self._files) > _OPEN_FILES:

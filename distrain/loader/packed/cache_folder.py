@@ -23,11 +23,7 @@ _KEPT_SHARE = 0.95
 
 
 class BoundedFolder:
-    """Files of at most `max_bytes` together, without those being written, one per thread.
-
-    The folder is made when first written to. Files whose names end in none of `suffixes` are left
-    alone.
-    """
+    """Files of at most `max_bytes` together; those without one of `suffixes` are left alone."""
 
     def __init__(self, path: Path, max_bytes: int, suffixes: tuple[str, ...]):
         self.path = path
@@ -46,11 +42,7 @@ class BoundedFolder:
                 partial.unlink(missing_ok=True)
 
     def add(self, partial: Path, name: str) -> int | None:
-        """Rename a temporary file to its final name, after making room for it.
-
-        Returns how many files were removed for it; `None` if the file exists already, or is larger
-        than the whole folder may be.
-        """
+        """Rename a file to its final name; how many made room, `None` if it exists or is large."""
         size = partial.stat().st_size
         final = self.path / name
         if size > self.max_bytes:

@@ -98,7 +98,7 @@ class EntryWriter:
                 left[0] = left[0][done:]
 
 
-class KnownEntry(NamedTuple):
+class EntryFacts(NamedTuple):
     """What was learnt of an entry when it was open before."""
 
     identity: Identity
@@ -120,7 +120,7 @@ class EntryFile(RawFile):
         path: str,
         columns: Sequence[WantedColumn],
         num_rows: int,
-        known: KnownEntry | None = None,
+        known: EntryFacts | None = None,
     ):
         super().__init__(path)
         self._size = self.identity[2]

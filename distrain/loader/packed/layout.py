@@ -24,10 +24,7 @@ _DTYPES = {"INT32": np.dtype("<i4"), "FLOAT": np.dtype("<f4")}
 
 @dataclass(frozen=True)
 class Values:
-    """`count` values of a column from byte `start` of a file on.
-
-    They are `<i4` or `<f4`; ids in an entry of the cache may be narrower, `u1` or `<u2`.
-    """
+    """Values `<i4` or `<f4`, in the cache also `u1` and `<u2`, from byte `start` of a file."""
 
     name: str
     dtype: np.dtype[Any]
@@ -50,16 +47,11 @@ class ListValues:
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How to read some columns of a row group.
-
-    Attributes:
-        cells: The wanted flat columns, in their order.
-        lists: The wanted list columns, in their order.
-    """
+    """How to read some columns of a row group."""
 
     num_rows: int
-    cells: tuple[Values, ...]
-    lists: tuple[ListValues, ...]
+    cells: tuple[Values, ...]  # the wanted flat columns, in their order
+    lists: tuple[ListValues, ...]  # the wanted list columns, in their order
 
     @property
     def num_bytes(self) -> int:

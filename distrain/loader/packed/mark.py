@@ -30,23 +30,16 @@ new_checksum = xxhash.xxh3_64  # the same, part by part
 
 @dataclass(frozen=True)
 class GroupMark:
-    """A row group in the mark.
+    """A row group in the mark."""
 
-    Attributes:
-        start: Where its bytes begin in the file.
-        length: The number of bytes, including page headers.
-        all_checksum: XXH3 (64 bits) of these bytes.
-        checksums: XXH3 of each column's values alone, in the order of the file, then of the lengths
-            of each list column's rows.
-        items: The number of values of each list column.
-    """
-
-    start: int
-    length: int
+    start: int  # where its bytes begin in the file
+    length: int  # the number of bytes, including page headers
     num_rows: int
-    all_checksum: int
+    all_checksum: int  # XXH3 (64 bits) of these bytes
+    # XXH3 of each column's values alone, in the order of the file, then of the lengths of
+    # each list column's rows
     checksums: tuple[int, ...]
-    items: tuple[int, ...] = ()
+    items: tuple[int, ...] = ()  # the number of values of each list column
 
     def to_json(self) -> list[object]:
         sums = "".join(map(_hex, self.checksums))
@@ -68,18 +61,12 @@ class GroupMark:
 
 @dataclass(frozen=True)
 class Mark:
-    """Marks a parquet file as packed.
+    """Marks a parquet file as packed."""
 
-    Attributes:
-        columns: All columns, in the order of the file.
-        source: The fingerprint of the table it was made from.
-        lists: Those of the columns that are lists.
-    """
-
-    columns: tuple[str, ...]
-    source: str
+    columns: tuple[str, ...]  # all columns, in the order of the file
+    source: str  # the fingerprint of the table it was made from
     groups: tuple[GroupMark, ...]
-    lists: tuple[str, ...] = ()
+    lists: tuple[str, ...] = ()  # those of the columns that are lists
 
     @property
     def leaves(self) -> tuple[str, ...]:

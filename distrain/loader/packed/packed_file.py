@@ -25,28 +25,21 @@ _CHANGED = "The file was changed since the run began; start again."
 
 @dataclass(frozen=True)
 class PackedFooter:
-    """The footer of a packed file, whether the file is open or not.
+    """The footer of a packed file, whether the file is open or not."""
 
-    Attributes:
-        identity: That of the file.
-        layouts: The layouts of the row groups that were read before.
-        verified: Large row groups whose checksums were right when their slices were first read.
-        item_starts: Of large row groups' list columns the number of items before each slice.
-    """
-
-    identity: Identity
+    identity: Identity  # that of the file
     metadata: pq.FileMetaData
     mark: Mark
+    # the layouts of the row groups that were read before
     layouts: dict[int, GroupLayout] = field(default_factory=dict)
+    # large row groups whose checksums were right when their slices were first read
     verified: set[int] = field(default_factory=set)
+    # of large row groups' list columns the number of items before each slice
     item_starts: dict[tuple[int, str], NDArray[np.int64]] = field(default_factory=dict)
 
 
 class PackedFile(RawFile):
-    """A packed file at a local path and its footer, for any number of threads.
-
-    `footer` is given if the file was open before; one of another file is refused.
-    """
+    """A local packed file for any number of threads; a `footer` of another file is refused."""
 
     def __init__(self, path: str, footer: PackedFooter | None = None):
         super().__init__(path)
@@ -101,11 +94,7 @@ class PackedFile(RawFile):
         *,
         verify: bool = True,
     ) -> Iterator[DecodedColumns]:
-        """The columns of a row group or slice, as `iter_parts` gives them.
-
-        Checksums are of whole columns, so `verify` reads all of them where a large row group
-        begins.
-        """
+        """The columns of a row group or slice; `verify` reads a large one whole at its begin."""
         if verify and group.slice:
             with self._verifying:
                 if group.slice.number == 0 or group.index not in self.footer.verified:

@@ -32,10 +32,7 @@ Identity = tuple[int, int, int, int]
 
 
 class Buffers:
-    """A buffer for each thread, kept between reads and grown when needed.
-
-    The next new thread takes over the buffer of one that ended: new memory costs more than a read.
-    """
+    """A buffer for each thread; a new one takes that of one that ended, as memory is dear."""
 
     def __init__(self) -> None:
         self._own = threading.local()
@@ -115,11 +112,7 @@ class RawFile:
     def fill_all(
         self, parts: Sequence[memoryview], starts: Sequence[int], spare: memoryview, index: int
     ) -> None:
-        """Read from byte `starts[i]` on until `parts[i]` is full, of each of them.
-
-        Parts that nearly follow each other are read at once: threads wait for Python's lock after
-        each call of the system. `spare` takes what lies between them.
-        """
+        """Read all `parts` from their `starts`; neighbours in one call, the gap into `spare`."""
         begin = 0
         for end in range(1, len(parts) + 1):
             if end < len(parts) and end - begin < _MOST_AT_ONCE:

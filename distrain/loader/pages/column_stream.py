@@ -32,23 +32,14 @@ class Descriptor:
 
 
 class Span(NamedTuple):
-    """Where a column chunk lies in its file, and how it is laid out.
+    """Where a column chunk lies in its file, and how it is laid out."""
 
-    Attributes:
-        start: Its first byte.
-        end: The byte behind its last one.
-        codec: 0 for none, 1 for snappy, 7 for LZ4.
-        num_rows: Of the row group.
-        optional: Whether it may hold nulls.
-        dtype: int32, int64, float32 or float64, as the file has it.
-    """
-
-    start: int
-    end: int
-    codec: int
-    num_rows: int
-    optional: bool
-    dtype: np.dtype[Any]
+    start: int  # its first byte
+    end: int  # the byte behind its last one
+    codec: int  # 0 for none, 1 for snappy, 7 for LZ4
+    num_rows: int  # of the row group
+    optional: bool  # whether it may hold nulls
+    dtype: np.dtype[Any]  # int32, int64, float32 or float64, as the file has it
 
 
 class ColumnStream:
@@ -94,11 +85,7 @@ class ColumnStream:
         return found
 
     def skip(self, rows: int) -> None:
-        """Pass over the next values; pages that hold no others are not decompressed.
-
-        Raises:
-            ValueError: As `read`.
-        """
+        """Pass over values without decompressing their pages; raises as `read`."""
         try:
             _pages.skip(self._stream, self._file.number, MEMORY.kernel, rows)
         except OverflowError:
@@ -121,10 +108,7 @@ class ColumnStream:
 
 
 def read_together(streams: Sequence[ColumnStream], rows: int) -> list[NDArray[Any] | str]:
-    """The next values of each stream, as `ColumnStream.read` gives them, in one call of the C code.
-
-    Instead of values there is what was wrong with a stream: Arrow has to read the column.
-    """
+    """The next values of each stream in one call of C; instead, why Arrow must read the column."""
     outs = MEMORY.columns_for(rows, [stream._dtype for stream in streams])
     wanted = [
         (stream._stream, stream._file.number, values)

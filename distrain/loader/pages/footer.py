@@ -43,29 +43,17 @@ if IS_BUILT:
 
 
 class ChunkFacts(NamedTuple):
-    """A column chunk as the footer has it; -1 for what it does not tell.
+    """A column chunk as the footer has it; -1 for what it does not tell."""
 
-    Attributes:
-        type: The number of its physical type.
-        codec: A number, in `CODECS` if it is known.
-        num_values: Its values and nulls.
-        num_bytes: Compressed.
-        data_page: Where its first data page begins in the file.
-        dictionary_page: Where its dictionary begins in the file, before the data pages.
-        nulls: How many there are.
-        encodings: A bit for the number of each.
-        is_elsewhere: Whether it lies in another file or is encrypted.
-    """
-
-    type: int
-    codec: int
-    num_values: int
-    num_bytes: int
-    data_page: int
-    dictionary_page: int
-    nulls: int
-    encodings: int
-    is_elsewhere: int
+    type: int  # the number of its physical type
+    codec: int  # A number, in `CODECS` if it is known
+    num_values: int  # its values and nulls
+    num_bytes: int  # compressed
+    data_page: int  # where its first data page begins in the file
+    dictionary_page: int  # where its dictionary begins in the file, before the data pages
+    nulls: int  # how many there are
+    encodings: int  # A bit for the number of each
+    is_elsewhere: int  # whether it lies in another file or is encrypted
 
 
 def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
@@ -98,10 +86,7 @@ def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> lis
 
 
 def codec_bytes(handle: IO[bytes], columns: Collection[int]) -> list[Counter[str]]:
-    """Compressed bytes of some leaf columns by codec, for each row group of an open file.
-
-    Empty where no compiler built this, or the footer is laid out as it is not known here.
-    """
+    """Compressed bytes of columns by codec for each row group; empty if laid out otherwise."""
     if not IS_BUILT:
         return []
     found: list[Counter[str]] = []

@@ -39,22 +39,17 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
 
 
 class Leaf(NamedTuple):
-    """A column by its number, with its types in the file and in memory.
-
-    Attributes:
-        optional: Whether it may hold nulls.
-        fill: What they become; `None` leaves them to Arrow.
-        dtypes: The types that its values come in, each with more room than the one before it. The
-            first one whose room suffices is taken; the last one is that of the file.
-    """
+    """A column by its number, with its types in the file and in memory."""
 
     name: str
     number: int
     physical: str
     dtype: np.dtype[Any]
     logical: np.dtype[Any]
-    optional: bool
-    fill: float | int | None
+    optional: bool  # whether it may hold nulls
+    fill: float | int | None  # what they become; `None` leaves them to Arrow
+    # the types that its values come in, each with more room than the one before it. The first
+    # one whose room suffices is taken; the last one is that of the file.
     dtypes: tuple[np.dtype[Any], ...]
 
     def fill_bytes(self, dtype: np.dtype[Any]) -> bytes:
@@ -78,15 +73,10 @@ def is_enabled() -> bool:
 
 
 class PageColumns(NamedTuple):
-    """Columns of files that may be decoded here; many files may have the same.
+    """Columns of files that may be decoded here; many files may have the same."""
 
-    Attributes:
-        leaves: By their names.
-        num_columns: How many columns the files have, all counted.
-    """
-
-    leaves: Mapping[str, Leaf]
-    num_columns: int
+    leaves: Mapping[str, Leaf]  # by their names
+    num_columns: int  # how many columns the files have, all counted
 
 
 def page_columns(

@@ -65,11 +65,7 @@ class OpenColumn:
         self.source = source
 
     def read(self, rows: int) -> NDArray[Any]:
-        """The next values, as `PagesOfFile.read` gives them.
-
-        Raises:
-            One of `REFUSED`: Arrow has to read the column.
-        """
+        """The next values; raises one of `REFUSED` where Arrow has to read the column."""
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
@@ -155,10 +151,7 @@ class PagesOfFile:
         return sum(facts[number].num_bytes for number in numbers)
 
     def open(self, index: int, num_rows: int, name: str) -> OpenColumn | None:
-        """The same to be read some rows at a time, of which it holds no more than a page.
-
-        It keeps the file open by itself, and may be used in another thread.
-        """
+        """The same in steps, holding one page and a file of its own; for any one thread."""
         leaves = self._leaves_to_try([name])
         return self._tried(index, num_rows, leaves[0], self._opened) if leaves else None
 

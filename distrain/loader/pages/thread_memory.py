@@ -24,10 +24,7 @@ _ALIGNMENT = 64
 
 
 def _references_of_a_list() -> int:
-    """References to an array in a list, as a loop over the list counts them.
-
-    They are the list's, the loop's and, before Python 3.14, the argument's.
-    """
+    """References to an array that its list, a loop and, before Python 3.14, an argument hold."""
     for owner in [np.empty(0, np.uint8)]:
         found = sys.getrefcount(owner)
     return found
@@ -49,10 +46,7 @@ class ThreadMemory(threading.local):
         self._arrays: list[NDArray[np.uint8]] = []
 
     def columns_for(self, count: int, dtypes: Sequence[np.dtype[Any]]) -> list[NDArray[Any]]:
-        """An array of each type, `[count]`, uninitialised; their memory is one piece.
-
-        It is given again once nothing refers to any of the arrays, nor to views of them.
-        """
+        """Arrays `[count]` of each type in one piece, given again once nothing refers to any."""
         starts = [0]
         for dtype in dtypes:
             end = starts[-1] + count * dtype.itemsize

@@ -19,7 +19,7 @@ from distrain.errors import DataError, DistrainError
 from distrain.loader.options import FetchOptions, LoaderOptions
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.file_columns import LatestColumns, column_numbers
-from distrain.loader.reading.open_files import Handle, Known, OpenFiles
+from distrain.loader.reading.open_files import FileFacts, Handle, OpenFiles
 from distrain.loader.reading.ranges import Span
 from distrain.loader.reading.reader import (
     DecodedColumns,
@@ -69,7 +69,7 @@ class ArrowReader(Reader):
         self._columns = tuple(columns)
         # One group more for each thread: another epoch's, or one that is left for the next.
         self._streams = SliceStreams(len(columns) * (open_groups + threads), threads)
-        self._known: dict[str, Known] = {}
+        self._known: dict[str, FileFacts] = {}
         self._latest = LatestColumns()
         self._versions: dict[str, str | None] = {}
         self._own = threading.local()
@@ -226,10 +226,7 @@ class ArrowReader(Reader):
             handle.close()
 
     def close(self) -> None:
-        """Close all files, those of other threads as well; no thread may be reading.
-
-        The reader may be used again: it still knows the footers.
-        """
+        """Close the files of all threads, none of which may read; the reader may be used again."""
         self._streams.close()
         for files in list(self._open_files):
             files.close()
@@ -257,11 +254,11 @@ class ArrowReader(Reader):
             image = self._fetcher.take(group)
             file = self._fetcher.file(group.file)
             self._check_version(group, file.version)
-            known = known or Known(file.footer, None)
+            known = known or FileFacts(file.footer, None)
             handle = Handle(image.path, wanted, known, group.index, streams, image)
         else:
             handle = Handle(group.file, wanted, known, group.index, streams)
-        self._known[group.file] = Known(handle.footer, handle.columns)
+        self._known[group.file] = FileFacts(handle.footer, handle.columns)
         return handle
 
     def _check_version(self, group: RowGroup, version: str | None) -> None:

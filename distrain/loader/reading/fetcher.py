@@ -72,11 +72,7 @@ class Fetcher:
         return expectation
 
     def take(self, group: RowGroup) -> Image:
-        """The image of a row group; it is kept as long as somebody refers to it.
-
-        Raises:
-            Exception: What the filesystem raised; who calls again asks it again.
-        """
+        """The image of a row group; raises what the filesystem raised, and may be called again."""
         key = (group.file, group.index)
         with self._changed:
             image = self._images.get(key)

@@ -15,17 +15,11 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 
 class FileColumns(NamedTuple):
-    """The wanted columns as a file has them.
+    """The wanted columns as a file has them."""
 
-    Attributes:
-        problem: Why they are not those that are wanted, if so.
-        numbers: Their numbers in the file's row groups.
-        pages: What decodes some of them without Arrow.
-    """
-
-    problem: str | None
-    numbers: list[int]
-    pages: PageColumns
+    problem: str | None  # why they are not those that are wanted, if so
+    numbers: list[int]  # their numbers in the file's row groups
+    pages: PageColumns  # what decodes some of them without Arrow
 
 
 class LatestColumns:

@@ -40,16 +40,11 @@ class OpenFiles:
         self.close()
 
 
-class Known(NamedTuple):
-    """What is kept of a file for its next handle.
+class FileFacts(NamedTuple):
+    """What is kept of a file for its next handle."""
 
-    Attributes:
-        footer: Of a long one what `SlicedFooter` keeps.
-        columns: `None` until a handle has found them.
-    """
-
-    footer: pq.FileMetaData | SlicedFooter
-    columns: FileColumns | None
+    footer: pq.FileMetaData | SlicedFooter  # of a long one what `SlicedFooter` keeps
+    columns: FileColumns | None  # `None` until a handle has found them
 
 
 class Handle:
@@ -74,7 +69,7 @@ class Handle:
         self,
         file: str,
         columns_of: Callable[[pq.ParquetFile], FileColumns],
-        known: Known | None,
+        known: FileFacts | None,
         index: int,
         streams: bool = False,
         image: Image | None = None,

@@ -8,15 +8,10 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Bytes of a file.
+    """Bytes of a file."""
 
-    Attributes:
-        begin: The first one.
-        end: The one behind the last one.
-    """
-
-    begin: int
-    end: int
+    begin: int  # the first one
+    end: int  # the one behind the last one
 
     @property
     def num_bytes(self) -> int:

@@ -25,19 +25,15 @@ from distrain.storage import (
 
 @dataclass(frozen=True)
 class DecodedColumns:
-    """A row group's wanted columns in host memory, in the order of `WantedColumn`.
+    """A row group's wanted columns in host memory, in the order of `WantedColumn`."""
 
-    Attributes:
-        cells: One array per flat column, `[rows]`, of any int, float or bool dtype, without nulls,
-            C-contiguous. They may be unaligned and may lie in a buffer that the reader uses again:
-            they hold until the same thread reads the next row group.
-        lists: One `pa.ListArray` per list column, after the flat ones, without nulls at any level.
-        bytes_read: Compressed bytes of the columns read.
-    """
-
+    # one array per flat column, `[rows]`, of any int, float or bool dtype, without nulls,
+    # C-contiguous. They may be unaligned and may lie in a buffer that the reader uses again:
+    # they hold until the same thread reads the next row group.
     cells: tuple[NDArray[Any], ...]
+    # one `pa.ListArray` per list column, after the flat ones, without nulls at any level
     lists: tuple[pa.Array, ...] = ()
-    bytes_read: int = 0
+    bytes_read: int = 0  # compressed bytes of the columns read
 
 
 def join_decoded(parts: Iterable[DecodedColumns]) -> DecodedColumns:
@@ -133,10 +129,7 @@ class TableReader(Protocol):
 
 
 class RetryingReader(Reader):
-    """Reads a row group again where the storage of another reader does not answer, for `retry_s`.
-
-    Columns that were yielded before a failure are not yielded again.
-    """
+    """Reads a row group again for `retry_s` where the storage does not answer, column by column."""
 
     def __init__(self, inner: Reader, retry_s: float):
         self._inner = inner
@@ -171,12 +164,10 @@ _Version = tuple[int, int, int, int]
 
 
 class SameFilesReader(Reader):
-    """Passes on a reader's row groups as long as the local files are those that it read first.
+    """Passes on row groups as long as local files are those that were read first.
 
-    Otherwise a file that is replaced or written to while a run reads it would give some rows of the
-    former version and some of the later one, and footers read earlier may fit neither. Each file's
-    status is compared before and after each row group, whether its rows come from the file or from
-    a cache. The reader that opens URLs compares their versions.
+    Else rows of two versions of a file would meet. Each file's status is compared before and after
+    each row group, whether its rows come from the file or a cache; URLs have versions of their own.
     """
 
     def __init__(self, inner: Reader):
@@ -237,11 +228,7 @@ def another_version(where: Mapping[str, object]) -> DataError:
 
 
 class SharedReader:
-    """Leases one reader to all epochs of a loader, and closes its files when no epoch uses it.
-
-    `make` is called when the reader is first needed. A closed reader can be used again: it keeps
-    what is expensive to read again (footers, layouts).
-    """
+    """One reader for all epochs of a loader; its files are closed when no epoch uses it."""
 
     def __init__(self, make: Callable[[], Reader]):
         self._make = make

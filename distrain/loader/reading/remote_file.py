@@ -105,10 +105,7 @@ class RemoteFile:
         return bytes(content)
 
     def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
-        """What the footer says of a row group, where a part of the footer begins, and that part.
-
-        An image of the row group needs that part.
-        """
+        """A row group in the footer, and where its part of the footer begins, with that."""
         footer = self.footer
         if isinstance(footer, SlicedFooter):
             begin, end = footer.span(index)

@@ -149,11 +149,7 @@ def _remove_held() -> None:
 
 
 def _own_folder() -> Path:
-    """A folder that only this user can look into, so nobody else's bytes are read.
-
-    Raises:
-        OSError: It is another's, or cannot be made.
-    """
+    """A folder of this user alone, so that nobody else's bytes are read; else an `OSError`."""
     folder = _FOLDER / f"distrain-fetched-{os.getuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(0o700)
@@ -215,11 +211,7 @@ def _lock_mark(marks: int, place: int, kind: int) -> None:
 
 
 def _allocate(number: int, spans: Sequence[Span]) -> None:
-    """Give spans of a file their memory, so that no write finds it full.
-
-    Raises:
-        OSError: Too little would remain.
-    """
+    """Give spans of a file their memory, so that no write finds it full; else an `OSError`."""
     wanted = sum(span.num_bytes for span in spans)
     if os.fstat(number).st_blocks * 512 < wanted:
         room = os.fstatvfs(number)

@@ -26,15 +26,10 @@ Columns = dict[str, Any]
 
 
 class OpenFile(Protocol):
-    """An open file.
+    """An open file."""
 
-    Attributes:
-        pages: What opens some columns without Arrow, in the thread that has the file.
-        image: What holds the file's bytes where it is a remote one.
-    """
-
-    pages: PagesOfFile
-    image: Image | None
+    pages: PagesOfFile  # what opens some columns without Arrow, in the thread that has the file
+    image: Image | None  # what holds the file's bytes where it is a remote one
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]: ...
 
@@ -99,11 +94,7 @@ class SliceStream:
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
-        """The slice; `most_kept` of those before it, the last ones, stay for other threads.
-
-        A slice is passed over where the thread that was given it is late, however late that is. So
-        no more are waited for than there are other threads, and older ones are never asked for.
-        """
+        """The slice; the last `most_kept` before it stay for threads that are late."""
         self._skip_to(number - most_kept)
         while self.following <= number:
             self.kept[self.following] = self._decode_next()

@@ -30,16 +30,11 @@ _FILE_OFFSET = b"\x26"  # how each column of a row group begins: field 2, an i64
 
 @dataclass(frozen=True)
 class SlicedFooter:
-    """The ends of a footer, and where the row groups between them lie in the file.
+    """The ends of a footer, and where the row groups between them lie in the file."""
 
-    Attributes:
-        head: The schema, up to the list of row groups.
-        tail: What comes after that list.
-        bounds: Where each row group's part begins in the file, and where the last one ends.
-    """
-
-    head: bytes
-    tail: bytes
+    head: bytes  # the schema, up to the list of row groups
+    tail: bytes  # what comes after that list
+    # where each row group's part begins in the file, and where the last one ends
     bounds: array[int]
 
     def span(self, index: int) -> tuple[int, int]:
@@ -47,11 +42,7 @@ class SlicedFooter:
         return self.bounds[index], self.bounds[index + 1]
 
     def footer_of(self, part: bytes) -> pq.FileMetaData:
-        """The footer of a file with one row group, from the bytes of that row group's `span`.
-
-        Raises:
-            pyarrow.ArrowException, OSError: The bytes are not a row group's.
-        """
+        """The footer of a file with one row group, from the bytes of its `span`."""
         return _parsed(self.head + _list_of(1) + part + self.tail)
 
 
