@@ -10,25 +10,26 @@ from distrain.runs.status import all_checkpoints, all_restarts
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary.json` holds; figures by rank are those of the last attempt.
+    """What `summary.json` holds.
 
     Attributes:
         state: `succeeded`, `failed` or `cancelled`.
         reason: One word for a bad end.
         restarts: Attempts that ended early and were followed by others: `attempt`, `reason`,
             `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
-        checkpoints: The `count`, the last one's `step` and `path`, `stood_still_s` of training and
-            `write_s` for all of them, and how many `failed`.
+        checkpoints: The `count`, the last one's `step` and `path`, how long training stood still
+            and writing took for all of them (`stood_still_s`, `write_s`), and how many `failed`.
         reader: The reader of row groups, and why it was chosen.
         rows: Rows trained, each counted once per epoch.
         wall_s: Wall time of training on the slowest rank, validation included; of earlier attempts,
             what led to the checkpoint that was resumed from.
         rows_per_s: Rows trained per second of wall time without validation, by the last attempt.
-        places: Per rank, its `host`, its `device`, and that device's own name, `hardware`.
+        places: Per rank of the last attempt, as all figures by rank are: its `host`, its `device`,
+            and that device's own name, `hardware`.
         stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
         setup_s: Per rank, wall time before training: opening the data, building the model.
         loader: Per rank, its loader's figures over the whole training.
-        exchange: Per rank, its figures of the tables' exchange over the whole training.
+        exchange: Per rank, its lookups in the tables and what it sent, over the whole training.
         device_seconds: Per rank, its GPU's time by phase; empty on the CPU.
         peak_memory: Per rank, the most `host_bytes` of its process, and `device_bytes` of its
             tensors on the GPU (0 on the CPU).
@@ -44,7 +45,7 @@ class Summary:
         normalised_entropy: Log loss over that of predicting the mean click rate.
         model_step: Steps of training that the saved model has had.
         stopped_early: For a training that ended before all its steps: `step`, `rows`, the `metric`
-            of validations, `best_step` and `best_value`, and `waited`, the validations since then.
+            of validations, `best_step` and `best_value`, and `waited`, the validations since that.
         warm_start: For a run that began with another's weights: their `path` and `step`, per table
             its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how many
             were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and what
@@ -56,8 +57,8 @@ class Summary:
     state: str
     reason: str | None
     message: str | None
-    num_ranks: int
-    attempts: int
+    num_ranks: int  # ranks that it wanted
+    attempts: int  # attempts that it took
     restarts: tuple[dict[str, Any], ...]
     checkpoints: dict[str, Any]
     parameters: int | None
