@@ -20,6 +20,7 @@ from distrain.reasons import Reason
 # Fields that mean the same wherever they stand and are not described again in each docstring.
 _COMMON = {
     "attempt": "Which attempt, from 1; 0 before the first.",
+    "attempts": "Attempts that it took.",
     "auc_bound": "The true AUC lies within +- this.",
     "device": "`cpu` or `cuda:0`.",
     "elapsed_s": "Wall time since training started on this rank.",

@@ -5,14 +5,15 @@ from importlib import import_module
 from pathlib import Path
 
 import architecture_map
-import pytest
 import references
 from doc_sentences import long_sentences
 
 ROOT = Path(__file__).resolve().parents[2]
-GUIDES = [Path("ARCHITECTURE.md"), Path("CONTRIBUTING.md"), Path("docs/glossary.md")]
+FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm")
 # What these say was so when it was written.
 OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
+# What a command of the product writes.
+WRITTEN = {"slowest.md"}
 
 # What pages and examples have ever told people to import, by module.
 ADVERTISED = {
@@ -51,19 +52,25 @@ ADVERTISED = {
 
 
 def files_named(text):
-    """Paths in code spans; those with a word in capitals stand for a name of the reader's own."""
+    """Paths in code spans, and scripts that commands start.
+
+    Paths with a word in capitals stand for a name of the reader's own.
+    """
+    beginning = "|".join(FOLDERS)
     for span in re.findall(r"`([^`\n]+)`", text):
         for word in span.split():
-            is_path = re.fullmatch(r"[\w./-]+\.(?:py|pyi|c|toml|importlinter|md)", word)
+            is_file = re.fullmatch(r"[\w./-]+\.(?:py|pyi|c|h|toml|importlinter|md)", word)
+            is_path = is_file or re.fullmatch(rf"(?:{beginning})/[\w./-]+", word)
             if is_path and not re.search(r"\b[A-Z]{4,}\b(?!\.md)", word):
                 yield word
+    yield from re.findall(r"^\$ (?:\S+/)?python3? (\S+\.py)", text, re.M)
 
 
 def exists(name):
     """Whether a path from the root, from the package, or the mere name of a file, is there."""
-    if any((folder / name).is_file() for folder in (ROOT, ROOT / "distrain")):
+    if any((folder / name).exists() for folder in (ROOT, ROOT / "distrain")):
         return True
-    return "/" not in name and any((ROOT / "distrain").rglob(name))
+    return "/" not in name and any(any((ROOT / folder).rglob(name)) for folder in FOLDERS)
 
 
 def resolves(name):
@@ -103,11 +110,15 @@ def test_the_architecture_is_short(sources):
     assert long_sentences(architecture_map.without_walls(page)) == []
 
 
-@pytest.mark.parametrize("path", GUIDES, ids=str)
-def test_files_that_the_guides_name_exist(path, sources):
-    named = set(files_named(sources[path]))
-    assert named
-    assert {name for name in named if not exists(name)} == set()
+def test_files_that_the_pages_name_exist(sources):
+    named = {
+        (str(path), name)
+        for path, text in sources.items()
+        if str(path) != "CHANGELOG.md"
+        for name in files_named(text)
+    }
+    assert len(named) > 200
+    assert {one for one in named if one[1] not in WRITTEN and not exists(one[1])} == set()
 
 
 def test_names_of_the_package_in_the_pages_resolve(sources):
@@ -139,6 +150,8 @@ def test_names_that_people_were_told_to_import_still_are_there_or_in_the_changel
 def test_the_checks_themselves_notice():
     text = "`train/step.py` and `distrain/models/zoo/NAME.py`, `a.py b.jsonl` and `CHANGELOG.md`"
     assert list(files_named(text)) == ["train/step.py", "a.py", "CHANGELOG.md"]
+    assert list(files_named("$ python benchmarks/gone.py --quick")) == ["benchmarks/gone.py"]
+    assert list(files_named("`distrain/gone` and `gone/distrain`")) == ["distrain/gone"]
     assert exists("partition/plan.py")
     assert not exists("partition/nonsense.py")
     assert not exists("nonsense.py")
