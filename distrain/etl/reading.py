@@ -235,17 +235,25 @@ def _joined(
 ) -> ReadInputs:
     parts: list[Part] = []
     valid: list[Part] = []
-    tally, unlabelled = BadLineTally(), 0
-    for file, ranges in zip(files, staged, strict=True):
-        lines = rows = 0
+    unlabelled = 0
+    for ranges in staged:
+        rows = 0
         for one in ranges:
             parts += [replace(part, rows_before=rows) for part in one.parts]
             valid += [replace(part, rows_before=rows) for part in one.valid_parts]
-            tally = tally.merged(one.bad_lines.shifted(file.path, lines))
-            lines += one.num_lines
             rows += _num_rows(one.all_parts) + one.num_left_out
             unlabelled += one.unlabelled
-    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled)
+    return ReadInputs(tuple(parts), _tally(files, staged), types, tuple(valid), unlabelled)
+
+
+def _tally(files: Sequence[TableFile], staged: Sequence[Sequence[Staged]]) -> BadLineTally:
+    total = BadLineTally()
+    for file, ranges in zip(files, staged, strict=True):
+        lines = 0
+        for one in ranges:
+            total = total.merged(one.bad_lines.shifted(file.path, lines))
+            lines += one.num_lines
+    return total
 
 
 def _num_rows(parts: Iterable[Part]) -> int:

@@ -725,9 +725,6 @@ def test_errors_of_tasks_are_the_errors_of_the_tree(client: Any) -> None:
     assert runner.run("square", _square, [(n,) for n in range(30)]) == [n * n for n in range(30)]
     with pytest.raises(DataError, match="17 is bad"):
         runner.run("square", _square_but_17, [(n,) for n in range(30)])
-    held = runner.run_on_workers("square", _square_but_17, [(16,), (17,)])
-    with pytest.raises(DataError, match="17 is bad"):
-        runner.run("add", _add, [(held,)])
 
 
 def _square(n: int) -> int:
@@ -738,7 +735,3 @@ def _square_but_17(n: int) -> int:
     if n == 17:
         raise DataError(f"{n} is bad")
     return n * n
-
-
-def _add(numbers: list[int]) -> int:
-    return sum(numbers)

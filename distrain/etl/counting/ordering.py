@@ -29,13 +29,12 @@ class Run:
     path: str
     entries: int  # how many values it has
     size_bytes: int  # what they take in memory
-    observed: int  # how often values of these buckets were seen, whether they are kept or not
 
 
 def write_run(kept: Counts, path: str) -> Run:
     table = counts_table(kept)
     write_counts_table(table, path)
-    return Run(path, table.num_rows, kept.nbytes, kept.dropped + _total(table))
+    return Run(path, table.num_rows, kept.nbytes)
 
 
 class RunsInOrder:
@@ -135,7 +134,3 @@ class _Places(Sequence[tuple[int, Any]]):
         value = self._values[place]
         key = value.as_buffer().to_pybytes() if self._is_text else value.as_py()
         return -self._counts[place].as_py(), key
-
-
-def _total(table: pa.Table) -> int:
-    return int(pc.sum(table["count"]).as_py() or 0)

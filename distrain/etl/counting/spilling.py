@@ -25,7 +25,7 @@ _BEGINS = b"buckets begin"
 class Counted:
     """The counts of a column, or of a domain, in files."""
 
-    # arrow files, whose rows are in the order of their buckets; at least one
+    # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
     entries: int  # the rows in all files: distinct values, those of several files several times
     size_bytes: int  # what these take in memory

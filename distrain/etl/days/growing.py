@@ -58,7 +58,7 @@ def write_learnt_files(learnt: Learnt, stem: str, keep_rare: bool) -> LearntFile
     )
 
 
-_NOTHING = Run("", 0, 0, 0)
+_NOTHING = Run("", 0, 0)
 
 
 @dataclass(frozen=True)

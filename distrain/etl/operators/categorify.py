@@ -82,7 +82,7 @@ class Categorify:
             kept["count"].combine_chunks(),
             max(1, self.num_buckets),
             state.nulls,
-            state.dropped + _total(state.counts) - _total(kept["count"]),
+            _total(state.counts) - _total(kept["count"]),
         )
         return fitting_int32(vocabulary)
 

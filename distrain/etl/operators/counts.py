@@ -39,7 +39,6 @@ class Counts:
     counts: pa.Array  # how often each was seen, int64
     nulls: int = 0  # how many were missing
     # how many more were seen, of values that are left out because no vocabulary takes them
-    dropped: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -53,7 +52,6 @@ def joined(states: Sequence[Counts]) -> Counts:
         pa.concat_arrays(_wide_enough([s.values for s in states])),
         pa.concat_arrays([s.counts for s in states]),
         sum(s.nulls for s in states),
-        sum(s.dropped for s in states),
     )
 
 
@@ -76,7 +74,7 @@ def added_up(counts: Counts) -> Counts:
     groups = table.group_by("value", use_threads=False)
     merged = groups.aggregate([("count", "sum")]).combine_chunks()
     values, sums = merged["value"].combine_chunks(), merged["count_sum"].combine_chunks()
-    return Counts(values, sums, counts.nulls, counts.dropped)
+    return Counts(values, sums, counts.nulls)
 
 
 def _added_up_integers(counts: Counts) -> Counts:
@@ -87,7 +85,7 @@ def _added_up_integers(counts: Counts) -> Counts:
     )
     begins = _begins(values)
     sums = np.add.reduceat(numbers, begins) if len(begins) else numbers
-    return Counts(pa.array(values[begins]), pa.array(sums), counts.nulls, counts.dropped)
+    return Counts(pa.array(values[begins]), pa.array(sums), counts.nulls)
 
 
 def _sorted_by_value(values: _Int64Array, counts: _Int64Array) -> tuple[_Int64Array, _Int64Array]:
@@ -118,7 +116,7 @@ def in_buckets(counts: Counts) -> tuple[Counts, np.ndarray[Any, np.dtype[np.int6
     begins = np.zeros(NUM_BUCKETS + 1, np.int64)
     np.cumsum(np.bincount(buckets, minlength=NUM_BUCKETS), out=begins[1:])
     values, sums = counts.values.take(order), counts.counts.take(order)
-    return Counts(values, sums, counts.nulls, counts.dropped), begins
+    return Counts(values, sums, counts.nulls), begins
 
 
 def buckets_of(values: pa.Array) -> Buckets:

@@ -1,7 +1,7 @@
 """Running many tasks on a Dask cluster, a bounded number at a time.
 
 Errors that are expected travel as values, for a task that raises makes its worker print a
-traceback. A task given an error passes it on; here it is raised in the calling process.
+traceback. Here they are raised in the calling process.
 """
 
 from __future__ import annotations
@@ -43,51 +43,18 @@ class TaskRunner:
         Raises what a task raised, and a `ClusterError` if workers died or the cluster went away.
         """
         results: list[Any] = [None] * len(arguments)
-
-        def keep(place: int, future: Future) -> None:
-            results[place] = _result(future, name)
-            if on_done:
-                on_done(place, results[place])
-
-        self._run_windowed(name, function, enumerate(arguments), keep)
-        return results
-
-    def run_on_workers(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        arguments: Sequence[tuple[Any, ...]],
-        on_done: Callable[[int], None] | None = None,
-    ) -> list[Future]:
-        """Like `run`, but large results stay on the workers; an error shows up downstream."""
-        futures: list[Future] = [None] * len(arguments)
-
-        def keep(place: int, future: Future) -> None:
-            if future.status != "finished":
-                _result(future, name)
-            futures[place] = future
-            if on_done:
-                on_done(place)
-
-        self._run_windowed(name, function, enumerate(arguments), keep)
-        return futures
-
-    def _run_windowed(
-        self,
-        name: str,
-        function: Callable[..., Any],
-        tasks: Iterable[tuple[int, tuple[Any, ...]]],
-        keep: Callable[[int, Future], None],
-    ) -> None:
         guarded = functools.partial(_guarded, function)
 
         def submit(place: int, arguments: tuple[Any, ...]) -> Future:
             key = f"prep-{name}-{self._run}-{uuid.uuid4().hex[:8]}-{place}"
             return self._client.submit(guarded, *arguments, key=key, pure=False)
 
-        with closing(as_they_end(self._client, submit, tasks)) as ended:
+        with closing(as_they_end(self._client, submit, enumerate(arguments))) as ended:
             for place, future in ended:
-                keep(place, future)
+                results[place] = _result(future, name)
+                if on_done:
+                    on_done(place, results[place])
+        return results
 
 
 def as_they_end(
@@ -137,11 +104,6 @@ def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
 
 
 def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
-    for argument in arguments:
-        found = argument if isinstance(argument, list) else [argument]
-        for value in found:
-            if isinstance(value, DistrainError):
-                return value
     try:
         return function(*arguments)
     except DistrainError as error:
