@@ -49,63 +49,47 @@ def _shape(kind: type) -> tuple[frozenset[str], dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Record:
-    """One merged progress report of all ranks: a line of `metrics.jsonl`.
+    """One merged progress report of all ranks: a line of `metrics.jsonl`."""
 
-    Attributes:
-        split: `train` (rows scored before their update, since the last record) or `valid`.
-        epoch: From 0.
-        step: Steps taken since the start of the job.
-        rows: Rows of this record: trained since the last one, or validated.
-        rows_total: Rows trained since the start, each counted once per epoch.
-        elapsed_s: Wall time since training started, of the slowest rank; of the attempts before,
-            what led to the checkpoint that was resumed from.
-        rows_per_s: Rows trained per second since the last record; `None` for validation.
-        loss: Mean log loss in nats.
-        normalised_entropy: Log loss over that of predicting the mean click rate.
-        auc: Area under the ROC curve; `None` where one class is absent.
-        auc_bound: What counting in bins may put `auc` off that of the same rows, sorted.
-        stall_pct: Per rank, the share of wall time spent waiting for data, in percent; empty with
-            more than 64 ranks.
-        seconds: Per phase, seconds of the mean rank since the last record.
-        lr: Learning rate of the last step; `None` for validation.
-        loader: What the ranks' loaders did since the last record, added up over the ranks;
-            `None` for validation.
-        exchange: What the ranks looked up in the tables and sent each other since the last record,
-            added up over the ranks; `None` for validation.
-        device_seconds: Per phase, seconds of the mean rank's GPU since the last record; empty on
-            CPUs, `None` for validation.
-        reliability: Of groups of validated rows, in the order of their predictions: the mean
-            `predicted` and the `observed` click rate, and how many `rows`; `None` for training.
-        attempt: The attempt that took these steps; 0 in files of earlier versions.
-        reports: How many reports of each rank it holds: above 1 where it was made again from kept
-            reports, of which the oldest had been joined. Its rows may include those of records
-            before it.
-        stall_summary: With more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the
-            `worst`: the 8 highest, each with its rank before it; else `None`.
-        own: The metrics of `evaluate.metrics`, by name; `None` for training.
-    """
-
-    split: str
-    epoch: int
-    step: int
-    rows: int
-    rows_total: int
+    split: str  # `train` (rows scored before their update, since the last record) or `valid`
+    epoch: int  # from 0
+    step: int  # steps taken since the start of the job
+    rows: int  # rows of this record: trained since the last one, or validated
+    rows_total: int  # rows trained since the start, each counted once per epoch
+    # wall time since training started, of the slowest rank; of the attempts before, what led to the
+    # checkpoint that was resumed from
     elapsed_s: float
-    rows_per_s: float | None
-    loss: float | None
-    normalised_entropy: float | None
-    auc: float | None
-    auc_bound: float | None
+    rows_per_s: float | None  # rows trained per second since the last record; `None` for validation
+    loss: float | None  # mean log loss in nats
+    normalised_entropy: float | None  # log loss over that of predicting the mean click rate
+    auc: float | None  # area under the ROC curve; `None` where one class is absent
+    auc_bound: float | None  # what counting in bins may put `auc` off that of the same rows, sorted
+    # per rank, the share of wall time spent waiting for data, in percent; empty with more than 64
+    # ranks
     stall_pct: tuple[float, ...] = ()
+    # per phase, seconds of the mean rank since the last record
     seconds: Mapping[str, float] | None = None
-    lr: float | None = None
+    lr: float | None = None  # learning rate of the last step; `None` for validation
+    # what the ranks' loaders did since the last record, added up over the ranks; `None` for
+    # validation
     loader: Mapping[str, float] | None = None
+    # what the ranks looked up in the tables and sent each other since the last record, added up
+    # over the ranks; `None` for validation
     exchange: Mapping[str, float] | None = None
+    # per phase, seconds of the mean rank's GPU since the last record; empty on CPUs, `None` for
+    # validation
     device_seconds: Mapping[str, float] | None = None
+    # of groups of validated rows, in the order of their predictions: the mean `predicted` and the
+    # `observed` click rate, and how many `rows`; `None` for training
     reliability: Mapping[str, Sequence[float]] | None = None
-    attempt: int = 0
+    attempt: int = 0  # the attempt that took these steps; 0 in files of earlier versions
+    # how many reports of each rank it holds: above 1 where it was made again from kept reports, of
+    # which the oldest had been joined. Its rows may include those of records before it
     reports: int = 1
+    # with more than 64 ranks, of their `stall_pct` the `mean`, the `max`, and the `worst`: the 8
+    # highest, each with its rank before it; else `None`
     stall_summary: Mapping[str, Any] | None = None
+    # the metrics of `evaluate.metrics`, by name; `None` for training
     own: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
@@ -128,33 +112,22 @@ class Record:
 
 @dataclass(frozen=True)
 class AttemptStarted:
-    """An attempt began to train. Of the records before it, those up to its step count.
-
-    Attributes:
-        step: Steps that its checkpoint brought along; 0: from the beginning.
-        num_ranks: The ranks of the attempt.
-        reason: One word for why the attempt before it ended; "" for a job's first attempt here.
-        message: The same for people.
-    """
+    """An attempt began to train. Of the records before it, those up to its step count."""
 
     attempt: int
-    step: int
-    num_ranks: int
+    step: int  # steps that its checkpoint brought along; 0: from the beginning
+    num_ranks: int  # the ranks of the attempt
+    # one word for why the attempt before it ended; "" for a job's first attempt here
     reason: str = ""
-    message: str = ""
+    message: str = ""  # the same for people
 
 
 @dataclass(frozen=True)
 class Notice:
-    """Something that people should know and that does not end the attempt.
+    """Something that people should know and that does not end the attempt."""
 
-    Attributes:
-        text: The text for them.
-        is_warning: Whether it may need something done.
-    """
-
-    text: str
-    is_warning: bool = True
+    text: str  # the text for them
+    is_warning: bool = True  # whether it may need something done
 
 
 Entry = Record | AttemptStarted | Notice

@@ -10,82 +10,68 @@ from distrain.runs.status import all_checkpoints, all_restarts
 
 @dataclass(frozen=True)
 class Summary:
-    """What `summary.json` holds.
-
-    Attributes:
-        state: `succeeded`, `failed` or `cancelled`.
-        reason: One word for a bad end.
-        restarts: Attempts that ended early and were followed by others: `attempt`, `reason`,
-            `message`, `step` (the furthest one known), `after_s` (since the job was submitted).
-        checkpoints: The `count`, the last one's `step` and `path`, how long training stood still
-            and writing took for all of them (`stood_still_s`, `write_s`), and how many `failed`.
-        reader: The reader of row groups, and why it was chosen.
-        rows: Rows trained, each counted once per epoch.
-        wall_s: Wall time of training on the slowest rank, validation included; of earlier attempts,
-            what led to the checkpoint that was resumed from.
-        rows_per_s: Rows trained per second of wall time without validation, by the last attempt.
-        places: Per rank of the last attempt, as all figures by rank are: its `host`, its `device`,
-            and that device's own name, `hardware`.
-        stall_pct: Per rank, the share of wall time spent waiting for data, in percent.
-        setup_s: Per rank, wall time before training: opening the data, building the model.
-        loader: Per rank, its loader's figures over the whole training.
-        exchange: Per rank, its lookups in the tables and what it sent, over the whole training.
-        device_seconds: Per rank, its GPU's time by phase; empty on the CPU.
-        peak_memory: Per rank, the most `host_bytes` of its process, and `device_bytes` of its
-            tensors on the GPU (0 on the CPU).
-        train_loss: Mean log loss over the last epoch's rows, scored before their update (and over
-            the rows before them in the first of these records, if the epoch began inside it).
-        scored_on: The rows of the following figures: `valid`, or `train` (each row scored before
-            its update) without validation rows. Where the model is that of the best validation, so
-            are the figures.
-        scored_step: The step at which these were scored.
-        auc: Area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it.
-        auc_bound: From the histogram that the AUC was counted in.
-        log_loss: Mean log loss in nats.
-        normalised_entropy: Log loss over that of predicting the mean click rate.
-        model_step: Steps of training that the saved model has had.
-        stopped_early: For a training that ended before all its steps: `step`, `rows`, the `metric`
-            of validations, `best_step` and `best_value`, and `waited`, the validations since that.
-        warm_start: For a run that began with another's weights: their `path` and `step`, per table
-            its `columns`, `by` what its rows were found (`id`, `value`, or `fresh`) and how many
-            were `matched`, are `fresh` and were `dropped`; the number of `dense` tensors, and what
-            was `left`, since it did not fit.
-    """
+    """What `summary.json` holds."""
 
     job_id: str
     name: str
-    state: str
-    reason: str | None
+    state: str  # `succeeded`, `failed` or `cancelled`
+    reason: str | None  # one word for a bad end
     message: str | None
     num_ranks: int  # ranks that it wanted
     attempts: int  # attempts that it took
+    # attempts that ended early and were followed by others: `attempt`, `reason`, `message`, `step`
+    # (the furthest one known), `after_s` (since the job was submitted)
     restarts: tuple[dict[str, Any], ...]
+    # the `count`, the last one's `step` and `path`, how long training stood still and writing took
+    # for all of them (`stood_still_s`, `write_s`), and how many `failed`
     checkpoints: dict[str, Any]
     parameters: int | None
-    reader: str | None
+    reader: str | None  # the reader of row groups, and why it was chosen
     steps: int
-    rows: int
+    rows: int  # rows trained, each counted once per epoch
+    # wall time of training on the slowest rank, validation included; of earlier attempts, what led
+    # to the checkpoint that was resumed from
     wall_s: float | None
+    # rows trained per second of wall time without validation, by the last attempt
     rows_per_s: float | None
+    # per rank of the last attempt, as all figures by rank are: its `host`, its `device`, and that
+    # device's own name, `hardware`
     places: tuple[dict[str, str], ...]
+    # per rank, the share of wall time spent waiting for data, in percent
     stall_pct: tuple[float, ...]
     seconds: tuple[dict[str, float], ...]
+    # per rank, wall time before training: opening the data, building the model
     setup_s: tuple[float, ...]
-    loader: tuple[dict[str, float], ...]
+    loader: tuple[dict[str, float], ...]  # per rank, its loader's figures over the whole training
+    # per rank, its lookups in the tables and what it sent, over the whole training
     exchange: tuple[dict[str, float], ...]
+    # per rank, its GPU's time by phase; empty on the CPU
     device_seconds: tuple[dict[str, float], ...]
+    # per rank, the most `host_bytes` of its process, and `device_bytes` of its tensors on the GPU
+    # (0 on the CPU)
     peak_memory: tuple[dict[str, int], ...]
+    # mean log loss over the last epoch's rows, scored before their update (and over the rows before
+    # them in the first of these records, if the epoch began inside it)
     train_loss: float | None
+    # the rows of the following figures: `valid`, or `train` (each row scored before its update)
+    # without validation rows. Where the model is that of the best validation, so are the figures
     scored_on: str | None
     scored_rows: int | None
+    # area under the ROC curve; that of the same rows, sorted, lies within `auc_bound` of it
     auc: float | None
-    auc_bound: float | None
-    log_loss: float | None
-    normalised_entropy: float | None
+    auc_bound: float | None  # from the histogram that the AUC was counted in
+    log_loss: float | None  # mean log loss in nats
+    normalised_entropy: float | None  # log loss over that of predicting the mean click rate
     model: str | None
-    scored_step: int | None = None
-    model_step: int | None = None
+    scored_step: int | None = None  # the step at which these were scored
+    model_step: int | None = None  # steps of training that the saved model has had
+    # for a training that ended before all its steps: `step`, `rows`, the `metric` of validations,
+    # `best_step` and `best_value`, and `waited`, the validations since that
     stopped_early: Mapping[str, Any] | None = None
+    # for a run that began with another's weights: their `path` and `step`, per table its `columns`,
+    # `by` what its rows were found (`id`, `value`, or `fresh`) and how many were `matched`, are
+    # `fresh` and were `dropped`; the number of `dense` tensors, and what was `left`, since it did
+    # not fit
     warm_start: Mapping[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
