@@ -14,7 +14,6 @@ _SKEW = datetime.timedelta(days=1)
 
 
 def write_certificate(path: Path) -> None:
-    """Write a new key and its self-signed certificate, readable by the owner alone."""
     from cryptography import x509
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -44,7 +43,6 @@ def write_certificate(path: Path) -> None:
 
 
 def write_private(path: Path, text: bytes) -> None:
-    """Write a file whole, readable by its owner alone whatever the umask says."""
     with whole_file(path) as partial:
         made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with open(made, "wb") as file:

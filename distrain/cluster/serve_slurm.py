@@ -56,8 +56,7 @@ def main(args: list[str] | None = None) -> int:
         return error.exit_code
 
 
-class _Left(Exception):
-    """A notice came before the cluster was there."""
+class _Left(Exception): ...
 
 
 class _Task:
@@ -137,7 +136,6 @@ class _Task:
         return process
 
     def _tell(self, scheduler: str, url: str, token: str) -> None:
-        """Write the cluster's addresses, for the service and for a shell."""
         me = ProcessId.of(os.getpid())
         assert me is not None  # it runs
         num_workers = int(self._environment.get("SLURM_NTASKS", "1"))
@@ -151,7 +149,6 @@ class _Task:
         return tls_environment(self._certificate) if self._own_certificate else {}
 
     def _told(self, scheduler: "subprocess.Popen[bytes] | None" = None) -> dict[str, Any]:
-        """The content of the scheduler's file, once it is whole."""
         until_s = time.monotonic() + SCHEDULER_S
         while time.monotonic() < until_s and (scheduler is None or scheduler.poll() is None):
             if signal.sigpending() & _NOTICES:

@@ -44,7 +44,6 @@ def gpu_of(environment: Mapping[str, str]) -> str:
 
 
 def listening_words(environment: Mapping[str, str]) -> list[str]:
-    """The options of `dask scheduler` and `worker` for the address on this node."""
     interface = environment.get(INTERFACE_VARIABLE)
     return ["--interface", interface] if interface else ["--host", address_of_node(environment)]
 

@@ -82,7 +82,6 @@ def source_of(request: ClusterRequest) -> WorkerSource:
 def open_cluster(
     request: ClusterRequest, say: Callable[[str], None] = lambda _: None
 ) -> Iterator[Any]:
-    """Yield a `distributed.Client` of the cluster that a request is for; `say` reports progress."""
     source = source_of(request)
     say(source.opening(request))
     with source.open(request) as client:

@@ -68,7 +68,6 @@ class StartedCluster:
 
 
 def read_started(folder: Path) -> StartedCluster | None:
-    """The last state of a cluster; `None` where the file is missing or damaged."""
     try:
         values = json.loads((folder / STATE_FILE).read_bytes())
         process = ProcessId(**values.pop("process"))
@@ -79,7 +78,6 @@ def read_started(folder: Path) -> StartedCluster | None:
 
 
 def write_started(folder: Path, started: StartedCluster) -> None:
-    """Write the file whole, readable by its owner alone."""
     path = folder / STATE_FILE
     with whole_file(path) as partial:
         made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)

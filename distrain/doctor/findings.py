@@ -14,8 +14,6 @@ class Severity(StrEnum):
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong: the check in a word or two, where, the fact, and its mend."""
-
     severity: Severity
     check: str
     places: tuple[Place, ...]
@@ -24,17 +22,14 @@ class Finding:
 
 
 def mistake(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
-    """A finding that keeps jobs from running, or from running as asked."""
     return Finding(Severity.MISTAKE, check, places, fact, mend)
 
 
 def warning(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
-    """A finding with which jobs run."""
     return Finding(Severity.WARNING, check, places, fact, mend)
 
 
 def by_value(values: Mapping[Place, str]) -> dict[str, tuple[Place, ...]]:
-    """Places by their common value, those of most places first."""
     grouped: dict[str, list[Place]] = {}
     for place, value in sorted(values.items()):
         grouped.setdefault(value, []).append(place)

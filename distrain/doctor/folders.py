@@ -27,7 +27,6 @@ async def find_files(folder: str, names: list[str]) -> list[str]:
 
 
 async def remove_files(folder: str, names: list[str]) -> None:
-    """Remove the files of `leave_file`, here or elsewhere, as far as possible."""
     await in_thread(lambda: _remove([Path(folder, name) for name in names]))
 
 

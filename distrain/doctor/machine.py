@@ -28,8 +28,6 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One check's result, and how to mend it."""
-
     name: str
     verdict: Verdict
     detail: str
@@ -37,7 +35,6 @@ class Check:
 
 
 def check_machine() -> Iterator[Check]:
-    """Python, packages, processors, memory, GPUs."""
     yield Check("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}")
     yield Check("distrain", Verdict.OK, build())
     for package in NEEDED:

@@ -87,7 +87,6 @@ def _offset(offset: Clock) -> str:
 
 
 def judge_folders(seen: Seen) -> Iterator[Finding]:
-    """The folder of runs: writable, the same everywhere, with room."""
     writers = {p: f for p, f in seen.folders.items() if not f.trouble}
     for trouble, places in by_value({p: f.trouble for p, f in seen.folders.items()}).items():
         if trouble:
@@ -134,7 +133,6 @@ def _of_workers(check: str, places: tuple[Place, ...], fact: str, mend: str) -> 
 
 
 def judge_data(seen: Seen) -> Iterator[Finding]:
-    """The data: readable, and the same files everywhere."""
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:
             mend = f"Mount it there, or give the workers credentials for {seen.data_path}."

@@ -45,7 +45,6 @@ HEADINGS = (
 
 
 def facts_table(seen: Seen) -> list[tuple[str, ...]]:
-    """A row of facts for each process, under `HEADINGS`."""
     return [HEADINGS, *(_row(seen, place, facts) for place, facts in sorted(seen.facts.items()))]
 
 

@@ -44,6 +44,5 @@ def build_model(
 def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
-    """The blueprint of a model section for a schema; errors as of `build_model`."""
     options = {name: getattr(spec, name) for name in type(spec).model_fields if name != "kind"}
     return MODELS[spec.kind](schema, combiners or {}, **options)

@@ -61,7 +61,6 @@ class ClickModel(nn.Module):
         return self.task.logits(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
-        """The task's output for a batch; errors as of `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous)

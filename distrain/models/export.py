@@ -104,7 +104,6 @@ class ScoringModel(nn.Module):
         )
 
     def dynamic_shapes(self) -> tuple[object, ...]:
-        """The sizes of the inputs that vary, for torch's exporters."""
         rows = Dim("rows", min=0)
         lists = [
             ({0: Dim(f"ids_{i}", min=0)}, {0: rows}) for i in range(len(self._inputs.list_names))
@@ -142,7 +141,6 @@ class _Lookup(nn.Module):
         self.in_order = not self.lists and self.places == sorted(self.places)
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged]) -> Tensor:
-        """`[rows, columns of the group, dim]`."""
         own = ids if self.takes_all else ids[:, self.flat]
         flat = functional.embedding(own.long() + self.starts, self.weight)
         if self.in_order:

@@ -221,7 +221,6 @@ def dtype_of_tables(weights: TensorFile) -> torch.dtype:
 
 
 def _table_shapes(columns: tuple[TableColumn, ...]) -> dict[str, tuple[int, ...]]:
-    """The shapes of the groups' canonical weights (`embeddings.canonical`), by name."""
     tables = first_of_tables(columns)
     dims = sorted({column.dim for column in columns})
     rows = [sum(table.cardinality for table in tables if table.dim == dim) for dim in dims]

@@ -249,5 +249,4 @@ def _put(target: Tensor | Slabs, rows: slice, values: Tensor) -> None:
 
 
 def bytes_of(values: Tensor) -> memoryview:
-    """The memory of a contiguous tensor on the CPU."""
     return memoryview(values.reshape(-1).view(torch.uint8).numpy().data)

@@ -46,7 +46,6 @@ class Groups:
     names: Sequence[Any]
 
     def to_json(self) -> dict[str, Any]:
-        """The means and the largest groups, as JSON values."""
         report = self.report
         largest = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS]
         return {
@@ -196,7 +195,6 @@ def _rows_counter(
 
 
 def _plain(value: Any) -> Any:
-    """A column's value as JSON takes it, without NaN."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)

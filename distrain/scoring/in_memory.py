@@ -72,7 +72,6 @@ def evaluate_rows(
 
 @contextmanager
 def _files(rows: Any) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    """A temporary folder, and the files of the rows, written there if need be."""
     with TemporaryDirectory(prefix="distrain-rows-") as name:
         folder = Path(name)
         names = [rows] if isinstance(rows, str | Path) else rows

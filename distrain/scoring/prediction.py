@@ -186,8 +186,6 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 
 @dataclass(frozen=True)
 class _Cut:
-    """A file of scores, and its pieces, one for each task."""
-
     name: str
     pieces: list[Piece]
 
@@ -217,8 +215,6 @@ def _rows_of(
 
 @dataclass(frozen=True)
 class _Inputs:
-    """The input files, and their rows: prepared or raw."""
-
     saved: SavedModel
     files: list[InputFile]
     rows: _Rows | None = None
@@ -268,7 +264,6 @@ def _files_to_make(
 
 
 def _rows_there(files: Iterable[str]) -> dict[str, int]:
-    """The rows of each whole file that is there already."""
     found: dict[str, int] = {}
     for file in files:
         with suppress(OSError, ArrowInvalid):

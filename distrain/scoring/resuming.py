@@ -28,7 +28,6 @@ _FINISHED = ".distrain-scores.json"
 
 
 def scored_folder(out: Path) -> Path:
-    """The folder of an output's unfinished scores."""
     final = out.resolve() if out.is_symlink() else out.absolute()
     return final.with_name(f".{final.name}.scored")
 
@@ -107,7 +106,6 @@ def _alone_in(folder: Path) -> Iterator[None]:
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
-    """Write a file beside finished scores with their name and sizes."""
     document = {"made_of": name, "size_bytes": _sizes(folder, files)}
     with whole_file(folder / _FINISHED, sync=False) as partial:
         partial.write_text(json.dumps(document) + "\n")

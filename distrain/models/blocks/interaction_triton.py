@@ -64,7 +64,6 @@ def _constants(n: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
 
 
 def _precision() -> str:
-    """The precision of products of float32, as torch has it."""
     matmul = torch.backends.cuda.matmul
     # torch before 2.9 has a plain switch; later ones refuse a mixture of both.
     precision = getattr(matmul, "fp32_precision", None)

@@ -58,7 +58,6 @@ NORMALISATIONS = tuple(_LAYERS)
 
 
 def normalisation_layer(name: str, width: int) -> nn.Module:
-    """A new layer of one of `NORMALISATIONS`; `ModelError` for another name."""
     if name not in _LAYERS:
         raise ModelError(
             f"there is no normalisation {name!r}",

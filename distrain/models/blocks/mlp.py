@@ -103,7 +103,6 @@ class MLPBlock(Block):
         return result
 
     def _layer(self, width: int, next_width: int, dropout: float) -> list[nn.Module]:
-        """The modules of one layer, in order, without those that would do nothing."""
         # In place after the linear layer: neither that nor what may stand between the two needs its
         # own output for its gradient. Before, it could be the block's input, which others read.
         inplace = self._is_after_linear("activation")

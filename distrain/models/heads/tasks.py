@@ -117,7 +117,6 @@ class BinaryClassificationTask(Task):
 
 
 def label_of(batch: Batch, target: str | None) -> Tensor:
-    """The labels of one target, `[rows]`, float32."""
     if target is not None:
         return batch[target]
     assert batch.label is not None, "rows without labels have no loss"
@@ -280,7 +279,6 @@ class MultiTask(Task):
         return task.logits(first)
 
     def outputs(self, output: Tensor) -> dict[str, Tensor]:
-        """Each task's part of an output, by name."""
         parts = (part for _, part in self._with_outputs(output))
         return dict(zip(self.names, parts, strict=True))
 

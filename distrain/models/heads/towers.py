@@ -202,7 +202,6 @@ class ItemRetrievalTask(Task):
         return output[:, : self.dim], output[:, self.dim :]
 
     def _log_q(self, ids: Tensor) -> Tensor | None:
-        """The log q of each row's item."""
         if self.log_q is not None:
             return self.log_q.index_select(0, ids)
         if not self.counts_in_batch:
@@ -221,7 +220,6 @@ class ItemRetrievalTask(Task):
         ids: Tensor | None,
         log_q: Tensor | None,
     ) -> Tensor:
-        """The loss of the users in `rows`."""
         scores = users @ items.t() / self.temperature
         if log_q is not None:
             scores = scores - log_q

@@ -177,7 +177,6 @@ def _difference(table: Hashes, trained: Hashes) -> tuple[Hashes, Hashes]:
 
 
 def _rows_of(hashes: Hashes, table: Hashes) -> Iterator[int]:
-    """A row of the table for each hash, in the order of the table."""
     wanted = Counter(hashes.tolist())
     for row in np.flatnonzero(np.isin(table, hashes)).tolist():
         value = int(table[row])

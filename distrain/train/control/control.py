@@ -34,7 +34,6 @@ class Control:
 
     @classmethod
     def alone(cls, look: Callable[[], None] = lambda: None) -> Control:
-        """The control of a rank without a supervisor."""
         store = LocalRankStore()
         return cls(store, StepGate(store, 0, 1), RankActivity(), look=look)
 

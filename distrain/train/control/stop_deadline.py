@@ -51,7 +51,6 @@ class StopDeadline:
         self._thread: threading.Thread | None = None
 
     def leave_within(self, grace_s: float) -> None:
-        """Leave after `grace_s` seconds, or at an earlier deadline."""
         with self._changed:
             self._deadline_s = min(self._deadline_s, time.monotonic() + grace_s)
             self._watch()

@@ -27,8 +27,6 @@ _KEY, _TRAIN, _VALID = "key", "train", "valid"
 
 @dataclass(frozen=True)
 class Inputs:
-    """The schema, the training and the validation rows of a job."""
-
     schema: Schema
     train: Table
     valid: Table | None

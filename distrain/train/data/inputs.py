@@ -52,7 +52,6 @@ def check_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None
 
 
 def check_fields(spec: JobSpec) -> None:
-    """The checks of `check_inputs` that need no data."""
     mistakes = Mistakes()
     with mistakes.collected():
         _check_sizes(spec.data)
@@ -62,7 +61,6 @@ def check_fields(spec: JobSpec) -> None:
 
 
 def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None = None) -> Inputs:
-    """The part of `check_inputs` that looks at the data."""
     retry_s = min(retry_s, spec.data.retry_s)
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)

@@ -48,7 +48,6 @@ class Span:
             )
 
     def rows_in(self, steps: int) -> int:
-        """Rows of the first steps of the job, over all ranks."""
         epochs, rest = divmod(steps, self.steps_per_epoch)
         return epochs * self.rows_per_epoch + min(rest * self.rows_per_step, self.rows_per_epoch)
 

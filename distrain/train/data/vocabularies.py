@@ -105,7 +105,6 @@ class Vocabularies:
         return cls(files, str(said.get("folder") or older), known)
 
     def kept_in(self, workflow: str) -> "Vocabularies":
-        """The same vocabularies, with their files in a copy of the workflow."""
         folder = f"{workflow}/{CATEGORIES}"
         files = {column: replace(file, folder=folder) for column, file in self.files.items()}
         return Vocabularies(files, workflow, self.operators)
@@ -201,7 +200,6 @@ def new_ids(old: Vocabulary, new: Vocabulary) -> np.ndarray[Any, np.dtype[np.int
 
 
 def _operators(workflow: str) -> dict[str, str]:
-    """The checksum of each column's operators, without the vocabularies' options."""
     try:
         groups = json.loads(read_bytes(f"{workflow}/{WORKFLOW_FILE}"))["groups"]
         return {
@@ -234,7 +232,6 @@ def _files(folder: str) -> list[str]:
 
 
 def _checksum(folder: str, name: str, held: Iterable[str] | None = None) -> str | None:
-    """The checksum of both files of a vocabulary; `None` if one is missing."""
     held = _files(folder) if held is None else held
     hashed = xxhash.xxh3_64()
     for file in (f"meta.{name}.parquet", f"unique.{name}.parquet"):

@@ -43,7 +43,6 @@ class Evaluation:
 
     @property
     def report(self) -> BinaryReport:
-        """The metrics of all ranks' rows, the same bits on every rank."""
         found = self.merged.compute()
         if self.from_scores is None:
             return found

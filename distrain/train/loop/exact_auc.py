@@ -41,7 +41,6 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
 
 
 def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> DistinctScores:
-    """The entries of all ranks in this rank's part of the order."""
     cuts = np.searchsorted(scores.keys, _first_keys(scores.keys, peers, device))
     send = np.diff(np.concatenate([[0], cuts, [len(scores.keys)]]))
     sent = peers.gather_counts(torch.from_numpy(send).to(device))

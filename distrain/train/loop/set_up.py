@@ -28,8 +28,6 @@ from distrain.world import World
 
 @dataclass
 class RankJob:
-    """One rank's part of a job."""
-
     spec: JobSpec
     inputs: Inputs
     world: World
@@ -78,7 +76,6 @@ def set_up(job: RankJob, loader: Loader, span: Span) -> Parts:
 
 
 def _claim(job: RankJob, directory: CheckpointDir) -> None:
-    """Claim the directory for this run, which shows whether it can be written; collective."""
     if directory.run is None:  # a rank that belongs to no run
         return
     peers = Peers(job.world.rank, job.world.num_ranks)

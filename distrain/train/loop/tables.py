@@ -73,7 +73,6 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
 def table_factory(
     spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
 ) -> TableFactory:
-    """What makes the tables as planned, on the device."""
 
     def make(
         columns: Sequence[TableColumn], *, generator: torch.Generator | None

@@ -32,8 +32,6 @@ from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
 
 
 class Trainer(RankJob):
-    """The training of one rank's part of a job."""
-
     def run(self) -> bool:
         """Train to the end, save the model, and report all the way; false if asked to stop."""
         began_s = time.perf_counter()

@@ -62,7 +62,6 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
-    """Refuse to judge validations by a metric that the model's task does not have."""
     metric = spec.best_metric
     if metric is None or metric in task.metrics:
         return
@@ -75,7 +74,6 @@ def check_metric(spec: JobSpec, task: Task) -> None:
 
 
 def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
-    """The limit of a rank's tables, as the ranks themselves will decide."""
     options, limit_gib = spec.embeddings, spec.resources.memory_per_rank_gib
     if options.memory_gib is not None:
         return _Limit(int(options.memory_gib * 2**30), "embeddings.memory_gib")

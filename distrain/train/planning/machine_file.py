@@ -74,15 +74,12 @@ class MachineFile:
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def on_host(self, num_ranks: int) -> int:
-        """The ranks that share a host's cores and memory."""
         return min(num_ranks, self.ranks_per_node * self.nodes_per_host)
 
     def link_rate(self, collective: str) -> float:
-        """Bytes/s on a node of `all_to_all`, `all_gather` or `all_reduce`."""
         return float(getattr(self, f"link_{collective}_bytes_per_s", 0.0)) or self.link_bytes_per_s
 
     def network_rate(self, collective: str) -> float:
-        """Bytes/s among nodes of `all_to_all`, `all_gather` or `all_reduce`."""
         found = float(getattr(self, f"network_{collective}_bytes_per_s", 0.0))
         return found or self.network_bytes_per_s
 

@@ -54,8 +54,6 @@ class Term:
 
 @dataclass(frozen=True)
 class RankMemory:
-    """A rank's peak, by terms."""
-
     terms: tuple[Term, ...]
 
     @property
@@ -165,7 +163,6 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 
 
 def exchanged_bytes(tables: ShardingPlan) -> int:
-    """Bytes of distinct rows and their sums, at most at a time."""
     total = 0.0
     for table in tables.tables:
         row_bytes, room, ranks = _VALUE_BYTES * table.dim, table.room, tables.num_ranks

@@ -62,7 +62,6 @@ class MemoryProbe:
 
 
 def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
-    """Take a few steps on the CPU, in this process, and measure them."""
     model = _small_model(spec, schema)
     precision = "bf16" if spec.train.precision == "bf16" else "fp32"  # tensors of tf32 are fp32
     # A capture of the step is of the same operations, and needs a GPU.

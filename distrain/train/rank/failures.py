@@ -48,7 +48,6 @@ def _shortened(text: str) -> str:
 
 
 def _who_asked(error: BaseException) -> str:
-    """The last line of distrain's own in an error's traceback."""
     own = [
         frame
         for frame in traceback.extract_tb(error.__traceback__)

@@ -182,7 +182,6 @@ def _supervisor_is_gone() -> None:
 
 
 def _reporter(events: TextIO) -> Callable[[Event], None]:
-    """A function that writes events, a whole line at a time, from any thread."""
     lock = threading.Lock()
 
     def report(event: Event) -> None:

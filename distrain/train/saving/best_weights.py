@@ -35,7 +35,6 @@ def read_best_weights(
     together = partial(fail_together, peers, device, directory.url)
 
     def opened(step: int) -> WeightsReading:
-        """The checkpoint of a step, whose files are there."""
         found = ""
         with together():
             if peers.rank == 0:

@@ -192,7 +192,6 @@ class Checkpoints:
             ).whole
 
     def about(self, step: int) -> dict[str, Any]:
-        """The training's facts in a saved model, on the rank that saves it."""
         return {"step": step, **self.vocabularies.to_json()}
 
     def keep_workflow(self, model: Path) -> None:

@@ -9,7 +9,6 @@ from distrain.train.data import Inputs
 
 
 def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
-    """The values in a checkpoint by which `check_resumable` judges it."""
     return {"spec": spec.model_dump(mode="json"), "fingerprints": _fingerprints(inputs)}
 
 

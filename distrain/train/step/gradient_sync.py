@@ -91,7 +91,6 @@ class BufferSync:
             self._unpack(values)
 
     def start(self) -> None:
-        """Begin to add up, after the step's last forward pass."""
         if self._buffers:
             self._sums = self._packed()
             self._work = dist.all_reduce(self._sums, group=self._group, async_op=True)

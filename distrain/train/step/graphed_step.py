@@ -38,8 +38,7 @@ _MOST_GRAPHS = 4
 class StepGraph(Protocol):
     """A recording of what a function does to tensors."""
 
-    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
-        """Record a call, which does nothing yet."""
+    def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None: ...
 
     def replay(self) -> tuple[Tensor, ...]:
         """Repeat the recording on its tensors' present values; gives the call's result."""
