@@ -1,6 +1,6 @@
 """Measures clusters and judges them: what limits a step, outliers, thresholds, changes."""
 
-from distrain.bench.changes import Change as Change, find_changes as find_changes
+from distrain.bench.changes import FigureChange as FigureChange, find_changes as find_changes
 from distrain.bench.document import (
     SCHEMA_VERSION as SCHEMA_VERSION,
     Bench as Bench,
@@ -11,8 +11,8 @@ from distrain.bench.document import (
 )
 from distrain.bench.limits import (
     LOADER_RATE as LOADER_RATE,
-    Limit as Limit,
-    Limits as Limits,
+    StepLimit as StepLimit,
+    StepLimits as StepLimits,
     find_limits as find_limits,
     step_limits as step_limits,
 )
@@ -37,4 +37,4 @@ from distrain.bench.thresholds import (
     find_misses as find_misses,
     parse_thresholds as parse_thresholds,
 )
-from distrain.bench.verdict import Verdict as Verdict, judge as judge
+from distrain.bench.verdict import BenchVerdict as BenchVerdict, judge as judge

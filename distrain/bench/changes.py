@@ -17,7 +17,7 @@ _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Change:
+class FigureChange:
     """A figure before and now; `share`: its gain (or loss, negative) of the earlier one."""
 
     name: str
@@ -27,7 +27,7 @@ class Change:
     judgement: Judgement
 
 
-def find_changes(earlier: Bench, now: Bench) -> list[Change]:
+def find_changes(earlier: Bench, now: Bench) -> list[FigureChange]:
     """Figures of both benches, the greatest loss first.
 
     `unknown` is a figure with fewer than three repetitions in one of them. Benches of other modes
@@ -71,10 +71,12 @@ def _usual_errors(measures: Sequence[Measure]) -> Mapping[tuple[str, int], float
     return {group: median(values) for group, values in errors.items()}
 
 
-def _change(old: Measure, new: Measure, usual: float) -> Change:
+def _change(old: Measure, new: Measure, usual: float) -> FigureChange:
     share = new.median / old.median - 1
     gained = -share if new.less_is_better else share
-    return Change(new.name, new.place, new.size_bytes, gained, _judge(old, new, gained, usual))
+    return FigureChange(
+        new.name, new.place, new.size_bytes, gained, _judge(old, new, gained, usual)
+    )
 
 
 def _judge(old: Measure, new: Measure, gained: float, usual: float) -> Judgement:

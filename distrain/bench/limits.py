@@ -13,7 +13,7 @@ _COMPUTE = ("forward_backward", "optimizer")
 
 
 @dataclass(frozen=True)
-class Limit:
+class StepLimit:
     """A resource and its seconds of a step.
 
     Attributes:
@@ -25,18 +25,18 @@ class Limit:
 
 
 @dataclass(frozen=True)
-class Limits:
+class StepLimits:
     """Resources of a step, the one with the most seconds first."""
 
     ranks: int
-    resources: tuple[Limit, ...]
+    resources: tuple[StepLimit, ...]
 
     @property
-    def first(self) -> Limit:
+    def first(self) -> StepLimit:
         return self.resources[0]
 
     @property
-    def next(self) -> Limit | None:
+    def next(self) -> StepLimit | None:
         """The limit if the first were faster; `None` if nothing else takes time."""
         return self.resources[1] if len(self.resources) > 1 else None
 
@@ -46,7 +46,7 @@ class Limits:
         return self.first.seconds / self.next.seconds if self.next else None
 
 
-def find_limits(bench: Bench) -> Limits | None:
+def find_limits(bench: Bench) -> StepLimits | None:
     """The limits of the step on the most ranks; `None` without a step that took time."""
     step = bench.largest_step
     if step is None:
@@ -54,7 +54,7 @@ def find_limits(bench: Bench) -> Limits | None:
     return step_limits(step, bench.device, bench.measures)
 
 
-def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> Limits | None:
+def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> StepLimits | None:
     """The limits of one step.
 
     Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
@@ -69,10 +69,10 @@ def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> Li
         "copies": _median_of(step, ("copy",)),
         "loader": max(_median_of(step, ("data_wait",)), _loading_s(step, measures)),
     }
-    found = [Limit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
+    found = [StepLimit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
     if not found:
         return None
-    return Limits(step.ranks, tuple(sorted(found, key=lambda limit: -limit.seconds)))
+    return StepLimits(step.ranks, tuple(sorted(found, key=lambda limit: -limit.seconds)))
 
 
 def own_seconds(of_rank: Mapping[str, float]) -> float:

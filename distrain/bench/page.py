@@ -7,25 +7,25 @@ from typing import Any
 
 from distrain.bench.document import Bench, Measure, bench_json
 from distrain.bench.summary import headline, quantity, summary_lines
-from distrain.bench.verdict import Verdict
+from distrain.bench.verdict import BenchVerdict
 from distrain.report import image_of, new_figure, page, section, svg_image, table, verbatim
 from distrain.storage import whole_file
 
 
-def write_bench(bench: Bench, verdict: Verdict, folder: Path) -> None:
+def write_bench(bench: Bench, verdict: BenchVerdict, folder: Path) -> None:
     """Write the document, `bench.json`, and the page, `bench.html`, into a folder."""
     with whole_file(folder / "bench.json") as partial:
         partial.write_text(json.dumps(bench_json(bench), indent=1) + "\n", encoding="utf-8")
     write_bench_page(bench, verdict, folder / "bench.html")
 
 
-def write_bench_page(bench: Bench, verdict: Verdict, out: Path) -> None:
+def write_bench_page(bench: Bench, verdict: BenchVerdict, out: Path) -> None:
     text = page("distrain bench", _sections(bench, verdict))
     with whole_file(out) as partial:
         partial.write_text(text, encoding="utf-8")
 
 
-def _sections(bench: Bench, verdict: Verdict) -> list[str]:
+def _sections(bench: Bench, verdict: BenchVerdict) -> list[str]:
     sections = [
         f"<h1>distrain bench: {'PASS' if verdict.passed else 'FAIL'}</h1>",
         section(headline(verdict), verbatim("\n".join(summary_lines(bench, verdict)[1:]))),
@@ -93,7 +93,7 @@ def _draw_steps(bench: Bench) -> Any:
     return figure
 
 
-def _draw_limits(verdict: Verdict) -> Any:
+def _draw_limits(verdict: BenchVerdict) -> Any:
     assert verdict.limits is not None
     resources = verdict.limits.resources
     figure = new_figure(11, 0.8 + 0.4 * len(resources))

@@ -3,18 +3,18 @@
 from collections.abc import Sequence
 from statistics import median
 
-from distrain.bench.changes import Change
+from distrain.bench.changes import FigureChange
 from distrain.bench.document import Bench, Measure, Scaling
-from distrain.bench.limits import Limits
+from distrain.bench.limits import StepLimits
 from distrain.bench.outliers import Outlier
 from distrain.bench.thresholds import Miss
-from distrain.bench.verdict import Verdict
+from distrain.bench.verdict import BenchVerdict
 
 _MOST = 10
 _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
 
 
-def summary_lines(bench: Bench, verdict: Verdict) -> list[str]:
+def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
     """The summary; its first line is the verdict."""
     return [
         headline(verdict),
@@ -28,7 +28,7 @@ def summary_lines(bench: Bench, verdict: Verdict) -> list[str]:
     ]
 
 
-def headline(verdict: Verdict) -> str:
+def headline(verdict: BenchVerdict) -> str:
     """`PASS`, or `FAIL` with the first reason."""
     reasons = [_miss_line(miss) for miss in verdict.misses]
     if verdict.accepting:
@@ -42,7 +42,7 @@ def headline(verdict: Verdict) -> str:
     return f"PASS: {limits_line(verdict.limits)}" if verdict.limits else "PASS"
 
 
-def limits_line(limits: Limits) -> str:
+def limits_line(limits: StepLimits) -> str:
     """The first limit, and the next with head-room."""
     line = f"on {_ranks(limits.ranks)} the first limit is {_named(limits.first.resource)}"
     line += f", {1e3 * limits.first.seconds:.3g} ms of a step"
@@ -123,7 +123,7 @@ def _outlier_line(outlier: Outlier) -> str:
     return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {words} than the median"
 
 
-def _change_line(change: Change) -> str:
+def _change_line(change: FigureChange) -> str:
     at = f", {change.place}" if change.place else ""
     size = f" of {change.size_bytes} bytes" if change.size_bytes else ""
     return (

@@ -2,15 +2,15 @@
 
 from dataclasses import dataclass
 
-from distrain.bench.changes import Change, find_changes
+from distrain.bench.changes import FigureChange, find_changes
 from distrain.bench.document import Bench
-from distrain.bench.limits import Limits, find_limits
+from distrain.bench.limits import StepLimits, find_limits
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.thresholds import Miss, Thresholds, find_misses
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BenchVerdict:
     """A bench's judgement.
 
     Attributes:
@@ -19,10 +19,10 @@ class Verdict:
         comparing: Whether an earlier bench was given.
     """
 
-    limits: Limits | None
+    limits: StepLimits | None
     outliers: tuple[Outlier, ...]
     misses: tuple[Miss, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[FigureChange, ...]
     accepting: bool = False
     comparing: bool = False
 
@@ -32,7 +32,7 @@ class Verdict:
         return tuple(outlier for outlier in self.outliers if outlier.off < 0)
 
     @property
-    def worse(self) -> tuple[Change, ...]:
+    def worse(self) -> tuple[FigureChange, ...]:
         """Figures that are worse than in the earlier bench, beyond their spread."""
         return tuple(change for change in self.changes if change.judgement == "worse")
 
@@ -50,10 +50,10 @@ class Verdict:
 
 def judge(
     bench: Bench, thresholds: Thresholds | None = None, earlier: Bench | None = None
-) -> Verdict:
+) -> BenchVerdict:
     """Judge a bench, by a machine type's thresholds and against an earlier one if given."""
     share = thresholds.outlier_share if thresholds else OUTLIER_SHARE
-    return Verdict(
+    return BenchVerdict(
         find_limits(bench),
         tuple(find_outliers(bench, share)),
         tuple(find_misses(bench.measures, thresholds)) if thresholds else (),

@@ -16,7 +16,7 @@ SCHEDULER_VARIABLE = "DISTRAIN_SCHEDULER"
 _FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9}
 
 
-class Count(click.ParamType):  # type: ignore[type-arg]
+class CountType(click.ParamType):  # type: ignore[type-arg]
     """A whole number with an optional suffix: k, M or G for thousands, millions, billions.
 
     >>> COUNT.convert("1.5M", None, None)
@@ -42,7 +42,7 @@ class Count(click.ParamType):  # type: ignore[type-arg]
         self.fail(f"{value!r} is not a count such as 250000, 100k, 1.5M or 4G", param, ctx)
 
 
-class Place(click.Path):
+class PlaceType(click.Path):
     """A path, or a URL, which stays the text that it is."""
 
     name = "place"
@@ -53,7 +53,7 @@ class Place(click.Path):
         return path_or_url(str(super().convert(value, param, ctx)))
 
 
-class Share(click.ParamType):  # type: ignore[type-arg]
+class ShareType(click.ParamType):  # type: ignore[type-arg]
     """A share of a whole.
 
     >>> SHARE.convert("1%", None, None), SHARE.convert("0.5", None, None)
@@ -75,9 +75,9 @@ class Share(click.ParamType):  # type: ignore[type-arg]
         return share
 
 
-COUNT = Count()
-SHARE = Share()
-PLACE = Place()
+COUNT = CountType()
+SHARE = ShareType()
+PLACE = PlaceType()
 PATH = click.Path(path_type=Path)
 POSITIVE = click.IntRange(min=1)
 

@@ -13,13 +13,13 @@ from distributed.comm.addressing import get_address_host
 from distrain.doctor import folders, links, probes
 from distrain.doctor.facts import (
     Clock,
+    ClusterSeen,
     DataSeen,
-    Facts,
     FolderSeen,
     Link,
-    Place,
-    Role,
-    Seen,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
 )
 from distrain.doctor.findings import Finding, Severity
 from distrain.doctor.verdicts import judge
@@ -38,7 +38,7 @@ _END_S = 10.0
 class Report:
     """What was seen of a cluster, and what is wrong with it, mistakes first."""
 
-    seen: Seen
+    seen: ClusterSeen
     findings: tuple[Finding, ...]
 
     @property
@@ -82,32 +82,34 @@ class _Examination:
     def __init__(self, client: Any, info: Mapping[str, Any], timeout_s: float):
         self._client = client
         self._timeout_s = timeout_s
-        self.scheduler = Place(Role.SCHEDULER, info["address"])
-        self.here = Place(Role.CLIENT)
+        self.scheduler = ProcessPlace(ProcessRole.SCHEDULER, info["address"])
+        self.here = ProcessPlace(ProcessRole.CLIENT)
         self.workers = [_worker(address, told) for address, told in info["workers"].items()]
-        self._silent: dict[Place, str] = {}
+        self._silent: dict[ProcessPlace, str] = {}
         self._key = f".distrain-doctor-{uuid4().hex[:12]}"
         self._run_root = ""
-        self._files: dict[Place, str] = {}
-        self._listeners: list[Place] = []
+        self._files: dict[ProcessPlace, str] = {}
+        self._listeners: list[ProcessPlace] = []
         self.ended = threading.Event()
 
-    async def run(self, run_root: str, data: str, device: str) -> Seen:
+    async def run(self, run_root: str, data: str, device: str) -> ClusterSeen:
         try:
             return await self._run(run_root, data, device)
         finally:
             await self._clean_up()
             self.ended.set()
 
-    async def _run(self, run_root: str, data: str, device: str) -> Seen:
+    async def _run(self, run_root: str, data: str, device: str) -> ClusterSeen:
         self._run_root = run_root
         everywhere = [self.scheduler, self.here, *self.workers]
         told = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
-        facts = {place: Facts.from_json(values) for place, values in told.items()}
-        seen = Seen(self.scheduler.address, facts, device=device, run_root=run_root, data_path=data)
+        facts = {place: ProcessFacts.from_json(values) for place, values in told.items()}
+        seen = ClusterSeen(
+            self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
+        )
         clocks = await self._measure_clocks(list(facts))
         links_seen, deaf = await self._try_links(facts)
-        users = [place for place in facts if place.role is not Role.SCHEDULER]
+        users = [place for place in facts if place.role is not ProcessRole.SCHEDULER]
         folders_seen = await self._compare_folders(users) if run_root else {}
         data_seen = await self._look_at_data(users, data) if data else {}
         return replace(
@@ -132,8 +134,8 @@ class _Examination:
             self._ask_all(listeners, links.stop_listening, lambda p: (self._key,)),
         )
 
-    async def _measure_clocks(self, places: list[Place]) -> dict[Place, Clock]:
-        async def measure(place: Place) -> Clock:
+    async def _measure_clocks(self, places: list[ProcessPlace]) -> dict[ProcessPlace, Clock]:
+        async def measure(place: ProcessPlace) -> Clock:
             earliest_s, latest_s = -float("inf"), float("inf")
             for _ in range(CLOCK_ROUNDS):
                 before_s = probes.clock()
@@ -145,7 +147,7 @@ class _Examination:
 
         return await self._gather(places, measure)
 
-    async def _compare_folders(self, places: list[Place]) -> dict[Place, FolderSeen]:
+    async def _compare_folders(self, places: list[ProcessPlace]) -> dict[ProcessPlace, FolderSeen]:
         names = {place: f"{self._key}-{number}" for number, place in enumerate(places)}
         self._files = dict(names)
         left = await self._ask_all(places, folders.leave_file, lambda p: (self._run_root, names[p]))
@@ -159,17 +161,19 @@ class _Examination:
             seen[place] = replace(seen[place], missing=missing)
         return seen
 
-    async def _look_at_data(self, places: list[Place], data: str) -> dict[Place, DataSeen]:
+    async def _look_at_data(
+        self, places: list[ProcessPlace], data: str
+    ) -> dict[ProcessPlace, DataSeen]:
         found = await self._ask_all(places, folders.look_at_data, lambda p: (data,))
         return {place: DataSeen(**values) for place, values in found.items()}
 
     async def _try_links(
-        self, facts: Mapping[Place, Facts]
-    ) -> tuple[tuple[Link, ...], dict[Place, str]]:
-        hosts = one_per_host({p: f for p, f in facts.items() if p.role is Role.WORKER})
+        self, facts: Mapping[ProcessPlace, ProcessFacts]
+    ) -> tuple[tuple[Link, ...], dict[ProcessPlace, str]]:
+        hosts = one_per_host({p: f for p, f in facts.items() if p.role is ProcessRole.WORKER})
         lifetime_s = 3 * self._timeout_s + 2 * CONNECT_S
         self._listeners = [*hosts, self.scheduler]
-        deaf: dict[Place, str] = {}
+        deaf: dict[ProcessPlace, str] = {}
         scheduler_host = get_host(self.scheduler)
         ports = await self._ask_all(
             hosts, links.listen, lambda p: (self._key, facts[p].rank_address, lifetime_s), deaf
@@ -178,7 +182,7 @@ class _Examination:
         at_scheduler = await self._ask_all(
             [self.scheduler], links.listen_for_rendezvous, lambda p: words, deaf
         )
-        tried: dict[Place, list[Link]] = {
+        tried: dict[ProcessPlace, list[Link]] = {
             source: [
                 Link(source, target, _joined(facts[target].rank_address, ports[target][0]))
                 for target in targets
@@ -204,11 +208,11 @@ class _Examination:
 
     async def _ask_all(
         self,
-        places: Iterable[Place],
+        places: Iterable[ProcessPlace],
         function: Callable[..., Any],
-        words: Callable[[Place], tuple[Any, ...]],
-        troubles: dict[Place, str] | None = None,
-    ) -> dict[Place, Any]:
+        words: Callable[[ProcessPlace], tuple[Any, ...]],
+        troubles: dict[ProcessPlace, str] | None = None,
+    ) -> dict[ProcessPlace, Any]:
         """The answers of all places that give one; `troubles` takes errors of those that do not."""
         return await self._gather(
             places, lambda place: self._ask(place, function, *words(place)), troubles
@@ -216,11 +220,11 @@ class _Examination:
 
     async def _gather(
         self,
-        places: Iterable[Place],
-        work: Callable[[Place], Any],
-        troubles: dict[Place, str] | None = None,
-    ) -> dict[Place, Any]:
-        async def bounded(place: Place) -> Any:
+        places: Iterable[ProcessPlace],
+        work: Callable[[ProcessPlace], Any],
+        troubles: dict[ProcessPlace, str] | None = None,
+    ) -> dict[ProcessPlace, Any]:
+        async def bounded(place: ProcessPlace) -> Any:
             try:
                 async with asyncio.timeout(self._timeout_s):
                     return await work(place)
@@ -236,8 +240,8 @@ class _Examination:
         paired = zip(asked, answers, strict=True)
         return {place: answer for place, answer in paired if answer is not _NOTHING}
 
-    async def _ask(self, place: Place, function: Callable[..., Any], *words: Any) -> Any:
-        if place.role is Role.WORKER:
+    async def _ask(self, place: ProcessPlace, function: Callable[..., Any], *words: Any) -> Any:
+        if place.role is ProcessRole.WORKER:
             told = await self._client.run(
                 function, *words, workers=[place.address], on_error="return"
             )
@@ -245,7 +249,7 @@ class _Examination:
             if isinstance(answer, BaseException):
                 raise answer
             return answer
-        if place.role is Role.SCHEDULER:
+        if place.role is ProcessRole.SCHEDULER:
             return await self._client.run_on_scheduler(function, *words)
         answer = function(*words)
         return await answer if asyncio.iscoroutine(answer) else answer
@@ -254,24 +258,26 @@ class _Examination:
 _NOTHING = object()
 
 
-def get_host(place: Place) -> str:
+def get_host(place: ProcessPlace) -> str:
     """The host of a place's Dask address; "" for the machine that asks."""
     return get_address_host(place.address) if place.address else ""
 
 
-def one_per_host(workers: Mapping[Place, Facts]) -> list[Place]:
+def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
     """A worker for each network and address that ranks would use there."""
-    found: dict[tuple[str, str], Place] = {}
+    found: dict[tuple[str, str], ProcessPlace] = {}
     for place, facts in sorted(workers.items()):
         if facts.rank_address:
             found.setdefault((facts.network, facts.rank_address), place)
     return list(found.values())
 
 
-def choose_pairs(hosts: list[Place], seed: int = 0) -> dict[Place, list[Place]]:
+def choose_pairs(
+    hosts: list[ProcessPlace], seed: int = 0
+) -> dict[ProcessPlace, list[ProcessPlace]]:
     """Whom each host tries: all others; of many the next one and some by chance.
 
-    >>> places = [Place(Role.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
+    >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
     >>> [sum(map(len, choose_pairs(places[:n]).values())) for n in (1, 2, 16, 100)]
     [0, 2, 240, 800]
     """
@@ -313,12 +319,12 @@ def _asdict(value: Any) -> dict[str, Any] | None:
     return None if value is None else asdict(value)
 
 
-def _worker(address: str, told: Mapping[str, Any]) -> Place:
+def _worker(address: str, told: Mapping[str, Any]) -> ProcessPlace:
     name = str(told.get("name", ""))
-    return Place(Role.WORKER, address, "" if name == address else name)
+    return ProcessPlace(ProcessRole.WORKER, address, "" if name == address else name)
 
 
-def _spread(places: list[Place], most: int) -> list[Place]:
+def _spread(places: list[ProcessPlace], most: int) -> list[ProcessPlace]:
     step = max(1, -(-len(places) // most))
     return sorted(places)[::step]
 

@@ -6,14 +6,14 @@ from enum import StrEnum
 from typing import Any
 
 
-class Role(StrEnum):
+class ProcessRole(StrEnum):
     SCHEDULER = "scheduler"
     WORKER = "worker"
     CLIENT = "this machine"
 
 
 @dataclass(frozen=True, order=True)
-class Place:
+class ProcessPlace:
     """A process of the cluster, or the one that asks.
 
     Attributes:
@@ -21,18 +21,18 @@ class Place:
         name: A worker's name, where it has one.
     """
 
-    role: Role
+    role: ProcessRole
     address: str = ""
     name: str = ""
 
     def __str__(self) -> str:
-        if self.role is not Role.WORKER:
+        if self.role is not ProcessRole.WORKER:
             return str(self.role)
         return f"worker {self.name} ({self.address})" if self.name else f"worker {self.address}"
 
 
 @dataclass(frozen=True)
-class Gpu:
+class GpuFacts:
     """A GPU as the driver names it, in the driver's order."""
 
     uuid: str
@@ -42,7 +42,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ProcessFacts:
     """A process and its machine.
 
     Attributes:
@@ -86,7 +86,7 @@ class Facts:
     open_files: int = -1
     locked_bytes: int = -1
     port_range: list[int] = field(default_factory=list)
-    gpus: list[Gpu] = field(default_factory=list)
+    gpus: list[GpuFacts] = field(default_factory=list)
     visible_devices: str | None = None
     driver: str = ""
     cuda_driver: str = ""
@@ -95,20 +95,20 @@ class Facts:
     asked_interface: str = ""
 
     @classmethod
-    def from_json(cls, values: Mapping[str, Any]) -> "Facts":
+    def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
         """Read a process's answer; one of another version may have more fields, or fewer."""
         known = {name.name for name in fields(cls)}
         kept = {name: value for name, value in values.items() if name in known}
-        return cls(**kept | {"gpus": [Gpu(**gpu) for gpu in kept.get("gpus", [])]})
+        return cls(**kept | {"gpus": [GpuFacts(**gpu) for gpu in kept.get("gpus", [])]})
 
     @property
     def first_gpu(self) -> str:
         """The UUID of the GPU that CUDA shows as device 0; "" if it shows none.
 
-        >>> gpus = [Gpu("GPU-a", "H100", 80, 80), Gpu("GPU-b", "H100", 80, 80)]
-        >>> Facts(gpus=gpus).first_gpu, Facts(gpus=gpus, visible_devices="1,0").first_gpu
-        ('GPU-a', 'GPU-b')
-        >>> Facts(gpus=gpus, visible_devices="").first_gpu
+        >>> gpus = [GpuFacts("GPU-a", "H100", 80, 80), GpuFacts("GPU-b", "H100", 80, 80)]
+        >>> [ProcessFacts(gpus=gpus, visible_devices=v).first_gpu for v in (None, "1,0")]
+        ['GPU-a', 'GPU-b']
+        >>> ProcessFacts(gpus=gpus, visible_devices="").first_gpu
         ''
         """
         if self.visible_devices is None:
@@ -143,7 +143,7 @@ class FolderSeen:
     trouble: str = ""
     free_bytes: int = 0
     filesystem: str = ""
-    missing: tuple[Place, ...] = ()
+    missing: tuple[ProcessPlace, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -160,15 +160,15 @@ class DataSeen:
 class Link:
     """One connection; `trouble`: its error, "" for none."""
 
-    source: Place
-    target: Place
+    source: ProcessPlace
+    target: ProcessPlace
     address: str
     trouble: str = ""
     rendezvous: bool = False
 
 
 @dataclass(frozen=True)
-class Seen:
+class ClusterSeen:
     """Everything that `distrain doctor` has seen of a cluster.
 
     Attributes:
@@ -179,16 +179,16 @@ class Seen:
     """
 
     scheduler: str
-    facts: Mapping[Place, Facts]
-    silent: Mapping[Place, str] = field(default_factory=dict)
-    clocks: Mapping[Place, Clock] = field(default_factory=dict)
-    folders: Mapping[Place, FolderSeen] = field(default_factory=dict)
-    data: Mapping[Place, DataSeen] = field(default_factory=dict)
+    facts: Mapping[ProcessPlace, ProcessFacts]
+    silent: Mapping[ProcessPlace, str] = field(default_factory=dict)
+    clocks: Mapping[ProcessPlace, Clock] = field(default_factory=dict)
+    folders: Mapping[ProcessPlace, FolderSeen] = field(default_factory=dict)
+    data: Mapping[ProcessPlace, DataSeen] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
-    deaf: Mapping[Place, str] = field(default_factory=dict)
+    deaf: Mapping[ProcessPlace, str] = field(default_factory=dict)
     device: str = "auto"
     run_root: str = ""
     data_path: str = ""
 
-    def of(self, *roles: Role) -> dict[Place, Facts]:
+    def of(self, *roles: ProcessRole) -> dict[ProcessPlace, ProcessFacts]:
         return {place: facts for place, facts in self.facts.items() if place.role in roles}

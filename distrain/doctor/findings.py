@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from distrain.doctor.facts import Place
+from distrain.doctor.facts import ProcessPlace
 
 
 class Severity(StrEnum):
@@ -16,21 +16,21 @@ class Severity(StrEnum):
 class Finding:
     severity: Severity
     check: str
-    places: tuple[Place, ...]
+    places: tuple[ProcessPlace, ...]
     fact: str
     mend: str
 
 
-def mistake(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
+def mistake(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
     return Finding(Severity.MISTAKE, check, places, fact, mend)
 
 
-def warning(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
+def warning(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
     return Finding(Severity.WARNING, check, places, fact, mend)
 
 
-def by_value(values: Mapping[Place, str]) -> dict[str, tuple[Place, ...]]:
-    grouped: dict[str, list[Place]] = {}
+def by_value(values: Mapping[ProcessPlace, str]) -> dict[str, tuple[ProcessPlace, ...]]:
+    grouped: dict[str, list[ProcessPlace]] = {}
     for place, value in sorted(values.items()):
         grouped.setdefault(value, []).append(place)
     most_first = sorted(grouped.items(), key=lambda item: -len(item[1]))

@@ -6,7 +6,7 @@ import subprocess
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.doctor.facts import Gpu
+from distrain.doctor.facts import GpuFacts
 
 ANSWER_S = 10.0
 _QUERY = "uuid,name,memory.total,memory.free,driver_version"
@@ -16,7 +16,7 @@ _QUERY = "uuid,name,memory.total,memory.free,driver_version"
 class GpusSeen:
     """GPUs in the driver's order, the driver's version, and the newest CUDA that it serves."""
 
-    gpus: list[Gpu] = field(default_factory=list)
+    gpus: list[GpuFacts] = field(default_factory=list)
     driver: str = ""
     cuda: str = ""
 
@@ -41,7 +41,7 @@ def _ask_nvml() -> GpusSeen:
             memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
             uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
             name = _text(pynvml.nvmlDeviceGetName(handle))
-            gpus.append(Gpu(uuid, name, int(memory.total), int(memory.free)))
+            gpus.append(GpuFacts(uuid, name, int(memory.total), int(memory.free)))
         cuda = pynvml.nvmlSystemGetCudaDriverVersion()
         driver = _text(pynvml.nvmlSystemGetDriverVersion())
         return GpusSeen(gpus, driver, f"{cuda // 1000}.{cuda % 1000 // 10}")
@@ -56,7 +56,7 @@ def _ask_nvidia_smi() -> GpusSeen:
     return GpusSeen(gpus, driver, cuda[1] if cuda else "")
 
 
-def read_rows(text: str) -> tuple[list[Gpu], str]:
+def read_rows(text: str) -> tuple[list[GpuFacts], str]:
     """The GPUs in the answer of `nvidia-smi`, and the driver's version.
 
     >>> read_rows("GPU-7f, NVIDIA H100, 81559, 81000, 570.86")[0][0].uuid
@@ -65,7 +65,7 @@ def read_rows(text: str) -> tuple[list[Gpu], str]:
     gpus, driver = [], ""
     for line in filter(str.strip, text.splitlines()):
         uuid, name, total, free, driver = (word.strip() for word in line.split(","))
-        gpus.append(Gpu(uuid, name, _mebibytes(total), _mebibytes(free)))
+        gpus.append(GpuFacts(uuid, name, _mebibytes(total), _mebibytes(free)))
     return gpus, driver
 
 

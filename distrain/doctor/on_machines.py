@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from distrain.doctor.facts import Facts, Place, Role, Seen
+from distrain.doctor.facts import ClusterSeen, ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.findings import Finding, by_value, mistake, warning
 from distrain.version import how_to_install
 from distrain.wording import byte_size
@@ -12,8 +12,8 @@ LEAST_MEMORY_BYTES = 4 * 2**30
 LEAST_OPEN_FILES = 4096
 
 
-def judge_memory(seen: Seen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(Role.WORKER).items()):
+def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
         if facts.shm_trouble:
             mend = f"Mount it with mode=1777, or let {facts.user} write there."
             yield mistake("/dev/shm", (place,), facts.shm_trouble, mend)
@@ -30,8 +30,8 @@ def judge_memory(seen: Seen) -> Iterator[Finding]:
             yield warning("memory", (place,), fact, mend)
 
 
-def judge_limits(seen: Seen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(Role.WORKER, Role.SCHEDULER).items()):
+def judge_limits(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
         if 0 <= facts.open_files < LEAST_OPEN_FILES:
             fact = f"it may open {facts.open_files} files"
             mend = f"`ulimit -n {16 * LEAST_OPEN_FILES}` before it starts; LimitNOFILE= in systemd."
@@ -44,11 +44,11 @@ def judge_limits(seen: Seen) -> Iterator[Finding]:
             yield warning("locked memory", (place,), fact, mend)
 
 
-def judge_gpus(seen: Seen) -> Iterator[Finding]:
+def judge_gpus(seen: ClusterSeen) -> Iterator[Finding]:
     """GPUs that are missing, shared by two workers, taken, or too new for their driver."""
     if seen.device == "cpu":
         return
-    workers = seen.of(Role.WORKER)
+    workers = seen.of(ProcessRole.WORKER)
     first = {place: facts.first_gpu for place, facts in workers.items()}
     for uuid, places in by_value(first).items():
         if uuid and len(places) > 1:
@@ -61,7 +61,7 @@ def judge_gpus(seen: Seen) -> Iterator[Finding]:
             yield from _of_one(seen, place, facts)
 
 
-def _shared(uuid: str, places: tuple[Place, ...]) -> tuple[str, str]:
+def _shared(uuid: str, places: tuple[ProcessPlace, ...]) -> tuple[str, str]:
     fact = f"{len(places)} workers have the same GPU as their first: {uuid}"
     mend = (
         "Start them with `dask cuda worker`, one process with a GPU of its own for each; by hand, "
@@ -70,7 +70,7 @@ def _shared(uuid: str, places: tuple[Place, ...]) -> tuple[str, str]:
     return fact, mend
 
 
-def _missing(facts: Facts) -> tuple[str, str]:
+def _missing(facts: ProcessFacts) -> tuple[str, str]:
     if facts.gpus:
         fact = (
             f"CUDA_VISIBLE_DEVICES={facts.visible_devices!r} shows none of {len(facts.gpus)} GPUs"
@@ -83,7 +83,7 @@ def _missing(facts: Facts) -> tuple[str, str]:
     )
 
 
-def _of_one(seen: Seen, place: Place, facts: Facts) -> Iterator[Finding]:
+def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
     if not facts.torch_cuda:
         fact = f"torch {facts.versions.get('torch', '')} was built without CUDA"
         yield _tell(seen)("gpu", (place,), fact, f"{how_to_install('gpu')} there.")
@@ -103,11 +103,11 @@ def _of_one(seen: Seen, place: Place, facts: Facts) -> Iterator[Finding]:
             yield warning("gpu memory", (place,), fact, "See who has it there: nvidia-smi.")
 
 
-def _tell(seen: Seen) -> Callable[..., Finding]:
+def _tell(seen: ClusterSeen) -> Callable[..., Finding]:
     return mistake if seen.device == "cuda" else warning
 
 
-def _on_gpu(seen: Seen, facts: Facts) -> bool:
+def _on_gpu(seen: ClusterSeen, facts: ProcessFacts) -> bool:
     return seen.device == "cuda" or (seen.device == "auto" and bool(facts.first_gpu))
 
 

@@ -3,26 +3,26 @@
 import ipaddress
 from collections.abc import Iterator
 
-from distrain.doctor.facts import Facts, Link, Place, Role, Seen
+from distrain.doctor.facts import ClusterSeen, Link, ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.findings import Finding, mistake, warning
 
 LITTLE_PORTS = 1000
 _SETTINGS = "docs/security.md, Settings for a firewall"
 
 
-def judge_answers(seen: Seen) -> Iterator[Finding]:
+def judge_answers(seen: ClusterSeen) -> Iterator[Finding]:
     for place, why in sorted(seen.silent.items()):
         mend = "Look at its log; is it stopped, swapping, or of another version of distrain?"
         yield mistake("no answer", (place,), why, mend)
-    if not any(place.role is Role.WORKER for place in (*seen.facts, *seen.silent)):
-        scheduler = Place(Role.SCHEDULER, seen.scheduler)
+    if not any(place.role is ProcessRole.WORKER for place in (*seen.facts, *seen.silent)):
+        scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
         mend = f"Start some: dask worker {seen.scheduler}"
         yield mistake("workers", (scheduler,), "the cluster has no workers", mend)
 
 
-def judge_interfaces(seen: Seen) -> Iterator[Finding]:
+def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
     """Interfaces that ranks cannot use, and addresses that lead nowhere else."""
-    for place, facts in sorted(seen.of(Role.WORKER).items()):
+    for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
         if facts.interface_trouble:
             listed = ", ".join(
                 f"{name} ({', '.join(found) or 'no address'})"
@@ -31,14 +31,14 @@ def judge_interfaces(seen: Seen) -> Iterator[Finding]:
             fact = f"{facts.interface_trouble}; {facts.hostname} has {listed}"
             mend = "Set DISTRAIN_INTERFACE to one of them for that worker, or unset it."
             yield mistake("interface", (place,), fact, mend)
-    cluster = seen.of(Role.WORKER, Role.SCHEDULER)
+    cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
     if len({facts.network for facts in cluster.values()}) < 2:
         return  # one machine may talk to itself
     for place, facts in sorted(cluster.items()):
         yield from _loopback(place, facts)
 
 
-def _loopback(place: Place, facts: Facts) -> Iterator[Finding]:
+def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
     if _is_loopback(facts.host):
         fact = f"its address is {facts.host}, where no other host reaches it"
         mend = "Start it with `--host` and the address of its network."
@@ -64,10 +64,10 @@ def _is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
-def judge_links(seen: Seen) -> Iterator[Finding]:
+def judge_links(seen: ClusterSeen) -> Iterator[Finding]:
     """Connections that failed, or did not carry a large text."""
     for place, why in sorted(seen.deaf.items()):
-        if place.role is Role.SCHEDULER:
+        if place.role is ProcessRole.SCHEDULER:
             mend = f"Widen DISTRAIN_RENDEZVOUS_PORTS, or free one of them ({_SETTINGS})."
             yield mistake("rendezvous", (place,), f"no store could listen: {why}", mend)
         elif not seen.facts[place].interface_trouble:
@@ -83,15 +83,15 @@ def judge_links(seen: Seen) -> Iterator[Finding]:
             yield _pair(link)
 
 
-def _rendezvous(seen: Seen) -> Iterator[Finding]:
-    failed: dict[tuple[Place, str], list[str]] = {}
+def _rendezvous(seen: ClusterSeen) -> Iterator[Finding]:
+    failed: dict[tuple[ProcessPlace, str], list[str]] = {}
     for link in seen.links:
         if link.rendezvous and link.trouble:
             failed.setdefault((link.source, link.trouble), []).append(link.address)
     for (source, trouble), addresses in sorted(failed.items()):
-        places = (source, Place(Role.SCHEDULER, seen.scheduler))
+        places = (source, ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler))
         fact = f"{source} cannot reach the scheduler's rendezvous at {', '.join(addresses)}"
-        ranges = [f.rendezvous_ports for f in seen.of(Role.SCHEDULER).values()]
+        ranges = [f.rendezvous_ports for f in seen.of(ProcessRole.SCHEDULER).values()]
         ports = ranges[0] if ranges and ranges[0] else ""
         mend = (
             f"Open TCP ports {ports} of the scheduler's host to the workers."
@@ -101,14 +101,14 @@ def _rendezvous(seen: Seen) -> Iterator[Finding]:
         yield mistake("rendezvous", places, f"{fact}: {trouble}", f"{mend} ({_SETTINGS})")
 
 
-def _alone(place: Place, links: list[Link]) -> bool:
+def _alone(place: ProcessPlace, links: list[Link]) -> bool:
     """Whether two others or more tried to reach a place, and none did."""
     tried = [link for link in links if link.target == place]
     others_reach = any(not link.trouble for link in links if link.target != place)
     return len(tried) > 1 and others_reach and all(link.trouble for link in tried)
 
 
-def _unreachable(seen: Seen, place: Place, links: list[Link]) -> Finding:
+def _unreachable(seen: ClusterSeen, place: ProcessPlace, links: list[Link]) -> Finding:
     facts = seen.facts[place]
     troubles = ", ".join(sorted({link.trouble for link in links}))
     where = f"{facts.rank_address} ({facts.interface or 'no interface'})"
@@ -136,14 +136,14 @@ def _pair(link: Link) -> Finding:
     return mistake("connections", (link.source, link.target), fact, mend)
 
 
-def _open_ports(facts: Facts | None) -> str:
+def _open_ports(facts: ProcessFacts | None) -> str:
     first_last = facts.port_range if facts else []
     ports = "-".join(map(str, first_last)) or "of net.ipv4.ip_local_port_range"
     return f"Open TCP ports {ports} between the workers' hosts ({_SETTINGS})."
 
 
-def judge_ports(seen: Seen) -> Iterator[Finding]:
-    for place, facts in sorted(seen.of(Role.WORKER, Role.SCHEDULER).items()):
+def judge_ports(seen: ClusterSeen) -> Iterator[Finding]:
+    for place, facts in sorted(seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER).items()):
         if len(facts.port_range) != 2:
             continue
         first, last = facts.port_range
@@ -151,7 +151,7 @@ def judge_ports(seen: Seen) -> Iterator[Finding]:
             fact = f"net.ipv4.ip_local_port_range gives {last - first + 1} ports, {first}-{last}"
             mend = f"Each rank takes several for each peer; give it {LITTLE_PORTS} or more."
             yield warning("ports", (place,), fact, mend)
-        if place.role is Role.SCHEDULER and _overlap(facts.rendezvous_ports, first, last):
+        if place.role is ProcessRole.SCHEDULER and _overlap(facts.rendezvous_ports, first, last):
             fact = f"DISTRAIN_RENDEZVOUS_PORTS={facts.rendezvous_ports} lies within {first}-{last}"
             mend = (
                 "The kernel gives those to any program that asks: take a range outside of "

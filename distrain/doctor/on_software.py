@@ -2,7 +2,15 @@
 
 from collections.abc import Iterator, Mapping
 
-from distrain.doctor.facts import Clock, DataSeen, Facts, FolderSeen, Place, Role, Seen
+from distrain.doctor.facts import (
+    Clock,
+    ClusterSeen,
+    DataSeen,
+    FolderSeen,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+)
 from distrain.doctor.findings import Finding, by_value, mistake, warning
 from distrain.wording import byte_size
 
@@ -13,10 +21,10 @@ _TALK = ("python", "distrain", "dask", "distributed")
 """What the client must have as the cluster has it: their messages are pickled."""
 
 
-def judge_versions(seen: Seen) -> Iterator[Finding]:
+def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
     """Packages that differ from those of most places."""
-    cluster = seen.of(Role.WORKER, Role.SCHEDULER)
-    clients = seen.of(Role.CLIENT)
+    cluster = seen.of(ProcessRole.WORKER, ProcessRole.SCHEDULER)
+    clients = seen.of(ProcessRole.CLIENT)
     packages = dict.fromkeys(name for facts in cluster.values() for name in facts.versions)
     for package in ("python", *packages):
         theirs = {place: _version(facts, package) for place, facts in cluster.items()}
@@ -28,18 +36,18 @@ def judge_versions(seen: Seen) -> Iterator[Finding]:
                 yield mistake("versions", places, *_odd_version(package, version, usual))
 
 
-def _version(facts: Facts, package: str) -> str:
+def _version(facts: ProcessFacts, package: str) -> str:
     if package == "python":  # 3.12.1 and 3.12.9 understand each other
         return ".".join(facts.python.split(".")[:2])
     return facts.versions.get(package, "")
 
 
-def _usual(versions: Mapping[Place, str]) -> str:
+def _usual(versions: Mapping[ProcessPlace, str]) -> str:
     groups = by_value(versions)
     most = max((len(places) for places in groups.values()), default=0)
     likely = {version: places for version, places in groups.items() if len(places) == most}
     for version, places in likely.items():
-        if any(place.role is Role.SCHEDULER for place in places):
+        if any(place.role is ProcessRole.SCHEDULER for place in places):
             return version
     return next(iter(likely), "")
 
@@ -55,9 +63,9 @@ def _odd_version(package: str, version: str, usual: str) -> tuple[str, str]:
     return fact, f"pip install '{package}=={usual}' there, and start it again."
 
 
-def judge_clocks(seen: Seen) -> Iterator[Finding]:
+def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
     """Clocks that are surely more than `LARGEST_OFFSET_S` from the scheduler's."""
-    scheduler = Place(Role.SCHEDULER, seen.scheduler)
+    scheduler = ProcessPlace(ProcessRole.SCHEDULER, seen.scheduler)
     reference = seen.clocks.get(scheduler)
     if reference is None:
         return
@@ -86,7 +94,7 @@ def _offset(offset: Clock) -> str:
     return f"{abs(middle_s):.1f} s (± {bound_s:.2f} s) {'ahead of' if middle_s > 0 else 'behind'}"
 
 
-def judge_folders(seen: Seen) -> Iterator[Finding]:
+def judge_folders(seen: ClusterSeen) -> Iterator[Finding]:
     writers = {p: f for p, f in seen.folders.items() if not f.trouble}
     for trouble, places in by_value({p: f.trouble for p, f in seen.folders.items()}).items():
         if trouble:
@@ -104,10 +112,10 @@ def judge_folders(seen: Seen) -> Iterator[Finding]:
             break  # of one filesystem, told once
 
 
-def _apart(seen: Seen, writers: Mapping[Place, FolderSeen]) -> Iterator[Finding]:
+def _apart(seen: ClusterSeen, writers: Mapping[ProcessPlace, FolderSeen]) -> Iterator[Finding]:
     """Places with another folder at that path than most."""
     left = set(writers)
-    groups: list[set[Place]] = []
+    groups: list[set[ProcessPlace]] = []
     while left:
         first = min(left)
         group = {p for p in left if p not in writers[first].missing}
@@ -126,13 +134,13 @@ def _apart(seen: Seen, writers: Mapping[Place, FolderSeen]) -> Iterator[Finding]
         yield _of_workers("run root", places, fact, mend)
 
 
-def _of_workers(check: str, places: tuple[Place, ...], fact: str, mend: str) -> Finding:
+def _of_workers(check: str, places: tuple[ProcessPlace, ...], fact: str, mend: str) -> Finding:
     # `distrain train` writes there too, but not where the service does, or for `--run-root` alone.
-    only_client = all(place.role is Role.CLIENT for place in places)
+    only_client = all(place.role is ProcessRole.CLIENT for place in places)
     return (warning if only_client else mistake)(check, places, fact, mend)
 
 
-def judge_data(seen: Seen) -> Iterator[Finding]:
+def judge_data(seen: ClusterSeen) -> Iterator[Finding]:
     for trouble, places in by_value({p: d.trouble for p, d in seen.data.items()}).items():
         if trouble:
             mend = f"Mount it there, or give the workers credentials for {seen.data_path}."

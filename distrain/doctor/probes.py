@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from distrain.doctor.facts import Facts
+from distrain.doctor.facts import ProcessFacts
 from distrain.doctor.gpus import look_at_gpus
 from distrain.version import build
 
@@ -29,7 +29,7 @@ PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 
 
 async def look(host: str) -> dict[str, Any]:
-    """The `Facts` of this process, whose Dask address is at `host`."""
+    """The `ProcessFacts` of this process, whose Dask address is at `host`."""
     facts = await in_thread(lambda: facts_of_here(host))
     return asdict(facts)
 
@@ -61,12 +61,12 @@ async def in_thread(work: Callable[[], Any]) -> Any:
     return await done
 
 
-def facts_of_here(host: str) -> Facts:
+def facts_of_here(host: str) -> ProcessFacts:
     import psutil
 
     memory = psutil.virtual_memory()
     gpus = look_at_gpus()
-    return Facts(
+    return ProcessFacts(
         hostname=socket.gethostname(),
         network=_network(),
         user=_user(),

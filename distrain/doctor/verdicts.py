@@ -1,6 +1,6 @@
 """The verdict on a cluster: all findings of what was seen of it. Pure."""
 
-from distrain.doctor.facts import Seen
+from distrain.doctor.facts import ClusterSeen
 from distrain.doctor.findings import Finding, Severity
 from distrain.doctor.on_machines import judge_gpus, judge_limits, judge_memory
 from distrain.doctor.on_network import judge_answers, judge_interfaces, judge_links, judge_ports
@@ -26,7 +26,7 @@ CHECKS = (
 )
 
 
-def judge(seen: Seen) -> list[Finding]:
+def judge(seen: ClusterSeen) -> list[Finding]:
     """All findings, mistakes first."""
     found = [finding for check in CHECKS for finding in check(seen)]
     return sorted(found, key=lambda finding: finding.severity is not Severity.MISTAKE)

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from distrain.doctor.cluster import Report
-from distrain.doctor.facts import Facts, Place, Role, Seen
+from distrain.doctor.facts import ClusterSeen, ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.findings import Severity
 from distrain.wording import byte_size
 
@@ -15,7 +15,7 @@ def verdict_line(report: Report) -> str:
     counts = Counter(str(finding.severity) for finding in report.findings)
     found = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
     everywhere = {*report.seen.facts, *report.seen.silent}
-    workers = sum(place.role is Role.WORKER for place in everywhere)
+    workers = sum(place.role is ProcessRole.WORKER for place in everywhere)
     return f"cluster: {found} on {_counted(workers, 'worker')}"
 
 
@@ -30,10 +30,10 @@ def report_lines(report: Report) -> Iterator[str]:
     yield from _not_looked_at(report.seen)
 
 
-def _not_looked_at(seen: Seen) -> Iterator[str]:
+def _not_looked_at(seen: ClusterSeen) -> Iterator[str]:
     if not seen.run_root:
         yield "not checked: whether all workers share a folder of runs; name it with --run-root"
-    hosts = {facts.network for facts in seen.of(Role.WORKER).values()}
+    hosts = {facts.network for facts in seen.of(ProcessRole.WORKER).values()}
     if len(hosts) == 1:
         yield "not checked: connections between hosts; all workers are on one"
 
@@ -44,12 +44,12 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def facts_table(seen: Seen) -> list[tuple[str, ...]]:
+def facts_table(seen: ClusterSeen) -> list[tuple[str, ...]]:
     return [HEADINGS, *(_row(seen, place, facts) for place, facts in sorted(seen.facts.items()))]
 
 
-def _row(seen: Seen, place: Place, facts: Facts) -> tuple[str, ...]:
-    is_worker = place.role is Role.WORKER
+def _row(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> tuple[str, ...]:
+    is_worker = place.role is ProcessRole.WORKER
     clock, folder = seen.clocks.get(place), seen.folders.get(place)
     offset_s = None if clock is None else (clock.earliest_s + clock.latest_s) / 2
     return (

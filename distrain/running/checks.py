@@ -258,7 +258,7 @@ def _read_inputs(job: _Job) -> None:
 def _check_loading(job: _Job) -> None:
     import torch
 
-    from distrain.train.data import Span, job_loader
+    from distrain.train.data import JobSpan, job_loader
     from distrain.world import World
 
     spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
@@ -270,7 +270,7 @@ def _check_loading(job: _Job) -> None:
         spec = spec.model_copy(update={"data": spec.data.model_copy(update={"cache_dir": None})})
     world, shuffle = World(0, spec.resources.num_ranks), spec.data.shuffle
     loader = job_loader(spec, inputs.schema, inputs.train, world, device, shuffle=shuffle)
-    span = Span.of(spec, loader)
+    span = JobSpan.of(spec, loader)
     if job.resumed is not None and job.resumed.newest is not None:
         span.check_start(job.resumed.newest.step, job.resumed.newest.name)
     if not job.elsewhere and spec.data.shuffle_dir is not None:

@@ -22,7 +22,7 @@ from distrain.loader import Dataset
 from distrain.models import SavedModel
 from distrain.partition import Table
 from distrain.scoring.files import model_for_worker, scoring_loader
-from distrain.scoring.pieces import Piece, cut_into_pieces
+from distrain.scoring.pieces import FilePiece, cut_into_pieces
 from distrain.scoring.tasks import results
 from distrain.storage import whole_file
 from distrain.train.loop import scored_batches
@@ -51,7 +51,7 @@ class RowsOfPiece:
         kept: The file for logits and labels; `None` keeps none.
     """
 
-    piece: Piece
+    piece: FilePiece
     dataset: Dataset
     batch_rows: int | None
     kept: str | None

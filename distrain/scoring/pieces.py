@@ -12,7 +12,7 @@ PIECE_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
-class Piece:
+class FilePiece:
     """Row groups of one file; `is_file`: all of it."""
 
     file: str
@@ -29,7 +29,7 @@ class Piece:
         return sum(group.num_rows for group in self.groups)
 
 
-def cut_into_pieces(groups: Sequence[RowGroup]) -> list[Piece]:
+def cut_into_pieces(groups: Sequence[RowGroup]) -> list[FilePiece]:
     """Some files' row groups as pieces of about `PIECE_ROWS` rows, in their order.
 
     >>> groups = [RowGroup("a", number, 600_000) for number in range(3)]
@@ -44,7 +44,7 @@ def cut_into_pieces(groups: Sequence[RowGroup]) -> list[Piece]:
     return [piece for file, held in of_file.items() for piece in _pieces(file, held)]
 
 
-def _pieces(file: str, groups: Sequence[RowGroup]) -> list[Piece]:
+def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
     cut: list[list[RowGroup]] = []
     rows = PIECE_ROWS
     for group in groups:
@@ -53,4 +53,4 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[Piece]:
             rows = 0
         cut[-1].append(group)
         rows += group.num_rows
-    return [Piece(file, tuple(piece), len(cut) == 1) for piece in cut]
+    return [FilePiece(file, tuple(piece), len(cut) == 1) for piece in cut]

@@ -16,7 +16,7 @@ from distrain.etl import FILE, ROW_NUMBER, PrepResult, ProgressCallback
 from distrain.models import SavedModel
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.scoring.files import SCORE_COLUMNS, join_pieces, model_files, score_file
-from distrain.scoring.pieces import Piece, cut_into_pieces
+from distrain.scoring.pieces import FilePiece, cut_into_pieces
 from distrain.scoring.raw import (
     RawOptions,
     RawRows,
@@ -187,7 +187,7 @@ def finished_scores(request: PredictRequest) -> PredictResult | None:
 @dataclass(frozen=True)
 class _Cut:
     name: str
-    pieces: list[Piece]
+    pieces: list[FilePiece]
 
 
 @dataclass(frozen=True)
@@ -206,7 +206,7 @@ def _rows_of(
     prepared: PrepResult | None = None,
 ) -> _Rows:
     """The rows of a table, whose files `source_of` maps to input files."""
-    pieces_of: dict[str, list[Piece]] = {}
+    pieces_of: dict[str, list[FilePiece]] = {}
     for piece in cut_into_pieces(table.row_groups):
         pieces_of.setdefault(source_of(piece.file), []).append(piece)
     named = zip(_target_names(list(pieces_of)), pieces_of.values(), strict=True)
@@ -249,9 +249,9 @@ def _name_of_scores(request: PredictRequest, cuts: Sequence[_Cut]) -> str:
 
 def _files_to_make(
     cuts: Sequence[_Cut], folder: str, pieces: str, is_kept: bool
-) -> tuple[dict[str, Piece], dict[str, tuple[str, ...]]]:
+) -> tuple[dict[str, FilePiece], dict[str, tuple[str, ...]]]:
     """The piece of each task by its file, and the pieces' files of each file that is joined."""
-    made: dict[str, Piece] = {}
+    made: dict[str, FilePiece] = {}
     joins: dict[str, tuple[str, ...]] = {}
     for cut in cuts:
         target = f"{folder}/{cut.name}"

@@ -13,7 +13,7 @@ from distributed import LocalCluster
 
 from distrain.cli.main import cli
 from distrain.doctor import folders, gpus, links, probes
-from distrain.doctor.facts import Facts, Place, Role
+from distrain.doctor.facts import ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.rapids import check_for_rapids
 
 LOOPBACK = "127.0.0.1"
@@ -28,7 +28,7 @@ esac
 
 def test_facts_of_this_process_travel_as_json() -> None:
     values = asyncio.run(probes.look(LOOPBACK))
-    facts = Facts.from_json(json.loads(json.dumps(values)) | {"of_a_later_version": 1})
+    facts = ProcessFacts.from_json(json.loads(json.dumps(values)) | {"of_a_later_version": 1})
     assert facts.interface == "lo"
     assert facts.rank_address == LOOPBACK
     assert facts.versions["distrain"]
@@ -144,9 +144,9 @@ def test_a_scheduler_file_without_address_is_named(tmp_path: Path) -> None:
 
 
 def test_places_are_written_for_people() -> None:
-    assert str(Place(Role.WORKER, "tcp://a:1", "w1")) == "worker w1 (tcp://a:1)"
-    assert str(Place(Role.WORKER, "tcp://a:1")) == "worker tcp://a:1"
-    assert str(Place(Role.CLIENT)) == "this machine"
+    assert str(ProcessPlace(ProcessRole.WORKER, "tcp://a:1", "w1")) == "worker w1 (tcp://a:1)"
+    assert str(ProcessPlace(ProcessRole.WORKER, "tcp://a:1")) == "worker tcp://a:1"
+    assert str(ProcessPlace(ProcessRole.CLIENT)) == "this machine"
 
 
 def test_rapids_doctor_finds_a_check_that_passes() -> None:

@@ -6,31 +6,31 @@ import pytest
 
 from distrain.doctor.facts import (
     Clock,
+    ClusterSeen,
     DataSeen,
-    Facts,
     FolderSeen,
-    Gpu,
+    GpuFacts,
     Link,
-    Place,
-    Role,
-    Seen,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
 )
 from distrain.doctor.findings import Severity
 from distrain.doctor.verdicts import judge
 
 ADDRESS = "tcp://10.0.0.1:8786"
-SCHEDULER = Place(Role.SCHEDULER, ADDRESS)
-HERE = Place(Role.CLIENT)
+SCHEDULER = ProcessPlace(ProcessRole.SCHEDULER, ADDRESS)
+HERE = ProcessPlace(ProcessRole.CLIENT)
 W1, W2, W3 = WORKERS = tuple(
-    Place(Role.WORKER, f"tcp://10.0.0.{1 + n}:9000", f"w{n}") for n in (1, 2, 3)
+    ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{1 + n}:9000", f"w{n}") for n in (1, 2, 3)
 )
 VERSIONS = {"distrain": "1.0", "torch": "2.13.0", "dask": "2026.7", "numpy": "2.4.6"}
 GIB = 2**30
 
 
-def facts_of(number: int) -> Facts:
+def facts_of(number: int) -> ProcessFacts:
     address = f"10.0.0.{number}"
-    return Facts(
+    return ProcessFacts(
         hostname=f"node-{number}",
         network=f"boot-{number} net:[1]",
         user="distrain (10001)",
@@ -49,7 +49,7 @@ def facts_of(number: int) -> Facts:
     )
 
 
-def well(**changes: object) -> Seen:
+def well(**changes: object) -> ClusterSeen:
     facts = {SCHEDULER: facts_of(1), HERE: facts_of(9)}
     facts |= {place: facts_of(2 + number) for number, place in enumerate(WORKERS)}
     near = Clock(-0.01, 0.01)
@@ -61,7 +61,7 @@ def well(**changes: object) -> Seen:
     ]
     links += [Link(source, SCHEDULER, "10.0.0.1:29400", rendezvous=True) for source in WORKERS]
     folder = FolderSeen(free_bytes=500 * GIB, filesystem="nfs4 nas:/runs")
-    seen = Seen(
+    seen = ClusterSeen(
         ADDRESS,
         facts,
         clocks=dict.fromkeys(facts, near),
@@ -72,13 +72,13 @@ def well(**changes: object) -> Seen:
     return replace(seen, **changes)  # type: ignore[arg-type]
 
 
-def with_facts(place: Place, **changes: object) -> Seen:
+def with_facts(place: ProcessPlace, **changes: object) -> ClusterSeen:
     seen = well()
     odd = replace(seen.facts[place], **changes)  # type: ignore[arg-type]
     return replace(seen, facts={**seen.facts, place: odd})
 
 
-def only(seen: Seen) -> tuple[str, tuple[Place, ...], str, str]:
+def only(seen: ClusterSeen) -> tuple[str, tuple[ProcessPlace, ...], str, str]:
     """The one finding: severity with its check, places, fact, and how to mend it."""
     (finding,) = judge(seen)
     return f"{finding.severity} {finding.check}", finding.places, finding.fact, finding.mend
@@ -185,12 +185,16 @@ def test_a_worker_that_does_not_answer_and_a_cluster_without_any() -> None:
     assert only(replace(seen, facts=facts))[:3] == (
         "mistake no answer", (W3,), "no answer within 20 s",
     )  # fmt: skip
-    none = {place: facts for place, facts in seen.facts.items() if place.role is not Role.WORKER}
+    none = {
+        place: facts for place, facts in seen.facts.items() if place.role is not ProcessRole.WORKER
+    }
     found = judge(replace(well(), facts=none, links=()))
     assert [f.fact for f in found] == ["the cluster has no workers"]
 
 
-def broken(seen: Seen, trouble: str, *pairs: tuple[Place, Place]) -> Seen:
+def broken(
+    seen: ClusterSeen, trouble: str, *pairs: tuple[ProcessPlace, ProcessPlace]
+) -> ClusterSeen:
     links = tuple(
         replace(link, trouble=trouble) if (link.source, link.target) in pairs else link
         for link in seen.links
@@ -279,11 +283,11 @@ def test_little_memory_and_low_limits() -> None:
     assert only(overlapping)[:2] == ("warning ports", (SCHEDULER,))
 
 
-def on_gpus(**changes: object) -> Seen:
+def on_gpus(**changes: object) -> ClusterSeen:
     seen = well()
     facts = dict(seen.facts)
     for place in WORKERS:
-        gpu = Gpu(f"GPU-of-{place.name}", "H100", 80 * GIB, 79 * GIB)
+        gpu = GpuFacts(f"GPU-of-{place.name}", "H100", 80 * GIB, 79 * GIB)
         facts[place] = replace(
             facts[place], gpus=[gpu], torch_cuda="13.0", driver="580.1", cuda_driver="13.0"
         )
@@ -293,7 +297,7 @@ def on_gpus(**changes: object) -> Seen:
 
 def test_gpus() -> None:
     assert judge(on_gpus()) == []
-    same = on_gpus(gpus=[Gpu("GPU-of-w2", "H100", 80 * GIB, 79 * GIB)])
+    same = on_gpus(gpus=[GpuFacts("GPU-of-w2", "H100", 80 * GIB, 79 * GIB)])
     what, places, fact, mend = only(same)
     assert (what, places) == ("mistake gpu", (W1, W2))
     assert "2 workers have the same GPU as their first: GPU-of-w2" in fact
@@ -311,7 +315,7 @@ def test_gpus_that_are_missing_taken_or_too_new() -> None:
     what, places, fact, _ = only(on_gpus(driver="570.86", cuda_driver="12.8"))
     assert (what, places) == ("mistake gpu", (W1,))
     assert "its driver 570.86 serves CUDA 12.8 at most" in fact
-    taken = on_gpus(gpus=[Gpu("GPU-of-w1", "H100", 80 * GIB, 3 * GIB)])
+    taken = on_gpus(gpus=[GpuFacts("GPU-of-w1", "H100", 80 * GIB, 3 * GIB)])
     assert only(taken)[0] == "warning gpu memory"
     assert only(replace(well(), device="cuda"))[:2] == ("mistake gpu", WORKERS)
     unwritable = with_facts(W1, shm_bytes=8 * GIB, shm_trouble="/dev/shm cannot be written: x")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Place:
+class ScoringPlace:
     """The place where rows are scored.
 
     Attributes:
@@ -171,7 +171,7 @@ def command(
     console = progress_console()
     saved = open_model(folder)
     if_interrupted("" if resume is None else f"what is scored stays in {resume} for --resume")
-    place = Place(scheduler, workers, batch_size, resume)
+    place = ScoringPlace(scheduler, workers, batch_size, resume)
     raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))

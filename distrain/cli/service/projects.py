@@ -15,7 +15,7 @@ NO_LIMIT = "none"
 _LIMITS = ("max_ranks", "max_queued", "max_queued_per_user")
 
 
-class Limit(click.ParamType):  # type: ignore[type-arg]
+class LimitType(click.ParamType):  # type: ignore[type-arg]
     """A count, or `none` for any number."""
 
     name = "count|none"
@@ -46,9 +46,9 @@ def project() -> None:
 @project.command("set")
 @settings_options
 @click.argument("name")
-@click.option("--max-ranks", type=Limit(), help="Ranks that run at once, or `none`.")
-@click.option("--max-queued", type=Limit(), help="Jobs that wait at once, or `none`.")
-@click.option("--max-queued-per-user", type=Limit(), help="The same for each user, or `none`.")
+@click.option("--max-ranks", type=LimitType(), help="Ranks that run at once, or `none`.")
+@click.option("--max-queued", type=LimitType(), help="Jobs that wait at once, or `none`.")
+@click.option("--max-queued-per-user", type=LimitType(), help="The same for each user, or `none`.")
 @click.option("--max-priority", type=int, help="The highest priority of its submitters.")
 @json_option("Print one JSON document.")
 def put(

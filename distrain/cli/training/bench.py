@@ -10,7 +10,7 @@ from distrain.cli.options import PATH, json_option, workers_options
 from distrain.cli.output import print_answer, print_remark, print_result
 
 if TYPE_CHECKING:
-    from distrain.bench import Bench, Verdict
+    from distrain.bench import Bench, BenchVerdict
 
 _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
@@ -123,7 +123,9 @@ def _text(path: Path) -> str:
         ) from error
 
 
-def _print(bench: "Bench", verdict: "Verdict", lines: list[str], out: Path, as_json: bool) -> None:
+def _print(
+    bench: "Bench", verdict: "BenchVerdict", lines: list[str], out: Path, as_json: bool
+) -> None:
     from distrain.bench import bench_json
 
     if as_json:

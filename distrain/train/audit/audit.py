@@ -27,7 +27,7 @@ from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
 from distrain.spec import JobSpec, load_spec
 from distrain.train.audit.audit_log import Hashes, TrainedRows, read_audit
 from distrain.train.audit.row_hashes import row_hashes
-from distrain.train.data import Inputs, Span, check_inputs
+from distrain.train.data import Inputs, JobSpan, check_inputs
 
 _BATCH_ROWS = 2**16
 _MOST_NAMED = 10
@@ -45,7 +45,7 @@ class EpochAudit:
 
 
 @dataclass(frozen=True)
-class Audit:
+class RunAudit:
     attempts: int
     table_rows: int
     steps: int
@@ -60,7 +60,7 @@ class Audit:
         return asdict(self) | {"proved": self.proved}
 
 
-def audit_run(run: Path) -> Audit:
+def audit_run(run: Path) -> RunAudit:
     """Compare what a run trained with the table itself, all of which is read."""
     paths = RunPaths(run)
     check_run_dir(paths)
@@ -68,14 +68,14 @@ def audit_run(run: Path) -> Audit:
     spec = load_spec(paths.spec, of_run=True)
     inputs = check_inputs(spec)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
-    span = Span.of(spec, loader)
+    span = JobSpan.of(spec, loader)
     table = table_hashes(spec, inputs)
     epochs: dict[int, dict[int, list[TrainedRows]]] = defaultdict(lambda: defaultdict(list))
     for rows in history:
         epochs[rows.epoch][rows.step].append(rows)
     steps = {step for of_epoch in epochs.values() for step in of_epoch}
     last = max(epochs, default=-1)
-    return Audit(
+    return RunAudit(
         attempts=len(_files(paths)),
         table_rows=len(table),
         steps=len(steps),
@@ -136,7 +136,7 @@ def _audit_epoch(
     epoch: int,
     steps: dict[int, list[TrainedRows]],
     is_last: bool,
-    span: Span,
+    span: JobSpan,
     table: Hashes,
     origin: Table,
 ) -> EpochAudit:
@@ -159,7 +159,7 @@ def _audit_epoch(
 
 
 def _wrong_sizes(
-    expected: range, steps: Mapping[int, list[TrainedRows]], span: Span
+    expected: range, steps: Mapping[int, list[TrainedRows]], span: JobSpan
 ) -> Iterator[str]:
     for step in expected:
         wanted = span.rows_in(step + 1) - span.rows_in(step)

@@ -10,7 +10,7 @@ from distrain.train.data.inputs import (
     read_inputs as read_inputs,
 )
 from distrain.train.data.loaders import job_loader as job_loader
-from distrain.train.data.span import Span as Span
+from distrain.train.data.span import JobSpan as JobSpan
 from distrain.train.data.vocabularies import (
     WORKFLOW as WORKFLOW,
     Vocabularies as Vocabularies,

@@ -8,13 +8,13 @@ from distrain.spec import JobSpec
 
 
 @dataclass(frozen=True)
-class Span:
+class JobSpan:
     """The steps of a job, the same on every rank.
 
     Attributes:
         rows_per_step: Rows of a step over all ranks; an epoch's last one may have fewer.
 
-    >>> span = Span(num_steps=5, steps_per_epoch=3, rows_per_step=4, rows_per_epoch=10)
+    >>> span = JobSpan(num_steps=5, steps_per_epoch=3, rows_per_step=4, rows_per_epoch=10)
     >>> [span.rows_in(steps) for steps in range(6)], span.epoch_after(3), span.epoch_after(4)
     ([0, 4, 8, 10, 14, 18], 0, 1)
     """
@@ -25,7 +25,7 @@ class Span:
     rows_per_epoch: int
 
     @classmethod
-    def of(cls, spec: JobSpec, loader: Loader) -> "Span":
+    def of(cls, spec: JobSpec, loader: Loader) -> "JobSpan":
         steps = spec.train.epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)

@@ -16,10 +16,10 @@ from distrain.events import (
 from distrain.loader import Loader, LoaderStats
 from distrain.models import ClickModel
 from distrain.spec import TrainSpec
-from distrain.train.data import Span
+from distrain.train.data import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.loop.rank_memory import memory_now, peak_memory
-from distrain.train.saving import Start, Validations
+from distrain.train.saving import TrainingStart, Validations
 from distrain.train.step import OpenWindow, lr_at
 from distrain.train.timing import PhaseClock
 
@@ -52,12 +52,12 @@ class RankEvents:
     rank: int
     device: torch.device
     train: TrainSpec
-    span: Span
+    span: JobSpan
     window: OpenWindow
     step_counts: StepCounts = field(default_factory=StepCounts)
 
     def started(
-        self, model: ClickModel, loader: Loader, start: Start, scored: bool
+        self, model: ClickModel, loader: Loader, start: TrainingStart, scored: bool
     ) -> TrainingStarted:
         dense = sum(p.numel() for p in model.dense.parameters())
         sparse = sum(w.numel() for w in model.embeddings.weights)

@@ -15,11 +15,11 @@ from distrain.models import ClickModel, build_model
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.train.control import Control
-from distrain.train.data import Inputs, Span, list_combiners
+from distrain.train.data import Inputs, JobSpan, list_combiners
 from distrain.train.loop.epoch_prefetch import EpochPrefetch
 from distrain.train.loop.tables import place_tables, table_factory
 from distrain.train.planning import check_metric
-from distrain.train.saving import Checkpoints, Start, checkpoint_dir, likely_start
+from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir, likely_start
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import PEERS, READER, waiting
 from distrain.train.warm_start import take_weights
@@ -41,16 +41,16 @@ class RankJob:
 
 
 @dataclass(frozen=True)
-class Parts:
+class TrainingParts:
     model: ClickModel
     step: TrainStep | GraphedStep
     window: OpenWindow
-    checkpoints: Checkpoints
-    start: Start
+    checkpoints: RankCheckpoints
+    start: TrainingStart
     batches: EpochPrefetch
 
 
-def set_up(job: RankJob, loader: Loader, span: Span) -> Parts:
+def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     """Get ready to train, from the newest checkpoint if there is one; a collective operation."""
     resumed = job.first_attempt > 1
     directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
@@ -72,7 +72,7 @@ def set_up(job: RankJob, loader: Loader, span: Span) -> Parts:
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
         batches = EpochPrefetch(loader, span.num_steps, ahead, start.step)
-    return Parts(step.model, step, window, checkpoints, start, batches)
+    return TrainingParts(step.model, step, window, checkpoints, start, batches)
 
 
 def _claim(job: RankJob, directory: CheckpointDir) -> None:
@@ -86,13 +86,13 @@ def _claim(job: RankJob, directory: CheckpointDir) -> None:
 
 
 def _make(
-    job: RankJob, span: Span, directory: CheckpointDir
-) -> tuple[TrainStep | GraphedStep, OpenWindow, Checkpoints]:
+    job: RankJob, span: JobSpan, directory: CheckpointDir
+) -> tuple[TrainStep | GraphedStep, OpenWindow, RankCheckpoints]:
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
     graphed = step if isinstance(step, GraphedStep) else None
     window = OpenWindow(job.world.rank, job.device, most_steps, graphed)
-    checkpoints = Checkpoints(
+    checkpoints = RankCheckpoints(
         job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
     )
     return step, window, checkpoints

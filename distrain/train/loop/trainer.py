@@ -21,7 +21,7 @@ from distrain.models import function_named, save_model
 from distrain.partition import Table
 from distrain.train.audit import AuditLog
 from distrain.train.control import StopAsked
-from distrain.train.data import Span, job_loader
+from distrain.train.data import JobSpan, job_loader
 from distrain.train.loop.evaluation import evaluate_over_ranks
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
@@ -59,7 +59,7 @@ class Trainer(RankJob):
 
     def _set_up(self) -> None:
         spec, rank = self.spec, self.world.rank
-        self.span = Span.of(spec, self.loader)
+        self.span = JobSpan.of(spec, self.loader)
         parts = set_up(self, self.loader, self.span)
         self.model, self.step, self.window = parts.model, parts.step, parts.window
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches

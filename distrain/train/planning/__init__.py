@@ -11,7 +11,7 @@ from distrain.train.planning.memory_probe import dense_flops as dense_flops
 from distrain.train.planning.plan import JobPlan as JobPlan, plan_job as plan_job
 from distrain.train.planning.scale import (
     Scale as Scale,
-    Store as Store,
+    TableStore as TableStore,
     Work as Work,
     predict as predict,
 )

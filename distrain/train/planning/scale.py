@@ -36,7 +36,7 @@ BACKWARD_REST = 1 / 3
 
 
 @dataclass(frozen=True)
-class Store:
+class TableStore:
     """Tables of one width and placement, whose collectives they share.
 
     Attributes:
@@ -74,12 +74,12 @@ class Work:
     memory_bytes: float
     dense_bytes: float
     threads: int
-    stores: tuple[Store, ...]
+    stores: tuple[TableStore, ...]
     slices: int = 1
 
 
 @dataclass(frozen=True)
-class Share:
+class ResourceShare:
     """A resource and how long a step keeps it busy; it could serve `headroom` times the rows/s."""
 
     name: str
@@ -108,7 +108,7 @@ class Scale:
     exchange_s: dict[str, float]
     link_bytes: float
     network_bytes: float
-    binds: tuple[Share, ...]
+    binds: tuple[ResourceShare, ...]
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,7 +139,7 @@ def predict(work: Work, machine: MachineFile) -> Scale:
         exchange_s=traffic.exchange_s,
         link_bytes=traffic.link_bytes,
         network_bytes=traffic.network_bytes,
-        binds=tuple(Share(name, s, step_s / s) for name, s in ordered if s > 0),
+        binds=tuple(ResourceShare(name, s, step_s / s) for name, s in ordered if s > 0),
     )
 
 

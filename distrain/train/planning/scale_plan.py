@@ -15,7 +15,7 @@ from distrain.train.planning.machine_file import MachineFile
 from distrain.train.planning.memory import RankMemory
 from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe_memory
 from distrain.train.planning.plan import peak_of, slicing_of_job
-from distrain.train.planning.scale import Scale, Store, Work, predict
+from distrain.train.planning.scale import Scale, TableStore, Work, predict
 from distrain.train.planning.tables_plan import MEMORY_SHARE, plan_tables
 from distrain.world import World
 
@@ -106,7 +106,7 @@ def work_of(
         dense_bytes=float(probe.dense_values * _VALUE_BYTES),
         threads=spec.resources.threads_per_rank,
         stores=tuple(
-            Store(dim, placement, sent, PLACEMENTS[placement].collectives)
+            TableStore(dim, placement, sent, PLACEMENTS[placement].collectives)
             for (dim, placement), sent in sorted(stores.items())
         ),
         slices=slicing_of_job(spec, probe, device).count_of(rows),

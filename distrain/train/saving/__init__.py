@@ -2,8 +2,8 @@
 
 from distrain.train.saving.checkpoint_model import open_model as open_model
 from distrain.train.saving.checkpoints import (
-    Checkpoints as Checkpoints,
-    Start as Start,
+    RankCheckpoints as RankCheckpoints,
+    TrainingStart as TrainingStart,
     checkpoint_dir as checkpoint_dir,
     likely_start as likely_start,
 )

@@ -32,7 +32,7 @@ from distrain.train.timing import waiting
 
 
 @dataclass(frozen=True)
-class Start:
+class TrainingStart:
     """The beginning of a training.
 
     Attributes:
@@ -62,7 +62,7 @@ def likely_start(directory: CheckpointDir) -> int:
 
 
 @dataclass
-class Checkpoints:
+class RankCheckpoints:
     spec: JobSpec
     inputs: Inputs
     directory: CheckpointDir
@@ -99,7 +99,7 @@ class Checkpoints:
         self._held: tuple[int, bool] | None = None  # the last one's step, and if validated
         self._last_s = time.monotonic()
 
-    def load(self) -> tuple[Start, bool]:
+    def load(self) -> tuple[TrainingStart, bool]:
         """Go on from the newest whole checkpoint; a collective operation.
 
         Returns:
@@ -116,11 +116,11 @@ class Checkpoints:
             progress=self.control.activity.count_slab,
         )
         if loaded.entry is None:
-            return Start(validations=Validations.begin(self.spec)), loaded.touched
+            return TrainingStart(validations=Validations.begin(self.spec)), loaded.touched
         if isinstance(self.step, GraphedStep):
             self.step.write_steps()
         values = loaded.values
-        start = Start(
+        start = TrainingStart(
             step=loaded.entry.step,
             validated=values["validated"],
             window_steps=values["window_steps"],
@@ -132,7 +132,7 @@ class Checkpoints:
         self._held = (start.step, start.validated)
         return start, False
 
-    def _restore(self, loaded: LoadResult, start: Start) -> None:
+    def _restore(self, loaded: LoadResult, start: TrainingStart) -> None:
         saved = loaded.rank_tensors
         self.window.restore(list(saved.values()), start.window_steps)
         if loaded.saved_by == self._peers.num_ranks:

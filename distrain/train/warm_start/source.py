@@ -50,7 +50,7 @@ class Weights(Protocol):
 
 
 @dataclass(frozen=True)
-class Source:
+class WeightsSource:
     """The weights of a saved model or checkpoint, and their steps, if known."""
 
     path: str
@@ -59,7 +59,7 @@ class Source:
     weights: Weights
 
 
-def open_source(path: str) -> Source:
+def open_source(path: str) -> WeightsSource:
     """The weights at a path, from the headers of their files.
 
     Args:
@@ -89,7 +89,7 @@ def open_source(path: str) -> Source:
     return _checkpoint_at(str(folder.absolute()))
 
 
-def open_together(path: str, peers: Peers, device: torch.device) -> Source:
+def open_together(path: str, peers: Peers, device: torch.device) -> WeightsSource:
     """The weights at a path, the same on every rank; a collective operation.
 
     A directory of checkpoints may get a newer one while the ranks list it, one after another: they
@@ -103,7 +103,7 @@ def open_together(path: str, peers: Peers, device: torch.device) -> Source:
     return open_source(agreed) if found is None else found
 
 
-def _saved_model(folder: Path) -> Source:
+def _saved_model(folder: Path) -> WeightsSource:
     described = read_description(folder / MODEL_FILE)
     file = open_weights(folder / WEIGHTS_FILE)
     check_sizes(file, described)
@@ -113,10 +113,10 @@ def _saved_model(folder: Path) -> Source:
     if (folder / WORKFLOW).is_dir():
         vocabularies = vocabularies.kept_in(str(folder / WORKFLOW))
     side = Side(columns, _dense(file.shapes), vocabularies)
-    return Source(str(folder), about.get("step"), side, _ModelWeights(file))
+    return WeightsSource(str(folder), about.get("step"), side, _ModelWeights(file))
 
 
-def _checkpoint_at(path: str) -> Source:
+def _checkpoint_at(path: str) -> WeightsSource:
     parent, _, name = path.rstrip("/").rpartition("/")
     if numbers_of(name) is None:
         entries = CheckpointDir(path).list()
@@ -135,7 +135,7 @@ def _checkpoint_at(path: str) -> Source:
     vocabularies = Vocabularies.from_json(manifest.values)
     side = Side(columns, _dense(shapes), vocabularies)
     folder = open_folder(parent).sub(name)
-    return Source(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))
+    return WeightsSource(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))
 
 
 def _dense(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -18,7 +18,7 @@ from distrain.models import ClickModel, InputBlock, Slabs, blueprint_of, model_t
 from distrain.spec import JobSpec
 from distrain.train.data import Inputs, find_vocabularies, list_combiners, new_ids
 from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
-from distrain.train.warm_start.source import Source, open_source, open_together
+from distrain.train.warm_start.source import WeightsSource, open_source, open_together
 
 log = logging.getLogger("distrain.rank")
 
@@ -61,7 +61,7 @@ def take_weights(
 
 
 def take_matched(
-    source: Source,
+    source: WeightsSource,
     found: Match,
     tensors: Mapping[str, Tensor | Slabs],
     after_slab: Callable[[], None],
@@ -90,7 +90,7 @@ def take_matched(
 def _matched(
     spec: JobSpec,
     inputs: Inputs,
-    source: Source,
+    source: WeightsSource,
     block: InputBlock,
     dense: Mapping[str, Tensor],
 ) -> Match:
@@ -109,7 +109,7 @@ def _matched(
     return found
 
 
-def _take_dense(source: Source, name: str, tensor: Tensor | Slabs) -> None:
+def _take_dense(source: WeightsSource, name: str, tensor: Tensor | Slabs) -> None:
     assert isinstance(tensor, Tensor)
     target = tensor.detach()
     target = target if target.dim() else target.unsqueeze(0)

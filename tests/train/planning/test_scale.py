@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from distrain.embeddings import PLACEMENTS
 from distrain.embeddings.sharding.costs import sent_bytes
 from distrain.errors import SpecError
-from distrain.train.planning import Store, Work, given_machines, load_machine, predict
+from distrain.train.planning import TableStore, Work, given_machines, load_machine, predict
 from distrain.train.planning.machine_file import MachineFile, machine_of
 
 H100 = load_machine("h100-node")
@@ -34,7 +34,7 @@ HOST = replace(
 
 def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: int = 16) -> Work:
     sent = sent_bytes(placement, unique, dim, ranks).total
-    store = Store(dim, placement, sent, PLACEMENTS[placement].collectives)
+    store = TableStore(dim, placement, sent, PLACEMENTS[placement].collectives)
     rows = 65_536
     return Work(ranks, rows, rows * ranks, rows * 40.0, rows * 160.0, 3e10, 5e8, 4e6, 1, (store,))
 

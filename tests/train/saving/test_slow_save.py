@@ -22,7 +22,7 @@ from distrain.train.control.gate import StepGate
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
-from distrain.train.saving.checkpoints import Checkpoints
+from distrain.train.saving.checkpoints import RankCheckpoints
 from distrain.train.timing.activity import PEERS, RankActivity, wait_of, waiting
 from distrain.world import World
 
@@ -131,7 +131,7 @@ def test_who_waits_for_the_thread_that_writes_waits_for_whom_it_waits() -> None:
         told.append(wait_of(threading.get_ident()))
         return True
 
-    checkpoints = Checkpoints.__new__(Checkpoints)
+    checkpoints = RankCheckpoints.__new__(RankCheckpoints)
     checkpoints._writer = SimpleNamespace(thread=thread.ident, wait=wait)  # type: ignore[assignment]
     assert checkpoints.wait()
     over.set()
