@@ -39,7 +39,7 @@ def recipes(sources):
 
 def test_there_is_a_recipe_for_what_people_add(recipes):
     wanted = ("optimizer", "model", "reader", "operator", "workers", "metric", "command")
-    wanted += ("event", "field", "service")
+    wanted += ("endpoint", "event", "field", "service")
     for word in wanted:
         assert any(re.search(rf"\b{word}\b", heading) for heading in recipes), word
 

@@ -9,13 +9,7 @@ from fastapi import Request
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access import Action
-from distrain.service.api.dependencies import (
-    Parts,
-    caller_now,
-    require,
-    seen_job,
-    shown_secret,
-)
+from distrain.service.api.dependencies import Parts, caller_now, require, seen_job, shown_secret
 from distrain.service.api.streams import streams_of
 from distrain.service.values import Job, Principal
 

@@ -15,14 +15,7 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.service.access import Action
-from distrain.service.api import (
-    Caller,
-    Parts,
-    Problem,
-    Service,
-    not_found,
-    require,
-)
+from distrain.service.api import Caller, Parts, Problem, Service, not_found, require
 from distrain.service.clusters import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
 from distrain.service.page.dashboard_ticket import cluster_of_ticket, make_ticket

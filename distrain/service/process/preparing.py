@@ -5,13 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from distrain.errors import InputError, OutputError
-from distrain.service.access import (
-    DEFAULT_DAYS,
-    key_file,
-    key_fingerprint,
-    make_token,
-    service_key,
-)
+from distrain.service.access import DEFAULT_DAYS, key_file, key_fingerprint, make_token, service_key
 from distrain.service.settings import Settings
 from distrain.service.store import Store, Token
 from distrain.service.values import Quota, Role, Scope

@@ -20,7 +20,7 @@ _AT_ONCE = 500
 log = logging.getLogger(__name__)
 
 
-def every(period_s: float, stop: threading.Event, work: Callable[[], None]) -> None:
+def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> None:
     """Do some work again and again until `stop` is set; a failure is tried again."""
     trouble = ""
     while not stop.wait(period_s):

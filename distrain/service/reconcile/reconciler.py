@@ -87,7 +87,8 @@ class Reconciler:
         end = threading.Event()
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
         threads += [
-            self._chore(name, period_s, work, end) for name, period_s, work in self._chores(end)
+            self._thread(name, partial(every, period_s, work), end)
+            for name, period_s, work in self._chores(end)
         ]
         for thread in threads:
             thread.start()
@@ -118,11 +119,6 @@ class Reconciler:
             ("pruner", PRUNE_EVERY_S, pruner),
         ]
 
-    def _chore(
-        self, name: str, period_s: float, work: Callable[[], None], end: threading.Event
-    ) -> threading.Thread:
-        return self._thread(name, partial(_run_chore, period_s, work), end)
-
     def _thread(
         self, name: str, work: Callable[[threading.Event], None], end: threading.Event
     ) -> threading.Thread:
@@ -148,7 +144,3 @@ class Reconciler:
     def _has_ended(self, job_id: str) -> bool:
         job = self._store.job(job_id)
         return job is None or job.phase is Phase.FINAL
-
-
-def _run_chore(period_s: float, work: Callable[[], None], end: threading.Event) -> None:
-    every(period_s, end, work)

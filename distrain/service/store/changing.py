@@ -11,13 +11,7 @@ from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotNow, RevisionDiffers
 from distrain.service.store.rows import Attempt
-from distrain.service.store.submitting import (
-    WITH_WORKERS,
-    found,
-    no_such_job,
-    put_tags,
-    waiting,
-)
+from distrain.service.store.submitting import WITH_WORKERS, found, no_such_job, put_tags, waiting
 from distrain.service.values import Intent, Job, Phase
 
 _jobs = tables.jobs

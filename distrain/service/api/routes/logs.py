@@ -10,12 +10,7 @@ from fastapi import APIRouter, Query, Request, Response
 from distrain.errors import DistrainError
 from distrain.runs import BeyondLog, LogSlice
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import (
-    Caller,
-    Parts,
-    Service,
-    VisibleJob,
-)
+from distrain.service.api.dependencies import Caller, Parts, Service, VisibleJob
 from distrain.service.api.looking_again import look_again
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (

@@ -7,12 +7,7 @@ from fastapi import APIRouter, Query, Request, Response
 from distrain.service.access import Action, make_token
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import Caller, Counted, Service, allow, audit_note, require
-from distrain.service.api.documents import (
-    NewTokenDocument,
-    TokenList,
-    TokenRequest,
-    UserName,
-)
+from distrain.service.api.documents import NewTokenDocument, TokenList, TokenRequest, UserName
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.showing import token_document
 from distrain.service.store import Token

@@ -30,11 +30,7 @@ from distrain.jobs import JobState
 from distrain.service.store import rows, tables
 from distrain.service.store.auditing import Deed, put_deed
 from distrain.service.store.engine import Database
-from distrain.service.store.errors import (
-    NotNow,
-    NotThere,
-    quota_exceeded,
-)
+from distrain.service.store.errors import NotNow, NotThere, quota_exceeded
 from distrain.service.store.submitting.keys import (
     find_key,
     first_job,
