@@ -4,13 +4,22 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.output import warning_console
-from distrain.running import LoggedProgress, step_line
+from distrain.cli.outcome import how_to_follow
+from distrain.cli.output import (
+    json_wanted,
+    print_answer,
+    print_remark,
+    print_result,
+    progress_console,
+    warning_console,
+)
+from distrain.running import LoggedProgress, step_line, submit
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from distrain.jobs import JobView, Record
+    from distrain.running import RunRequest
 
 
 class JobProgress(LoggedProgress):
@@ -71,3 +80,20 @@ class JobProgress(LoggedProgress):
                 total=view.num_steps,
                 completed=record.step,
             )
+
+
+def leave(run: "RunRequest", *, waits: bool = False, checks: bool = False) -> None:
+    """Submit a run to a scheduler, and print where it is, and how to follow it unless `waits`."""
+    follow = how_to_follow(run.job_id, run.scheduler)
+    submit(
+        run,
+        JobProgress(progress_console()),
+        lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"),
+        checks_on_worker=checks,
+    )
+    root = run.run_dir.absolute()
+    if json_wanted() and not waits:
+        print_answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
+    print_result(f"job {run.job_id} is submitted; its run directory is {root}")
+    if not waits:
+        print_remark(follow)

@@ -38,7 +38,6 @@ def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
 
 
 def extend(source: ColumnDataSource, points: Series, anew: bool) -> None:
-    """Append points to a curve, or draw it anew."""
     if anew:
         source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
     elif any(len(values) for values in points.values()):

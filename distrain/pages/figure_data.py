@@ -27,7 +27,6 @@ def train_series(train: Document) -> Series:
 
 
 def valid_series(valid: Document) -> Series:
-    """The curves of validation; columns as of `train_series`, without rows per second."""
     names = ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound")
     return _with_band({name: _numbers(valid.get(name, ())) for name in names})
 

@@ -103,7 +103,6 @@ def _is_trouble(moment: Document) -> bool:
 
 
 def spec_html(job: Document | None) -> str:
-    """Tags, and the job spec behind a click, as HTML."""
     if job is None or "spec" not in job:
         return ""
     tags = ", ".join(f"{name}: {value}" for name, value in (job.get("tags") or {}).items())

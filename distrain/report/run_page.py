@@ -68,7 +68,7 @@ def write_curves(root: Path) -> list[Path]:
 
 
 def outcome_rows(data: RunData) -> list[tuple[str, str]]:
-    """A run's figures as text; while it runs, those of its records."""
+    """The figures of a run as text; while it runs, those of its records."""
     summary, last = data.summary, data.train[-1] if data.train else None
     scored = data.valid[-1] if data.valid else last
     return [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.job_progress import JobProgress
+from distrain.cli.job_progress import JobProgress, leave
 from distrain.cli.jobs.status import status_lines
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
@@ -25,7 +25,7 @@ from distrain.cluster import connect
 from distrain.errors import ClusterError, InputError
 from distrain.jobs import JobState, JobStatus, JobView, find_job
 from distrain.run_paths import RunPaths, new_job_id
-from distrain.running import RunRequest, attach, find_run, how_to_resume, submit
+from distrain.running import RunRequest, attach, find_run, how_to_resume
 from distrain.spec import JobSpec, load_spec
 from distrain.submission import JobHandle, list_jobs, raise_for_state
 
@@ -45,7 +45,6 @@ class SchedulerJobs:
         return self._stack.enter_context(connect(self.address))
 
     def how_to_follow(self, job_id: str) -> str:
-        """The commands that follow a job and stop it."""
         return how_to_follow(job_id, self.address)
 
     def list_jobs(
@@ -54,7 +53,7 @@ class SchedulerJobs:
         """The jobs in these states, for tables and as JSON, and whether others are left out.
 
         Raises:
-            click.UsageError: A filter is for a service alone, or a state is none.
+            click.UsageError: A filter is for a service alone, or a state is unknown.
         """
         if any(filters.values()):
             raise click.UsageError("--project, --owner and --tag are for a service.")
@@ -142,7 +141,6 @@ class SchedulerJobs:
     def submit(
         self, spec: JobSpec, run_dir: Path | None, *, waits: bool, checks: bool = False
     ) -> None:
-        """Submit a new job; see `_leave`."""
         job_id = new_job_id(spec.name)
         root = run_dir or Path("runs") / job_id
         self._leave(RunRequest(spec, root, job_id, self.address, ":0"), waits=waits, checks=checks)
@@ -196,19 +194,8 @@ class SchedulerJobs:
                 "a job with `backend: inline` runs in the process of its command",
                 hint="Run it with `distrain train`, or set resources.backend.",
             )
-        follow = self.how_to_follow(run.job_id)
-        submit(
-            run,
-            JobProgress(progress_console()),
-            lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"),
-            checks_on_worker=checks,
-        )
-        root = run.run_dir.absolute()
-        if json_wanted() and not waits:
-            print_answer(job_id=run.job_id, run_dir=str(root), scheduler=self.address)
-        print_result(f"job {run.job_id} is submitted; its run directory is {root}")
+        leave(run, waits=waits, checks=checks)
         if waits:
+            follow = self.how_to_follow(run.job_id)
             if_interrupted(f"job {run.job_id} goes on without this command; {follow}")
-            self.follow(self.find(run.job_id), root)
-        else:
-            print_remark(follow)
+            self.follow(self.find(run.job_id), run.run_dir.absolute())

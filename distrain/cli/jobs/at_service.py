@@ -55,14 +55,13 @@ class _JobRef(NamedTuple):
 
 
 class ServiceJobs:
-    """The jobs of the service at an address, as the command line names it."""
+    """The jobs of the service at an address; its methods are those of `SchedulerJobs`."""
 
     def __init__(self, client: Client, address: str):
         self.client = client
         self.address = address
 
     def how_to_follow(self, job_id: str) -> str:
-        """The commands that follow a job and stop it."""
         where = at(self.address)
         return (
             f"follow it: distrain attach {job_id}{where}; stop it: distrain cancel {job_id}{where}"
@@ -79,25 +78,17 @@ class ServiceJobs:
         return [_status_of(job, now_s) for job in jobs], [_json(job) for job in jobs], is_filtered
 
     def find(self, word: str) -> _JobRef:
-        """The job whose id is `word`, or begins with it as no other does."""
         return _ref_of(self.client.find(word))
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
-        """One job as JSON, and in lines for people."""
         job = self.client.find(word)
         return {"server": self.address, "job": _json(job)}, _status_lines(job)
 
     def cancel(self, ref: _JobRef, why: str) -> dict[str, Any]:
-        """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
         job = ref.job if ref.is_final else self.client.cancel(ref.job_id, why=why)
         return {"state": job.state, "job": _json(job)}
 
     def wait(self, ref: _JobRef, timeout_s: float | None = None) -> Job:
-        """Wait for a job's end, and print its states on the way.
-
-        Raises:
-            WaitTimedOut: It has not ended within the time.
-        """
         return self.client.wait(
             ref.job_id, timeout_s, lambda job: print_remark(_state_line(job.document))
         )
@@ -163,21 +154,18 @@ class ServiceJobs:
         return job, "was submitted already" if job.replayed else "is submitted"
 
     def resume(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Let a job that has ended go on."""
         values, job_id = parse_overrides(overrides), self.client.find(word).id
         same = {"resume": job_id, "set": values}
         job = self._kept(same, lambda key: self.client.resume(job_id, values, key=key))
         self.finish(job, "was resumed already" if job.replayed else "is to be resumed", waits=waits)
 
     def clone(self, word: str, overrides: tuple[str, ...], *, waits: bool) -> None:
-        """Submit a job's spec again."""
         values, job_id = parse_overrides(overrides), self.client.find(word).id
         same = {"clone": job_id, "set": values}
         job = self._kept(same, lambda key: self.client.clone(job_id, values, key=key))
         self.finish(job, f"is submitted, a clone of {job_id}", waits=waits)
 
     def set_priority(self, word: str, priority: int) -> None:
-        """Change a job's priority, and print it."""
         job = self.client.set_priority(self.client.find(word).id, priority)
         if json_wanted():
             print_answer(job=_json(job))
@@ -345,7 +333,6 @@ def _status_of(job: Job, now_s: float) -> JobStatus:
 
 
 def _status_lines(job: Job) -> list[str]:
-    """The state of one job, for people."""
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
     facts = {
         "job": job.id,

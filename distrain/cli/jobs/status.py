@@ -37,7 +37,6 @@ def command(job: str, place: Place, as_json: bool) -> None:
 
 
 def status_lines(job: "JobStatus", view: "JobView") -> list[str]:
-    """The state of a bare scheduler's job, for people."""
     facts: dict[str, str] = {
         "job": job.job_id,
         "state": job.state + (f": {view.why_pending}" if view.why_pending else ""),

@@ -13,19 +13,17 @@ from distrain.cli.options import (
     json_option,
     overrides_option,
 )
-from distrain.cli.outcome import how_to_follow, print_outcome
+from distrain.cli.outcome import print_outcome
 from distrain.cli.output import (
     json_wanted,
-    print_answer,
     print_json,
-    print_remark,
     print_result,
     print_warning,
     progress_console,
 )
 
 if TYPE_CHECKING:
-    from distrain.running import Progress, RunRequest
+    from distrain.running import RunRequest
     from distrain.spec import JobSpec
 
 
@@ -105,7 +103,7 @@ def command(
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
-    from distrain.cli.job_progress import JobProgress
+    from distrain.cli.job_progress import JobProgress, leave
     from distrain.run_paths import new_job_id
     from distrain.running import RunRequest, find_run, train
     from distrain.spec import load_spec
@@ -137,7 +135,7 @@ def command(
         _print_checked(run)
         return
     if detach:
-        _detach(run, progress)
+        leave(run)
         return
     print_outcome(root, lambda on_summary: train(run, progress, on_summary))
 
@@ -159,19 +157,6 @@ def _check_detachable(run: "RunRequest") -> None:
         )
     if run.sinks:
         raise click.UsageError("--detach: sinks are fed by the command that follows a job.")
-
-
-def _detach(run: "RunRequest", progress: "Progress") -> None:
-    from distrain.running import submit
-
-    assert run.scheduler is not None
-    follow = how_to_follow(run.job_id, run.scheduler)
-    submit(run, progress, lambda: if_interrupted(f"job {run.job_id} is submitted; {follow}"))
-    root = run.run_dir.absolute()
-    if json_wanted():
-        print_answer(job_id=run.job_id, run_dir=str(root), scheduler=run.scheduler)
-    print_result(f"job {run.job_id} is submitted; its run directory is {root}")
-    print_remark(follow)
 
 
 def _print_checked(run: "RunRequest") -> None:
