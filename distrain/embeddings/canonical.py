@@ -106,7 +106,6 @@ class CanonicalTensor:
                 )
 
     def _gather(self, parts: Sequence[_Part], everywhere: bool) -> list[Tensor] | None:
-        """What each rank holds of the parts, part after part, as bytes `[rows, row bytes]`."""
         own = [part.values[_given(part, self.peers.rank)] for part in parts]
         # As bytes, since a backend may not know the type; what is on the host may travel by NCCL.
         flat = torch.cat([o.reshape(len(o), math.prod(self.shape[1:])) for o in own])
@@ -178,7 +177,6 @@ def _of_rank(store: Store, rank: int) -> Store:
 
 
 def _given(part: _Part, rank: int) -> slice:
-    """The rows of its weight that a rank gives where a slab is put together."""
     return _of_rank(part.store, rank).local_part(part.keys)[0]
 
 

@@ -120,7 +120,6 @@ class EmbeddingCollection(nn.Module):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the columns with one id per row, in the order of the columns of `ids`."""
         return tuple(column.name for column in self.columns if column.combiner is None)
 
     @property
@@ -376,7 +375,6 @@ def _new_weight(store: Store, dtype: torch.dtype, device: torch.device | None) -
 
 
 def values_dtype(weight: Tensor) -> torch.dtype:
-    """What a weight's values are computed in: float64 for float64, else float32."""
     return torch.float64 if weight.dtype == torch.float64 else torch.float32
 
 

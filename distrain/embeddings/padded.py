@@ -123,7 +123,6 @@ class PaddedRouter:
         return ask_owners(grouping, self._store.starts, sharers), grouping.inverse
 
     def padded(self, own: RowRequests, inverse: Tensor) -> PaddedRows:
-        """Put what was asked into the rooms, which all of it fits."""
         rooms, rank = self.rooms.now, self._store.sharers.rank
         device = inverse.device
         slot_of = torch.empty_like(own.by_owner)

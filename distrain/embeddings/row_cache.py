@@ -73,7 +73,6 @@ class RowCache:
         return len(self._hosts) - 1
 
     def values(self, number: int) -> Tensor:
-        """An attached tensor's rows on the device, `[capacity, ...]`, by place."""
         return self._values[number]
 
     def admit(self, rows: Tensor) -> Tensor:
@@ -183,7 +182,6 @@ class RowCache:
             self.traffic.written_back += len(places)
 
     def _finish_return(self) -> None:
-        """Put what comes back into the host's tensors."""
         if self._returning is not None:
             rows, arrived, event = self._returning
             if event is not None:

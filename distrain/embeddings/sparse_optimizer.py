@@ -103,7 +103,6 @@ class SparseOptimizer:
             kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
 
     def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:
-        """The weight and state that are updated: a store's own, or those in its cache."""
         cache = self.embeddings.stores[number].cache
         if cache is None:
             return self.embeddings.weights[number], list(self._state[number].values())

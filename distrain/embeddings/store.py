@@ -58,7 +58,6 @@ class Store:
 
     @property
     def spread(self) -> bool:
-        """Whether this rank lacks rows that others have."""
         return self.sharers.num_ranks > 1
 
     @property
@@ -76,7 +75,6 @@ class Store:
 
     @property
     def num_local_rows(self) -> int:
-        """Rows of the weight on this rank."""
         if self.spread:
             return row_wise.num_local_rows(self.num_rows, self.sharers)
         return self.num_rows

@@ -182,7 +182,6 @@ class CudfReader:
         return result
 
     def bytes_of(self, group: RowGroup) -> int:
-        """Compressed bytes of the wanted columns of a row group that was read."""
         whole = self._footers[group.file].bytes_per_group[group.index]
         return whole * group.num_rows // group.group_rows
 
@@ -222,7 +221,6 @@ class CudfReader:
             raise DataError(problem, where=group.where, hint=hint)
 
     def _cells(self, column: WantedColumn, found: Any, group: RowGroup) -> Tensor:
-        """Single values of rows; a null is filled, or an error."""
         is_null = self._nulls(found)
         if is_null is not None and column.fill_null is None:
             raise null_error(column, _first(is_null), group)

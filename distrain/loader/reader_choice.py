@@ -79,7 +79,6 @@ def shared_reader(
     retry_s: float,
     options: LoaderOptions,
 ) -> SharedReader:
-    """The reader with these facts, with a cache in front of it if there is one."""
     make = partial(_reader, facts, dataset, cache, options)
     return SharedReader(lambda: RetryingReader(make(), retry_s))
 

@@ -80,7 +80,6 @@ class DataSpec(Section):
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether rows are decoded on the GPU that batches go to."""
         return self.reader != "auto" and READERS[self.reader].on_gpu
 
     @field_validator("train", "valid", mode="before")

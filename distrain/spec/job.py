@@ -60,7 +60,6 @@ class JobSpec(Section):
 
     @property
     def best_metric(self) -> ValidationMetric | None:
-        """What the best validation is judged by; `None` if nobody asks for the best."""
         stopping = self.train.early_stopping
         return self.checkpoint.keep_best if stopping is None else stopping.metric
 

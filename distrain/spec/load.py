@@ -75,7 +75,6 @@ def parse_spec(
 
 
 def plain(document: Mapping[Any, Any]) -> dict[str, Any]:
-    """A mapping with keys that are texts which files and terminals take."""
     return {_key(k): plain(v) if isinstance(v, Mapping) else v for k, v in document.items()}
 
 

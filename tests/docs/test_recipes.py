@@ -14,12 +14,13 @@ from distrain import etl, events
 from distrain.cli.main import COMMANDS
 from distrain.cluster import ClusterRequest
 from distrain.cluster.sources import SOURCES
+from distrain.embeddings.kernels import cpu
 from distrain.etl.operators import OPERATORS
 from distrain.events import EVENT_TYPES
 from distrain.jobs import Record
 from distrain.metrics import BinaryReport
 from distrain.models.zoo import MODELS
-from distrain.optimizers import OPTIMIZERS, OptimizerKind
+from distrain.optimizers import OPTIMIZERS, UPDATE_RULES, OptimizerKind
 from distrain.runs import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
@@ -72,8 +73,17 @@ def test_readers_have_one_list_of_names():
     assert {"auto", *READERS} == set(get_args(reader.annotation))
 
 
+def test_every_reader_of_the_table_says_what_it_cannot_read():
+    for facts in READERS.values():
+        module, _, name = facts.code.partition(":")
+        reader = getattr(import_module(module), name)
+        assert callable(reader.why_not)
+        assert facts.on_gpu or callable(reader.of)
+
+
 def test_optimizers_have_one_table():
     assert set(OPTIMIZERS) == set(get_args(OptimizerKind))
+    assert cpu.RULES.keys() in ({*UPDATE_RULES}, set())  # none: built without a compiler
 
 
 def test_operators_have_one_table_and_all_are_shown():

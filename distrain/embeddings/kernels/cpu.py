@@ -35,8 +35,6 @@ _BYTES_WORTH_A_THREAD = 1 << 20
 
 
 class _Scratch(threading.local):
-    """Memory that `unique` needs only while it runs, kept for the thread's next call."""
-
     def __init__(self) -> None:
         self.slots = np.empty(0, np.uint64)
         self.distinct = np.empty(0, np.int32)
@@ -152,7 +150,6 @@ def _array(values: Tensor) -> NDArray[Any]:
 
 
 def _weight(weight: Tensor) -> tuple[bool, NDArray[Any]]:
-    """Whether it is bfloat16, which NumPy does not know, and the memory."""
     if weight.dtype == torch.bfloat16:
         return True, _array(weight.detach().view(torch.int16))
     return False, _array(weight)

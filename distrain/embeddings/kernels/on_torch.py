@@ -77,7 +77,6 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
 
 
 def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
-    """The indices in order, and where in `grads`, seen as [rows * places, dim], each one's lies."""
     num_rows = inverse.shape[1]
     in_order, order = torch.sort(inverse.reshape(-1), stable=True)
     columns = _on(grads.device, places)[order // num_rows]

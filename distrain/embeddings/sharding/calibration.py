@@ -57,7 +57,6 @@ _OPERATIONS: tuple[_Operation, ...] = (_all_gather, _all_to_all)
 def _seconds(
     operation: _Operation, block_bytes: int, group: dist.ProcessGroup | None, device: torch.device
 ) -> float:
-    """The least time of one operation, on the slowest rank; the same number on every rank."""
     block = torch.zeros(block_bytes, dtype=torch.uint8, device=device)
     num_ranks = dist.get_world_size(group)
 

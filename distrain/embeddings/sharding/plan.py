@@ -51,7 +51,6 @@ class ShardingPlan:
         return tuple(placement_of[column.table_name] for column in columns)
 
     def sharers(self, placement: str) -> int:
-        """How many ranks share one copy of the tables of a placement."""
         return self.num_ranks if PLACEMENTS[placement].is_dealt else 1
 
     @property
@@ -77,7 +76,6 @@ class ShardingPlan:
         return sum(table.exchange_s for table in self.tables)
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, with the totals."""
         totals = {
             "bytes_per_rank": self.bytes_per_rank,
             "host_bytes_per_rank": self.host_bytes_per_rank,

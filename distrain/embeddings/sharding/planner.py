@@ -73,7 +73,6 @@ class _Ask:
         return bytes_taken(items, self.num_ranks, self.row)
 
     def seconds(self, placed: Mapping[str, str], tables: Sequence[TableSize]) -> float:
-        """Predicted seconds of the exchange of one width's tables."""
         sent = sum(self.sent(t, placed[t.name]).total for t in tables)
         stores = sorted({placed[t.name] for t in tables})
         waits = sum(latency_s(placement, self.num_ranks, self.costs) for placement in stores)

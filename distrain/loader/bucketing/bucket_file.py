@@ -115,7 +115,6 @@ class BucketFile(BucketStore):
         return cells
 
     def _segments_of(self, bucket: int) -> list[tuple[int, int, int]]:
-        """First row, rows and place in the file of each segment."""
         num_rows, place = self._rows[bucket], self._places[bucket]
         return [
             (first, min(self._segment_rows, num_rows - first), place + first * 4 * self._width)

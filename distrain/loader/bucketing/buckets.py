@@ -63,18 +63,15 @@ class Buckets:
         return cls(num_rows, seed, epoch, -(-num_rows // _bucket_rows(num_rows)))
 
     def keys(self, first: int, count: int) -> NDArray[np.uint64]:
-        """The keys of rows `first .. first+count-1` of the table."""
         return row_keys(self.num_rows, self.seed, self.epoch, first, count)
 
     def numbers(self, keys: NDArray[np.uint64]) -> NDArray[np.uint64]:
-        """The bucket of each key."""
         numbers = keys >> np.uint64(32)
         numbers *= np.uint64(self.count)
         numbers >>= np.uint64(32)
         return numbers
 
     def sizes(self) -> NDArray[np.int64]:
-        """Rows of each bucket."""
         sizes = np.zeros(self.count, np.int64)
         for first in range(0, self.num_rows, _COUNTED_AT_A_TIME):
             count = min(_COUNTED_AT_A_TIME, self.num_rows - first)

@@ -54,12 +54,10 @@ class Segment:
 
     @property
     def block(self) -> Cells:
-        """The flat columns, `[columns, rows]`."""
         return self.cells[:-KEY_CELLS]
 
     @property
     def keys(self) -> NDArray[np.uint64]:
-        """The rows' keys, `[rows]`."""
         return self.cells[-KEY_CELLS:].reshape(-1).view(np.uint64)
 
 

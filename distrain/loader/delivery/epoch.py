@@ -62,9 +62,7 @@ class Backend(Protocol):
         """The batch whose rows are all there."""
         ...
 
-    def close(self) -> None:
-        """Release files and memory; no thread is loading any more."""
-        ...
+    def close(self) -> None: ...
 
 
 class Preparation(Protocol):
@@ -306,7 +304,6 @@ class EpochIterator:
         self.close()
 
     def close(self) -> None:
-        """End the threads and close the files; may be called again."""
         self._stop()
 
 

@@ -41,8 +41,6 @@ class Delivery(Protocol):
 
 
 class HostDelivery:
-    """Applies transforms in the producer's thread; the batch stays where it is."""
-
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)
 

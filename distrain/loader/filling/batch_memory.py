@@ -197,7 +197,6 @@ class OpenBatches(Generic[BlockT]):
             return self._open[step]
 
     def take(self, step: int) -> OpenBatch[BlockT]:
-        """Take out the batch of a step, once all its rows are there."""
         batch = self.at(step)
         with self._lock:
             return self._open.pop(step, batch)

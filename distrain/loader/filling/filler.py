@@ -134,7 +134,6 @@ def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
 
 
 def type_letter(source: NDArray[Any]) -> bytes:
-    """That type, as the kernels call it."""
     return _TYPES[source.dtype]
 
 

@@ -42,8 +42,6 @@ class Load(NamedTuple):
 
 
 class Loads(LazySequence[Load]):
-    """Loads in 12 bytes each, and their pieces."""
-
     def __init__(self, steps: NDArray[np.int64], bounds: NDArray[np.int64], pieces: Pieces):
         self._steps = steps
         self._bounds = bounds.astype(np.int32)  # each load's first piece

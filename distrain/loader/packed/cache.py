@@ -217,7 +217,6 @@ class CachingReader(Reader):
     def _keeping(
         self, parts: Iterator[DecodedColumns], name: str, group: RowGroup, fingerprint: str
     ) -> Iterator[DecodedColumns]:
-        """The same parts, which become an entry on their way."""
         with contextlib.ExitStack() as stack:
             partial, entry = self._begin(stack)
             for part in parts:

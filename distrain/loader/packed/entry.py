@@ -81,7 +81,6 @@ class EntryWriter:
             os.close(descriptor)
 
     def _listed(self, column: WantedColumn, values: NDArray[Any]) -> memoryview:
-        """The bytes of a column's values, to be written next."""
         content = np.ascontiguousarray(values).data.cast("B") if len(values) else memoryview(b"")
         kind = values.dtype.str
         self._written.append([column.name, kind, len(values), self.num_bytes, checksum(content)])

@@ -81,7 +81,6 @@ def group_layout(
 
 
 def _lengths(mark: Mark, group: GroupMark) -> dict[str, Values]:
-    """The lengths of each list column's rows, with which a row group begins."""
     size = 4 * group.num_rows
     sums = group.checksums[len(mark.columns) :]
     return {

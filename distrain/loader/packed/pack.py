@@ -202,7 +202,6 @@ class _Source:
         self._reader = SameFilesReader(ArrowReader(columns))
 
     def rows(self, first: int, end: int) -> Iterator[_Columns]:
-        """The columns of rows `first .. end-1`, piece by piece."""
         number = bisect_right(self._starts, first) - 1
         while number < len(self._groups) and self._starts[number] < end:
             start = self._starts[number]
@@ -231,7 +230,6 @@ class _Source:
 
 
 def _in_groups(pieces: Iterator[_Columns], group_rows: int) -> Iterator[_Columns]:
-    """The same rows in pieces of `group_rows`; the last one may be shorter."""
     waiting: list[_Columns] = []
     num_waiting = 0
     for piece in pieces:

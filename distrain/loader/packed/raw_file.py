@@ -101,7 +101,6 @@ class RawFile:
         return DataError(message, where={"file": self.path, **where}, hint=hint)
 
     def fill(self, part: memoryview, start: int, index: int) -> None:
-        """Read from byte `start` on until `part` is full."""
         done = 0
         while done < len(part):  # the kernel reads at most 2 GiB at once
             count = os.preadv(self._descriptor, [part[done:]], start + done)
@@ -190,7 +189,6 @@ class RawFile:
             self._compare(values, found.intdigest(), index)
 
     def item_starts(self, column: ListValues, index: int, slice_rows: int) -> NDArray[np.int64]:
-        """The number of a list column's items before each slice, and that of all."""
         rows = column.lengths.count
         lengths = self._new(column.lengths, 0, rows, index)
         self._check_lengths(column, lengths, column.items.count, index)

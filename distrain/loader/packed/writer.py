@@ -157,7 +157,6 @@ def _values_of(column: Column) -> NDArray[Any]:
 
 
 def _required(rows: pa.ListArray, kind: pa.DataType) -> pa.ListArray:
-    """The same lists, of a type that says that there are no nulls."""
     offsets = rows.offsets.to_numpy()
     return pa.ListArray.from_arrays(pa.array(offsets - offsets[0]), rows.flatten(), type=kind)
 

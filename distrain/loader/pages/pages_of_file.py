@@ -69,7 +69,6 @@ class OpenColumn:
         return self.leaf.as_logical(self.source.read(rows))
 
     def skip(self, rows: int) -> None:
-        """Pass over the next values. Raises as `read` does."""
         self.source.skip(rows)
 
 
@@ -214,7 +213,6 @@ class PagesOfFile:
         return again
 
     def _dtypes_of(self, leaf: Leaf) -> tuple[np.dtype[Any], ...]:
-        """The types that a column's values still come in, the narrowest first."""
         return self._dtypes.get(leaf.name, leaf.dtypes)
 
     def _opened(self, facts: ChunkFacts, leaf: Leaf, num_rows: int) -> OpenColumn:

@@ -137,7 +137,6 @@ class ArrowReader(Reader):
         )
 
     def _read_cells(self, group: RowGroup, names: list[str]) -> Columns:
-        """Columns as they come from pages, or else from Arrow."""
         if group.slice:  # its stream knows which way each goes
             return self._read(group, names)
         found = self._read_pages(group, names)

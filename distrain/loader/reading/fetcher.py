@@ -99,7 +99,6 @@ class Fetcher:
             return wanted.image
 
     def close(self) -> None:
-        """Forget what is expected, and close all files; nobody may be waiting for a row group."""
         with self._changed:
             self._expectations.clear()
             self._wanted.clear()
@@ -117,7 +116,6 @@ class Fetcher:
         return file
 
     def _forget(self, expectation: _Expectation, *, all_of_it: bool) -> None:
-        """Drop what was expected, or what of it was passed, and was never asked for."""
         with self._changed:
             if all_of_it and expectation in self._expectations:
                 self._expectations.remove(expectation)
@@ -349,5 +347,4 @@ class _Wanted:
 
     @property
     def has_failed(self) -> bool:
-        """Whether something was not brought, and nobody tries at the moment."""
         return self.error is not None and not self.in_flight and not self.is_planning

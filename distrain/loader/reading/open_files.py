@@ -25,7 +25,6 @@ class OpenFiles:
         self._in_use: Handle | None = None
 
     def switch_to(self, handle: Handle) -> Handle:
-        """The handle; the one that was used before it closes its row group."""
         if self._in_use is not None and self._in_use is not handle:
             self._in_use.close_row_group()
         self._in_use = handle
@@ -108,7 +107,6 @@ class Handle:
         return parquet.metadata.row_group(number)
 
     def find(self, index: int) -> tuple[pq.ParquetFile, int]:
-        """A file whose footer has the row group, and the row group's number in it."""
         if not isinstance(self.footer, SlicedFooter):
             if self._parquet is None:
                 self._parquet = self._open(self.footer)
@@ -138,7 +136,6 @@ class Handle:
             self._close_parquet()
 
     def close(self) -> None:
-        """Close what is open, and let go of the image."""
         self._close_parquet()
         self.pages.close()
         self.image = None

@@ -78,7 +78,6 @@ class SliceStream:
             self._begin(left)
 
     def _begin(self, names: list[str]) -> None:
-        """Let Arrow decode some columns, from the slice that follows on."""
         if self._file is None:
             self._file = self._open_file()
         parquet, number = self._file.find(self._index)
@@ -90,7 +89,6 @@ class SliceStream:
         self._batches.append((names, batches))
 
     def can_give(self, number: int) -> bool:
-        """Whether the slice is still to come, or was kept."""
         return not self.is_closed and (number >= self.following or number in self.kept)
 
     def take(self, number: int, most_kept: int) -> Columns:
@@ -138,7 +136,6 @@ class SliceStream:
         return {name: columns[name][:rows] for name in self._names if name in columns}
 
     def _from_pages(self) -> Columns:
-        """The next rows of the columns that are decoded without Arrow."""
         rows = max(0, min(self._slice_rows, self._rows - self.following * self._slice_rows))
         columns: Columns = dict(read_columns(self._opened, rows))
         # Arrow says what is wrong with the others.
