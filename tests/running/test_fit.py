@@ -258,7 +258,7 @@ def test_a_run_is_resumed_or_replaced_and_errors_name_arguments(prepared, tmp_pa
     assert [record.attempt for record in new.records] == [1, 1]
 
 
-@pytest.mark.parametrize("scheduler", [7, "tcp://127.0.0.1:1"])
+@pytest.mark.parametrize("scheduler", [7, "nowhere://127.0.0.1:1"])
 def test_what_is_no_cluster_is_refused_in_words(prepared, tmp_path, scheduler):
     with pytest.raises(ClusterError) as refused:
         distrain.fit(small_document(prepared), run_dir=tmp_path / "run", scheduler=scheduler)
