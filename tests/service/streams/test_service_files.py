@@ -57,7 +57,9 @@ def test_the_listing_has_the_files_and_no_links(alice, job) -> None:
 
 @given(st.integers(0, 6000), st.none() | st.integers(0, 6000))
 @settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_ranges_are_slices(alice, job, first: int, last: int | None) -> None:
     header = f"bytes={first}-{'' if last is None else last}"
