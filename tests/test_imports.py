@@ -36,7 +36,6 @@ def test_the_package_itself_is_light():
         "distrain.runs",
         "distrain.reasons",
         "distrain.cluster",
-        "distrain.world",
         "distrain.run_paths",
         "distrain.storage",
         "distrain.client",

@@ -18,11 +18,11 @@ BEGAN_S = time.perf_counter()
 
 def main() -> None:
     from benchmarks.end_to_end_bench.watching import Watcher
+    from distrain.jobs import World
     from distrain.jobs.assignment import Assignment
     from distrain.run_paths import RunPaths
     from distrain.spec import parse_spec
     from distrain.train.rank.process import run_rank
-    from distrain.world import World
 
     asked = json.loads(sys.argv[1])
     spec = parse_spec(asked["document"])

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.end_to_end_bench.rows import SEED, draw_group, write_schema
-from distrain.jobs import Assignment, Rendezvous
+from distrain.jobs import Assignment, Rendezvous, World
 from distrain.scheduler import Stores
 from distrain.spec import JobSpec, parse_spec
-from distrain.world import World
 
 SCALE, CLICK_RATE = 0.01, 0.03
 ROW_GROUP_ROWS = 1024

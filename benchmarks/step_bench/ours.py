@@ -56,9 +56,9 @@ class Whole:
     def __init__(self, setup: Setup, rows: Rows, rank: int):
         import torch
 
+        from distrain.jobs import World
         from distrain.models import build_model
         from distrain.train.loop.tables import place_tables, table_factory
-        from distrain.world import World
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.device = torch.device(setup.device)

@@ -5,6 +5,7 @@ from distrain.jobs.assignment import (
     RankPlacement as RankPlacement,
     Rendezvous as Rendezvous,
     Slot as Slot,
+    World as World,
 )
 from distrain.jobs.finding import find_id as find_id, find_job as find_job
 from distrain.jobs.plain import (

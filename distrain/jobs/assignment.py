@@ -6,7 +6,21 @@ from pathlib import Path
 from typing import Any
 
 from distrain.run_paths import RunPaths
-from distrain.world import World
+
+
+@dataclass(frozen=True)
+class World:
+    """A rank's place in its gang."""
+
+    rank: int = 0  # from 0
+    num_ranks: int = 1  # that train together: torch's world size
+    ranks_per_node: int = 1  # of the gang on this rank's host
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.rank < self.num_ranks:
+            raise ValueError(f"rank {self.rank} is not in 0..{self.num_ranks - 1}")
+        if self.ranks_per_node < 1:
+            raise ValueError(f"ranks_per_node {self.ranks_per_node} is below 1")
 
 
 @dataclass(frozen=True, order=True)

@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from distrain.jobs import JobState, RankPlacement, Slot
+from distrain.jobs import JobState, RankPlacement, Slot, World
 from distrain.lifecycle.job import Job, slot_key
-from distrain.world import World
 
 FEWER_AFTER_S = 5.0
 """How long a job that may have to do with fewer ranks waits for the rest: a nanny needs two."""

@@ -258,8 +258,8 @@ def _read_inputs(job: _Job) -> None:
 def _check_loading(job: _Job) -> None:
     import torch
 
+    from distrain.jobs import World
     from distrain.train.data import JobSpan, job_loader
-    from distrain.world import World
 
     spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
     if spec.data.needs_gpu:  # a loader for a GPU allocates there, which only this one needs

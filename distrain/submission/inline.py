@@ -6,10 +6,9 @@ from threading import RLock
 
 from distrain.errors import lost_interrupts
 from distrain.events import Event, RankFailed
-from distrain.jobs import Assignment, JobState, JobView
+from distrain.jobs import Assignment, JobState, JobView, World
 from distrain.progress import Collector
 from distrain.spec import JobSpec
-from distrain.world import World
 
 
 def run_inline(

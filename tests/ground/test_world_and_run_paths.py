@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from distrain.jobs import World
 from distrain.run_paths import RunPaths, new_job_id
-from distrain.world import World
 
 
 def test_alone_in_the_world():

@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, strategies as st
 
 from distrain.errors import SpecError
+from distrain.jobs import World
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.run_paths import RunPaths
 from distrain.spec import parse_spec
-from distrain.world import World
 
 SPEC = parse_spec(
     {"data": {"train": "day_0", "schema": "s.json"}, "model": {"kind": "dlrm"}},

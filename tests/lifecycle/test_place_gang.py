@@ -2,9 +2,8 @@ from collections import Counter
 
 from hypothesis import given, settings, strategies as st
 
-from distrain.jobs import RankPlacement, Slot
+from distrain.jobs import RankPlacement, Slot, World
 from distrain.lifecycle.queue import Shortage, place_gang
-from distrain.world import World
 
 SLOTS = st.builds(
     lambda host, port: Slot(host, f"tcp://{host}:{port}"),

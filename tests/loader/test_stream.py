@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import SpecError
+from distrain.jobs import World
 from distrain.loader import Dataset, Loader
 from distrain.partition import Chunk, EpochPlan, Table, chunk_order, read_footers, row_permutation
 from distrain.schema import Schema, Tags
-from distrain.world import World
 
 SIZES = [[40, 31, 7], [64], [1, 50, 33]]
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from distrain.events import ReportsAwaited
+from distrain.jobs import World
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.spec import JobSpec
-from distrain.world import World
 
 LONG_S = 120.0
 

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from small_jobs import is_running
 
+from distrain.jobs import World
 from distrain.jobs.assignment import Assignment
 from distrain.progress import kept_reports
 from distrain.runs import log_extent, read_log
@@ -24,7 +25,6 @@ from distrain.spec import parse_spec
 from distrain.worker import rank_process
 from distrain.worker.process_state import GONE, process_state, resident_bytes
 from distrain.worker.rank_process import RankProcess
-from distrain.world import World
 
 DOCUMENT = {"data": {"train": "nowhere"}, "model": {"kind": "mlp"}}
 

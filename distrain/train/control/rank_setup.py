@@ -12,9 +12,8 @@ from torch import distributed as dist
 from torch.distributed import PrefixStore, Store, TCPStore
 
 from distrain.errors import DataError, SpecError
-from distrain.jobs import Assignment
+from distrain.jobs import Assignment, World
 from distrain.spec import ResourcesSpec
-from distrain.world import World
 
 _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 COLLECTIVES = "DISTRAIN_COLLECTIVES"

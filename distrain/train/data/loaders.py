@@ -5,11 +5,11 @@ from typing import Any
 
 import torch
 
+from distrain.jobs import World
 from distrain.loader import Dataset, Loader
 from distrain.partition import Table
 from distrain.schema import Schema
 from distrain.spec import DataSpec, JobSpec
-from distrain.world import World
 
 # What the loader takes as the section has it; lengths of lists are the schema's (`read_inputs`).
 _OF_THE_SECTION = sorted(

@@ -10,6 +10,7 @@ import torch
 from distrain.checkpoint import CheckpointDir, claim_together
 from distrain.embeddings import Peers
 from distrain.events import Event
+from distrain.jobs import World
 from distrain.loader import Loader
 from distrain.models import ClickModel, build_model
 from distrain.run_paths import RunPaths
@@ -23,7 +24,6 @@ from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import PEERS, READER, waiting
 from distrain.train.warm_start import take_weights
-from distrain.world import World
 
 
 @dataclass

@@ -8,12 +8,12 @@ import torch
 
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
+from distrain.jobs import World
 from distrain.models import TableFactory
 from distrain.schema import Schema
 from distrain.spec import JobSpec
 from distrain.train.planning import plan_tables, tables_budget_bytes
 from distrain.train.timing import PEERS, waiting
-from distrain.world import World
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")

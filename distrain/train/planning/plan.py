@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from distrain.embeddings.sharding import ShardingPlan
+from distrain.jobs import World
 from distrain.loader import (
     FooterSummary,
     Loader,
@@ -22,7 +23,6 @@ from distrain.train.planning.memory import RankMemory, rank_memory
 from distrain.train.planning.memory_probe import MemoryProbe, probe_memory
 from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
 from distrain.train.step import Slicing, slicing_of
-from distrain.world import World
 
 _MOST_RANK_NUMBERS = 12
 

@@ -7,6 +7,7 @@ import torch
 
 from distrain.embeddings import PLACEMENTS
 from distrain.embeddings.sharding import Costs, ShardingPlan
+from distrain.jobs import World
 from distrain.loader import footer_summary
 from distrain.optimizers import optimizer_facts
 from distrain.spec import JobSpec
@@ -17,7 +18,6 @@ from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe
 from distrain.train.planning.plan import peak_of, slicing_of_job
 from distrain.train.planning.scale import Scale, TableStore, Work, predict
 from distrain.train.planning.tables_plan import MEMORY_SHARE, plan_tables
-from distrain.world import World
 
 _VALUE_BYTES = 4
 _SORT_PASSES = 8  # of a radix sort of 4-byte ids, a byte at a time: read and write

@@ -7,8 +7,8 @@ import pytest
 from torch.distributed import HashStore
 
 from distrain.errors import SpecError
+from distrain.jobs import World
 from distrain.train.control.rank_setup import check_own_gpu
-from distrain.world import World
 
 TIMEOUT = timedelta(seconds=120)
 

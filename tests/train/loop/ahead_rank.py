@@ -12,10 +12,10 @@ from gloo_ranks import run_gangs
 from small_jobs import make_spec
 
 from distrain.events import to_json
+from distrain.jobs import World
 from distrain.run_paths import RunPaths
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
-from distrain.world import World
 
 # Placements, and how many routes are made ahead.
 VARIANTS = (("replicated", 0), ("replicated", 2), ("row_wise", 0), ("row_wise", 1))

@@ -13,6 +13,7 @@ from small_jobs import make_spec, write_prepared
 
 from distrain.errors import DataError
 from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
+from distrain.jobs import World
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run
 from distrain.submission.inline import run_inline
@@ -20,7 +21,6 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import set_up
 from distrain.train.loop.epoch_prefetch import EpochPrefetch
 from distrain.train.loop.trainer import Trainer
-from distrain.world import World
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
 TRAINED = 10_500  # rows of an epoch

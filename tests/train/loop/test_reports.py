@@ -10,6 +10,7 @@ from small_jobs import make_spec, write_prepared
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.errors import SchemaError
+from distrain.jobs import World
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.run_paths import RunPaths
 from distrain.spec import TrainSpec
@@ -18,7 +19,6 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
-from distrain.world import World
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
 

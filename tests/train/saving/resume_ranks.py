@@ -30,11 +30,11 @@ from small_jobs import make_spec
 from torch.distributed import TCPStore
 
 from distrain.events import ReportsAwaited, to_json
+from distrain.jobs import World
 from distrain.jobs.assignment import Assignment, Rendezvous
 from distrain.train.control.control import Control
 from distrain.train.loop.trainer import Trainer
 from distrain.train.rank.process import run_rank
-from distrain.world import World
 
 ATTEMPT_S = 120.0  # an attempt takes a second; a busy machine's disk may stall
 

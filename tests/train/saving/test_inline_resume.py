@@ -15,13 +15,13 @@ from distrain.events import (
     StepsDone,
     TrainingStarted,
 )
+from distrain.jobs import World
 from distrain.metrics import BinaryMetrics
 from distrain.run_paths import RunPaths
 from distrain.train.control.gate import StopAsked
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving import checkpoints as saving
-from distrain.world import World
 
 JOB = (
     "resources={backend: inline, num_ranks: 1}",

@@ -13,7 +13,7 @@ from small_jobs import make_spec, write_prepared
 from distrain.checkpoint import LocalRankStore
 from distrain.errors import ModelError
 from distrain.events import Heartbeat
-from distrain.jobs import JobState, Reason
+from distrain.jobs import JobState, Reason, World
 from distrain.lifecycle.messages import TakeStacks
 from distrain.models import tensor_file
 from distrain.run_paths import RunPaths
@@ -24,7 +24,6 @@ from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving.checkpoints import RankCheckpoints
 from distrain.train.timing.activity import PEERS, RankActivity, wait_of, waiting
-from distrain.world import World
 
 PROGRESS_S = 10.0
 SLAB_BYTES = 4096

@@ -19,12 +19,12 @@ from small_jobs import make_spec
 from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers
+from distrain.jobs import World
 from distrain.models import build_model
 from distrain.train.data.inputs import check_inputs
 from distrain.train.data.loaders import job_loader
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
-from distrain.world import World
 
 NUM_RANKS = (1, 2, 4)
 STEPS, LR = 25, 0.02
