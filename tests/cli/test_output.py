@@ -209,8 +209,8 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
+    from distrain.cli.jobs.at_scheduler import status_lines
     from distrain.cli.jobs.list import jobs_table
-    from distrain.cli.jobs.status import status_lines
     from distrain.jobs.states import JobState
     from distrain.jobs.status import JobStatus
     from distrain.jobs.view import JobView, Notice, Restart

@@ -82,7 +82,7 @@ class SchedulerJobs:
             "model": view.model_path,
             "places": [dict(place) for place in view.rank_places],
         }
-        return {"job": {**job.to_json(), **more}}, _status_lines(job, view)
+        return {"job": {**job.to_json(), **more}}, status_lines(job, view)
 
     def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
         """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
@@ -202,7 +202,7 @@ class SchedulerJobs:
             self.follow(self.find(run.job_id), run.run_dir.absolute())
 
 
-def _status_lines(job: JobStatus, view: JobView) -> list[str]:
+def status_lines(job: JobStatus, view: JobView) -> list[str]:
     facts: dict[str, str] = {
         "job": job.job_id,
         "state": job.state + (f": {view.why_pending}" if view.why_pending else ""),
