@@ -139,19 +139,16 @@ class Monitor:
         """Notice new jobs, and the states of all."""
         now_s = self._clock()
         for job_id, job in self.coordinator.lifecycle.jobs.items():
-            track = self.tracks.get(job_id)
-            if track is None:
-                track = self.follow(job_id)
-                self._take_progress(job_id, track, now_s)  # it may be older than this monitor
-            self._take_states(job, track, now_s)
+            self._take_states(job, self.follow(job_id), now_s)
 
     def follow(self, job_id: str) -> Track:
         track = self.tracks.get(job_id)
         if track is None:
-            job = self.coordinator.lifecycle.jobs[job_id]
-            submitted_s = self._clock() - (time.monotonic() - job.submitted_s)
+            job, now_s = self.coordinator.lifecycle.jobs[job_id], self._clock()
+            submitted_s = now_s - (time.monotonic() - job.submitted_s)
             track = self.tracks[job_id] = Track(JobHistory(submitted_s))
             track.history.move(job.attempt, JobState.PENDING, submitted_s)
+            self._take_progress(job_id, track, now_s)  # the job may be older than this monitor
         return track
 
     def _reported(self, job_id: str, attempt: int, event: Event) -> None:

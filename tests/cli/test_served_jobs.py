@@ -368,6 +368,12 @@ def test_open_prints_the_page(told: Jobs, service: ScriptedService) -> None:
     assert document("open")["url"] == f"{service.address}/jobs"
 
 
+def test_the_list_of_jobs_is_opened_where_no_token_may_be_sent() -> None:
+    elsewhere = {"DISTRAIN_SERVER": "http://jobs.example", "DISTRAIN_TOKEN": "dst_secret"}
+    opened = run("open", "--no-browser", environment=elsewhere)
+    assert (opened.exit_code, opened.stdout) == (0, "http://jobs.example/jobs\n")
+
+
 def test_options_of_the_other_kind_of_place_are_refused(spec_file: Path) -> None:
     at = ["--scheduler", "tcp://127.0.0.1:1"]
     for words in (

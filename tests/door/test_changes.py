@@ -271,6 +271,22 @@ def test_a_job_put_again_begins_again() -> None:
     assert (job["first_attempt"], job["view"]["next_record"]) == (2, 1)
 
 
+def test_jobs_that_ended_before_the_door_was_opened_keep_their_histories() -> None:
+    coordinator = quiet_coordinator()
+    coordinator.queue("early", SPEC, "/runs/early")
+    say(coordinator, "early", "the first", "the second")
+    coordinator.cancel("early")
+    changes = watched_changes(coordinator)
+
+    coordinator.queue("late", SPEC, "/runs/late")  # which asks about all that have ended
+
+    timeline = (changes.monitor.job("early") or {})["timeline"]
+    assert [moment["text"] for moment in timeline if moment["kind"] == "notice"] == [
+        "the first",
+        "the second",
+    ]
+
+
 def test_many_stamps_are_thinned_to_repeats_never_to_gaps() -> None:
     revisions = Revisions()
     counts = {}

@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.pending import age, digest, pending
-from distrain.cli.jobs.server import at
+from distrain.cli.jobs.server import at, service_at
 from distrain.cli.output import (
     clean_line,
     json_wanted,
@@ -55,11 +56,19 @@ class _JobRef(NamedTuple):
 
 
 class ServiceJobs:
-    """The jobs of the service at an address; its methods are those of `SchedulerJobs`."""
+    """The jobs of the service at an address, with the methods of `SchedulerJobs`.
 
-    def __init__(self, client: Client, address: str):
-        self.client = client
+    `for_s` is how long a service that does not answer is tried.
+    """
+
+    def __init__(self, address: str, stack: ExitStack, for_s: float | None):
         self.address = address
+        self._stack = stack
+        self._for_s = for_s
+
+    @cached_property
+    def client(self) -> Client:
+        return self._stack.enter_context(service_at(self.address, self._for_s))
 
     def how_to_follow(self, job_id: str) -> str:
         where = at(self.address)
@@ -115,14 +124,8 @@ class ServiceJobs:
 
     print_cancelled = print_end
 
-    def follow(self, ref: _JobRef, run_dir: Path | None = None) -> None:
-        """Print a job's states and progress as they come, and how it ends.
-
-        Raises:
-            click.UsageError: `run_dir` is given: the service keeps it up to date.
-        """
-        if run_dir is not None:
-            raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
+    def follow(self, ref: _JobRef, _: Path | None = None) -> None:
+        """Print a job's states and progress as they come, and how it ends."""
         printed, next_s = "", 0.0
         for event in self.client.follow(ref.job_id):
             line = _state_line(event.data)

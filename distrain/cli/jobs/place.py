@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from distrain.cli.jobs.server import NO_RETRY, SERVER_VARIABLE, default_server, service_at
+from distrain.cli.jobs.server import NO_RETRY, SERVER_VARIABLE, default_server
 from distrain.cli.options import SCHEDULER_VARIABLE, Function, connection_options
 
 _NOWHERE = (
@@ -37,16 +37,14 @@ class Place:
         Args:
             for_s: How long a service that does not answer is tried; default: the client's patience.
         """
-        # Late: help must not load what either needs.
-        if self.is_service:
-            from distrain.cli.jobs.at_service import ServiceJobs
+        with ExitStack() as stack:  # imports are late: help must not load what either needs
+            if self.is_service:
+                from distrain.cli.jobs.at_service import ServiceJobs
 
-            with service_at(self.address, for_s) as client:
-                yield ServiceJobs(client, self.address)
-        else:
-            from distrain.cli.jobs.at_scheduler import SchedulerJobs
+                yield ServiceJobs(self.address, stack, for_s)
+            else:
+                from distrain.cli.jobs.at_scheduler import SchedulerJobs
 
-            with ExitStack() as stack:
                 yield SchedulerJobs(self.address, stack)
 
 
