@@ -18,7 +18,7 @@ from distrain.client.exchange import Answer, Call, Failed
 from distrain.client.retries import Retries, answered
 from distrain.client.transport import Target, failures, head, request_options
 
-MOST_REFUSAL_BYTES = 2**23
+_MOST_REFUSAL_BYTES = 2**23
 
 
 class Connection:
@@ -119,7 +119,7 @@ class Connection:
         stream = Stream(self._target, self._begin)
         try:
             head = stream.open(call)
-            return head if isinstance(head, Failed) else stream.whole(until_s)
+            return head if isinstance(head, Failed) else stream.whole(until_s, math.inf)
         finally:
             stream.close()
 
@@ -163,7 +163,7 @@ class Stream:
             return next(self._chunks, None)
         return outcome.failed
 
-    def whole(self, until_s: float = math.inf, most_bytes: float = math.inf) -> Answer:
+    def whole(self, until_s: float = math.inf, most_bytes: float = _MOST_REFUSAL_BYTES) -> Answer:
         """The answer with its content, as far as it came in that time."""
         content = bytearray()
         while isinstance(chunk := self.read(), bytes) and len(content) <= most_bytes:

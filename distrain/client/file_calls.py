@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from distrain.client.connection import MOST_REFUSAL_BYTES, Connection
+from distrain.client.connection import Connection
 from distrain.client.documents import Artifact, Records
 from distrain.client.errors import ServiceError
 from distrain.client.exchange import Answer, Call, Failed
@@ -96,9 +96,7 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         call = Call("GET", base, headers=_range(done, etag), whole_s=None)
         with connection.stream(call) as stream:
             answer = stream.answer
-            connection.check(
-                answer if answer.is_good else stream.whole(most_bytes=MOST_REFUSAL_BYTES), call
-            )
+            connection.check(answer if answer.is_good else stream.whole(), call)
             begin = _begin(answer)
             if begin not in (0, done):
                 raise _wrong(connection, path, f"its bytes begin at {begin}, not at {done}")

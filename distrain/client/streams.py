@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from distrain.client.connection import MOST_REFUSAL_BYTES, Connection, Stream
+from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.client.exchange import Answer, Call
@@ -72,7 +72,7 @@ def _check_stream(stream: Stream, call: Call, connection: Connection) -> None:
     answer = stream.answer
     if answer.is_good and "text/event-stream" in answer.headers.get("content-type", ""):
         return
-    connection.check(stream.whole(most_bytes=MOST_REFUSAL_BYTES), call)
+    connection.check(stream.whole(), call)
     raise ServiceError(
         f"what answered {call.method} {call.path} is no stream of events",
         where={"server": connection.address},
@@ -209,7 +209,7 @@ def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pi
     with connection.stream(call) as stream:
         begin, _ = _ends(stream.answer)
         if not stream.answer.is_good or begin is None or "x-next-offset" in stream.answer.headers:
-            whole = stream.whole(most_bytes=MOST_REFUSAL_BYTES)
+            whole = stream.whole()
             if whole.status in (404, 416):
                 return _Piece()
             connection.check(whole, call)
