@@ -10,8 +10,8 @@ import pytest
 from live_service import LiveService, live_service
 
 from distrain.errors import Unavailable
-from distrain.service.api.streams import NoAnswer, reconcile_lag_s
-from distrain.service.api.streams.readiness import Look, lag_limit_s
+from distrain.service.api.streams import NoAnswer
+from distrain.service.api.streams.readiness import Look, lag_limit_s, reconcile_lag_s
 from distrain.service.values import Role
 
 

@@ -1,9 +1,7 @@
 """`/livez`, `/readyz`, `/metrics`: the health of the service itself."""
 
 import ipaddress
-import math
-from collections import Counter
-from collections.abc import Iterator
+from functools import partial
 
 from fastapi import APIRouter, Request, Response
 from fastapi.responses import JSONResponse
@@ -17,22 +15,17 @@ from distrain.service.api.dependencies import Parts, Service, caller_now
 from distrain.service.api.documents import Answer
 from distrain.service.api.streams import (
     DATABASE_S,
-    ClusterFigures,
-    Figures,
     NoAnswer,
     Streams,
-    lag_limit_s,
-    lease_ages_s,
     of_database,
+    of_health,
     of_places,
-    reconcile_lag_s,
+    reconcile_trouble,
     streams_of,
 )
-from distrain.service.store import Webhook
 
 router = APIRouter(tags=["health"])
 
-_HOUR_S = 3600.0
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
 
 
@@ -67,11 +60,12 @@ async def metrics(request: Request, service: Service) -> Response:
     if not _is_local(request):
         await run_in_threadpool(caller_now, request, service)
     try:
-        figures = await streams.look.result(lambda: _figures(service), DATABASE_S)
+        look = partial(of_database, service.store, service.settings)
+        figures = await streams.look.result(look, DATABASE_S)
     except (NoAnswer, DistrainError):
-        figures = None
+        figures = of_health(is_up=False, is_ready=False)
     rooms = await run_in_threadpool(streams.places.rooms)
-    now = [*of_database(figures), *of_places(rooms, streams.certificate_ends_s)]
+    now = [*figures, *of_places(rooms, streams.certificate_ends_s)]
     text = streams.metrics.text(now, sum(streams.open.values()))
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -85,55 +79,9 @@ async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
         return {"database": f"it does not answer within {DATABASE_S:g} s"}
     except DistrainError as error:
         return {"database": error.message}
-    ttl_s = service.settings.leases.ttl_s
-    lag_s = reconcile_lag_s(ends, service.settings.clusters, ttl_s)
-    if lag_s is None:
-        return {"reconcile": "a cluster never had a reconciler"}
-    if lag_s >= lag_limit_s(ttl_s):
-        return {"reconcile": f"the last word of a reconciler is {lag_s:.0f} s old"}
-    return {}
-
-
-def _figures(service: Parts) -> Figures:
-    store, clusters = service.store, service.settings.clusters
-    ends = store.lease_ends()
-    ttl_s = service.settings.leases.ttl_s
-    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
-    ours = {"publisher", *(f"cluster:{name}" for name in clusters)}
-    return Figures(
-        store.alive_counts(),
-        store.longest_queued_s(),
-        lag_s,
-        store.last_seq(),
-        ready=lag_s is not None and lag_s < lag_limit_s(ttl_s),
-        ended=store.ended_counts(_HOUR_S),
-        lease_ages_s=lease_ages_s({n: end_s for n, end_s in ends.items() if n in ours}, ttl_s),
-        clusters=tuple(_cluster_figures(service)),
-        webhooks=Counter(_state_of(hook) for hook in store.webhooks()),
-        backup_s=store.backup_s(),
-    )
-
-
-def _cluster_figures(service: Parts) -> Iterator[ClusterFigures]:
-    now_s, told = service.store.now_s(), {row.name: row for row in service.store.clusters()}
-    for name, profile in service.settings.clusters.items():
-        row = told.get(name)
-        state = {} if row is None else row.state
-        heard_s = None if row is None else row.observed_at_s
-        workers = state.get("workers") or {}
-        yield ClusterFigures(
-            name,
-            profile.kind,
-            math.inf if heard_s is None else max(0.0, now_s - heard_s),
-            {one: workers.get(one, 0) for one in ("total", "usable", "free") if workers},
-            state.get("jobs", 0),
-        )
-
-
-def _state_of(hook: Webhook) -> str:
-    if hook.disabled_at_s is not None:
-        return "disabled"
-    return "failing" if hook.failures else "ok"
+    settings = service.settings
+    trouble = reconcile_trouble(ends, settings.clusters, settings.leases.ttl_s)
+    return {"reconcile": trouble} if trouble else {}
 
 
 def _is_local(request: Request) -> bool:

@@ -12,9 +12,8 @@ from distrain.service.api.streams.byte_ranges import (
 )
 from distrain.service.api.streams.event_feed import EventFeed as EventFeed, FellBehind as FellBehind
 from distrain.service.api.streams.figures import (
-    ClusterFigures as ClusterFigures,
-    Figures as Figures,
     of_database as of_database,
+    of_health as of_health,
     of_places as of_places,
 )
 from distrain.service.api.streams.following import Pace as Pace, Source as Source, Stream as Stream
@@ -35,9 +34,7 @@ from distrain.service.api.streams.places import (
 from distrain.service.api.streams.readiness import (
     DATABASE_S as DATABASE_S,
     NoAnswer as NoAnswer,
-    lag_limit_s as lag_limit_s,
-    lease_ages_s as lease_ages_s,
-    reconcile_lag_s as reconcile_lag_s,
+    reconcile_trouble as reconcile_trouble,
 )
 from distrain.service.api.streams.service_metrics import Counting as Counting
 from distrain.service.api.streams.shared_logs import (

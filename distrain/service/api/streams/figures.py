@@ -1,66 +1,54 @@
-"""The figures of the database and the filesystems at a scrape, as families of metrics. Pure."""
+"""The figures of the database and the filesystems at a scrape, as families of metrics."""
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from distrain.service.api.streams.places import Room
+from distrain.service.api.streams.readiness import (
+    lease_ages_s,
+    reconcile_lag_s,
+    reconcile_trouble,
+)
+from distrain.service.settings import Settings
+from distrain.service.store import Store, Webhook
 
 Series = Mapping[tuple[str, ...], float]
 
-
-@dataclass(frozen=True)
-class ClusterFigures:
-    """A cluster as its reconciler last reported it."""
-
-    name: str
-    kind: str  # as its profile says
-    silent_s: float  # how long its scheduler was not heard; infinite: never heard
-    # by state: `total`, `usable`, `free`; empty while it does not answer
-    workers: Mapping[str, int] = field(default_factory=dict)
-    jobs: int = 0  # its jobs that have not ended
+_HOUR_S = 3600.0
 
 
-@dataclass(frozen=True)
-class Figures:
-    """The database's figures at a scrape; `None` is left out."""
-
-    jobs: Mapping[tuple[str, str], int]  # those that have not ended, by phase and state
-    longest_queued_s: float
-    reconcile_lag_s: float | None
-    events_last: int
-    ready: bool = False  # whether `/readyz` would say so
-    # those that ended in the last hour, by state
-    ended: Mapping[str, int] = field(default_factory=dict)
-    # how long ago each lease was prolonged
-    lease_ages_s: Mapping[str, float] = field(default_factory=dict)
-    clusters: tuple[ClusterFigures, ...] = ()
-    # their number by state: `ok`, `failing`, `disabled`
-    webhooks: Mapping[str, int] = field(default_factory=dict)
-    backup_s: float | None = None  # when the last backup was made, in unix seconds; 0: never
+def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
+    """The families that are there without the database, too."""
+    return [
+        _one("database_up", "Whether the database answers: 1 or 0", is_up),
+        _one("ready", "Whether the service can do its work, as /readyz says: 1 or 0", is_ready),
+    ]
 
 
-def of_database(figures: Figures | None) -> Iterator[Metric]:
-    """Families of the database's figures; without figures, only that it does not answer."""
-    up, ready = figures is not None, figures is not None and figures.ready
-    yield _one("database_up", "Whether the database answers: 1 or 0", float(up))
-    yield _one("ready", "Whether the service can do its work, as /readyz says: 1 or 0", ready)
-    if figures is None:
-        return
-    yield from _of_jobs(figures)
-    yield _one("last_event", "Number of the last event", figures.events_last)
-    yield _many(
-        "webhooks",
-        "Webhooks by state; one that failed for three days is disabled",
-        ("state",),
-        {(state,): count for state, count in figures.webhooks.items()},
-    )
-    yield from _of_leases(figures)
-    yield from _of_clusters(figures.clusters)
-    if figures.backup_s is not None:
-        about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"
-        yield _one("backup_timestamp_seconds", about, figures.backup_s)
+def of_database(store: Store, settings: Settings) -> list[Metric]:
+    """The families of an answering database; a figure that there is not is left out."""
+    ends, ttl_s = store.lease_ends(), settings.leases.ttl_s
+    trouble = reconcile_trouble(ends, settings.clusters, ttl_s)
+    states = Counter(_state_of(hook) for hook in store.webhooks())
+    about = "When `distrain serve backup` last made a copy of SQLite's file; 0: never"
+    backup_s = store.backup_s()
+    return [
+        *of_health(is_up=True, is_ready=not trouble),
+        *_of_jobs(store),
+        _one("last_event", "Number of the last event", store.last_seq()),
+        _many(
+            "webhooks",
+            "Webhooks by state; one that failed for three days is disabled",
+            ("state",),
+            {(state,): count for state, count in states.items()},
+        ),
+        *_of_leases(ends, settings),
+        *_of_clusters(store, settings),
+        *([] if backup_s is None else [_one("backup_timestamp_seconds", about, backup_s)]),
+    ]
 
 
 def of_places(rooms: Mapping[str, Room | None], certificates: Mapping[str, float]) -> list[Metric]:
@@ -94,53 +82,68 @@ def of_places(rooms: Mapping[str, Room | None], certificates: Mapping[str, float
     ]
 
 
-def _of_jobs(figures: Figures) -> Iterator[Metric]:
+def _of_jobs(store: Store) -> Iterator[Metric]:
     yield _many(
         "jobs",
         "Jobs that have not ended, by the service's phase and the coordinator's state",
         ("phase", "state"),
-        {(phase, state): count for (phase, state), count in figures.jobs.items()},
+        {(phase, state): count for (phase, state), count in store.alive_counts().items()},
     )
     yield _many(
         "jobs_ended_last_hour",
         "Jobs that ended within the last hour",
         ("state",),
-        {(state,): count for state, count in figures.ended.items()},
+        {(state,): count for state, count in store.ended_counts(_HOUR_S).items()},
     )
     about = "How long the job waits that waits longest in the service's queue"
-    yield _one("longest_queued_seconds", about, figures.longest_queued_s)
+    yield _one("longest_queued_seconds", about, store.longest_queued_s())
 
 
-def _of_leases(figures: Figures) -> Iterator[Metric]:
-    if figures.reconcile_lag_s is not None:
+def _state_of(hook: Webhook) -> str:
+    if hook.disabled_at_s is not None:
+        return "disabled"
+    return "failing" if hook.failures else "ok"
+
+
+def _of_leases(ends: Mapping[str, float], settings: Settings) -> Iterator[Metric]:
+    clusters, ttl_s = settings.clusters, settings.leases.ttl_s
+    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+    if lag_s is not None:
         about = "How long ago the reconciler that is furthest behind prolonged its lease"
-        yield _one("reconcile_lag_seconds", about, figures.reconcile_lag_s)
+        yield _one("reconcile_lag_seconds", about, lag_s)
+    ours = {"publisher", *(f"cluster:{name}" for name in clusters)}
     yield _many(
         "lease_age_seconds",
         "How long ago a lease was prolonged",
         ("lease",),
-        {(lease,): age_s for lease, age_s in figures.lease_ages_s.items()},
+        {(lease,): age_s for lease, age_s in lease_ages_s(ends, ttl_s).items() if lease in ours},
     )
 
 
-def _of_clusters(clusters: tuple[ClusterFigures, ...]) -> Iterator[Metric]:
+def _of_clusters(store: Store, settings: Settings) -> Iterator[Metric]:
+    now_s, rows = store.now_s(), {row.name: row for row in store.clusters()}
+    silent_s, jobs, workers = (dict[tuple[str, ...], float]() for _ in range(3))
+    for name, profile in settings.clusters.items():
+        row = rows.get(name)
+        state = {} if row is None else row.state
+        heard_s = None if row is None else row.observed_at_s
+        silence_s = math.inf if heard_s is None else max(0.0, now_s - heard_s)
+        silent_s[name, profile.kind] = silence_s
+        jobs[name,] = state.get("jobs", 0)
+        if counts := state.get("workers"):
+            workers |= {(name, one): counts.get(one, 0) for one in ("total", "usable", "free")}
     yield _many(
         "cluster_silence_seconds",
         "How long a cluster's scheduler was not heard; +Inf: never heard",
         ("cluster", "kind"),
-        {(one.name, one.kind): one.silent_s for one in clusters},
+        silent_s,
     )
-    yield _many(
-        "cluster_jobs",
-        "Jobs of a cluster that have not ended",
-        ("cluster",),
-        {(one.name,): one.jobs for one in clusters},
-    )
+    yield _many("cluster_jobs", "Jobs of a cluster that have not ended", ("cluster",), jobs)
     yield _many(
         "cluster_workers",
         "Workers of a cluster that answers: total, usable for ranks, free",
         ("cluster", "state"),
-        {(c.name, state): count for c in clusters for state, count in c.workers.items()},
+        workers,
     )
 
 

@@ -68,3 +68,12 @@ def reconcile_lag_s(
         return None
     ages_s = lease_ages_s(ends, ttl_s)
     return max((ages_s[name] for name in names), default=0.0)
+
+
+def reconcile_trouble(ends: Mapping[str, float], clusters: Collection[str], ttl_s: float) -> str:
+    """Why the reconcilers count as gone; "" if all are at work."""
+    lag_s = reconcile_lag_s(ends, clusters, ttl_s)
+    if lag_s is None:
+        return "a cluster never had a reconciler"
+    late = lag_s >= lag_limit_s(ttl_s)
+    return f"the last word of a reconciler is {lag_s:.0f} s old" if late else ""
