@@ -13,7 +13,7 @@ from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy, SchedulerClient
 from distrain.service.reconcile.attempts import attempts_of
 from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.outside import Recorder
+from distrain.service.recorder import Recorder
 from distrain.service.store import JobChange, Store
 from distrain.service.values import Job, Phase
 

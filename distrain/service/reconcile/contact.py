@@ -5,11 +5,13 @@ from collections.abc import Callable
 
 from distrain.errors import DistrainError
 from distrain.service.clusters import Found, Launcher, Scalable, SchedulerClient
-from distrain.service.reconcile.outside import Connect
 from distrain.service.reconcile.scaling import Scaling
 from distrain.service.settings import ClusterProfile
 
 START_EVERY_S = 10.0
+
+Connect = Callable[[str, Found], SchedulerClient]
+"""A client of a cluster's scheduler, by the cluster's name and its address."""
 
 log = logging.getLogger(__name__)
 

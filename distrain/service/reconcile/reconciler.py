@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from distrain.service.access import service_key
-from distrain.service.clusters import Found, SchedulerClient, make_launcher
+from distrain.service.clusters import Found, Launcher, SchedulerClient, make_launcher
 from distrain.service.reconcile.carrying import Carrier
 from distrain.service.reconcile.chores import (
     PRUNE_EVERY_S,
@@ -21,9 +21,8 @@ from distrain.service.reconcile.chores import (
     every,
 )
 from distrain.service.reconcile.cluster_loop import ClusterLoop
-from distrain.service.reconcile.contact import Contact
+from distrain.service.reconcile.contact import Connect, Contact
 from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.outside import Connect, MakeLauncher, Recorder as RecorderLike
 from distrain.service.reconcile.owner import has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
@@ -58,9 +57,9 @@ class Reconciler:
         settings: Settings,
         store: Store,
         *,
-        recorder: Callable[[Callable[[str], int | None]], RecorderLike] | None = None,
+        recorder: Callable[[Callable[[str], int | None]], Recorder] | None = None,
         connect: Connect | None = None,
-        launcher: MakeLauncher | None = None,
+        launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
         self.leases = Leases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
