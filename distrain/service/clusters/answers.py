@@ -69,7 +69,6 @@ def told_from_json(document: Mapping[str, Any]) -> Told:
         bool(document.get("more", False)),
         workers,
         tuple(JobStatus.from_json(job) for job in document["jobs"]),
-        {str(name): int(one) for name, one in document.get("services", {}).items()},
     )
 
 

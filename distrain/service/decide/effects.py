@@ -132,8 +132,6 @@ class Told:
     more: bool = False  # whether the answer was cut, and another has to be asked for
     workers: Workers = field(default_factory=Workers)
     jobs: tuple[JobStatus, ...] = ()
-    # by service, the highest that the scheduler has seen
-    generations: Mapping[str, int] = field(default_factory=dict)  # by service, the highest seen
 
 
 @dataclass(frozen=True)

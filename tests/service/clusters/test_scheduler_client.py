@@ -51,7 +51,7 @@ def test_an_answer_of_a_later_version_is_read() -> None:
         seen = client.changes(3, "e")
     (job,) = seen.jobs
     assert (seen.epoch, seen.revision, seen.more) == ("e", 9, True)
-    assert (seen.workers.free, seen.generations) == (1, {"here": 3})
+    assert seen.workers.free == 1
     assert (job.state, job.attempt, job.step) == ("running", 2, 40)
     assert job.view is not None
     assert job.view.progress == (Notice("n"),)
