@@ -10,17 +10,21 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import httpx2
-
-from distrain.errors import ClusterError, DistrainError, Unavailable
+from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import key_file
-from distrain.service.clusters import Found, KubeRefused, Scalable, make_launcher
+from distrain.service.clusters import (
+    Found,
+    KubeRefused,
+    Refused,
+    Scalable,
+    SchedulerClient,
+    make_launcher,
+)
 from distrain.service.process.preparing import check_key
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, open_store
 from distrain.storage import Changed, Objects, first_line, is_remote
 
-PROBE_S = 5.0
 MOST_SKEW_S = 2.0
 LEAST_FREE_BYTES = 2**30
 
@@ -218,7 +222,7 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
             return Check(label, verdict, detail, "The service starts it when it runs.")
     except DistrainError as error:
         return _failed(label, error, Verdict.AWAY)
-    return _asked(label, profile, found)
+    return _asked(label, profile, found, service_id)
 
 
 def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
@@ -238,32 +242,20 @@ def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
         yield Check(label, Verdict.OK, state.detail)
 
 
-def _asked(label: str, profile: ClusterProfile, found: Found) -> Check:
-    headers = {"Authorization": f"Bearer {found.token}"} if found.token else {}
+def _asked(label: str, profile: ClusterProfile, found: Found, service_id: str) -> Check:
     try:
-        context = profile.tls.context()
-        with httpx2.Client(timeout=PROBE_S, verify=context, trust_env=False) as client:
-            answer = client.get(f"{found.url.rstrip('/')}/distrain/v1/workers", headers=headers)
-    except ClusterError as error:
+        with SchedulerClient(found.url, found.token, profile.tls, service=service_id) as client:
+            client.workers()
+    except Refused as error:
+        if error.status in (401, 403):
+            mend = "token_file holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler."
+            return Check(label, Verdict.FAIL, f"{found.url} refuses the token", mend)
+        if error.status == 404:
+            mend = "Start it with `dask scheduler --preload distrain.preload`, of this version."
+            return Check(label, Verdict.FAIL, f"{found.url} has no routes for jobs", mend)
+        return Check(label, Verdict.AWAY, f"{found.url} answers {error.status}")
+    except DistrainError as error:
         return _failed(label, error, Verdict.AWAY)
-    except (httpx2.HTTPError, OSError, ValueError) as error:
-        return Check(
-            label, Verdict.AWAY, f"{found.url} does not answer: {error}", "Look at its scheduler."
-        )
-    if answer.status_code in (401, 403):
-        return Check(
-            label,
-            Verdict.FAIL,
-            f"{found.url} refuses the token",
-            "token_file holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler.",
-        )
-    if answer.status_code == 404:
-        return Check(
-            label,
-            Verdict.FAIL,
-            f"{found.url} has no routes for jobs",
-            "Start it with `dask scheduler --preload distrain.preload`, of this version.",
-        )
-    if answer.status_code != 200:
-        return Check(label, Verdict.AWAY, f"{found.url} answers {answer.status_code}")
+    except ValueError as error:  # of a token that is no header's value
+        return Check(label, Verdict.AWAY, f"{found.url} cannot be asked: {error}")
     return Check(label, Verdict.OK, found.url)

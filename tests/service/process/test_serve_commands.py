@@ -117,7 +117,7 @@ def test_check_says_what_to_mend(prepared, tmp_path):
 def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):
     config = tmp_path / "serve.yaml"
     config.write_text("clusters: {a: {url: 'http://127.0.0.1:1'}}")
-    assert "does not answer" in prepared("check", "--config", config, code=69)
+    assert "gave no answer" in prepared("check", "--config", config, code=69)
 
 
 def test_a_database_that_is_not_there_is_told_with_the_command(run):
