@@ -282,7 +282,10 @@ class _StreamHandle:
 
 
 def set_up_pool(device: torch.device, fraction: float) -> None:
-    """Give cuDF at most a fraction of the current GPU's memory, once, until the process ends."""
+    """Give cuDF at most a fraction of the current GPU's memory, unless it has a pool.
+
+    The pool lasts until the process ends, since its last buffer may be dropped at any time.
+    """
     mr: Any = importlib.import_module("rmm.mr")
     with _pools_lock:
         if type(mr.get_per_device_resource(device.index)) is not mr.CudaMemoryResource:

@@ -102,7 +102,11 @@ class DistinctScores:
         self.add(other.keys, other.negatives, other.positives)
 
     def coarsen(self, shift: int) -> None:
-        """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal."""
+        """Drop low bits of the keys until `shift` are dropped, and merge keys that become equal.
+
+        Raises:
+            ValueError: More are dropped already.
+        """
         if shift < self.shift:
             raise ValueError(f"{self.shift} bits are dropped already, which is more than {shift}")
         keys = self.keys >> np.uint32(shift - self.shift)

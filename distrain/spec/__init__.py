@@ -48,6 +48,7 @@ from distrain.spec.readers import (
     ReaderFacts as ReaderFacts,
     ReaderKind as ReaderKind,
 )
+from distrain.spec.removed import translated as translated
 from distrain.spec.resources import (
     CheckpointSpec as CheckpointSpec,
     DeadlinesSpec as DeadlinesSpec,

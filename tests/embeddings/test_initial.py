@@ -47,7 +47,7 @@ def test_the_words_are_those_that_its_authors_published(counter, key, expected):
     assert [f"{int(word):08x}" for word in got] == expected.split()
 
 
-@pytest.mark.skipif(not kernels_cpu.DRAWS, reason="distrain was built without a compiler")
+@pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="distrain was built without a compiler")
 @settings(max_examples=60, deadline=None)
 @given(
     st.integers(0, 2**64 - 1),
@@ -137,7 +137,7 @@ def test_a_table_in_bfloat16_begins_with_the_rounded_values():
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_values_are_spread_evenly_between_the_bounds(monkeypatch, in_c, seed):
     if not in_c:
-        monkeypatch.setattr(kernels_cpu, "DRAWS", False)
+        monkeypatch.setattr(kernels_cpu, "AVAILABLE", False)
     column = TableColumn("a", 10_000, 16)
     bound = column.cardinality**-0.5
     values = tables([column], generator=generator(seed)).table("a").double().numpy() / bound

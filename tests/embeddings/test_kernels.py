@@ -175,8 +175,12 @@ def test_threads_do_not_change_the_rest(
             torch.set_num_threads(threads)
 
 
-def test_without_the_c_kernels_torch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "distrain.embeddings.kernels._rows", None)
+@pytest.mark.parametrize("module", [None, ModuleType("of_older_sources")])
+def test_without_the_c_kernels_torch_does_the_work(
+    monkeypatch: pytest.MonkeyPatch, module: ModuleType | None
+) -> None:
+    monkeypatch.setitem(sys.modules, "distrain.embeddings.kernels._rows", module)
+    monkeypatch.setattr("distrain.embeddings.kernels._rows", module, raising=False)
     spec = importlib.util.spec_from_file_location("kernels_cpu_alone", str(kernels_cpu.__file__))
     assert spec is not None
     assert spec.loader is not None

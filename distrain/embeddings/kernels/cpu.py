@@ -23,11 +23,10 @@ from distrain.host_memory import HostMemory
 try:
     import distrain.embeddings.kernels._rows as _rows
 
+    RULES: dict[str, int] = _rows.RULES
     AVAILABLE = True
-    DRAWS = hasattr(_rows, "draw")  # one that was built from an older source does not
-    RULES: dict[str, int] = getattr(_rows, "RULES", {})  # nor does it name its rules
-except ImportError:  # built without a compiler
-    AVAILABLE = DRAWS = False
+except (ImportError, AttributeError):  # built without a compiler, or from older sources
+    AVAILABLE = False
     RULES = {}
 
 _memory = HostMemory()

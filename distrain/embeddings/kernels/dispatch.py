@@ -143,7 +143,7 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
     if out.dtype == torch.bfloat16 or not out.is_contiguous():
         dtype = torch.float64 if out.dtype == torch.float64 else torch.float32
         drawn = out.new_empty(out.shape, dtype=dtype)
-    if kernels_cpu.DRAWS and drawn.device.type == "cpu" and drawn.dtype == torch.float32:
+    if _in_c(drawn, torch.float32):
         kernels_cpu.draw(key, rows, scale, drawn)
     else:
         philox.scaled(key, rows, scale, drawn)

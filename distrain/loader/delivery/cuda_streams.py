@@ -64,7 +64,10 @@ class CudaStreams:
 
     @property
     def side(self) -> torch.cuda.Stream:
-        """The stream for the loader's work; the first use initialises the GPU."""
+        """The stream for all loaders' work; the first use initialises the GPU.
+
+        torch caches memory per stream, so a stream for each loader would keep memory unused.
+        """
         with _side_streams_lock:  # else two threads could begin on two streams
             if self._device not in _side_streams:
                 stream = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]

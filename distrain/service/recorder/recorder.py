@@ -90,7 +90,7 @@ class Recorder:
             OutputError: The directory cannot be written, or is not this job's.
             Unavailable: Its filesystem does not answer.
         """
-        parsed = parse_spec(dict(spec), of_run=True)
+        parsed = parse_spec(spec)
         run = self._run_of(job)
         mark = ServiceMark(self._service, generation)
 

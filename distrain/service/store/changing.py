@@ -13,6 +13,7 @@ from distrain.service.store.errors import NotNow, RevisionDiffers
 from distrain.service.store.rows import Attempt
 from distrain.service.store.submitting import WITH_WORKERS, found, no_such_job, put_tags, waiting
 from distrain.service.values import Intent, Job, Phase
+from distrain.spec import translated
 
 _jobs = tables.jobs
 
@@ -27,13 +28,15 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission; raises NotThere."""
+        """The spec of a job's current submission; raises NotThere.
+
+        Earlier versions took what is refused today: what goes on, or is cloned, is `translated`.
+        """
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
             raise no_such_job(job_id)
-        document: dict[str, Any] = row.document
-        return document
+        return translated(row.document)
 
     def attempts(self, job_id: str) -> list[Attempt]:
         """A job's attempts, in order; none of a missing job."""
