@@ -55,7 +55,7 @@ from benchmarks.plan_scale_bench.hosts import CappedHosts, why_not
 from distrain.bench import QUICK, Bench, Sizes
 from distrain.bench.measuring import (
     measure_collectives,
-    measure_step_of_all,
+    measure_step,
     measure_storage,
     write_rows,
 )
@@ -87,9 +87,9 @@ class Cluster:
 
     def steps(self, data: Path) -> Bench:
         """A training on all workers."""
-        return self.bench(
-            (), (measure_step_of_all(self.client, data, self.folder, self.sizes, "cpu"),)
-        )
+        ranks = len(self.client.nthreads())
+        step = measure_step(self.client, data, self.folder, self.sizes, "cpu", ranks, "weak")
+        return self.bench((), (step,))
 
     def bench(self, measures: tuple[Any, ...], steps: tuple[Any, ...] = ()) -> Bench:
         """A bench that measured no more."""

@@ -1,4 +1,4 @@
-"""The names of devices, as their makers call them."""
+"""The names of devices, as their makers call them, and where shared memory lies."""
 
 import platform
 from pathlib import Path
@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import torch
+
+SHARED_MEMORY = "/dev/shm"
 
 
 def device_name(device: "torch.device") -> str:

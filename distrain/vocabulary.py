@@ -33,6 +33,9 @@ from distrain.storage import RETRY_S, first_line, is_remote, open_input, reading
 PAD_ID = 0
 NULL_ID = 1
 FIRST_OOV_ID = 2
+WORKFLOW_FILE = "workflow.json"
+CATEGORIES = "categories"
+"""The folder of vocabularies in that of a workflow, beside its `WORKFLOW_FILE`."""
 ROW_GROUP_VALUES = 1 << 20
 """Values in a row group of `unique.COLUMN.parquet`."""
 

@@ -11,7 +11,10 @@ from distrain.cluster.local import (
     device_of_workers as device_of_workers,
     local_cluster as local_cluster,
 )
-from distrain.cluster.slurm_node import NOTICE_S as NOTICE_S
+from distrain.cluster.slurm_node import (
+    INTERFACE_VARIABLE as INTERFACE_VARIABLE,
+    NOTICE_S as NOTICE_S,
+)
 from distrain.cluster.sources import (
     ClusterRequest as ClusterRequest,
     WorkerSource as WorkerSource,

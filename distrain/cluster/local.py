@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from distrain.errors import ClusterError, DistrainError
+from distrain.hardware import SHARED_MEMORY
 from distrain.version import how_to_install
 
 # Where training wants every core, ranks lack what Dask does by the clock (docs/log.md).
@@ -148,9 +149,6 @@ def _check_loopback() -> None:
             f"{error.strerror or error}",
             hint=f"`ip link set lo up`; {_ONE_PROCESS}.",
         ) from error
-
-
-SHARED_MEMORY = "/dev/shm"
 
 
 def check_shared_memory() -> os.statvfs_result:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from distrain.errors import ClusterError
 
 INTERFACE_VARIABLE = "DISTRAIN_INTERFACE"
+"""The workers' environment variable that names the interface of their ranks."""
 
 NOTICE_S = 120
 """How long a job has to leave after it was told: its ranks save checkpoints, its tasks end."""

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from distrain.storage import translated_errors, whole_file
+from distrain.storage import boot_id, translated_errors, whole_file
 
 STATE_FILE = "state.json"
 PRIVATE_MODE = 0o600
@@ -39,7 +39,9 @@ class ProcessId:
     def seen(cls, pid: int) -> "ProcessId | None":
         """The process of that number here; `None` if it has ended, `OSError` if unknown."""
         started = _started_ticks(pid)
-        return None if started is None else cls(pid, started, _boot_id(), socket.gethostname())
+        return (
+            None if started is None else cls(pid, started, boot_id().strip(), socket.gethostname())
+        )
 
     def is_running(self) -> bool:
         return ProcessId.of(self.pid) == self
@@ -124,7 +126,3 @@ def _started_ticks(pid: int) -> int | None:
     # The name stands in brackets and may hold anything, also brackets.
     state, *rest = text.rpartition(")")[2].split()
     return None if state in "ZX" else int(rest[18])
-
-
-def _boot_id() -> str:
-    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()

@@ -21,8 +21,10 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from distrain.cluster import INTERFACE_VARIABLE
 from distrain.doctor.facts import ProcessFacts
 from distrain.doctor.gpus import look_at_gpus
+from distrain.storage import boot_id
 from distrain.version import build
 
 PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
@@ -88,15 +90,14 @@ def facts_of_here(host: str) -> ProcessFacts:
         visible_devices=os.environ.get("CUDA_VISIBLE_DEVICES"),
         infiniband=_names(Path("/sys/class/infiniband")),
         rendezvous_ports=os.environ.get("DISTRAIN_RENDEZVOUS_PORTS", ""),
-        asked_interface=os.environ.get("DISTRAIN_INTERFACE", ""),
+        asked_interface=os.environ.get(INTERFACE_VARIABLE, ""),
     )
 
 
 def _network() -> str:
     # Containers and network namespaces of one machine are hosts of their own to each other.
     with contextlib.suppress(OSError):
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot} {os.readlink('/proc/self/ns/net')}"
+        return f"{boot_id().strip()} {os.readlink('/proc/self/ns/net')}"
     return socket.gethostname()
 
 

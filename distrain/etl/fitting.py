@@ -25,8 +25,9 @@ from distrain.etl.operators import FittedOperator, in_column
 from distrain.etl.parts import Part
 from distrain.etl.request import PrepRequest
 from distrain.etl.workers import TaskRunner
-from distrain.etl.workflow import CATEGORIES, Workflow
+from distrain.etl.workflow import Workflow
 from distrain.storage import RETRY_S, open_folder, with_retries
+from distrain.vocabulary import CATEGORIES
 
 _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4

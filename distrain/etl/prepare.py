@@ -47,7 +47,7 @@ from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
-from distrain.etl.workflow import CATEGORIES, HOLDS, Workflow, criteo_workflow, output_schema
+from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow, output_schema
 from distrain.schema import Tags
 from distrain.storage import (
     RETRY_S,
@@ -62,6 +62,7 @@ from distrain.storage import (
     whole_output,
     with_retries,
 )
+from distrain.vocabulary import CATEGORIES
 
 
 def prepare(

@@ -19,8 +19,9 @@ from distrain.etl.lookups import Lookups
 from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
 from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
-from distrain.etl.workflow import CATEGORIES, Workflow
+from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
+from distrain.vocabulary import CATEGORIES
 
 
 @dataclass(frozen=True)

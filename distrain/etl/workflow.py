@@ -29,10 +29,8 @@ from distrain.etl.operators import (
 )
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import open_folder, read_bytes, whole_file
-from distrain.vocabulary import mistake_of_name
+from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, mistake_of_name
 
-FILE = "workflow.json"
-CATEGORIES = "categories"
 VERSION = 1
 HOLDS = "holds"
 """The field of the record that says what each column held when the workflow was fitted."""
@@ -241,7 +239,7 @@ class Workflow:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
-        with whole_file(f"{folder}/{FILE}") as partial_file:
+        with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
             open_folder(f"{folder}/{CATEGORIES}").make()
 
@@ -258,13 +256,13 @@ class Workflow:
         Raises:
             DataError: A file is missing, damaged, or of a newer version.
         """
-        document = _read_document(f"{folder}/{FILE}")
+        document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
         try:
             groups = tuple(ColumnGroup.from_json(group, load) for group in document["groups"])
         except (KeyError, TypeError) as error:
             raise DataError(
-                f"not a workflow document: {error!r}", where={"file": f"{folder}/{FILE}"}
+                f"not a workflow document: {error!r}", where={"file": f"{folder}/{WORKFLOW_FILE}"}
             ) from None
         record = {name: v for name, v in document.items() if name not in ("version", "groups")}
         return cls(groups, record)

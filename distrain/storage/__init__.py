@@ -55,7 +55,7 @@ from distrain.storage.signed_urls import (
     SignedRanges as SignedRanges,
     signed_ranges as signed_ranges,
 )
-from distrain.storage.unfinished import partial_name as partial_name
+from distrain.storage.unfinished import boot_id as boot_id, partial_name as partial_name
 from distrain.storage.uploads import nameless_file as nameless_file
 from distrain.storage.urls import (
     check_url as check_url,

@@ -28,6 +28,7 @@ from distrain.errors import DistrainError, OutputError
 from distrain.storage.folder import open_folder
 from distrain.storage.objects import Changed, Objects, has_conditional_writes
 from distrain.storage.retrying import RETRY_S, with_retries
+from distrain.storage.unfinished import boot_id
 
 STATE_FILE = ".distrain-output.json"
 MAKING, MOVING, MADE = "making", "moving", "made"
@@ -271,8 +272,7 @@ def _machine() -> str:
     """Eight digits for the processes that see each other's numbers, since the machine's start."""
     names = [os.uname().nodename]
     with contextlib.suppress(OSError):
-        with open("/proc/sys/kernel/random/boot_id") as file:
-            names = [file.read()]
+        names = [boot_id()]
         names.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
     return f"{zlib.crc32(repr(names).encode()):08x}"
 

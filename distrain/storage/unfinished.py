@@ -37,10 +37,15 @@ def replaced_name(final: Path) -> Path:
 def _machine() -> str:
     """Eight digits for this machine since its last start: the processes that share its locks."""
     try:
-        start = Path("/proc/sys/kernel/random/boot_id").read_bytes()
+        start = boot_id()
     except OSError:
-        start = os.uname().nodename.encode()
-    return f"{zlib.crc32(start):08x}"
+        start = os.uname().nodename
+    return f"{zlib.crc32(start.encode()):08x}"
+
+
+def boot_id() -> str:
+    """The kernel's name of this start of the machine, and a line end."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text()
 
 
 @contextlib.contextmanager

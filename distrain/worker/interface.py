@@ -7,10 +7,8 @@ from collections.abc import Mapping
 
 import psutil
 
+from distrain.cluster import INTERFACE_VARIABLE
 from distrain.errors import ClusterError
-
-INTERFACE = "DISTRAIN_INTERFACE"
-"""The workers' environment variable that names the interface of their ranks."""
 
 _OF_GLOO = "GLOO_SOCKET_IFNAME"
 """gloo's own, which has the last word: it waits for peers where the name is wrong."""
@@ -28,8 +26,8 @@ def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> s
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())
-    asked = environ.get(INTERFACE, "").strip()
-    _check(INTERFACE, asked)
+    asked = environ.get(INTERFACE_VARIABLE, "").strip()
+    _check(INTERFACE_VARIABLE, asked)
     return asked or interface_of(address)
 
 

@@ -16,7 +16,7 @@ from distrain.bench.measuring.sizes import (
 )
 from distrain.bench.measuring.steps import (
     job_spec as job_spec,
-    measure_step_of_all as measure_step_of_all,
+    measure_step as measure_step,
     measure_steps as measure_steps,
 )
 from distrain.bench.measuring.storage import measure_storage as measure_storage

@@ -33,20 +33,14 @@ def measure_steps(
     steps = []
     for ranks in _numbers(most):
         say(f"steps on {ranks} of {most} ranks")
-        steps.append(_train(client, data, folder, sizes, device, ranks, "weak"))
+        steps.append(measure_step(client, data, folder, sizes, device, ranks, "weak"))
     if sizes.has_strong and most > 1:
         for ranks in _numbers(most)[:-1]:
             say(f"steps on {ranks} of {most} ranks, with the rows of all")
-            steps.append(_train(client, data, folder, sizes, device, ranks, "strong", most))
+            steps.append(measure_step(client, data, folder, sizes, device, ranks, "strong", most))
         last = next(step for step in steps if step.ranks == most)
         steps.append(replace(last, scaling="strong"))  # all ranks have the same rows in both
     return steps
-
-
-def measure_step_of_all(client: Any, data: Path, folder: Path, sizes: Sizes, device: str) -> Step:
-    """Train once on all workers; as `measure_steps`."""
-    most = sum(map(len, workers_by_host(client).values()))
-    return _train(client, data, folder, sizes, device, most, "weak")
 
 
 def _numbers(most: int) -> list[int]:
@@ -59,7 +53,7 @@ def _numbers(most: int) -> list[int]:
     return sorted({n for n in powers if n <= most} | {most})
 
 
-def _train(
+def measure_step(
     client: Any,
     data: Path,
     folder: Path,

@@ -15,10 +15,11 @@ import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from distrain.hardware import SHARED_MEMORY
 from distrain.loader.reading.image import Image
 from distrain.loader.reading.ranges import Span
 
-_FOLDER = Path("/dev/shm")
+_FOLDER = Path(SHARED_MEMORY)
 _LEAST_BYTES = 1 << 20  # smaller row groups are read by several ranks rarely
 _FREE_PART = 0.5  # of the folder's filesystem, which others need as well
 _ATTEMPTS = 20

@@ -19,8 +19,10 @@ from distrain.errors import DataError, DistrainError
 from distrain.schema import Schema
 from distrain.storage import RETRY_S, open_folder, open_input, read_bytes, with_retries
 from distrain.vocabulary import (
+    CATEGORIES,
     FIRST_OOV_ID,
     ROW_GROUP_VALUES,
+    WORKFLOW_FILE,
     Vocabulary,
     is_text,
     read_batches,
@@ -30,8 +32,6 @@ from distrain.vocabulary import (
 log = logging.getLogger("distrain.rank")
 
 WORKFLOW = "workflow"
-WORKFLOW_FILE = "workflow.json"
-CATEGORIES = "categories"
 
 _READ_BYTES = 1 << 24
 

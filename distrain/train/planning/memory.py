@@ -40,7 +40,7 @@ EMBEDDING_SLACK, ACTIVATION_SLACK = 1.5, 0.25
 """What a rank's heap holds beyond live tensors, as shares of embeddings with their gradient and of
 activations: fitted to measured peaks of MLP and DLRM at width 16 (docs/embeddings.md)."""
 
-_VALUE_BYTES = 4
+VALUE_BYTES = 4
 _KEY_BYTES = 8
 _METRIC_ROW_BYTES = 64  # logits, labels, bins and losses of a batch, in 8 bytes each
 
@@ -132,7 +132,7 @@ def dense_bytes(values: int, optimizer: str) -> int:
     >>> dense_bytes(1000, "adam")
     16000
     """
-    return _VALUE_BYTES * values * (2 + optimizer_facts(optimizer).dense_state)
+    return VALUE_BYTES * values * (2 + optimizer_facts(optimizer).dense_state)
 
 
 def heap_slack_bytes(embeddings: int, activations: int) -> int:
@@ -165,7 +165,7 @@ def route_bytes(tables: ShardingPlan, columns: int, rows: int) -> int:
 def exchanged_bytes(tables: ShardingPlan) -> int:
     total = 0.0
     for table in tables.tables:
-        row_bytes, room, ranks = _VALUE_BYTES * table.dim, table.room, tables.num_ranks
+        row_bytes, room, ranks = VALUE_BYTES * table.dim, table.room, tables.num_ranks
         touched = _touched(table.rows, room, ranks)
         if ranks == 1:
             copies = 2 * room  # rows, sums

@@ -13,13 +13,12 @@ from distrain.optimizers import optimizer_facts
 from distrain.spec import JobSpec
 from distrain.train.data import Inputs, job_loader
 from distrain.train.planning.machine_file import MachineFile
-from distrain.train.planning.memory import RankMemory
+from distrain.train.planning.memory import VALUE_BYTES, RankMemory
 from distrain.train.planning.memory_probe import MemoryProbe, dense_flops, probe_memory
 from distrain.train.planning.plan import peak_of, slicing_of_job
 from distrain.train.planning.scale import Scale, TableStore, Work, predict
 from distrain.train.planning.tables_plan import MEMORY_SHARE, plan_tables
 
-_VALUE_BYTES = 4
 _SORT_PASSES = 8  # of a radix sort of 4-byte ids, a byte at a time: read and write
 
 
@@ -100,10 +99,10 @@ def work_of(
         rows=rows,
         global_rows=spec.train.global_batch_size,
         values=float(rows * columns),
-        copied_bytes=float(rows * columns * _VALUE_BYTES),
+        copied_bytes=float(rows * columns * VALUE_BYTES),
         flops=dense_flops(spec, inputs.schema) * rows,
         memory_bytes=_memory_bytes(spec, tables, probe, rows),
-        dense_bytes=float(probe.dense_values * _VALUE_BYTES),
+        dense_bytes=float(probe.dense_values * VALUE_BYTES),
         threads=spec.resources.threads_per_rank,
         stores=tuple(
             TableStore(dim, placement, sent, PLACEMENTS[placement].collectives)
@@ -121,10 +120,10 @@ def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows:
     """
     embeddings = 4.0 * probe.embedding_bytes_per_row * rows
     activations = 2.0 * (probe.bytes_per_row * rows)
-    ids = 2.0 * _SORT_PASSES * _VALUE_BYTES * probe.categorical * rows
+    ids = 2.0 * _SORT_PASSES * VALUE_BYTES * probe.categorical * rows
     state = optimizer_facts(spec.train.optimizer.kind).dense_state
     touched = 0.0
     for table in tables.tables:
         owners = tables.sharers(table.placement)
         touched += min(table.rows, table.room * tables.num_ranks) * table.dim / owners
-    return embeddings + activations + ids + 2.0 * _VALUE_BYTES * (1 + state) * touched
+    return embeddings + activations + ids + 2.0 * VALUE_BYTES * (1 + state) * touched
