@@ -198,7 +198,8 @@ class Loader(IterableDataset[Any]):
         columns, reader = self.dataset.columns, self.reader_choice.facts
         if self.options.shuffle == "full" and not use_buckets(self.options, columns, reader):
             raise SpecError(
-                "a full shuffle of list columns, or by a reader on the GPU, does without shuffle_dir",
+                "a full shuffle of list columns, or by a reader on the GPU, "
+                "does without shuffle_dir",
                 hint="Leave shuffle_dir out: a rank then holds its share of an epoch in memory.",
             )
 
