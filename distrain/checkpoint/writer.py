@@ -115,10 +115,9 @@ class CheckpointWriter:
         """Save the state as it is now; every rank calls it at the same steps, in the same order.
 
         Asynchronous: this rank's share is copied, and a thread writes the copy; the tensors may
-            change as soon as this returns. One that is still being written is waited for first.
-            Otherwise, or with
-        `wait`, the live tensors are written, and this returns when it is whole on all ranks, or has
-        failed. A step that this writer has saved already is not written again.
+        change as soon as this returns. One that is still being written is waited for first.
+        Otherwise, or with `wait`, the live tensors are written, and this returns when it is whole
+        on all ranks, or has failed. A step that this writer has saved already is not written again.
 
         Args:
             values: What else to keep, as JSON values; those of rank 0 are saved.

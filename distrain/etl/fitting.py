@@ -3,7 +3,7 @@
 Each pass over the data fits one operator of every group. Its columns are cut into units of a few
 columns, so that no task holds the state of all; for each unit the parts are cut into at most 64
 runs of neighbours, one task each. Counts of values go to files and are added up by pieces
-(`counting.py`); other states are a few numbers, and are merged here in a tree whose shape depends
+(`counting`); other states are a few numbers, and are merged here in a tree whose shape depends
 on the parts alone, so the same input gives the same bits on any cluster.
 """
 

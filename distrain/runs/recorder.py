@@ -206,6 +206,8 @@ class RunRecorder(RunWriter):
                 self.paths.progress.unlink(missing_ok=True)
                 return self.sum_up(view)
             summary = self._write_summary(view, self.records, None)
+            if view.state is JobState.SUCCEEDED:
+                self.place.remove_reports()
             if self.records and draw is not None:
                 with whole_file(self.paths.curves) as partial:
                     draw(self.records, view.name, partial)

@@ -78,6 +78,8 @@ class ServedRun(RunWriter):
             self._record_served(view, mark)
             summary = self._write_summary(view, read_records(self.paths, MOST_BYTES), mark)
             self._reset()  # it is at work no more
+        if view.state is JobState.SUCCEEDED:  # what was not published must be made of them again
+            self.place.remove_reports()
         return summary
 
     def is_at_work(self, mark: ServiceMark) -> bool:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from distrain.jobs import AttemptStarted, JobState, JobView, Record
+from distrain.jobs import AttemptStarted, JobView, Record
 from distrain.runs.history import History
 from distrain.runs.lines import append, lines_of
 from distrain.runs.places import RunPlace
@@ -171,8 +171,6 @@ class RunWriter:
             self._write_merged(view, mark)
         with translated_errors(self.paths.progress):
             self.paths.progress.unlink(missing_ok=True)
-        if view.state is JobState.SUCCEEDED:
-            self.place.remove_reports()
         return summary
 
 

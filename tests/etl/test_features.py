@@ -747,3 +747,14 @@ def test_tags_of_a_document_reach_the_schema_and_models_of_two_sides(
     for tag in ("target", "categorical", "User Id"):
         with pytest.raises(SpecError, match="is no tag of a feature"):
             config(columns={"shop": {"kind": "categorical", "tags": [tag]}})
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_a_saved_document_of_criteo_s_lines_says_whether_they_have_a_header(
+    tmp_path: Path, header: bool
+) -> None:
+    text = {"kind": "criteo", "header": header}
+    columns = {"C1": {"kind": "categorical"}}
+    features = FeatureConfig.parse({"target": "label", "format": text, "columns": columns})
+    features.save(tmp_path / "features.yaml")
+    assert FeatureConfig.load(tmp_path / "features.yaml") == features

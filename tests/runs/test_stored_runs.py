@@ -176,6 +176,24 @@ def test_missed_entries_come_from_the_ranks_reports_in_the_store(url, tmp_path):
     assert not known.is_finished()
 
 
+def test_the_ranks_reports_stay_until_the_end_is_recorded(url, tmp_path):
+    run = stored(url, tmp_path / "a")
+    run.add(view_of([AttemptStarted(1, 0, 2), record(1, 5)]), FIRST)
+    Objects(url).put("logs/attempt-1/rank-0.reports", b"damaged")
+    put = objects_of(run).replace
+
+    def away(*_: object) -> str:
+        raise PermissionError("no longer allowed")
+
+    objects_of(run).replace = away
+    with pytest.raises(OutputError, match="no longer allowed"):
+        run.finish(END, FIRST)
+    assert Objects(url).read("logs/attempt-1/rank-0.reports")[0] == b"damaged"
+    objects_of(run).replace = put
+    run.finish(END, FIRST)
+    assert not list(Objects(url).find_all("logs/"))
+
+
 def test_readers_see_recorded_files_and_objects_as_one_folder(url, tmp_path):
     run = stored(url, tmp_path / "a")
     run.add(view_of([AttemptStarted(1, 0, 2), record(1, 5)]), FIRST)

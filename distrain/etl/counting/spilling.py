@@ -27,8 +27,7 @@ class Counted:
 
     # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
-    entries: int  # the rows in all files: distinct values, those of several files several times
-    size_bytes: int  # what these take in memory
+    size_bytes: int  # what the rows of all files take in memory
     nulls: int  # how many values were missing
 
 
@@ -56,7 +55,7 @@ class _Sink:
         self._held: list[Counts] = []
         self._held_bytes = 0
         self._files: list[str] = []
-        self._entries = self._size_bytes = self._nulls = 0
+        self._size_bytes = self._nulls = 0
 
     def add(self, state: Counts) -> None:
         self._held.append(state)
@@ -73,13 +72,12 @@ class _Sink:
     def close(self) -> Counted:
         if self._held or not self._files:
             self._write(self._operator.merge(*self._held))
-        return Counted(tuple(self._files), self._entries, self._size_bytes, self._nulls)
+        return Counted(tuple(self._files), self._size_bytes, self._nulls)
 
     def _write(self, counts: Counts) -> None:
         path = f"{self._stem}-{uuid.uuid4().hex[:8]}.arrow"
         write_counts(counts, path)
         self._files.append(path)
-        self._entries += len(counts.values)
         self._size_bytes += counts.nbytes
         self._nulls += counts.nulls
         self._held, self._held_bytes = [], 0

@@ -87,7 +87,7 @@ def learn(
         is_old = at.is_valid()
         places = known.counts.take(at.drop_null())
     added = found.counts.filter(is_old)
-    rest = _filtered(found, pc.invert(is_old))
+    rest = found if known is None else _filtered(found, pc.invert(is_old))
     passes = pc.greater_equal(rest.counts, operator.freq_threshold)
     return Learnt(
         places.to_numpy(),

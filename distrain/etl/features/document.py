@@ -9,7 +9,7 @@ import datetime
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
 from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
 from distrain.schema import LABEL
@@ -169,6 +169,13 @@ class FormatSpec(Section):
         if isinstance(value, Mapping) and value.get("kind") == CRITEO:
             return {"header": False, **value}
         return value
+
+    @model_serializer(mode="wrap")
+    def _with_header_of_criteo(self, dump: Any) -> dict[str, Any]:
+        document: dict[str, Any] = dump(
+            self
+        )  # without `header: true`, which is the others' default
+        return {**document, "header": self.header} if self.kind == CRITEO else document
 
     @model_validator(mode="after")
     def _names_for_headerless(self) -> FormatSpec:

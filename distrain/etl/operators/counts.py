@@ -38,7 +38,6 @@ class Counts:
     values: pa.Array  # distinct values, int64 or string, in no particular order
     counts: pa.Array  # how often each was seen, int64
     nulls: int = 0  # how many were missing
-    # how many more were seen, of values that are left out because no vocabulary takes them
 
     @property
     def nbytes(self) -> int:

@@ -80,6 +80,7 @@ class StoredCopy(LeasedFolder):
                     path.write_bytes(self.objects.read(name)[0])
 
     def remove_reports(self) -> None:
+        super().remove_reports()
         with suppress(OSError):  # they are of no more use, but do no harm
             for name in self._reports():
                 self.objects.delete(name)
