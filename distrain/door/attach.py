@@ -51,6 +51,7 @@ def open_door(scheduler: Scheduler) -> Door:
         coordinator.is_unseen = door.changes.is_unseen
         scheduler.extensions[EXTENSION] = door
         scheduler.extensions[DOCUMENTS] = door.monitor
+        scheduler.handlers["distrain_jobs"] = door.monitor.list_jobs
     export(door.monitor, _certificate_ends_s(scheduler))
     return door
 

@@ -142,9 +142,7 @@ class Changes:
         return dumps({**document, "view": part}), number
 
     def _document(self, status: JobStatus, first: int) -> dict[str, Any]:
-        service = self.monitor.follow(status.job_id).service
-        view = self.coordinator.show(status.job_id, first)
-        return replace(status, service=service, view=view).to_json()
+        return replace(status, view=self.coordinator.show(status.job_id, first)).to_json()
 
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.

@@ -89,6 +89,10 @@ class Monitor:
         self.look_around()
         return (job_status(self._watched(job_id)) for job_id in job_ids)
 
+    def list_jobs(self) -> list[dict[str, Any]]:
+        """RPC: all jobs, the newest first, as the routes have them."""
+        return [status.to_json() for status in self.statuses(self.job_ids())]
+
     def job(self, job_id: str, *, all_ranks: bool = False) -> dict[str, Any] | None:
         if not self.knows(job_id):
             return None
@@ -118,10 +122,11 @@ class Monitor:
         job = coordinator.lifecycle.jobs[job_id]
         places = {rank: status.placement.slot for rank, status in job.ranks.items()}
         gpus = {slot.worker: self._gpu(slot.worker) for slot in places.values()}
+        track, view = self.tracks[job_id], coordinator.show(job_id)
         return Watched(
-            replace(coordinator.status(job_id), view=coordinator.show(job_id)),
+            replace(coordinator.status(job_id), service=track.service, view=view),
             coordinator.specs[job_id],
-            self.tracks[job_id].history,
+            track.history,
             self._clock(),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},

@@ -79,6 +79,24 @@ def test_a_job_is_shown_with_its_ranks() -> None:
     on_site(story)
 
 
+def test_dasks_call_lists_the_jobs_as_the_routes_do() -> None:
+    async def story(site: Site) -> None:
+        site.submit("old")
+        site.submit("a")
+        site.step("a", 10)
+        site.step("a", 20)
+        called = site.scheduler.handlers["distrain_jobs"]()
+        listed = (await site.json("/distrain/jobs"))["jobs"]
+        both = called[0].keys() & listed[0].keys()
+        assert both >= {"job_id", "step", "loss", "elapsed_s", "submitted_s", "checkpoints"}
+        assert [{name: job[name] for name in both} for job in called] == [
+            {name: job[name] for name in both} for job in listed
+        ]
+        assert called[0]["eta_s"] == pytest.approx(9_600 / 200)
+
+    on_site(story)
+
+
 def test_curves_come_piece_by_piece() -> None:
     async def story(site: Site) -> None:
         path = "/distrain/jobs/a/metrics"
