@@ -124,11 +124,12 @@ class JobStatus(JobFigures):
         head = _cleaned(document)
         if view is not None:
             head = {**view, **_counted(view), **head}
-        values = {name: head[name] for name in _OWN if name in head}
+        values = {name: head[name] for name in _OWN if name in head or name in _NEEDED}
         return cls(**values, **figures_in(head), view=None if view is None else _view_in(view))
 
 
 _OWN = tuple(one.name for one in fields(JobStatus) if one.name not in {"view", *FIGURES})
+_NEEDED = ("job_id", "state")
 _NAMES = (*_OWN, *FIGURES)
 _IN_VIEWS = {one.name for one in fields(JobView)} - {"job_id"}
 _COUNTS = {

@@ -96,7 +96,9 @@ def test_a_state_of_a_later_version_can_be_listed_but_is_no_view() -> None:
 
 
 def test_what_no_job_is_without_must_be_there() -> None:
-    with pytest.raises(TypeError, match="job_id"):
-        JobStatus.from_json({})
+    with pytest.raises(KeyError, match="job_id"):
+        JobStatus.from_json({"state": "running"})
+    with pytest.raises(KeyError, match="state"):
+        JobStatus.from_json({"job_id": "a"})
     with pytest.raises(ValueError, match="missing"):
         JobView.from_json({})

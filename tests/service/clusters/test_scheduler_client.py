@@ -153,6 +153,7 @@ def _job(**values: Any) -> dict[str, Any]:
         changes(attempt="1"),
         changes(num_steps=1.5),
         changes(state={}),
+        changes(state=None),
         {**changes(), "epoch": "e" * 10_000},
         {**changes(), "epoch": ["e"]},
         {**changes(), "revision": 2.5},
