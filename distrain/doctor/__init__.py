@@ -7,8 +7,6 @@ from distrain.doctor.cluster import (
 )
 from distrain.doctor.findings import Finding as Finding, Severity as Severity
 from distrain.doctor.machine import (
-    CheckVerdict as CheckVerdict,
-    MachineCheck as MachineCheck,
     check_machine as check_machine,
     check_scheduler as check_scheduler,
     check_write_access as check_write_access,

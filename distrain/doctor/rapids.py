@@ -1,6 +1,7 @@
 """The check that `rapids doctor` finds by its entry point `rapids_doctor_check`."""
 
-from distrain.doctor.machine import CheckVerdict, check_machine
+from distrain.checks import Verdict
+from distrain.doctor.machine import check_machine
 
 
 def check_for_rapids(verbose: bool = False, **_: object) -> str:
@@ -10,7 +11,7 @@ def check_for_rapids(verbose: bool = False, **_: object) -> str:
         The number of checks; with `verbose` each check's result.
     """
     checks = list(check_machine())
-    failed = [check for check in checks if check.verdict is CheckVerdict.FAIL]
+    failed = [check for check in checks if check.verdict is Verdict.FAIL]
     if failed:
         raise ValueError("; ".join(f"{c.name}: {c.detail}. {c.mend}" for c in failed))
     details = "\n".join(f"{check.name}: {check.detail}" for check in checks)

@@ -1,8 +1,6 @@
 """The processes of `distrain serve`: the API, the reconciler, and their supervisor."""
 
 from distrain.service.process.checks import (
-    Check as Check,
-    Verdict as Verdict,
     check_service as check_service,
     exit_code as exit_code,
 )

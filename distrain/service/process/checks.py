@@ -6,10 +6,9 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 
+from distrain.checks import Check, Verdict
 from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import key_file
 from distrain.service.clusters import (
@@ -27,25 +26,6 @@ from distrain.storage import Changed, Objects, first_line, is_remote
 
 MOST_SKEW_S = 2.0
 LEAST_FREE_BYTES = 2**30
-
-
-class Verdict(StrEnum):
-    """The outcome of a check; `away`: the other side does not answer now."""
-
-    OK = "ok"
-    NOTE = "note"
-    FAIL = "fail"
-    AWAY = "away"
-
-
-@dataclass(frozen=True)
-class Check:
-    """The outcome of one check, with its mend."""
-
-    name: str
-    verdict: Verdict
-    detail: str
-    mend: str = ""  # what to do about it
 
 
 def check_service(settings: Settings) -> list[Check]:
