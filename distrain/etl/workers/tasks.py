@@ -83,7 +83,8 @@ def as_they_end(
             for task in islice(waiting, 1):
                 completed.add(begin(*task))
     finally:
-        client.cancel(list(in_flight))
+        if in_flight:  # a scheduler that is lost cannot be asked to cancel nothing
+            client.cancel(list(in_flight))
 
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
