@@ -346,7 +346,7 @@ class Loader(IterableDataset[Any]):
         self._begin = self._position = (epoch, 0)
 
     def state_dict(self) -> dict[str, Any]:
-        """The position after the last batch, as plain values that fit any number of ranks."""
+        """The position after the last batch handed out, as values that fit any number of ranks."""
         return state_of(self.dataset, self.options, self._position, self.num_steps)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

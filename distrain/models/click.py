@@ -61,6 +61,7 @@ class ClickModel(nn.Module):
         return self.task.logits(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
+        """The output of the model's task for a batch; errors as of `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
         output: Tensor = self.dense(embedded, batch.continuous)

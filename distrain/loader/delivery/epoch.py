@@ -304,6 +304,7 @@ class EpochIterator:
         self.close()
 
     def close(self) -> None:
+        """End the threads and close the files; may be called again."""
         self._stop()
 
 

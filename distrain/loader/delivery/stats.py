@@ -40,7 +40,10 @@ class LoaderStats:
 
     @property
     def mean_queue_depth(self) -> float:
-        """Finished batches that waited, on average: few where the consumer waits for the loader."""
+        """Finished batches that waited when the next one was asked for, on average.
+
+        Near `prefetch_batches` the loader is ahead; near 0 the consumer waits for it.
+        """
         return self.queue_depth_sum / max(1, self.batches)
 
     def to_json(self) -> dict[str, float]:
