@@ -25,6 +25,11 @@ SINKS = {
 }
 
 
+def known_sinks() -> list[str]:
+    """What `open_sink` takes, `KIND` and `KIND:WHERE` of each kind."""
+    return [word for name, kind in SINKS.items() for word in (name, f"{name}:{kind.where}")]
+
+
 def open_sink(word: str) -> Sink:
     """The sink of `tensorboard`, `tensorboard:FOLDER`, `mlflow` or `mlflow:URI`.
 
@@ -39,8 +44,7 @@ def open_sink(word: str) -> Sink:
     name, _, where = word.partition(":")
     kind = SINKS.get(name)
     if kind is None:
-        known = ", ".join(f"{name}, {name}:{kind.where}" for name, kind in SINKS.items())
-        raise InputError(f"there is no sink '{word}'", hint=f"Known: {known}.")
+        raise InputError(f"there is no sink '{word}'", hint=f"Known: {', '.join(known_sinks())}.")
     if find_spec(kind.package) is None:
         raise InputError(
             f"the sink '{name}' needs the package {kind.package}, which is not installed",

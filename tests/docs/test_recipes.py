@@ -15,7 +15,7 @@ from distrain.cli.main import COMMANDS
 from distrain.cluster import ClusterRequest
 from distrain.cluster.sources import SOURCES
 from distrain.embeddings.kernels import cpu
-from distrain.etl.operators import OPERATORS
+from distrain.etl.operators import DOCUMENT_KEYS, OPERATORS
 from distrain.events import EVENT_TYPES
 from distrain.jobs import Record
 from distrain.metrics import BinaryReport
@@ -89,6 +89,13 @@ def test_optimizers_have_one_table():
 def test_operators_have_one_table_and_all_are_shown():
     assert {operator.kind for operator in OPERATORS.values()} == set(OPERATORS)
     assert {operator.__name__ for operator in OPERATORS.values()} <= set(vars(etl))
+
+
+def test_keys_of_operators_are_in_the_table_of_the_page(sources):
+    page = sources[Path("docs/any-table.md")]
+    assert {key.name for key in DOCUMENT_KEYS if f"| `{key.name}`" not in page} == set()
+    order = ", ".join(f"`{key.name}`" for key in DOCUMENT_KEYS)
+    assert f"Numbers go through {order} in this order" in page
 
 
 def test_sinks_have_one_table_an_extra_and_a_paragraph(sources):

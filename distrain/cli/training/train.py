@@ -21,6 +21,7 @@ from distrain.cli.output import (
     print_warning,
     progress_console,
 )
+from distrain.sinks import known_sinks
 
 if TYPE_CHECKING:
     from distrain.running import RunRequest
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     "sinks",
     multiple=True,
     metavar="SINK",
-    help="Pass records to tensorboard, tensorboard:FOLDER, mlflow or mlflow:URI; may be repeated.",
+    help=f"Pass records to one of {', '.join(known_sinks())}; may be repeated.",
 )
 @click.option("--dry-run", is_flag=True, help="Check the job, print the resolved spec, stop.")
 @click.option(

@@ -8,7 +8,7 @@ statistics add three pure functions: `fit` makes a state from some rows, `merge`
 its `from_json(settings)`.
 
 The rest of the ETL finds what it needs of an operator in its class: `kind`, for saved workflows;
-`key`, if features documents may ask for it; `on_device`, if it can be run on a GPU.
+`key`, if features documents may ask for it; `on_device`, which a workflow needs to be run on a GPU.
 """
 
 from collections.abc import Callable, Iterator, Mapping
