@@ -145,7 +145,7 @@ def _submit(client: Client, assignment: Assignment, worker: str) -> Any:
 def client_security(security: Security) -> Security:
     """A scheduler's security for a client in its process, with the scheduler's certificate."""
     ours = copy(security)
-    if not ours.tls_client_cert:
+    if not ours.tls_client_cert:  # `dask scheduler --tls-cert` gives it the scheduler's alone
         ours.tls_client_cert = security.tls_scheduler_cert
         ours.tls_client_key = security.tls_scheduler_key
     return ours
