@@ -96,13 +96,14 @@ async def supervise(assignment_text: str) -> int:
         report(to_json(RankExited(rank, 1, stopped=False)))
         return 1
 
-    carrier = None
     try:
         interface = choose_interface(host)
-        if is_remote(assignment.run_dir):
-            assignment, carrier = _carried(assignment, worker.local_directory)
     except ClusterError as error:
         return refuse(Reason.INVALID_SPEC, str(error))
+    carrier = None
+    try:
+        if is_remote(assignment.run_dir):
+            assignment, carrier = _carried(assignment, worker.local_directory)
     except OSError as error:
         return refuse(Reason.OUTPUT_ERROR, f"cannot write on its worker: {error}")
     process = RankProcess(
