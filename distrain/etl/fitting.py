@@ -9,7 +9,7 @@ on the parts alone, so the same input gives the same bits on any cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from distrain.etl.counting import Counted, MemoryPlan, count_values
@@ -23,6 +23,7 @@ from distrain.etl.days import (
 from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_units
 from distrain.etl.operators import FittedOperator, in_column
 from distrain.etl.parts import Part
+from distrain.etl.progress import PhaseCounter, ProgressCallback
 from distrain.etl.request import PrepRequest
 from distrain.etl.workers import TaskRunner
 from distrain.etl.workflow import Workflow
@@ -33,8 +34,6 @@ _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
 
-Progress = Callable[[int, int, int], None]
-
 
 def fit_as_asked(
     request: PrepRequest,
@@ -43,7 +42,7 @@ def fit_as_asked(
     parts: Sequence[Part],
     runner: TaskRunner,
     folders: tuple[str, str],
-    on_progress: Progress,
+    on_progress: ProgressCallback,
     memory: MemoryPlan,
 ) -> tuple[Workflow, dict[str, VocabularyReport]]:
     """Fit the workflow on these parts, or update the saved one, or take it as it is.
@@ -91,7 +90,7 @@ def fit_on_cluster(
     runner: TaskRunner,
     categories: str,
     staging: str,
-    on_progress: Progress,
+    on_progress: ProgressCallback,
     memory: MemoryPlan,
     keep_counts: int = 0,
 ) -> tuple[Workflow, list[VocabularyReport]]:
@@ -102,7 +101,7 @@ def fit_on_cluster(
     """
     passes = list(workflow.fit_passes())
     runs = _runs(parts)
-    counter = _Counter(sum(len(units_of(workflow, p)) for p in passes), runs, on_progress)
+    counter = _counter(sum(len(units_of(workflow, p)) for p in passes), runs, on_progress)
     reports: list[VocabularyReport] = []
     for stages in passes:
         units = units_of(workflow, stages)  # with what the pass before has fitted
@@ -126,7 +125,7 @@ def update_on_cluster(
     runner: TaskRunner,
     categories: str,
     staging: str,
-    on_progress: Progress,
+    on_progress: ProgressCallback,
     memory: MemoryPlan,
     keep_counts: int,
 ) -> list[VocabularyReport]:
@@ -137,7 +136,7 @@ def update_on_cluster(
     units, runs = vocabulary_units(workflow), _runs(parts)
     counts = f"{staging}/counts"
     open_folder(counts).make()
-    counter = _Counter(len(units), runs, on_progress)
+    counter = _counter(len(units), runs, on_progress)
     counted = _counted(units, _run_states(units, runs, runner, counts, memory.held_bytes, counter))
     old = f"{staging}/{OLD}/{CATEGORIES}"
     learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts, memory)
@@ -158,22 +157,11 @@ def _runs(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
     return [tuple(parts[i : i + size]) for i in range(0, len(parts), size)]
 
 
-class _Counter:
+def _counter(
+    num_units: int, runs: Sequence[tuple[Part, ...]], on_progress: ProgressCallback
+) -> PhaseCounter:
     """Counts the tasks that read rows; what follows is quick."""
-
-    def __init__(self, num_units: int, runs: Sequence[tuple[Part, ...]], on_progress: Progress):
-        self._rows = [sum(part.num_rows for part in run) for run in runs]
-        self._total = num_units * len(runs)
-        self._num_units = num_units
-        self._done = 0
-        self._rows_done = 0
-        self._on_progress = on_progress
-        on_progress(0, self._total, 0)
-
-    def add(self, run: int) -> None:
-        self._done += 1
-        self._rows_done += self._rows[run]
-        self._on_progress(self._done, self._total, self._rows_done // self._num_units)
+    return PhaseCounter("fit", num_units * len(runs), on_progress, times_read=max(1, num_units))
 
 
 def _run_states(
@@ -182,7 +170,7 @@ def _run_states(
     runner: TaskRunner,
     counts: str,
     held_bytes: int,
-    counter: _Counter,
+    counter: PhaseCounter,
 ) -> list[list[ColumnStates]]:
     # Neighbouring tasks read the same parts, which are then still in memory.
     tasks = [
@@ -190,8 +178,9 @@ def _run_states(
         for r, run in enumerate(runs)
         for u, unit in enumerate(units)
     ]
+    rows = [sum(part.num_rows for part in run) for run in runs]
     found = runner.run(
-        "fit", _fit_run, tasks, on_done=lambda place, _: counter.add(place // len(units))
+        "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
     )
     return [found[u :: len(units)] for u in range(len(units))]
 

@@ -41,7 +41,7 @@ from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
-from distrain.etl.progress import PrepProgress, ProgressCallback
+from distrain.etl.progress import PhaseCounter, ProgressCallback
 from distrain.etl.reading import ReadInputs, read_inputs, refuse_files, with_features, workflow_of
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
@@ -277,7 +277,7 @@ class _Run:
             parts,
             self._runner,
             (f"{self._folder}/workflow", self._staging),
-            lambda *at: self._on_progress(PrepProgress("fit", *at)),
+            self._on_progress,
             self._memory,
         )
         return reports
@@ -298,16 +298,10 @@ class _Run:
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
                 tasks.append((part, workflow, lookups, output, *settings))
-        rows = done = 0
-
-        def count(_: int, written: WrittenPart) -> None:
-            nonlocal rows, done
-            done += 1
-            rows += written.num_rows
-            self._on_progress(PrepProgress("write", done, len(tasks), rows))
-
-        self._on_progress(PrepProgress("write", 0, len(tasks), 0))
-        written = self._runner.run("write", transform_part, tasks, count)
+        counter = PhaseCounter("write", len(tasks), self._on_progress)
+        written = self._runner.run(
+            "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
+        )
         for column in written[0].list_lengths:
             lengths = [part.list_lengths[column] for part in written]
             least, greatest = min(low for low, _ in lengths), max(high for _, high in lengths)

@@ -69,19 +69,32 @@ def _length(task: TaskSize) -> int:
     return max(stop - task.what.start, 0)
 
 
-class ReadCounter:
-    def __init__(self, sizes: Sequence[int], on_progress: ProgressCallback):
-        self._sizes = sizes
+class PhaseCounter:
+    """Reports the tasks of a phase as they end; with `sizes`, also the bytes that each has read.
+
+    Each row is in `times_read` tasks.
+    """
+
+    def __init__(
+        self,
+        phase: str,
+        all_tasks: int,
+        on_progress: ProgressCallback,
+        sizes: Sequence[int] = (),
+        times_read: int = 1,
+    ):
+        self._phase, self._all_tasks = phase, all_tasks
         self._on_progress = on_progress
+        self._sizes, self._times_read = sizes, times_read
         self._tasks = self._rows = self._size_bytes = 0
-        self._tell()
+        self._report()
 
     def add(self, place: int, rows: int) -> None:
         self._tasks += 1
         self._rows += rows
-        self._size_bytes += self._sizes[place]
-        self._tell()
+        self._size_bytes += self._sizes[place] if self._sizes else 0
+        self._report()
 
-    def _tell(self) -> None:
-        done = (self._tasks, len(self._sizes), self._rows)
-        self._on_progress(PrepProgress("read", *done, self._size_bytes, sum(self._sizes)))
+    def _report(self) -> None:
+        done = (self._tasks, self._all_tasks, self._rows // self._times_read)
+        self._on_progress(PrepProgress(self._phase, *done, self._size_bytes, sum(self._sizes)))

@@ -32,7 +32,7 @@ from distrain.etl.features import (
     stage_rows,
 )
 from distrain.etl.parts import Part, parts_of_row_groups
-from distrain.etl.progress import ProgressCallback, ReadCounter, TaskSize, bytes_of_tasks
+from distrain.etl.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
 from distrain.etl.request import PrepRequest
 from distrain.etl.texts import plan_all
 from distrain.etl.workers import TaskRunner
@@ -224,7 +224,7 @@ def _counter(
     here = [(file, of_file[0]) for file, of_file in zip(files, in_place, strict=True) if of_file]
     sizes = [TaskSize(files[n].path, files[n].size_bytes, task.rows) for n, task in tasks]
     sizes += [TaskSize(file.path, file.size_bytes, None) for file, _ in here]
-    counter = ReadCounter(bytes_of_tasks(sizes), on_progress)
+    counter = PhaseCounter("read", len(sizes), on_progress, bytes_of_tasks(sizes))
     for place, (_, staged) in enumerate(here, len(tasks)):
         counter.add(place, _num_rows(staged.parts))
     return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
