@@ -1,19 +1,25 @@
-"""The copy of a run directory in an object store that a service writes, and its publication."""
+"""The copy of a run directory in an object store that a service writes, and its publication.
 
+`record.json` is written under a lease's generation: each write replaces the one that was read.
+"""
+
+import errno
 import shutil
 import time
 import uuid
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from distrain.runs.places import LeasedFolder
 from distrain.runs.run_file import ServiceMark
-from distrain.runs.stored.folder import RECORDS, RecordedReader, StoredFolder
-from distrain.runs.stored.publishing import Publisher, store_errors
-from distrain.runs.stored.record import RECORD, TAIL_BYTES, RecordedFile, RunRecord, Segment
-from distrain.storage import translated_errors
+from distrain.runs.stored.folder import RECORDS, RecordedReader, StoredFolder, store_errors
+from distrain.runs.stored.record import RECORD, TAIL_BYTES, RecordedFile, RunRecord, Segment, loads
+from distrain.storage import Changed, translated_errors
 
 _SEGMENT_BYTES = 16 * 2**20
+_TRIES = 5
 
 
 class StoredCopy(LeasedFolder):
@@ -33,7 +39,9 @@ class StoredCopy(LeasedFolder):
         with store_errors(url):
             self._folder = StoredFolder(url)
         self.objects = self._folder.objects
-        self._publisher = Publisher(self.objects, self)
+        # As it was last read or written; `None`: there is none, or it was not read.
+        self._record: RunRecord | None = None
+        self._version = ""
         self._fetched: ServiceMark | None = None  # under which the copy is what the store has
         self._metrics_inode = 0
 
@@ -42,7 +50,7 @@ class StoredCopy(LeasedFolder):
         if mark == self._fetched:
             return False
         with store_errors(self._url):
-            self._copy_from(self._publisher.claim(mark))
+            self._copy_from(self._claim(mark))
         self._fetched = mark
         return True
 
@@ -59,12 +67,12 @@ class StoredCopy(LeasedFolder):
     def look(self) -> None:
         if self._fetched is None:
             with store_errors(self._url):
-                self._copy_from(self._publisher.look(), without=self.paths.metrics.name)
+                self._copy_from(self._read_record(), without=self.paths.metrics.name)
 
     def forget(self) -> None:
         super().forget()
         self._fetched = None
-        self._publisher.record = None
+        self._record = None
         shutil.rmtree(self._copy, ignore_errors=True)
 
     def attempts(self) -> tuple[int, ...]:
@@ -113,7 +121,7 @@ class StoredCopy(LeasedFolder):
         return [f.name for f in self.objects.find_all("logs/") if f.name.endswith(suffix)]
 
     def _publish(self, mark: ServiceMark, *, whole: bool) -> None:
-        before = self._publisher.record
+        before = self._record
         published = dict(before.files) if before is not None else {}
         files = {}
         for path in (
@@ -131,8 +139,62 @@ class StoredCopy(LeasedFolder):
             files[self.paths.metrics.name] = metrics
         if files == published and before is not None and before.service == mark:
             return
-        self._publisher.publish(files, mark)
+        self._publish_files(files, mark)
         self._remove_replaced(published.get(self.paths.metrics.name), metrics)
+
+    def _read_record(self) -> RunRecord | None:
+        try:
+            data, self._version = self.objects.read(RECORD)
+        except FileNotFoundError:
+            self._record, self._version = None, ""
+        else:
+            self._record = loads(data, self.objects.url)
+        return self._record
+
+    def _claim(self, mark: ServiceMark) -> RunRecord | None:
+        """Write the generation, if there is a record: no earlier one can write any more."""
+        for _ in range(_TRIES):
+            record = self._read_record()
+            if record is None:
+                return None
+            self._check_record(record, mark)
+            if record.service == mark:
+                return record
+            try:
+                return self._write_record(replace(record, service=mark))
+            except Changed:
+                continue
+        raise OSError(errno.EBUSY, "others write the run's record all the time")
+
+    def _publish_files(self, files: Mapping[str, RecordedFile], mark: ServiceMark) -> None:
+        """Write the files' new state, with all of it or nothing."""
+        before = self._record or RunRecord(self.job_id, mark)
+        try:
+            self._write_record(replace(before, service=mark, files=files))
+        except Changed:
+            record = self._read_record()
+            if record is not None:
+                self._check_record(record, mark)
+            raise self.not_ours("another process of the service writes the run") from None
+
+    def _write_record(self, record: RunRecord) -> RunRecord:
+        record = replace(record, number=record.number + 1, writer=uuid.uuid4().hex)
+        data = record.dumps()
+        try:
+            if self._version:
+                self._version = self.objects.replace(RECORD, data, self._version)
+            else:
+                self._version = self.objects.create(RECORD, data)
+        except Changed:
+            other = self._read_record()
+            if other is None or other.writer != record.writer:
+                raise
+        self._record = record
+        return record
+
+    def _check_record(self, record: RunRecord, mark: ServiceMark) -> None:
+        self.check_job(record.job_id)
+        self.check_mark(record.service, mark)
 
     def _metrics(
         self, mark: ServiceMark, published: RecordedFile | None, *, whole: bool

@@ -1,20 +1,23 @@
 """A run directory in an object store, for reading."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from distrain.errors import OutputError, Unavailable
 from distrain.run_paths import RunPaths, attempts_of
 from distrain.runs.run_folder import FileInRun, NotInRun, parts_of
 from distrain.runs.stored.record import RECORD, RecordedFile, RunRecord, Segment, loads
-from distrain.storage import Objects
+from distrain.storage import Objects, first_line, is_transient
 
 RECORDS = "records/"
 """Where segments lie."""
 
 _TRIES = 5  # how often it is looked at while files are written anew
 _HELD_BYTES = 2**20
+_HINT = "Check the bucket, the credentials of the service, and that its server answers."
 
 
 class StoredFolder:
@@ -169,3 +172,15 @@ class StoredLogFiles:
 
 def _is_own(name: str) -> bool:
     return name == RECORD or name.startswith(RECORDS)
+
+
+@contextmanager
+def store_errors(url: str) -> Iterator[None]:
+    """Raise a store's errors inside as `Unavailable` if they may pass, else as `OutputError`."""
+    try:
+        yield
+    except OSError as error:
+        passing = is_transient(error)
+        kind = Unavailable if passing else OutputError
+        text = f"the object store {'does not answer' if passing else 'refuses'}"
+        raise kind(f"{text}: {first_line(error)}", where={"url": url}, hint=_HINT) from error

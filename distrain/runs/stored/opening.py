@@ -6,8 +6,7 @@ from pathlib import Path
 from distrain.errors import InputError
 from distrain.run_paths import RunPaths
 from distrain.runs.run_folder import RunFolder
-from distrain.runs.stored.folder import StoredFolder
-from distrain.runs.stored.publishing import store_errors
+from distrain.runs.stored.folder import StoredFolder, store_errors
 from distrain.storage import Changed, Objects, is_remote
 
 
