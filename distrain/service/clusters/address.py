@@ -18,7 +18,8 @@ class AddressLauncher:
         if profile.token_file is None:
             return Found(profile.url)
         try:
-            return Found(profile.url, profile.token_file.read_text(encoding="utf-8").strip())
+            # ASCII: a header holds nothing else
+            return Found(profile.url, profile.token_file.read_text(encoding="ascii").strip())
         except (OSError, ValueError) as error:
             raise ClusterError(
                 f"cannot read the token of the cluster {self._name}: {error}",

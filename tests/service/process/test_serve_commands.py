@@ -3,6 +3,8 @@
 import json
 import os
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -12,7 +14,7 @@ from other_user import NOBODY, unprivileged
 from distrain.cli.main import cli
 from distrain.errors import InputError
 from distrain.service.process import check_service
-from distrain.service.settings import Settings
+from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import DatabaseInUse, open_store
 
 
@@ -118,6 +120,47 @@ def test_a_cluster_that_does_not_answer_is_code_69(prepared, tmp_path):
     config = tmp_path / "serve.yaml"
     config.write_text("clusters: {a: {url: 'http://127.0.0.1:1'}}")
     assert "gave no answer" in prepared("check", "--config", config, code=69)
+
+
+@pytest.mark.parametrize(
+    ("status", "verdict", "words"),
+    [
+        (200, "ok", "http://127.0.0.1:"),
+        (401, "fail", "refuses the token"),
+        (404, "fail", "has no routes for jobs"),
+        (429, "away", "answers 429"),
+        (502, "away", "gave no answer"),
+    ],
+)
+def test_the_answer_of_a_scheduler_is_a_verdict(tmp_path, status, verdict, words):
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(b'{"workers": []}' if status == 200 else b"<html>")
+
+        def log_message(self, *words):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        threading.Thread(target=server.serve_forever).start()
+        try:
+            found = verdict_of_cluster(tmp_path, url=f"http://127.0.0.1:{server.server_port}")
+        finally:
+            server.shutdown()
+    assert (found.verdict, words in found.detail) == (verdict, True)
+
+
+def test_a_token_that_no_header_holds_is_told_with_its_file(tmp_path):
+    token = tmp_path / "token"
+    token.write_text("tökenöfülltext16", encoding="utf-8")
+    found = verdict_of_cluster(tmp_path, url="http://127.0.0.1:1", token_file=token)
+    assert (found.verdict, str(token) in found.detail) == ("away", True)
+
+
+def verdict_of_cluster(tmp_path, **profile):
+    settings = Settings(data_dir=tmp_path, clusters={"a": ClusterProfile(**profile)})
+    return next(one for one in check_service(settings) if one.name == "clusters.a")
 
 
 def test_a_database_that_is_not_there_is_told_with_the_command(run):
