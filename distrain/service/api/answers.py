@@ -7,7 +7,8 @@ from fastapi import FastAPI, Response
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel
 
-from distrain.service.api.problems import CODES, MEDIA_TYPE
+from distrain.service.api.documents import ProblemDocument
+from distrain.service.api.problems import CODES, MEDIA_TYPE, not_found
 from distrain.version import __version__
 
 _ALWAYS: Final = ("bad_request", "unauthenticated", "forbidden", "too_large", "rate", "unavailable")
@@ -70,7 +71,7 @@ def openapi(app: FastAPI) -> dict[str, Any]:
         )
         _drop_validation_errors(document)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
-        schemas["Problem"] = _PROBLEM
+        schemas["Problem"] = _problem_schema()
         app.openapi_schema = document
     return app.openapi_schema
 
@@ -86,45 +87,10 @@ def _drop_validation_errors(document: dict[str, Any]) -> None:
         document.get("components", {}).get("schemas", {}).pop(name, None)
 
 
-_TEXT: Final = {"type": "string"}
-_PROBLEM: Final = {
-    "type": "object",
-    "description": "What failed (RFC 9457).",
-    "properties": {
-        "type": {**_TEXT, "description": "`urn:distrain:problem:` and the code."},
-        "title": {**_TEXT, "description": "The same for all problems of the code."},
-        "status": {"type": "integer", "description": "The HTTP status."},
-        "detail": {**_TEXT, "description": "What failed here."},
-        "code": {**_TEXT, "description": "One of " + ", ".join(f"`{c}`" for c in CODES) + "."},
-        "hint": {"type": ["string", "null"], "description": "What to do next."},
-        "errors": {
-            "type": "array",
-            "description": "Single mistakes.",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "pointer": {
-                        **_TEXT,
-                        "description": "A JSON pointer into the body, or `#` and a parameter.",
-                    },
-                    "detail": _TEXT,
-                },
-                "required": ["pointer", "detail"],
-            },
-        },
-        "instance": {**_TEXT, "description": "The request's path."},
-    },
-    "required": ["type", "title", "status", "detail", "code", "hint", "errors", "instance"],
-    "examples": [
-        {
-            "type": "urn:distrain:problem:not_found",
-            "title": "There is no such thing, or the caller may not see it",
-            "status": 404,
-            "detail": "no job 'dlrm-20260301', or you may not see it",
-            "code": "not_found",
-            "hint": None,
-            "errors": [],
-            "instance": "/v1/jobs/dlrm-20260301",
-        }
-    ],
-}
+def _problem_schema() -> dict[str, Any]:
+    schema = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    del schema["$defs"]  # which stand in the document
+    codes = ", ".join(f"`{code}`" for code in CODES)
+    schema["properties"]["code"]["description"] = f"One of {codes}."
+    example = not_found("job 'dlrm-20260301'").document("/v1/jobs/dlrm-20260301")
+    return {**schema, "title": "Problem", "examples": [example]}

@@ -194,10 +194,23 @@ class SpecDocument(Answer):
 
 
 class MistakeDocument(Answer):
-    """One mistake of a spec."""
+    """One mistake of a request."""
 
-    pointer: str
+    pointer: str = Field(description="A JSON pointer into the body, or `#` and a parameter.")
     detail: str
+
+
+class ProblemDocument(Answer):
+    """What failed (RFC 9457)."""
+
+    type: str = Field(description="`urn:distrain:problem:` and the code.")
+    title: str = Field(description="The same for all problems of the code.")
+    status: int = Field(description="The HTTP status.")
+    detail: str = Field(description="What failed here.")
+    code: str
+    hint: str | None = Field(description="What to do next.")
+    errors: list[MistakeDocument] = Field(description="Single mistakes.")
+    instance: str = Field(description="The request's path.")
 
 
 class Placement(Answer):

@@ -13,6 +13,7 @@ from starlette.exceptions import HTTPException
 
 from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import Mistake, pointer
+from distrain.service.api.documents import MistakeDocument, ProblemDocument
 from distrain.service.store import (
     KeyInFlight,
     KeyReused,
@@ -83,16 +84,16 @@ class Problem(Exception):
 
     def document(self, instance: str) -> dict[str, Any]:
         status, title = CODES[self.code]
-        return {
-            "type": TYPE_PREFIX + self.code,
-            "title": title,
-            "status": status,
-            "detail": self.detail,
-            "code": self.code,
-            "hint": self.hint,
-            "errors": [{"pointer": m.pointer, "detail": m.detail} for m in self.errors],
-            "instance": instance,
-        }
+        return ProblemDocument(
+            type=TYPE_PREFIX + self.code,
+            title=title,
+            status=status,
+            detail=self.detail,
+            code=self.code,
+            hint=self.hint,
+            errors=[MistakeDocument(pointer=m.pointer, detail=m.detail) for m in self.errors],
+            instance=instance,
+        ).model_dump()
 
     def response(self, instance: str) -> JSONResponse:
         return JSONResponse(
