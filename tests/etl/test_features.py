@@ -28,10 +28,12 @@ from distrain.etl import (
     FeatureConfig,
     PrepRequest,
     PrepResult,
+    TextLayout,
     Workflow,
     prepare,
 )
 from distrain.etl.features import text_head
+from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.staging import StagingTask, stage_rows
 from distrain.etl.features.table_file import look_at
 from distrain.etl.parts import Part, read_part
@@ -758,3 +760,13 @@ def test_a_saved_document_of_criteo_s_lines_says_whether_they_have_a_header(
     features = FeatureConfig.parse({"target": "label", "format": text, "columns": columns})
     features.save(tmp_path / "features.yaml")
     assert FeatureConfig.load(tmp_path / "features.yaml") == features
+
+
+def test_parquet_that_is_taken_as_it_is_may_repeat_other_columns(tmp_path: Path) -> None:
+    path = str(tmp_path / "clicks.parquet")
+    columns = [pa.array([0, 1])] * 3
+    pq.write_table(pa.Table.from_arrays(columns, names=["label", "x", "x"]), path)
+    with pytest.raises(DataError, match="several columns are named 'x'"):
+        look_at(path, 1, FormatSpec())
+    features = FeatureConfig.built_in(Workflow(()), TextLayout(), False, ())
+    look_at(path, 1, features.document.format).check(features)
