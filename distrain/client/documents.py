@@ -56,7 +56,7 @@ def _fitting(value: Any, declared: Any) -> Any:
 
 @dataclass(frozen=True)
 class Job(JobFigures, Document):
-    """A job; its figures are the fields of `JobFigures`.
+    """A job; its figures are described in `distrain.jobs.JobFigures`.
 
     Attributes:
         state: Such as `queued`, `running`, `succeeded`; a later service may have other words.
