@@ -17,12 +17,10 @@ from distrain.cluster.slurm_node import (
 )
 from distrain.cluster.sources import (
     ClusterRequest as ClusterRequest,
-    WorkerSource as WorkerSource,
     check_cluster as check_cluster,
     open_cluster as open_cluster,
 )
 from distrain.cluster.started import (
-    STATE_FILE as STATE_FILE,
     ProcessId as ProcessId,
     StartedCluster as StartedCluster,
     only_one as only_one,

@@ -1,11 +1,9 @@
 """Checks of a machine and of a cluster, each of which says how to mend what it finds."""
 
 from distrain.doctor.cluster import (
-    Report as Report,
     examine_cluster as examine_cluster,
     report_json as report_json,
 )
-from distrain.doctor.findings import Finding as Finding, Severity as Severity
 from distrain.doctor.machine import (
     check_machine as check_machine,
     check_scheduler as check_scheduler,
@@ -15,5 +13,4 @@ from distrain.doctor.rapids import check_for_rapids as check_for_rapids
 from distrain.doctor.wording import (
     facts_table as facts_table,
     report_lines as report_lines,
-    verdict_line as verdict_line,
 )

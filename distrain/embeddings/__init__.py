@@ -26,13 +26,11 @@ from distrain.embeddings.columns import (
 )
 from distrain.embeddings.fixed import FixedTables as FixedTables
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
-from distrain.embeddings.peers import Arriving as Arriving, Peers as Peers
+from distrain.embeddings.peers import Peers as Peers
 from distrain.embeddings.placements import (
     PLACEMENTS as PLACEMENTS,
-    PlacementFacts as PlacementFacts,
 )
 from distrain.embeddings.route import Route as Route, Traffic as Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
 from distrain.embeddings.store import Store as Store
-from distrain.host_memory import empty as empty
 from distrain.spec import Combiner as Combiner

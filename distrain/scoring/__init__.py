@@ -1,7 +1,6 @@
 """Scores and metrics of a saved model on parquet files."""
 
 from distrain.scoring.evaluation import (
-    Groups as Groups,
     check_group as check_group,
     evaluate_groups as evaluate_groups,
     evaluate_saved as evaluate_saved,

@@ -4,7 +4,6 @@ from distrain.bench.measuring.collectives import measure_collectives as measure_
 from distrain.bench.measuring.host_memory import measure_host_memory as measure_host_memory
 from distrain.bench.measuring.inventory import take_inventory as take_inventory
 from distrain.bench.measuring.loading import (
-    LOADER_THREADS as LOADER_THREADS,
     measure_loaders as measure_loaders,
     write_rows as write_rows,
 )

@@ -9,7 +9,6 @@ from distrain.loader.pages.leaves import (
 )
 from distrain.loader.pages.pages_of_file import (
     REFUSED as REFUSED,
-    OpenColumn as OpenColumn,
     PagesOfFile as PagesOfFile,
     read_columns as read_columns,
 )

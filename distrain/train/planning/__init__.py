@@ -10,7 +10,6 @@ from distrain.train.planning.machine_file import (
 from distrain.train.planning.memory_probe import dense_flops as dense_flops
 from distrain.train.planning.plan import JobPlan as JobPlan, plan_job as plan_job
 from distrain.train.planning.scale import (
-    Scale as Scale,
     TableStore as TableStore,
     Work as Work,
     predict as predict,
