@@ -20,13 +20,12 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from distrain.background import BackgroundWriter, Inbox
 from distrain.errors import DistrainError
 from distrain.events import EvaluationDone, StepsDone, TrainingStarted, to_json
 from distrain.progress.merging import join_windows
 from distrain.progress.report_file import pack, read_reports
 from distrain.run_paths import RunPaths, of_all_ranks
-from distrain.storage import whole_file
+from distrain.storage import BackgroundWriter, Inbox, whole_file
 
 KEPT_KINDS = frozenset({TrainingStarted.kind, StepsDone.kind, EvaluationDone.kind})
 _THINNED_KINDS = (StepsDone.kind, EvaluationDone.kind)

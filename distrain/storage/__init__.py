@@ -1,5 +1,10 @@
 """Inputs and folders on any filesystem; outputs that appear whole or not at all."""
 
+from distrain.storage.background import (
+    BackgroundWriter as BackgroundWriter,
+    Inbox as Inbox,
+    in_thread as in_thread,
+)
 from distrain.storage.folder import (
     PAGE_BYTES as PAGE_BYTES,
     FileReader as FileReader,

@@ -11,9 +11,9 @@ import os
 from pathlib import Path
 from typing import BinaryIO
 
-from distrain.background import BackgroundWriter, Inbox
 from distrain.run_paths import log_end, log_part
 from distrain.runs import log_extent, log_pieces, what_was_left_out
+from distrain.storage import BackgroundWriter, Inbox
 
 KEPT_BYTES = 64 * 2**20  # what is kept of a log's beginning, and as much of its end
 WAITING_BYTES = 64 * 2**20  # what may wait for a filesystem that is slow, or hangs

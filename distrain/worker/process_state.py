@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from distrain.background import in_thread
+from distrain.storage import in_thread
 
 GONE = "gone"
 STACKS_WAIT_S = 0.8

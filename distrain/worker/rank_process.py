@@ -14,7 +14,6 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from distrain.background import BackgroundWriter
 from distrain.events import (
     KEEP_S,
     Event,
@@ -29,6 +28,7 @@ from distrain.events import (
 from distrain.jobs import Assignment, Reason
 from distrain.progress import ReportQueue, ReportWriter, WindowJoiner
 from distrain.spec import JobSpec, parse_spec
+from distrain.storage import BackgroundWriter
 from distrain.worker.log_pump import LogPump, RankLog
 from distrain.worker.process_state import GONE, resident_bytes, take_stacks
 

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.background import BackgroundWriter
 from distrain.run_paths import log_end
 from distrain.runs.log_bytes import (
     LogSlice,
@@ -16,6 +15,7 @@ from distrain.runs.log_bytes import (
     read_log_tail,
     what_was_left_out,
 )
+from distrain.storage import BackgroundWriter
 from distrain.worker.log_pump import TAIL_LINES, BoundedLog, RankLog
 
 KEPT = 100
