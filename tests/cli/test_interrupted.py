@@ -16,6 +16,7 @@ from distrain.cli.main import main
 from distrain.cli.service.serve import _left
 from distrain.models import build_model, save_model
 from distrain.schema import criteo_schema
+from distrain.service.profiles import TRAITS
 from distrain.spec import MlpSpec
 
 MANY = 200
@@ -121,7 +122,7 @@ def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
 
 def test_a_service_that_ends_says_what_stops_the_clusters_it_started() -> None:
     kinds = {"local": "local", "far": "address", "nodes": "slurm"}
-    clusters = {name: SimpleNamespace(kind=kind) for name, kind in kinds.items()}
+    clusters = {name: SimpleNamespace(traits=TRAITS[kind]) for name, kind in kinds.items()}
     told = _left(SimpleNamespace(clusters=clusters), stops_clusters=False)  # type: ignore[arg-type]
     assert "clusters and jobs go on" in told
     assert "`distrain serve --stop-clusters` stops its clusters (local, nodes)" in told
