@@ -34,7 +34,7 @@ def test_a_job_is_put_once_followed_and_cancelled() -> None:
             assert (job.job_id, job.service, job.first_attempt) == ("a", "here", 1)
             assert job.view is not None
             assert job.view.name == "clicks"
-            assert (changes.generations, changes.epoch) == ({"here": 1}, site.epoch)
+            assert changes.epoch == site.epoch
             again = await site.ask(client.changes, changes.revision, changes.epoch)
             assert (again.jobs, again.revision, again.more) == ((), changes.revision, False)
             await site.ask(client.order, "a", "cancel", {"why": "enough"}, generation=1)
@@ -177,7 +177,6 @@ def test_two_services_share_a_scheduler() -> None:
             await site.put(two, "b", generation=1)
             await site.put(one, "c", generation=8)
             changes = await site.ask(two.changes)
-            assert changes.generations == {"one": 8, "two": 1}
             assert {job.job_id: job.service for job in changes.jobs} == {
                 "a": "one", "b": "two", "c": "one",
             }  # fmt: skip
