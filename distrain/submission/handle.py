@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from distrain.errors import ClusterError, JobCancelled, JobError
 from distrain.jobs import JobState, JobStatus, JobView, Reason
-from distrain.spec import JobSpec
+from distrain.spec import JobSpec, with_absolute_paths
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -43,7 +43,7 @@ class JobHandle:
         The client's cluster gets a coordinator if it has none.
 
         Args:
-            spec: The job, with absolute paths.
+            spec: The job; its paths are those of this process.
             run_dir: Its run directory, on a filesystem that every worker sees.
             first_attempt: Above 1 for a job that goes on from where earlier attempts ended.
 
@@ -65,7 +65,7 @@ class JobHandle:
             self.client,
             "distrain_submit",
             job_id=self.job_id,
-            spec=spec.model_dump(mode="json"),
+            spec=with_absolute_paths(spec).model_dump(mode="json"),
             run_dir=str(run_dir.absolute()),
             first_attempt=first_attempt,
         )
