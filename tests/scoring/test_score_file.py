@@ -81,6 +81,7 @@ class _Client:
         self.submitted = 0
         self.most_ahead = 0
         self.taken = 0
+        self.cancelled = 0
 
     def nthreads(self) -> dict[str, int]:
         return {"worker": 2}
@@ -92,7 +93,7 @@ class _Client:
         return function(*arguments)
 
     def cancel(self, futures) -> None:
-        self.cancelled = len(futures)
+        self.cancelled += len(futures)
 
 
 def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
