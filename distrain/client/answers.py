@@ -12,7 +12,7 @@ from distrain.client.errors import (
     ServiceError,
     ServiceUnavailable,
 )
-from distrain.client.exchange import Answer, Call
+from distrain.client.transport import Answer, Call
 
 _MOST_POINTERS = 20
 _LONGEST_DETAIL = 4000

@@ -8,12 +8,11 @@ from urllib.parse import quote
 from distrain.client import streams
 from distrain.client.connection import Connection
 from distrain.client.documents import Cluster, Event, Me, Token
-from distrain.client.exchange import Call
 from distrain.client.file_calls import FileCalls
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.retries import Retries
 from distrain.client.streams import LogPlace
-from distrain.client.transport import find_target
+from distrain.client.transport import Call, find_target
 
 
 class Client(JobCalls, FileCalls):

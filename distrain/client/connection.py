@@ -14,9 +14,8 @@ import httpx2
 from distrain.client import transport
 from distrain.client.answers import problem
 from distrain.client.errors import ServiceError
-from distrain.client.exchange import Answer, Call, Failed
 from distrain.client.retries import Retries, answered
-from distrain.client.transport import Target, failures, head, request_options
+from distrain.client.transport import Answer, Call, Failed, Target, failures, head, request_options
 
 _MOST_REFUSAL_BYTES = 2**23
 

@@ -9,9 +9,9 @@ from urllib.parse import quote
 from distrain.client.connection import Connection
 from distrain.client.documents import Artifact, Records
 from distrain.client.errors import ServiceError
-from distrain.client.exchange import Answer, Call, Failed
 from distrain.client.files import whole_file
 from distrain.client.job_calls import job_path
+from distrain.client.transport import Answer, Call, Failed
 
 _MOST_BREAKS = 20
 

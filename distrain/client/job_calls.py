@@ -12,7 +12,7 @@ from uuid import uuid4
 from distrain.client.connection import Connection
 from distrain.client.documents import Job, Validation
 from distrain.client.errors import NotFound, RequestRefused, ServiceError, WaitTimedOut
-from distrain.client.exchange import Call
+from distrain.client.transport import Call
 from distrain.errors import InputError
 from distrain.jobs import find_id
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from distrain.client.errors import ServiceUnavailable
-from distrain.client.exchange import Answer, Call, Failed
+from distrain.client.transport import Answer, Call, Failed
 
 _LEAST_READ_S = 1.0
 """How long the last try is waited for where next to no time is left."""

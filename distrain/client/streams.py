@@ -9,9 +9,9 @@ from typing import Any
 from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
-from distrain.client.exchange import Answer, Call
 from distrain.client.job_calls import header_value, job_path, read_job
 from distrain.client.sse import ServerEvent, SseParser
+from distrain.client.transport import Answer, Call
 
 _SILENT_S = 45.0  # three pings
 _POLL_S = (0.25, 2.0)

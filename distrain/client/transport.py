@@ -1,10 +1,10 @@
-"""The target of a client's requests, and the forms of a call, an answer, a failure in httpx2."""
+"""Requests to a service, their answers and failures, and their forms in httpx2."""
 
 import json
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,52 @@ import httpx2
 from distrain.client.address import Address, check_token, parse_address
 from distrain.client.credentials import SERVER_VARIABLE, find_login
 from distrain.client.errors import Pointer, ServiceError
-from distrain.client.exchange import Answer, Call, Failed
 from distrain.errors import InputError
 from distrain.version import __version__
+
+
+@dataclass(frozen=True)
+class Call:
+    method: str
+    path: str  # below the service's address, with quoted segments
+    params: Mapping[str, str | list[str]] = field(default_factory=dict)
+    headers: Mapping[str, str] = field(default_factory=dict)
+    body: Any = None  # JSON values, or `None`
+    # whether it may be sent again if nobody knows what became of it: it changes nothing, changes
+    # the same thing once, or bears an idempotency key
+    repeats: bool = True
+    read_s: float = 30.0  # how long the connection may be silent
+    whole_s: float | None = 120.0  # how long all of the answer may take; `None`: for ever
+    held_s: float = 0.0  # how long the service may hold the request back before it answers
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str] = field(default_factory=dict)  # with names in lower case
+    content: bytes = b""
+    cut: str = ""  # why its content is only a beginning; "" if it is whole
+
+    @property
+    def is_good(self) -> bool:
+        return 200 <= self.status < 300
+
+    def document(self) -> Any:
+        """The content as JSON; `None` if it is none."""
+        try:
+            return json.loads(self.content)
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class Failed:
+    """No answer, or no more of it."""
+
+    why: str
+    sent: bool = True  # whether the request may have reached the service
+    for_good: bool = False  # whether another try can only end the same way, as with a certificate
+
 
 _CONNECT_S = 10.0
 

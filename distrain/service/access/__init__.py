@@ -26,22 +26,20 @@ from distrain.service.access.rules import (
 from distrain.service.access.sessions import (
     COOKIE as COOKIE,
     CSRF_HEADER as CSRF_HEADER,
+    DEFAULT_DAYS as DEFAULT_DAYS,
+    MOST_DAYS as MOST_DAYS,
     SESSION_S as SESSION_S,
+    NewToken as NewToken,
     csrf_token as csrf_token,
     is_csrf_token as is_csrf_token,
+    is_token as is_token,
     key_file as key_file,
     key_fingerprint as key_fingerprint,
     make_session as make_session,
+    make_token as make_token,
     read_session as read_session,
     service_key as service_key,
     sign as sign,
     signed_text as signed_text,
-)
-from distrain.service.access.tokens import (
-    DEFAULT_DAYS as DEFAULT_DAYS,
-    MOST_DAYS as MOST_DAYS,
-    NewToken as NewToken,
-    is_token as is_token,
-    make_token as make_token,
     token_sha256 as token_sha256,
 )

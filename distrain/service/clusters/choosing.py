@@ -3,9 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from distrain.service.clusters.address import AddressLauncher
 from distrain.service.clusters.kubernetes import KubernetesLauncher
-from distrain.service.clusters.launcher import Launcher
+from distrain.service.clusters.launcher import AddressLauncher, Launcher
 from distrain.service.clusters.local import LocalLauncher
 from distrain.service.clusters.slurm import SlurmLauncher
 from distrain.service.settings import ClusterKind, Settings

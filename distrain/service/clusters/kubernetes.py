@@ -6,9 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from distrain.errors import ClusterError
-from distrain.service.clusters.address import AddressLauncher
 from distrain.service.clusters.kube_api import ACCOUNT, KubeApi, KubeRefused
-from distrain.service.clusters.launcher import Found, LauncherState
+from distrain.service.clusters.launcher import AddressLauncher, Found, LauncherState
 from distrain.service.profiles import ClusterProfile
 
 _TRIES = 5

@@ -1,7 +1,12 @@
-"""The protocol of launchers: start a cluster, find it again, end it."""
+"""The protocol of launchers, which start, find and end clusters; the one of fixed addresses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
+
+from distrain.cluster import TOKEN_VARIABLE
+from distrain.errors import ClusterError
+from distrain.service.settings import ClusterProfile
 
 Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 """`waiting`: it stands in another queue, such as Slurm's. `failed`: its last start failed."""
@@ -61,3 +66,52 @@ class Scalable(Launcher, Protocol):
 
     def check(self) -> None:
         """Try to set the number, without an effect."""
+
+
+_WITHHELD = ("DISTRAIN_SERVE_", "PG", "POSTGRES", "DATABASE_URL", TOKEN_VARIABLE)
+"""Beginnings of names. Clusters run code of users' specs: they must not reach the database."""
+
+
+def child_environment(environment: Mapping[str, str], profile: ClusterProfile) -> dict[str, str]:
+    """This process's environment as a started cluster may see it, and what its profile adds.
+
+    >>> child_environment({"PATH": "/bin", "PGPASSWORD": "x"}, ClusterProfile(kind="local"))
+    {'PATH': '/bin'}
+    """
+    kept = {name: value for name, value in environment.items() if not name.startswith(_WITHHELD)}
+    if profile.model_packages:
+        kept["DISTRAIN_MODEL_PACKAGES"] = ",".join(profile.model_packages)
+    return {**kept, **profile.environment}
+
+
+class AddressLauncher:
+    """A cluster at the address of the configuration, which the service neither starts nor ends."""
+
+    def __init__(self, name: str, profile: ClusterProfile):
+        self._name, self._profile = name, profile
+
+    def find(self) -> Found | None:
+        """The configured address, with the token in the file as it is now."""
+        profile = self._profile
+        assert profile.url is not None  # settings see to it
+        if profile.token_file is None:
+            return Found(profile.url)
+        try:
+            # ASCII: a header holds nothing else
+            return Found(profile.url, profile.token_file.read_text(encoding="ascii").strip())
+        except (OSError, ValueError) as error:
+            raise ClusterError(
+                f"cannot read the token of the cluster {self._name}: {error}",
+                where={"token_file": str(profile.token_file)},
+                hint="It holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler, and is readable "
+                "for the service.",
+            ) from error
+
+    def start(self, num_workers: int | None = None) -> None:
+        """Nothing: it is started elsewhere."""
+
+    def stop(self) -> None:
+        """Nothing: it is ended elsewhere."""
+
+    def state(self) -> LauncherState:
+        return LauncherState("running", "started elsewhere")

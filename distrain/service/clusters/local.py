@@ -10,8 +10,7 @@ from typing import BinaryIO
 
 from distrain.cluster import ProcessId, StartedCluster, read_started
 from distrain.errors import ClusterError
-from distrain.service.clusters.child_environment import child_environment
-from distrain.service.clusters.launcher import Found, LauncherState
+from distrain.service.clusters.launcher import Found, LauncherState, child_environment
 from distrain.service.settings import ClusterProfile
 from distrain.storage import translated_errors
 

@@ -42,7 +42,7 @@ from distrain.service.decide.rules import (
     refused as refused,
 )
 from distrain.service.decide.seen import ClusterNow as ClusterNow, Workers as Workers
-from distrain.service.decide.shown import (
+from distrain.service.decide.telling import (
     CANCELLING as CANCELLING,
     HANDING_OVER as HANDING_OVER,
     NO_CONTACT_S as NO_CONTACT_S,
@@ -50,6 +50,7 @@ from distrain.service.decide.shown import (
     STATES as STATES,
     UNKNOWN as UNKNOWN,
     Shown as Shown,
+    event_document as event_document,
     shown as shown,
+    utc as utc,
 )
-from distrain.service.decide.telling import event_document as event_document, utc as utc

@@ -10,9 +10,10 @@ alone; one that is larger than the cluster blocks nobody.
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from distrain.service.decide import waiting
-from distrain.service.decide.seen import ClusterNow
+from distrain.service.decide.seen import ClusterNow, Workers
 from distrain.service.values import Intent, Job, Phase, Quota
 
 _NO_QUOTA = Quota()
@@ -141,3 +142,37 @@ class _Order:
     def _shares(self, line: tuple[str, str]) -> tuple[int, int]:
         project, owner = line
         return self._used.ranks_of_project[project], self._used.ranks_of_owner[owner]
+
+
+def workers_wanted(
+    queue: Sequence[Job],
+    active: Sequence[Job],
+    quotas: Mapping[str, Quota],
+    cluster: ClusterNow,
+    now_s: float,
+    *,
+    most: int,
+    min_ranks: Mapping[str, int] | None = None,
+    elsewhere: Mapping[str, int] | None = None,
+) -> int:
+    """The workers that would all be used, at most `most`.
+
+    Those are the ranks of the active jobs, and of the waiting ones that a cluster with `most`
+    workers would get now: not of jobs that wait for a quota, nor of any that `most` cannot hold.
+    """
+    used = sum(job.num_ranks for job in active)
+    free = max(0, most - used)
+    large = replace(
+        cluster,
+        epoch=cluster.epoch or "",  # workers may come before the scheduler answers
+        workers=Workers(most, most, free),
+        most_workers=None,
+    )
+    running = [
+        replace(job, state="running", attempt=max(job.attempt, job.first_attempt), why_pending="")
+        for job in active
+    ]
+    chosen, _ = admit(
+        queue, running, quotas, large, now_s, min_ranks=min_ranks, elsewhere=elsewhere
+    )
+    return min(most, used + sum(job.num_ranks for job in chosen))

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from distrain.jobs import JobStatus
-from distrain.service.decide.admission import admit
-from distrain.service.decide.demand import workers_wanted
+from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.effects import (
     Accepted,
     Begin,

@@ -5,8 +5,9 @@ can change what its dashboard sends, so that is shown in a sandbox that has no p
 addresses below `/dashboards` carry a ticket, and cookies mean nothing there.
 """
 
+import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 from urllib.parse import quote
 
 from fastapi import APIRouter, Request, WebSocket
@@ -14,14 +15,13 @@ from fastapi.responses import HTMLResponse, RedirectResponse, Response
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
-from distrain.service.access import Action
+from distrain.service.access import Action, sign, signed_text
 from distrain.service.api import Caller, Parts, Problem, Service, not_found, require
 from distrain.service.clusters import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
-from distrain.service.page.dashboard_ticket import cluster_of_ticket, make_ticket
-from distrain.service.page.rendering import page
-from distrain.service.page.route import PageRoute
+from distrain.service.page.rendering import PageRoute, page
 from distrain.service.settings import TlsFiles
+from distrain.service.values import Principal
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -112,3 +112,30 @@ def _state(state: Mapping[str, Any]) -> str:
     if not state:
         return "unknown"
     return str(state.get("phase") or ("up" if state.get("reachable") else "unreachable"))
+
+
+TICKET_S: Final = 12 * 3600.0
+_PURPOSE = "dashboard"
+
+
+def make_ticket(key: bytes, cluster: str, caller: Principal, now_s: float) -> str:
+    """A ticket for a part of an address; it opens that dashboard and nothing else."""
+    text = json.dumps([cluster, caller.user, caller.token_id, now_s + TICKET_S])
+    return sign(key, _PURPOSE, text)
+
+
+def cluster_of_ticket(parts: Parts, ticket: str) -> str | None:
+    """The cluster of a ticket; `None` for one that is invalid by now."""
+    text = signed_text(parts.key, _PURPOSE, ticket)
+    if text is None:
+        return None
+    cluster, user, token_id, end_s = json.loads(text)
+    now_s = parts.now_s()
+    is_admin = parts.store.principal(user)[0] or user in parts.settings.admins
+    if now_s >= end_s or not is_admin or cluster not in parts.settings.clusters:
+        return None
+    if token_id is not None:
+        held = {token.id: token for token in parts.store.tokens(user)}.get(token_id)
+        if held is None or held.revoked_at_s is not None or held.expires_at_s <= now_s:
+            return None
+    return str(cluster)

@@ -1,7 +1,9 @@
 """The pages of jobs and of the queue."""
 
-from collections.abc import Sequence
-from typing import Annotated
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
 from urllib.parse import quote, urlencode
 
 import yaml
@@ -22,11 +24,10 @@ from distrain.service.api import (
 )
 from distrain.service.decide import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.job_parts import files_of, phases, ranks, records_of
-from distrain.service.page.rendering import page, url_with
-from distrain.service.page.route import PageRoute
-from distrain.service.page.spec_diff import differences
+from distrain.service.page.rendering import PageRoute, page, url_with
 from distrain.service.store import JobFilter
 from distrain.service.values import Job, Phase, Principal
+from distrain.spec import flat
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
@@ -155,3 +156,26 @@ def _projects(caller: Principal, service: Parts) -> Sequence[str]:
     if caller.is_admin:
         return sorted(row.name for row in service.store.projects())
     return sorted(caller.roles)
+
+
+_ABSENT = "-"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A field that differs, and its value in each spec; `-` where one lacks it."""
+
+    field: str
+    values: tuple[str, ...]
+
+
+def differences(specs: Sequence[Mapping[str, Any]]) -> list[Difference]:
+    """The fields that differ, by their dotted names.
+
+    >>> differences([{"train": {"epochs": 1, "seed": 0}}, {"train": {"epochs": 2, "seed": 0}}])
+    [Difference(field='train.epochs', values=('1', '2'))]
+    """
+    values = [{name: json.dumps(value) for name, value in flat(spec).items()} for spec in specs]
+    names = dict.fromkeys(name for one in values for name in one)
+    rows = [Difference(n, tuple(one.get(n, _ABSENT) for one in values)) for n in names]
+    return [row for row in rows if len(set(row.values)) > 1]

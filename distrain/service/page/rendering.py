@@ -1,18 +1,20 @@
-"""Pages as answers: templates, their filters, and the headers that keep them to themselves."""
+"""Pages as answers: routes, templates, their filters, and headers that keep them to themselves."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from fastapi import Request
-from fastapi.responses import HTMLResponse
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.routing import APIRoute
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup, escape
 
 from distrain.service.access import COOKIE, csrf_token
-from distrain.service.api import JobDocument, utc
+from distrain.service.api import CODES, JobDocument, Problem, utc
 from distrain.service.values import Principal
 from distrain.wording import byte_size, count, duration, number, percent, scores
 
@@ -118,3 +120,40 @@ def page(
 def url_with(request: Request, changes: Mapping[str, object]) -> str:
     kept = {k: v for k, v in request.query_params.items() if v} | dict(changes)
     return f"{request.url.path}?{urlencode(kept)}"
+
+
+class PageRoute(APIRoute):
+    """A route whose refusals are pages; callers without a session are sent to `/login`."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def handler(request: Request) -> Response:
+            try:
+                return await answer(request)
+            except Problem as problem:
+                return _shown(request, problem)
+            except RequestValidationError:
+                return _shown(request, Problem("bad_request", "the address has a mistake"))
+
+        return handler
+
+
+def _shown(request: Request, problem: Problem) -> Response:
+    root = request.scope.get("root_path", "")
+    if problem.code == "unauthenticated":
+        here = request.url.path.removeprefix(root)
+        if request.url.query:
+            here += f"?{request.url.query}"
+        return RedirectResponse(f"{root}/login?next={quote(here, safe='')}", 303)
+    shown = page(
+        request,
+        "problem.html",
+        None,
+        problem.status,
+        title=CODES[problem.code][1],
+        detail=problem.detail,
+        hint=problem.hint,
+    )
+    shown.headers.update(problem.headers)
+    return shown

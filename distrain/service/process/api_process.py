@@ -1,20 +1,67 @@
-"""The process of the API: uvicorn over one socket, until it is stopped."""
+"""The process of the API: uvicorn over one socket, with a line in the log for every request."""
 
+import re
+import secrets
 import socket
 import ssl
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import structlog
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api import make_app
 from distrain.service.page import add_pages
 from distrain.service.process.connections import Connection, take_all_descriptors
-from distrain.service.process.request_log import RequestLog
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
+
+HEADER = b"x-request-id"
+_GOOD_ID = re.compile(rb"[A-Za-z0-9._-]{8,64}")
+_QUIET = frozenset({"/livez", "/readyz", "/metrics"})
+
+_log = structlog.stdlib.get_logger("distrain.service.requests")
+
+
+class RequestLog:
+    """Gives each request an id, or takes the caller's, and logs its answer.
+
+    The query is left out: it may hold what users search for. Probes are logged when they fail.
+    """
+
+    def __init__(self, app: ASGIApp):
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return await self._app(scope, receive, send)
+        given = dict(scope["headers"]).get(HEADER, b"")
+        request_id = given if _GOOD_ID.fullmatch(given) else secrets.token_hex(8).encode()
+        begun_s, status = time.monotonic(), 0
+
+        async def noted(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, request_id)]
+            await send(message)
+
+        with structlog.contextvars.bound_contextvars(request_id=request_id.decode()):
+            try:
+                await self._app(scope, receive, noted)
+            finally:
+                if scope["path"] not in _QUIET or status >= 400 or not status:
+                    await _log.ainfo(
+                        "request",
+                        method=scope["method"],
+                        path=scope["path"],
+                        status=status,
+                        duration_s=round(time.monotonic() - begun_s, 4),
+                    )
+
 
 GRACE_S = 5
 """How long requests that are being answered get when the process ends."""

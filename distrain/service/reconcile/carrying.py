@@ -3,6 +3,7 @@
 import errno
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from distrain.errors import DistrainError, OutputError, SpecError
@@ -11,10 +12,9 @@ from distrain.reasons import Reason
 from distrain.runs import RunInUse
 from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy, SchedulerClient
-from distrain.service.reconcile.attempts import attempts_of
 from distrain.service.reconcile.holding import Leases
 from distrain.service.recorder import Recorder
-from distrain.service.store import JobChange, Store
+from distrain.service.store import Attempt, JobChange, Store
 from distrain.service.values import Job, Phase
 
 log = logging.getLogger(__name__)
@@ -220,3 +220,24 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
         columns.get("message"),
         missed=1,  # what was lost with the scheduler stands in the reports that the ranks kept
     )
+
+
+def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
+    """The rows of a job's attempts that a change of its row begins or ends."""
+    epoch = str(columns.get("epoch") or job.epoch or "")
+    now_s = float(columns.get("observed_at_s") or 0.0)
+    number = int(columns.get("attempt") or 0)
+    step = columns.get("progress", job.progress).get("step")
+    reason = columns.get("reason", job.reason)
+    message = columns.get("message", job.message)
+    rows = []
+    if number > job.attempt > 0:
+        ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
+        rows.append(ended)
+    if number and (number != job.attempt or columns.get("finished_at_s")):
+        began_s = now_s if number != job.attempt else job.started_at_s or now_s
+        now = Attempt(job.id, number, epoch, began_s, step=step)
+        if ended_s := columns.get("finished_at_s"):
+            now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
+        rows.append(now)
+    return tuple(rows)

@@ -22,8 +22,7 @@ from distrain.service.reconcile.chores import (
 )
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Connect, Contact
-from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.owner import has_ended, owner_name
+from distrain.service.reconcile.holding import Leases, has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
 from distrain.service.store import Store, open_store

@@ -1,9 +1,12 @@
-"""Where run directories lie, who may read them, and how long they stay."""
+"""The places of run directories and of their copies: made, shared, and removed when old."""
 
+import fcntl
 import logging
 import os
 import re
 import shutil
+import tempfile
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -116,3 +119,52 @@ def _remove(folder: Path) -> None:
     gone = folder.with_name(f"{_REMOVED}{uuid.uuid4().hex}")
     folder.rename(gone)
     shutil.rmtree(gone)
+
+
+_LOCK = "lock"
+
+
+class Copies:
+    """New folders below one of this process; those of dead processes are removed.
+
+    The first call of `new` makes that one.
+    """
+
+    def __init__(self, data_dir: Path):
+        self._parent = data_dir / "copies"
+        self._making = threading.Lock()
+        self._root: Path | None = None
+        self._held = -1
+
+    def new(self) -> Path:
+        with self._making:
+            if self._root is None:
+                self._root = self._made()
+            return self._root / uuid.uuid4().hex
+
+    def close(self) -> None:
+        with self._making:
+            if self._root is not None:
+                shutil.rmtree(self._root, ignore_errors=True)
+                os.close(self._held)
+                self._root = None
+
+    def _made(self) -> Path:
+        self._parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for other in self._parent.iterdir():
+            _remove_if_dead(other)
+        root = Path(tempfile.mkdtemp(dir=self._parent))
+        self._held = os.open(root / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._held, fcntl.LOCK_EX)
+        return root
+
+
+def _remove_if_dead(folder: Path) -> None:
+    # One that has no lock yet is being made.
+    with suppress(OSError):
+        descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+        finally:
+            os.close(descriptor)

@@ -12,9 +12,8 @@ from typing import Any
 from distrain.errors import DistrainError, OutputError
 from distrain.jobs import JobView
 from distrain.runs import LeasedFolder, NotOurs, ServedRun, ServiceMark, StoredCopy
-from distrain.service.recorder.copies import Copies
 from distrain.service.recorder.pictures import Pictures
-from distrain.service.recorder.places import check_place_of, make_folder
+from distrain.service.recorder.places import Copies, check_place_of, make_folder
 from distrain.service.recorder.pool import Pool
 from distrain.service.recorder.run_state import RunState, pause_s
 from distrain.service.settings import Settings

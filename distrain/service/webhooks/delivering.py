@@ -18,8 +18,7 @@ from distrain.service.decide import event_document
 from distrain.service.settings import Settings
 from distrain.service.store import LeaseLost, Store, Webhook
 from distrain.service.values import Event, Lease, Principal
-from distrain.service.webhooks.posting import Posted, send
-from distrain.service.webhooks.signing import webhook_secret
+from distrain.service.webhooks.posting import Posted, send, webhook_secret
 
 LEASE = "webhooks"
 GIVE_UP_S = 3 * 86400.0

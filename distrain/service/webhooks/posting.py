@@ -1,5 +1,7 @@
 """One POST to a webhook, within a time, without redirects."""
 
+import hashlib
+import hmac
 import http.client
 import secrets
 import socket
@@ -12,7 +14,6 @@ from dataclasses import dataclass
 
 from distrain.errors import InputError
 from distrain.service.webhooks.addresses import Place, place_of
-from distrain.service.webhooks.signing import signature
 from distrain.version import __version__
 
 TIMEOUT_S = 5.0
@@ -107,3 +108,21 @@ class _Connection(http.client.HTTPConnection):
         if sock is not None:
             with suppress(OSError):
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own is for its own thread
+
+
+def webhook_secret(key: bytes, webhook_id: str) -> str:
+    """The secret with which a webhook's receiver checks signatures; nobody keeps it.
+
+    `key` is the service's own.
+    """
+    return hmac.new(key, f"webhook\0{webhook_id}".encode(), hashlib.sha256).hexdigest()
+
+
+def signature(secret: str, timestamp: str, body: bytes) -> str:
+    """The value of `Distrain-Signature`.
+
+    >>> signature("secret", "1700000000", b"{}")[:12]
+    'v1=b8569b787'
+    """
+    signed = timestamp.encode() + b"." + body
+    return "v1=" + hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()

@@ -17,7 +17,7 @@ from distributed import Client, Security
 
 from distrain.cluster import ProcessId, StartedCluster, read_started, write_started
 from distrain.service.clusters import Found, make_launcher
-from distrain.service.clusters.child_environment import child_environment
+from distrain.service.clusters.launcher import child_environment
 from distrain.service.settings import ClusterProfile, Settings
 
 PROFILE = {"kind": "local", "num_workers": 1, "device": "cpu"}

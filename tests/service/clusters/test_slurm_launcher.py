@@ -17,7 +17,7 @@ import slurm_stand_in
 
 from distrain.errors import ClusterError, InputError
 from distrain.service.clusters import make_launcher
-from distrain.service.clusters.sbatch_script import sbatch_script
+from distrain.service.clusters.slurm import sbatch_script
 from distrain.service.settings import Settings
 
 TASK = """#!{python}

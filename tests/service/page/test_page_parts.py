@@ -8,7 +8,7 @@ from served_jobs import record
 
 from distrain.runs.lines import lines_of
 from distrain.service.page.job_parts import records_of as page_records
-from distrain.service.page.spec_diff import differences
+from distrain.service.page.jobs_page import differences
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text("xyz", max_size=3),

@@ -14,8 +14,7 @@ import pytest
 
 from distrain.cluster import ProcessId
 from distrain.service import settings
-from distrain.service.reconcile.holding import Leases
-from distrain.service.reconcile.owner import has_ended, owner_name
+from distrain.service.reconcile.holding import Leases, has_ended, owner_name
 from distrain.service.settings import Settings
 from distrain.service.store import Store, migrate, open_store
 

@@ -3,7 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.service.api.streams.byte_ranges import NoSuchBytes, wanted_range
+from distrain.service.api.streams.artifacts import NoSuchBytes, wanted_range
 
 sizes = st.integers(0, 50)
 places = st.integers(0, 80)

@@ -1,22 +1,28 @@
 """The service's streams: logs, events, metrics, files, and its own health."""
 
 from distrain.service.api.streams.artifacts import (
+    NoSuchBytes as NoSuchBytes,
     OpenFile as OpenFile,
     is_named as is_named,
     list_files as list_files,
     open_artifact as open_artifact,
-)
-from distrain.service.api.streams.byte_ranges import (
-    NoSuchBytes as NoSuchBytes,
     wanted_range as wanted_range,
 )
 from distrain.service.api.streams.event_feed import EventFeed as EventFeed, FellBehind as FellBehind
 from distrain.service.api.streams.figures import (
+    Counting as Counting,
     of_database as of_database,
     of_health as of_health,
     of_places as of_places,
 )
-from distrain.service.api.streams.following import Pace as Pace, Source as Source, Stream as Stream
+from distrain.service.api.streams.following import (
+    EventStream as EventStream,
+    LiveResponse as LiveResponse,
+    Pace as Pace,
+    Source as Source,
+    Stream as Stream,
+    frame as frame,
+)
 from distrain.service.api.streams.job_logs import (
     LogPart as LogPart,
     LogPlace as LogPlace,
@@ -36,20 +42,14 @@ from distrain.service.api.streams.readiness import (
     NoAnswer as NoAnswer,
     reconcile_trouble as reconcile_trouble,
 )
-from distrain.service.api.streams.service_metrics import Counting as Counting
 from distrain.service.api.streams.shared_logs import (
     SharedLog as SharedLog,
     SharedLogs as SharedLogs,
 )
-from distrain.service.api.streams.shared_looks import SharedLooks as SharedLooks
-from distrain.service.api.streams.sse import (
-    EventStream as EventStream,
-    LiveResponse as LiveResponse,
-    frame as frame,
-)
 from distrain.service.api.streams.state import (
     PLAIN as PLAIN,
     SAFE as SAFE,
+    SharedLooks as SharedLooks,
     Streams as Streams,
     streams_of as streams_of,
 )

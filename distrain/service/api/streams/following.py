@@ -1,4 +1,4 @@
-"""One stream of events: where it begins, what it sends, when it ends.
+"""One stream of server-sent events: where it begins, what it sends, when it ends.
 
 It begins behind a cursor, or with a snapshot: `job.state` where there is no cursor, `reset` where
 events behind the cursor were pruned. Events before now come from the store, the rest from the feed.
@@ -6,16 +6,69 @@ A job's stream ends with `end` when the job has ended and all its events are sen
 means that the stream broke: a client comes back with its cursor.
 """
 
+import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
 from starlette.concurrency import run_in_threadpool
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
 
 from distrain.service.api.streams.event_feed import EventFeed, FellBehind
-from distrain.service.api.streams.sse import PING, frame
 from distrain.service.values import Event
+
+PING = KEEPALIVE_COMMENT
+SEND_S = 30.0
+"""How long a client may take in nothing before its stream is cut."""
+
+_UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies must not gather what is to arrive now, nor anybody store it."""
+
+
+def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return format_sse_event(event=kind, data_str=text, id=str(seq))
+
+
+class LiveResponse(StreamingResponse):
+    """An answer that goes on while things happen; a client that reads nothing for `SEND_S` is cut.
+
+    `done` is called at its end in any case.
+    """
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes],
+        headers: Mapping[str, str],
+        done: Callable[[], object] = lambda: None,
+    ):
+        super().__init__(chunks, headers={**headers, **_UNGATHERED})
+        self._chunks, self._done = chunks, done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            async with asyncio.timeout(SEND_S):  # `wait_for` would make a task of each
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, in_time)
+        except TimeoutError:
+            return  # without the last chunk: the client sees that the stream broke
+        finally:
+            self._done()
+            await self._chunks.aclose()
+
+
+class EventStream(LiveResponse):
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object] = lambda: None):
+        super().__init__(frames, {}, done)
+
 
 _PAGE = 500
 _FINAL = "final"  # `Phase.FINAL` in an event's body

@@ -1,11 +1,12 @@
 """The shared parts of an API process's streams; `request.app.state.streams`."""
 
+import asyncio
 import logging
 import resource
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import FastAPI
@@ -13,15 +14,44 @@ from fastapi import FastAPI
 from distrain.runs import LogSlice
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
+from distrain.service.api.streams.figures import ServiceMetrics
 from distrain.service.api.streams.job_logs import LogPlace, read_new
 from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
 from distrain.service.api.streams.readiness import Look
-from distrain.service.api.streams.service_metrics import ServiceMetrics
 from distrain.service.api.streams.shared_logs import SharedLogs
-from distrain.service.api.streams.shared_looks import SharedLooks
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage import first_line, is_transient
+
+Seen = TypeVar("Seen")
+HOLDS_S = 1.0
+
+
+class SharedLooks(Generic[Seen]):
+    """The looks of the last moments, by key; one serves others for `holds_s` from its begin."""
+
+    def __init__(self, holds_s: float = HOLDS_S):
+        self._holds_s = holds_s
+        self._looks: dict[Hashable, asyncio.Future[Seen]] = {}
+
+    async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
+        """The result of a look with this key, or its error.
+
+        A caller who leaves ends no look that others wait for.
+        """
+        found = self._looks.get(key)
+        if found is None:
+            found = self._looks[key] = asyncio.ensure_future(look())
+            found.add_done_callback(_take_error)
+            asyncio.get_running_loop().call_later(self._holds_s, self._looks.pop, key, None)
+        return await asyncio.shield(found)
+
+
+def _take_error(look: "asyncio.Future[Seen]") -> None:
+    """Python warns of errors that nobody takes; the waiting callers may be gone."""
+    if not look.cancelled():
+        look.exception()
+
 
 log = logging.getLogger(__name__)
 
