@@ -44,11 +44,8 @@ def has_credentials(text: str) -> bool:
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
     """What is wrong with a path or URL of a spec; `None` if nothing is.
 
-    Args:
-        path: As the spec has it.
-        roots: Paths and URL prefixes of which one must hold it; none: any absolute one will do.
-        closed: Local folders that hold it, or what its glob matches, only where a root inside them
-            does.
+    One of `roots` must hold it; without roots any absolute one will do. `closed` are local folders
+    that a root inside them opens alone.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; the service and the workers have folders of their own')

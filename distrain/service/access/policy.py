@@ -52,12 +52,9 @@ def judge(
     project: str,
     closed: Sequence[str] = (),
 ) -> Judged:
-    """Parse a spec, and check it against the limits and a cluster's profile.
+    """Parse a spec of JSON values, and check it against the limits and a cluster's profile.
 
-    Args:
-        document: JSON values, as a user sent them.
-        run_root: The folder of the cluster's runs; those of the project may be read.
-        closed: Other folders that specs may not name.
+    Runs of the project in `run_root` may be read; specs may not name the `closed` folders.
     """
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # before anything repeats values

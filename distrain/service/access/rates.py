@@ -7,21 +7,14 @@ _MOST_KEPT = 10_000
 
 @dataclass
 class Rates:
-    """A bucket for each caller, filled at a rate, which holds two seconds' worth, or `burst`.
-
-    Not for several threads: the API's event loop owns it. Each process of the API counts its own.
-    """
+    """Token buckets that hold two seconds' worth, or `burst`; a process's event loop owns them."""
 
     per_s: float
     burst: float = 0.0
     _left: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     def wait_s(self, caller: str, now_s: float) -> float:
-        """Take one call from a caller's bucket; `now_s` is by a clock that never goes back.
-
-        Returns:
-            0, or the seconds until the caller's next call; then nothing was taken.
-        """
+        """Take one call from a caller's bucket, or give the seconds until their next one."""
         most = max(1.0, self.burst, 2 * self.per_s)
         left, then_s = self._left.pop(caller, (most, now_s))
         left = min(most, left + (now_s - then_s) * self.per_s)

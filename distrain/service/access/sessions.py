@@ -137,7 +137,6 @@ def signed_text(key: bytes, purpose: str, signed: str) -> str | None:
 
 
 def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
-    """The cookie's value for the token with that hash."""
     return sign(key, "session", f"{sha256.hex()} {now_s + SESSION_S:.0f}")
 
 

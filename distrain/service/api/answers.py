@@ -23,13 +23,7 @@ LOCATION: Final = {"Location": {"description": "Where the thing is.", "schema": 
 def answers(
     *codes: str, others: Mapping[int, Mapping[str, Any]] | None = None, public: bool = False
 ) -> dict[int | str, dict[str, Any]]:
-    """The `responses=` of a route: the problems that it may answer with, besides those of all.
-
-    Args:
-        codes: Of `problems.CODES`.
-        others: Documented answers by status that are no problems, such as 304.
-        public: Whether it needs no caller, and so refuses none.
-    """
+    """The `responses=` of a route: codes of problems besides those of all, and others."""
     kept = ("bad_request", "too_large", "unavailable") if public else _ALWAYS
     found: dict[int | str, dict[str, Any]] = {}
     for code in (*kept, *codes):

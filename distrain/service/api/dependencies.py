@@ -1,11 +1,6 @@
 """What routes ask for by annotation: who calls, the store, the settings, the time.
 
-    @router.get("/v1/jobs/{job_id}/logs", responses=answers("not_found"))
-    def logs(job_id: str, caller: Caller, service: Service) -> Response:
-        require(caller, Action.SEE_JOB)
-        job = seen_job(service.store, caller, job_id)
-
-Plain `def` routes run in threads, where the store may be called; `async` ones must use
+Plain `def` routes run in threads, where the store may be called; `async` ones use
 `starlette.concurrency.run_in_threadpool` for it.
 """
 
@@ -81,11 +76,7 @@ async def principal(
     _token: Annotated[object, Depends(_bearer)],
     _session: Annotated[object, Depends(_cookie)],
 ) -> Principal:
-    """The caller, by token, session or a proxy's header; counted against their rates.
-
-    Raises:
-        Problem: `unauthenticated`; `forbidden`: a session's change without its CSRF token; `rate`.
-    """
+    """The caller, by token, session or a proxy's header; counted against their rates."""
     caller = await run_in_threadpool(_who, request, parts)
     if caller and request.method in CHANGING and _bearer_text(request) is None:
         await _check_origin(request, parts.key)
@@ -177,10 +168,7 @@ def caller_now(request: Request, parts: Parts) -> Principal:
 
 
 def shown_secret(request: Request) -> tuple[str, str] | None:
-    """The token or session that alone names the caller; `None` where a proxy's headers do.
-
-    A proxy may send one `Authorization` of its own (`Basic`, say) for all its users.
-    """
+    """The token or session that alone names the caller; `None` where a proxy's headers do."""
     text = _bearer_text(request)
     if text is not None:
         return "token", text
@@ -259,10 +247,7 @@ def _of_proxy(request: Request, parts: Parts) -> Principal | None:
 
 
 def _is_proxy(request: Request, settings: Settings) -> bool:
-    """Whether the peer is on our Unix socket, or showed a named proxy's certificate.
-
-    Headers prove nothing here: anybody can send them.
-    """
+    """Whether the peer is on our Unix socket, or showed a proxy's certificate."""
     server = request.scope.get("server") or ("", None)
     socket = settings.listen.unix_socket
     if socket is not None and request.client is None and server[1] is None:

@@ -23,10 +23,7 @@ BODY_S = 30.0
 
 
 class BodyLimit:
-    """Refuses bodies beyond a size, before they are read or as soon as too much has come.
-
-    A body that does not come is refused too: a silent client holds no request for ever.
-    """
+    """Refuses bodies beyond a size, as soon as too much has come, and bodies that do not come."""
 
     def __init__(self, app: ASGIApp, *, limit_bytes: int) -> None:
         self._app, self._limit_bytes = app, limit_bytes
@@ -103,13 +100,10 @@ REFUSALS_PER_S: Final = 0.1
 
 
 class Audit:
-    """Writes a row for every request that changes, or would change, something.
+    """Writes a row for every request that would change something, before its answer leaves.
 
-    The row is in the database before the answer leaves. Of a caller's many refusals some have no
-    row, and the next row has their number: nobody fills the table.
-
-    Args:
-        write: Called in a thread with user, token_id, action, target, outcome and details.
+    Of a caller's many refusals some have no row, and the next row has their number: nobody fills
+    the table. `write` is called in a thread.
     """
 
     def __init__(self, app: ASGIApp, *, write: Callable[..., object]) -> None:

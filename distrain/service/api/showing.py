@@ -25,11 +25,7 @@ def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument
 
 
 def etag(document: JobDocument) -> str:
-    """The revision, and whether the silence of its cluster hides its state.
-
-    That silence changes no row: the revision alone would answer 304 to a caller who saw another
-    state.
-    """
+    """The revision, and whether a silence of its cluster, which changes no row, hides its state."""
     return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'
 
 

@@ -89,11 +89,7 @@ class Checked:
 
 
 def check(service: Parts, caller: Principal, wanted: Wanted) -> Checked:
-    """Check a submission.
-
-    Raises:
-        Problem: `not_found` (project, cluster), `forbidden` (role, priority), `bad_spec`.
-    """
+    """Check a submission (`not_found`, `forbidden`, `bad_spec`)."""
     quota = quota_for(service, caller, Action.SUBMIT, wanted.project)
     cluster = choose_cluster(service.settings, wanted.project, wanted.cluster)
     judged = judge_for(service.settings, cluster, wanted.project, wanted.document)

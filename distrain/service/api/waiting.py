@@ -12,12 +12,7 @@ EVERY_S = 0.3
 
 
 class Waiting:
-    """Waits for jobs without a thread for each; one event loop owns it.
-
-    Args:
-        ended: Those of some jobs that have ended or are gone; called in a thread.
-        every_s: The time between two calls while somebody waits.
-    """
+    """Waits for jobs without a thread for each; `ended` is called in a thread."""
 
     def __init__(self, ended: Callable[[Collection[str]], Collection[str]], every_s: float):
         self._ended, self._every_s = ended, every_s

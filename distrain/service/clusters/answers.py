@@ -73,12 +73,10 @@ def told_from_json(document: Mapping[str, Any]) -> Told:
 
 
 def workers_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[SeenWorker, ...]:
-    """All workers."""
     return tuple(_known(SeenWorker, worker) for worker in documents)
 
 
 def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:
-    """A check of a spec."""
     one = _known(SeenPreflight, document)
     notes = tuple(map(str, one.notes))
     errors = tuple(dict(error) for error in one.errors)
@@ -87,11 +85,7 @@ def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:
 
 
 def document_of(content: bytes) -> Any:
-    """The JSON of an answer, without characters that no database keeps.
-
-    Raises:
-        ValueError, RecursionError: It is no JSON, or has numbers that are none.
-    """
+    """The JSON of an answer, as a database keeps it; raises ValueError, RecursionError."""
     if _ESCAPED.search(content):
         # A rank's message may have them: that must not make the whole cluster unreadable.
         return _storable(json.loads(content.decode(), parse_constant=_no_number))

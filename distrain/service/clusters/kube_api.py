@@ -29,27 +29,14 @@ _MOST_WORDS = 1000  # of a refusal
 
 
 class KubeRefused(ClusterError):
-    """The API answered, and did not do it.
-
-    Attributes:
-        status: Of HTTP.
-        of_api: Whether a Kubernetes API said so, with a `Status` object, and nobody before it.
-    """
+    """The API answered, and did not do it."""
 
     status = 0
-    of_api = False
+    of_api = False  # whether a `Status` object of Kubernetes says so, and nobody before it
 
 
 class KubeApi:
-    """One use of the API; the token is read for each call, since Kubernetes changes it.
-
-    Args:
-        section: Of the profile.
-        account: The folder of the pod's service account.
-
-    Raises:
-        ClusterError: This is no pod, or a file cannot be read.
-    """
+    """One use of the API; the token is read for each call, since Kubernetes changes it."""
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
         inside = section.api_url is None
@@ -78,11 +65,10 @@ class KubeApi:
         return self._ask("GET", path, query)
 
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
-        """Change an object by a JSON merge patch; repeated where it may not have come.
+        """Change an object by a JSON merge patch, repeated where it may not have come.
 
-        Raises:
-            KubeRefused: The API refuses; with the status 409, the object has changed.
-            ClusterError: It does not answer: the change may have been made.
+        A KubeRefused of status 409 says that the object has changed; after another ClusterError the
+        change may have been made.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 

@@ -20,8 +20,8 @@ _PODS = 50
 class KubernetesLauncher:
     """Sets the number of a workload's pods; its scheduler is started elsewhere.
 
-    It needs `get` and `patch` on the workload's `scale`. Its messages say more where it may `get`
-    the workload and `list` its pods. `account` is the folder of the pod's service account.
+    It needs `get` and `patch` on the workload's `scale`; with `get` of the workload and `list` of
+    its pods its messages say more.
     """
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
@@ -32,7 +32,6 @@ class KubernetesLauncher:
         self._group, self._version, self._plural, self._workload = self._section.resource
 
     def find(self) -> Found | None:
-        """The scheduler's configured address; the Kubernetes API is not asked."""
         return self._scheduler.find()
 
     def start(self, num_workers: int | None = None) -> None:
@@ -66,10 +65,7 @@ class KubernetesLauncher:
             self._patch(api, {"spec": {"replicas": _whole(now, "spec")}}, dryRun="All")
 
     def _scale(self, new: Callable[[int], int], *, lost_counts: bool = False) -> bool:
-        """Set a number that follows from the present one; whether it is another.
-
-        With `lost_counts` a change without an answer counts as made; otherwise it is an error.
-        """
+        """Set a number that follows from the present one; whether it is another now."""
         tried = False
         with KubeApi(self._section, self._account) as api:
             for tries_left in reversed(range(_TRIES)):

@@ -34,9 +34,8 @@ class LauncherState:
 class Launcher(Protocol):
     """The source of a cluster.
 
-    Methods may wait for commands of the source, and are called from threads. They may be called by
-    several processes at once, and a process may be killed inside any of them. They raise
-    ClusterError where the source does not answer.
+    Methods may wait for it, in several processes at once, any of which may be killed. They raise
+    ClusterError where it does not answer.
     """
 
     def find(self) -> Found | None:

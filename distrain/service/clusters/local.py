@@ -19,10 +19,7 @@ STOP_S = 60.0
 
 
 class LocalLauncher:
-    """Starts `distrain.cluster.serve_local`, and finds it by the file that it writes.
-
-    `folder` is the cluster's own, such as `DATA_DIR/clusters/NAME`.
-    """
+    """Starts `distrain.cluster.serve_local`, and finds it by the file in its own folder."""
 
     def __init__(self, name: str, profile: ClusterProfile, folder: Path):
         self._name, self._profile, self._folder = name, profile, folder
@@ -34,10 +31,7 @@ class LocalLauncher:
         return Found(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
-        """Start the process, unless it runs.
-
-        Two callers at the same moment start two processes: the one without the folder's lock ends.
-        """
+        """Start the process, unless it runs; of two, one finds the folder locked, and ends."""
         if self._running() or self._is_child_alive():
             return
         with translated_errors(self._folder):

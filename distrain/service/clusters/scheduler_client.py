@@ -35,14 +35,7 @@ class Unreachable(ClusterError):
 
 
 class Refused(DistrainError):
-    """A scheduler's refusal of an order, which it has not carried out.
-
-    Attributes:
-        code: One word: `epoch_changed`, `stale_generation`, `ended`, `unknown`, `not_pending`,
-            `other_service`, `bad_spec`, `bad_request`, `busy`, ..., or one of a later version.
-        document: The answer.
-        ended: With the code `ended`: how the job ended.
-    """
+    """A scheduler's refusal of an order, which it has not carried out."""
 
     def __init__(
         self,
@@ -67,14 +60,9 @@ class Refused(DistrainError):
 
 
 class SchedulerClient:
-    """A connection to one scheduler's HTTP server, kept open between calls.
+    """A connection to one scheduler's HTTP server, for one service, kept open between calls.
 
     Each call raises `Unreachable` or `Refused`; unusable TLS files raise ClusterError.
-
-    Args:
-        url: The server's address, as of the scheduler's dashboard.
-        token: The scheduler's `DISTRAIN_DASHBOARD_TOKEN`; `None` works on its own machine alone.
-        service: The id of the calling service.
     """
 
     def __init__(
@@ -121,12 +109,7 @@ class SchedulerClient:
         generation: int,
         priority: int | None = None,
     ) -> tuple[JobStatus, bool]:
-        """Queue a job at the scheduler; a repetition has no effect. Also whether it is new there.
-
-        Args:
-            first_attempt: For a job that has ended there: above that of `Refused.ended.attempt`.
-            epoch: Of the `Told` of this decision.
-        """
+        """Queue a job at the scheduler; repeatable. Also whether it is new there."""
         status, document = self._order(
             "PUT",
             f"jobs/{job_id}",
@@ -146,8 +129,8 @@ class SchedulerClient:
     def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:
         """The changes since a revision of an epoch; all jobs if the scheduler has another epoch.
 
-        The question tells the scheduler that the service has taken in all earlier changes. For
-        `collect_s` the scheduler may collect news of jobs that only go on.
+        The question says that all earlier changes were taken in. For `collect_s` the scheduler may
+        collect news of jobs that only go on.
         """
         query = {"since": str(since), "service": self.service}
         if collect_s:

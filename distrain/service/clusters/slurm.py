@@ -35,12 +35,7 @@ class SlurmJob:
 
 
 class SlurmLauncher:
-    """Looks for its job by name before it submits one.
-
-    Args:
-        job_name: The same for ever, and no other cluster's of this Slurm user.
-        folder: The cluster's, on a filesystem that the job's nodes and the service see.
-    """
+    """Looks for its job by name, which no other cluster of this user has, before it submits."""
 
     def __init__(self, name: str, profile: ClusterProfile, job_name: str, folder: Path):
         self._name, self._profile = name, profile
@@ -54,7 +49,6 @@ class SlurmLauncher:
         return cls(name, settings.clusters[name], job_name, folder)
 
     def find(self) -> Found | None:
-        """The cluster, if its job runs and has written its scheduler's address."""
         return self._found(self._jobs())
 
     def start(self, num_workers: int | None = None) -> None:
@@ -64,10 +58,7 @@ class SlurmLauncher:
                 self._submit(num_workers or self._profile.num_workers or 1)
 
     def stop(self) -> None:
-        """Have the cluster end, its ranks with a checkpoint; then cancel the rest.
-
-        `scancel` alone would kill the tasks at once: srun does so when it gets SIGTERM.
-        """
+        """Have the cluster end, its ranks with a checkpoint: `scancel` alone kills them."""
         jobs = self._jobs()
         if self._found(jobs):
             self._cancel([job for job in jobs if job.state != "RUNNING"])
@@ -80,10 +71,7 @@ class SlurmLauncher:
         self._cancel(jobs)
 
     def state(self) -> LauncherState:
-        """Slurm's word on the job; surplus jobs of the same name are cancelled.
-
-        A starter that was killed within `sbatch` leaves a surplus job, which waits for the first.
-        """
+        """Slurm's word on the job; surplus ones, left by killed starters, are cancelled."""
         jobs = self._jobs()
         if not jobs:
             return LauncherState("absent")
@@ -192,15 +180,8 @@ def sbatch_script(
 ) -> str:
     """One task per worker; the first has the scheduler beside it.
 
-    `singleton` has Slurm run one job of that name and user at a time, so that a second one, of a
-    starter that was killed between `sbatch` and its answer, waits until it is found and cancelled.
-
-    Args:
-        folder: The cluster's, on a filesystem that all nodes and the service see.
-        options: Of sbatch, such as `{"partition": "gpu", "time": "8:00:00"}`.
-
-    Raises:
-        InputError: An option's name is none or the service's own, or a value has several lines.
+    `singleton` has Slurm run one job of that name and user at a time: a second one, of a starter
+    that was killed between `sbatch` and its answer, waits until it is cancelled.
     """
     given = {name.replace("_", "-"): value for name, value in options.items()}
     for name, value in given.items():

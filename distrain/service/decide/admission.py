@@ -31,12 +31,8 @@ def admit(
 ) -> tuple[list[Job], dict[str, str]]:
     """The jobs to hand over, in order, and the other jobs' reasons to wait.
 
-    Args:
-        queue: Jobs that wait here; others are left out.
-        active: Jobs of the cluster that are handed over, and have not ended.
-        quotas: By project; none: no limit.
-        min_ranks: The least ranks of elastic jobs, by id.
-        elsewhere: Ranks in use on other clusters, by project.
+    `min_ranks` has the least ranks of elastic jobs by id, `elsewhere` ranks in use on other
+    clusters by project.
     """
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
@@ -155,11 +151,7 @@ def workers_wanted(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> int:
-    """The workers that would all be used, at most `most`.
-
-    Those are the ranks of the active jobs, and of the waiting ones that a cluster with `most`
-    workers would get now: not of jobs that wait for a quota, nor of any that `most` cannot hold.
-    """
+    """The workers, at most `most`, that active jobs and those admitted with `most` would use."""
     used = sum(job.num_ranks for job in active)
     free = max(0, most - used)
     large = replace(

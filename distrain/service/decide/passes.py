@@ -118,10 +118,7 @@ class Pass:
                 return
 
     def _adopt(self) -> Steps:
-        """Take over submissions of ours that are later than their rows.
-
-        They exist after the database came back from a copy that was made before them.
-        """
+        """Take over submissions later than their rows, as after a restored backup."""
         for job in list(self.rows.values()):
             seen = self.memory.sightings.get(job.id)
             if seen is None or seen.service != self.service:
@@ -161,10 +158,7 @@ class Pass:
             yield from self._commit(*changes[first : first + _ROWS])
 
     def _command(self) -> Generator[Effect, Any, bool]:
-        """Send the orders of running jobs; whether the scheduler answered to all.
-
-        A job that needed nothing when all was decided still needs nothing.
-        """
+        """Send the orders of the jobs that needed any; whether the scheduler answered to all."""
         for job_id in self._undone:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster(self.generation)):

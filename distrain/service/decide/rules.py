@@ -111,13 +111,8 @@ def reconcile(
 ) -> tuple[Action, ...]:
     """The actions for a job that has not ended.
 
-    Args:
-        job: Its row.
-        seen: What the scheduler of `cluster.epoch` has under the job's id. `None` says that it has
-            nothing, in a whole answer to a question asked after the row's last command.
-        max_losses: How often a scheduler may lose this submission.
-        progress_every_s: The time between writes of figures alone; changes of state are written at
-            once.
+    `seen` is what the scheduler of `cluster.epoch` has of it; `None`: nothing, by a whole answer to
+    a question asked after the row's last command.
     """
     if job.phase is Phase.FINAL:
         return ()
@@ -182,10 +177,6 @@ def answered_cancel(
     A job that it never had may still arrive: its PUT waits in some buffer. The scheduler refuses
     generations below the highest that it has seen, so an answer to a cancellation of a higher one
     than the PUT's says that the job will never come.
-
-    Args:
-        tombstone: The scheduler's word on the job's end; `None`: it does not know it.
-        generation: Of the lease of the order.
     """
     if tombstone is not None and tombstone.first_attempt >= job.first_attempt:
         return (Finish(ended(job, tombstone, now_s)),)
@@ -214,9 +205,8 @@ def _seen(
 def is_turn(job: Job, now_s: float, every_s: float) -> bool:
     """Whether a moment to write the cluster's figures has come since a job's row was written.
 
-    With time alone `reconcile` says something else of a job that the scheduler has, of the same
-    epoch, only by this. The jobs of one cluster have one moment, and each cluster another: a
-    transaction for each pass would cost more than the rows in it.
+    The jobs of one cluster have one moment, and each cluster another: a transaction for each pass
+    would cost more than the rows in it.
     """
     first_s = every_s * (crc32(job.cluster.encode()) / 2**32)
     observed_s = job.observed_at_s or 0.0

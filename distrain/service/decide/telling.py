@@ -30,11 +30,7 @@ class Shown:
 
 
 def shown(job: Job, now_s: float, *, contact_s: float | None = None) -> Shown:
-    """The state of a job at the unix time `now_s`.
-
-    `contact_s` is when its cluster last answered: a job's own `observed_at_s` is written only when
-    something of it has changed, so it alone would make quiet jobs unknown.
-    """
+    """The state of a job at `now_s`; `contact_s`: its cluster's last answer, which no row has."""
     if job.phase is Phase.FINAL:
         return Shown(job.state)
     if job.intent is Intent.CANCEL:

@@ -35,10 +35,7 @@ class Rank:
 
 
 def records_of(run_dir: str) -> list[Record]:
-    """The last records of a run; none where none can be read.
-
-    The job writes the folder: links, pipes and files without end must not hold up the page.
-    """
+    """The last records of a run; none where its files, which the job writes, cannot be read."""
     try:
         with open_run_folder(run_dir) as folder:
             file = folder.open(RunPaths(Path()).metrics.name)

@@ -27,10 +27,7 @@ _log = structlog.stdlib.get_logger("distrain.service.requests")
 
 
 class RequestLog:
-    """Gives each request an id, or takes the caller's, and logs its answer.
-
-    The query is left out: it may hold what users search for. Probes are logged when they fail.
-    """
+    """Gives each request an id, or takes the caller's, and logs its answer, without the query."""
 
     def __init__(self, app: ASGIApp):
         self._app = app

@@ -30,12 +30,8 @@ def pause_s(failures: int) -> float:
 class Child:
     """A process that is started again when it ends, after a growing pause.
 
-    It gets the settings as one line of JSON on its standard input, which stays open: its end tells
-    the child that the supervisor is gone. On standard output it says `ready`.
-
-    Args:
-        words: Of the command line after the program.
-        on_ready: Called in a thread at that word.
+    It gets the settings as one line of JSON on its standard input, whose end tells it that the
+    supervisor is gone, and says `ready` on standard output.
     """
 
     def __init__(

@@ -22,10 +22,9 @@ _MOST_IDLE = 4096
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """A connection that is cut where a request does not come to an end.
+    """A connection that is cut where a request does not end; the oldest idle ones make room.
 
-    The oldest idle ones make room, so that others find a descriptor. Applications get the client's
-    certificate name as the ASGI extension `tls`.
+    Applications get the client's certificate name as the ASGI extension `tls`.
     """
 
     _head_due: asyncio.TimerHandle | None = None

@@ -47,12 +47,8 @@ def serve(
 ) -> None:
     """Run the service until SIGTERM or SIGINT; raises DistrainError where it cannot start.
 
-    Args:
-        read: Reads the settings; called again to reload them.
-        on_ready: Called once, when all processes have started.
-        stop_clusters: End the clusters that the service starts, too.
-        makes_token: Make the first admin's token where no admin has ever had one. A keeper of
-            this process's output, as Kubernetes is, would keep the token.
+    `read` reads the settings, also to reload them. `makes_token` is off where a keeper of this
+    process's output, as Kubernetes is, would keep the token.
     """
     settings = read()
     set_up_logs("supervisor")

@@ -55,12 +55,7 @@ def _redacted(
 
 
 def set_up_logs(process: str, *, level: str = "info", console: bool | None = None) -> None:
-    """Send this process's logs to standard error.
-
-    Args:
-        process: Its name in every line.
-        console: Lines for people and not JSON; `None`: where standard error is a terminal.
-    """
+    """Send this process's logs to standard error, on a terminal as lines for people."""
     shown = sys.stderr.isatty() if console is None else console
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,

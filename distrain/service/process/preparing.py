@@ -48,9 +48,8 @@ def keep_key(store: Store, settings: Settings) -> None:
 def check_key(store: Store, settings: Settings, *, keeps: bool = True) -> None:
     """Refuse to start with another key than the processes on other machines (InputError).
 
-    The secret of a webhook from one process could not check the signatures of another, and each
-    would refuse the other's sessions. A service with SQLite is on one machine, and may change its
-    key. `keeps` notes a key where none was noted.
+    They could not check each other's signatures. A service with SQLite is on one machine, and may
+    change its key. `keeps` notes a key where none was noted.
     """
     mine, kept = key_fingerprint(settings), store.fact(_KEY)
     if kept == mine:

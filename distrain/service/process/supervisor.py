@@ -32,13 +32,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 
 
 class Supervisor:
-    """Keeps the processes of one service running.
-
-    Args:
-        read: Reads the settings again, and raises `InputError` if they cannot be used.
-        config: The file that is watched for changes; `None`: SIGHUP alone reloads.
-        on_ready: Called once all processes have said that they are ready.
-    """
+    """Keeps the processes of one service running, with the settings in `config` as they change."""
 
     def __init__(
         self,

@@ -28,10 +28,7 @@ _PASSING = {
 
 
 class Carrier:
-    """Carries out the effects of one cluster's passes.
-
-    `scheduler` is `None` while there is none to ask, for the reason in `trouble`.
-    """
+    """Carries out the effects of one cluster's passes."""
 
     def __init__(self, cluster: str, store: Store, leases: Leases, recorder: Recorder):
         self.lease_name = f"cluster:{cluster}"

@@ -27,15 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class ClusterLoop:
-    """Reconciles one cluster while this process has its lease.
-
-    `jobs_of_all` is the number of jobs in all loops of this process.
-
-    Attributes:
-        wake: Set to have the next pass made at once.
-        pass_s: The longest pass since the last report of the cluster.
-        num_jobs: Of the cluster, that have not ended; 0 without its lease.
-    """
+    """Reconciles one cluster while this process has its lease."""
 
     def __init__(
         self,
@@ -47,10 +39,10 @@ class ClusterLoop:
         jobs_of_all: Callable[[], int],
     ):
         self.name = name
-        self.num_jobs = 0
+        self.num_jobs = 0  # that have not ended; 0 without the lease
         self._jobs_of_all = jobs_of_all
-        self.wake = threading.Event()
-        self.pass_s = 0.0
+        self.wake = threading.Event()  # set to have the next pass made at once
+        self.pass_s = 0.0  # the longest pass since the last report of the cluster
         self._store, self._leases = store, leases
         self._carrier, self._contact = carrier, contact
         self._memory = Memory(name)
@@ -91,9 +83,7 @@ class ClusterLoop:
     def turn(self) -> bool:
         """Make one pass, if this process has the lease; whether another should follow at once.
 
-        Raises:
-            LeaseLost, Replaced: Another process has it, by the database or the scheduler.
-            Unavailable: The database does not answer.
+        Raises LeaseLost, Replaced, Unavailable.
         """
         lease = self._leases.hold(f"cluster:{self.name}")
         if self._generation and (lease is None or lease.generation != self._generation):

@@ -17,15 +17,7 @@ log = logging.getLogger(__name__)
 
 
 class Contact:
-    """The contact to one cluster's scheduler.
-
-    Attributes:
-        client: The scheduler's client; `None` while there is no scheduler.
-        trouble: Why there is none, in words.
-        starting: Whether the cluster is about to come.
-        scaling: Of the number of its workers, where the service sets that.
-        most_workers: The largest such number.
-    """
+    """The contact to one cluster's scheduler."""
 
     def __init__(
         self,
@@ -41,9 +33,9 @@ class Contact:
         self._started_s: float | None = None
         self._idle_since_s: float | None = None
         self.client: SchedulerClient | None = None
-        self.trouble = ""
+        self.trouble = ""  # why there is no client, in words
         self.starting = False
-        self.scaling: Scaling | None = None
+        self.scaling: Scaling | None = None  # where the service sets the number of workers
         self.most_workers: int | None = None
         if isinstance(launcher, Scalable):
             self.scaling = Scaling(name, launcher, profile.idle_stop_s, clock)

@@ -21,13 +21,9 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """Takes, renews and releases leases; threads may share it.
+    """Takes, renews and releases leases for an owner that is unique to this process and its start.
 
-    Args:
-        owner: Unique to this process and its start.
-        clock: Seconds that only grow; it stands for this process alone.
-        has_ended: Whether the process of an owner's name has surely ended. Its lease is taken at
-            once then, instead of when it ends.
+    A lease whose owner `has_ended` surely is taken at once, and not when it ends.
     """
 
     def __init__(
@@ -154,10 +150,7 @@ def owner_name() -> str:
 
 
 def has_ended(owner: str) -> bool:
-    """Whether the process of this name has surely ended: one of this machine and boot.
-
-    A stopped one has not; of another machine or container nothing is known: its leases run out.
-    """
+    """Whether the process of this name has surely ended: one of this machine and boot, gone now."""
     machine = _machine()
     match owner.rsplit(":", 4):
         case [_, pid_text, ticks_text, of, _] if pid_text.isdecimal() and ticks_text.isdecimal():

@@ -36,20 +36,13 @@ log = logging.getLogger(__name__)
 
 
 def run_reconciler(settings: Settings, stop: threading.Event) -> None:
-    """Reconcile all clusters of the settings until `stop` is set.
-
-    Any number of processes may do this with one PostgreSQL: each cluster is one's at a time.
-    """
+    """Reconcile all clusters of the settings, each one process's at a time, until `stop` is set."""
     with open_store(settings, single=False) as store:
         Reconciler(settings, store).run(stop)
 
 
 class Reconciler:
-    """One process's share of the clusters.
-
-    `recorder` makes the writer of run directories, from the generations of leases by cluster; the
-    factories are for tests.
-    """
+    """One process's share of the clusters; the factories are for tests."""
 
     def __init__(
         self,

@@ -20,12 +20,7 @@ log = logging.getLogger(__name__)
 
 
 class Scaling:
-    """The number of one cluster's workers.
-
-    Attributes:
-        words: Why wanted workers do not come; "" when all are there.
-        hold: Why no job may be handed over now: its ranks would start on workers that end.
-    """
+    """The number of one cluster's workers."""
 
     def __init__(
         self,
@@ -40,16 +35,11 @@ class Scaling:
         self._grow_again_s = self._shrink_again_s = 0.0
         self._idle_since_s: float | None = None
         self._hold_until_s: float | None = None
-        self.words = ""
-        self.hold = ""
+        self.words = ""  # why wanted workers do not come
+        self.hold = ""  # why no job may be handed over now: its ranks would start on ending workers
 
     def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
-        """Ask for more workers, or let idle ones go; returns within seconds.
-
-        Args:
-            there: Workers of the scheduler; `None` if it does not answer.
-            in_use: Workers with ranks, also of jobs that are not the service's.
-        """
+        """Ask for more workers, or let idle ones go; returns within seconds."""
         now_s = self._clock()
         self._look_at_hold(there, now_s)
         is_idle = wanted == 0 and in_use == 0

@@ -19,11 +19,7 @@ _MOST_BYTES = 2**34  # of address space: matplotlib takes a GiB or two
 
 
 class Pictures:
-    """Draws runs in the background, one at a time, at the lowest priority.
-
-    A process of its own loads matplotlib, and reads what users made; it gets none of the service's
-    settings.
-    """
+    """Draws runs in the background, one at a time, in a process without the service's settings."""
 
     def __init__(self, limit_s: float = DRAW_S):
         self._limit_s = limit_s

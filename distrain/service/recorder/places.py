@@ -38,10 +38,10 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory, with the run root's permissions where it lies in that.
+    """Make a run directory, with the run root's permissions where it lies in that (OutputError).
 
     So an operator gives the run root a group and the set-group-id bit, and workers of that group
-    write into what the service makes. An `OutputError` if it cannot be made.
+    write into what the service makes.
     """
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
@@ -66,11 +66,8 @@ def remove_old_runs(
 ) -> Iterator[Path]:
     """Remove the directories of jobs that ended `retention.run_dirs_days` ago, and yield them.
 
-    Only directories `RUN_ROOT/PROJECT/JOB` with a summary go; links are not followed, and object
-    stores have rules of their own. What cannot be removed is logged, and tried the next time.
-
-    Args:
-        may_go: By a job's id, whether the database has it as ended, or no more.
+    Only directories `RUN_ROOT/PROJECT/JOB` with a summary go, of jobs that `may_go` by their id.
+    What cannot be removed is logged, and tried the next time.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
@@ -125,10 +122,7 @@ _LOCK = "lock"
 
 
 class Copies:
-    """New folders below one of this process; those of dead processes are removed.
-
-    The first call of `new` makes that one.
-    """
+    """New folders below one of this process, made by the first; those of dead processes go."""
 
     def __init__(self, data_dir: Path):
         self._parent = data_dir / "copies"

@@ -20,11 +20,10 @@ HUNG_S = 5.0
 
 
 class Pool:
-    """Daemon threads, started as they are needed: one that hangs does not keep its process alive.
+    """Daemon threads, started as they are needed, for work that must not raise.
 
-    Work is begun in the order in which it is due; it must not raise. Of work that comes at once,
-    only the first wakes a thread, and each thread that takes some wakes the next before it begins:
-    so few are woken for much short work, and one that hangs keeps none from it.
+    Of work that comes at once, only the first wakes a thread, and each thread that takes some wakes
+    the next: few are woken for much short work, and one that hangs keeps none from it.
     """
 
     def __init__(self, name: str):
@@ -47,14 +46,7 @@ class Pool:
             self._wake_one()
 
     def call(self, work: Callable[[], Any], within_s: float, what: str) -> Any:
-        """Do some work and wait for its result, or for what it raises.
-
-        Args:
-            what: The place, for the error.
-
-        Raises:
-            Unavailable: It takes longer; it may be done later.
-        """
+        """Do some work, and wait for what it returns or raises; Unavailable: it takes longer."""
         done, results, errors = threading.Event(), list[Any](), list[BaseException]()
 
         def attempt() -> None:

@@ -33,19 +33,11 @@ _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)
 
 
 class Recorder:
-    """Writes run directories from the views that reconcilers see.
+    """Writes run directories from the views that reconcilers see; any thread may call it.
 
-    Any thread may call it. `take` and `finish` never wait for a filesystem: each cluster has a few
-    threads of its own, so one whose filesystem hangs holds up no other. What could not be written
-    is tried again, and `problem` says why.
-
-    After a start, all views of all jobs are given again, also of those that have ended: what the
-    files have already is not written twice.
-
-    Args:
-        generation: By a cluster's name, the generation of this process's lease on it; `None`
-            without one: nothing is written then.
-        service: The service's id.
+    `take` and `finish` never wait for a filesystem: each cluster has threads of its own. What could
+    not be written is tried again, and what the files have is not written twice. Nothing is written
+    of a cluster of whose lease this process has no `generation`.
     """
 
     def __init__(
@@ -76,18 +68,11 @@ class Recorder:
         generation: int,
         within_s: float = ANSWER_S,
     ) -> None:
-        """Make a submission's run directory, or go on with that of the job's earlier ones.
+        """Make a submission's run directory, or go on with the job's earlier one.
 
-        Called before each hand-over, with the `first_attempt` of that, also after a scheduler was
-        lost. It may be repeated, after a crash at any moment.
-
-        Args:
-            spec: The resolved spec as JSON values.
-            generation: Of the lease on the job's cluster.
-
-        Raises:
-            OutputError: The directory cannot be written, or is not this job's.
-            Unavailable: Its filesystem does not answer.
+        It comes before each hand-over and may be repeated, after a crash at any moment.
+        OutputError: it cannot be written, or is not this job's. Unavailable: its filesystem does
+        not answer.
         """
         parsed = parse_spec(spec)
         run = self._run_of(job)
@@ -109,18 +94,11 @@ class Recorder:
         self._pool(job.cluster).call(make, within_s, run.place)
 
     def take(self, job: Job, view: JobView) -> None:
-        """Record what is new in a view of a job; the views of a job follow each other.
-
-        The last view of a job that has ended may be taken, too: see `finish`.
-        """
+        """Record what is new in a view of a job; the views of a job follow each other."""
         self._put(self._run_of(job), view, job.first_attempt)
 
     def finish(self, job: Job, view: JobView) -> bool:
-        """Record a job's last view and write its summary; its pictures are drawn later.
-
-        Returns:
-            Whether the summary is written. If not, it will be; the same call asks again.
-        """
+        """Record a job's last view; whether its summary is written yet. Repeatable."""
         assert view.state.is_final
         run = self._run_of(job)
         if run.finished != job.first_attempt:
@@ -128,21 +106,14 @@ class Recorder:
         return run.finished == job.first_attempt
 
     def finish_late(self, ended: Sequence[tuple[Job, JobView]]) -> None:
-        """Finish directories of ended jobs that a killed process has not; never waits.
-
-        Args:
-            ended: Jobs with their last views, as far as their rows tell.
-        """
+        """Finish directories of ended jobs that a killed process has not; never waits."""
         for cluster in sorted({job.cluster for job, _ in ended}):
             of_cluster = [(job, view) for job, view in ended if job.cluster == cluster]
             look = partial(self._look_at_ended, of_cluster, self._generation(cluster))
             self._pool(cluster).put(look)
 
     def attempts(self, job: Job, within_s: float = ANSWER_S) -> int:
-        """The highest attempt that left anything in a job's run directory; 0: none did.
-
-        Errors as `begin`.
-        """
+        """The highest attempt that left anything in a run directory; 0: none. Raises as `begin`."""
 
         def look() -> int:
             try:
@@ -181,10 +152,7 @@ class Recorder:
                     del self._runs[job_id]
 
     def leave(self, cluster: str) -> None:
-        """Forget a cluster's jobs and what waits of them: its lease has gone to another process.
-
-        Whoever holds the lease next is given all of it once more.
-        """
+        """Forget a cluster's jobs: its lease went to another process, which hears all of them."""
         with self._lock:
             for run in [run for run in self._runs.values() if run.cluster == cluster]:
                 run.schedule()  # what was due before does nothing
@@ -264,10 +232,7 @@ class Recorder:
             self.release(job.id)
 
     def _put_alone(self, job: Job, view: JobView, first_attempt: int) -> bool:
-        """Record a view of a job that has no other to record; whether it has none.
-
-        Both under one lock: the job may be resumed at this moment.
-        """
+        """Record a view of a job that has no other to record; whether it has none."""
         with self._lock:
             if self._closed or job.id in self._runs:  # it is being finished, or has been resumed
                 return False

@@ -74,11 +74,7 @@ MOST_PAUSE_S = 8.0
 
 
 def pause_s(num_runs: int, remote: bool) -> float:
-    """How long views of a job are collected after some were written, in seconds.
-
-    Args:
-        num_runs: How many jobs this process records.
-        remote: Whether it is an object store that is written.
+    """How long views of a job are collected after some were written, by the number of runs.
 
     >>> pause_s(100, remote=False), pause_s(500, remote=False), pause_s(5, remote=True)
     (0.0, 4.0, 1.0)

@@ -28,10 +28,7 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def spec(self, job_id: str) -> dict[str, Any]:
-        """The spec of a job's current submission; raises NotThere.
-
-        Earlier versions took what is refused today: what goes on, or is cloned, is `translated`.
-        """
+        """The spec of a job's current submission, as this version reads it; raises NotThere."""
         table = tables.specs
         row = self.db.first(select(table.c.document).where(table.c.job_id == job_id))
         if row is None:
@@ -45,12 +42,7 @@ class Changing:
         return [Attempt(**row._mapping) for row in self.db.all(statement)]
 
     def usage(self, project: str) -> dict[str, int]:
-        """A project's use of its quota.
-
-        Returns:
-            `ranks`: of jobs that are handed over, or may be, as `Quota.max_ranks` counts;
-            `queued`: jobs that hold no workers, as `Quota.max_queued` counts.
-        """
+        """A project's `ranks` that are or may be handed over, and its `queued` jobs."""
         with self.db.read() as connection:
             row = connection.execute(
                 select(
@@ -70,13 +62,7 @@ class Changing:
         priority: int | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> Job:
-        """Change a job's tags, or its priority while it holds no workers.
-
-        Raises:
-            NotThere: No such job.
-            RevisionDiffers: Its revision is not `rev`.
-            NotNow: It has started, so its priority means nothing any more.
-        """
+        """Change a job's tags or priority (NotThere, RevisionDiffers; NotNow: it has started)."""
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if rev is not None and job.rev != rev:
@@ -99,13 +85,9 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Ask for a job's end; raises NotThere.
+        """Ask for a job's end, which one that is queued here has at once; raises NotThere.
 
-        A job that is still queued here ends at once; an ended one stays as it is.
-
-        Args:
-            grace_s: The ranks' time to save a checkpoint; `None` takes the spec's. A later call may
-                shorten or lengthen it.
+        A later call may shorten or lengthen `grace_s`; `None` takes the spec's.
         """
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
@@ -129,10 +111,7 @@ class Changing:
             return _write(self.db, connection, job, changes) if changes else job
 
     def delete(self, job_id: str) -> None:
-        """Delete an ended job; raises NotThere, NotNow.
-
-        Its key stays, so that a late retry makes no new job.
-        """
+        """Delete an ended job (NotThere, NotNow); its key stays, for late retries."""
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is not Phase.FINAL:

@@ -19,11 +19,7 @@ LEASES_AHEAD = 1_000_000
 
 
 def backup(source: Path, target: Path) -> None:
-    """Copy a database, as it is at one moment, to a new file; others may write meanwhile.
-
-    Raises:
-        OutputError: `target` exists, or cannot be written whole; then nothing has its name.
-    """
+    """Copy a database, as it is at one moment, to a new file, whole or not at all (OutputError)."""
     partial = target.with_name(target.name + ".partial")
     if target.exists():
         raise OutputError("the file exists already", where={"path": target})
@@ -53,17 +49,10 @@ def noted_backup_s(connection: Connection) -> float:
 
 
 def restore(copy: Path, path: Path) -> Path | None:
-    """Put a backup in the place of a database that nobody has open; `copy` stays.
+    """Put a backup in the place of a database that nobody has open; returns the earlier one.
 
-    Leases of the backup count as ended, and their generations go on above all earlier ones.
-
-    Returns:
-        The place of the earlier database; `None` if there was none.
-
-    Raises:
-        InputError: The backup is missing, damaged, or no database of the service.
-        SchemaDiffers: It is of a later version.
-        OutputError: It cannot be written whole; then the database is as it was.
+    Leases of the backup count as ended, and their generations go on above all earlier ones. Raises
+    InputError, SchemaDiffers, and OutputError, after which the database is as it was.
     """
     _check(copy)
     fresh = path.with_name(path.name + ".restoring")

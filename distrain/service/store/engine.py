@@ -57,22 +57,15 @@ SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
-    """One database of either kind.
-
-    Attributes:
-        path: The file; `None` for PostgreSQL.
-        where: Its address without the password, for messages.
-        engine: Its connections; of PostgreSQL those for transactions.
-        reads: Connections each of whose statements is a transaction of its own.
-    """
+    """One database of either kind."""
 
     def __init__(self, url: URL):
         self.is_postgres = url.get_backend_name() == "postgresql"
         self.path = None if self.is_postgres else Path(url.database or "")
         self.where = str(self.path or url.render_as_string(hide_password=True))
         self.engine = _postgres(url) if self.is_postgres else _sqlite(url)
-        # PostgreSQL's have a pool of their own: turning a connection from the one kind to the other
-        # and back takes as long as a short query.
+        # Each statement of these is a transaction of its own. PostgreSQL's have a pool of their
+        # own: turning a connection to the other kind takes as long as a short query.
         self.reads = (
             _postgres(url, isolation_level="AUTOCOMMIT", skip_autocommit_rollback=True)
             if self.is_postgres
@@ -113,7 +106,7 @@ class Database:
 
         On SQLite the work of threads that come meanwhile shares the transaction, and so the wait
         for the disk; work that fails is undone alone. It may be called a second time, in another
-        transaction, after the first was rolled back.
+        transaction.
         """
         if self.is_postgres:  # commits of several connections at once share that wait by themselves
             with self.write() as connection:

@@ -50,14 +50,7 @@ class Leases:
     def take_lease(
         self, name: str, owner: str, ttl_s: float = TTL_S, *, ended: str | None = None
     ) -> Lease | None:
-        """Take a free or ended lease, or renew the owner's; `None` while another has it.
-
-        Args:
-            name: `cluster:NAME`, or `publisher`.
-            owner: Unique to the process, and to its start.
-            ttl_s: Its term.
-            ended: An owner that has ended without releasing its leases: they are free.
-        """
+        """Take a free or `ended` owner's lease, or renew; `None` while another has it."""
 
         def take(connection: Connection) -> Row[Any] | None:
             now_s = self.db.now_s(connection)
@@ -87,10 +80,7 @@ class Leases:
         return None if row is None else Lease(**row._mapping)
 
     def renew(self, leases: Sequence[Lease], ttl_s: float = TTL_S) -> list[Lease]:
-        """Renew leases of one owner, in one transaction; returns those that it still has.
-
-        A lease that ended and that nobody took is renewed, too; a released one is not.
-        """
+        """Renew leases of one owner, also ended ones; returns those that it still has."""
         if not leases:
             return []
         owner, known = leases[0].owner, [(lease.name, lease.generation) for lease in leases]

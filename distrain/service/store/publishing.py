@@ -24,11 +24,7 @@ class Publishing:
     db: Database
 
     def publish(self, lease: Lease, limit: int = 500) -> int:
-        """Number waiting rows and move them to the events, oldest first; raises LeaseLost.
-
-        Returns:
-            Their number; as many as `limit` means that more may wait.
-        """
+        """Number waiting rows and move them to the events, oldest first; raises LeaseLost."""
         if self.db.first(select(_outbox.c.id).limit(1)) is None:
             return 0  # without a transaction that writes: this is asked all the time
 
@@ -62,10 +58,7 @@ class Publishing:
         return self._seq(func.max(_events.c.seq))
 
     def first_seq(self) -> int:
-        """The number of the oldest kept event; 0 if there are none.
-
-        A cursor `c` is good while `c + 1 >= first_seq()`: those between were not pruned.
-        """
+        """The oldest kept event's number, or 0: cursors from one below it on are good."""
         return self._seq(func.min(_events.c.seq))
 
     def _events(self, statement: Select[Any], limit: int) -> list[Event]:

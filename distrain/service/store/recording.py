@@ -53,11 +53,7 @@ class Recording:
     db: Database
 
     def alive(self, cluster: str, known: Mapping[str, Job] | None = None) -> list[Job]:
-        """The jobs of a cluster that have not ended, by seq.
-
-        Args:
-            known: Jobs of an earlier read, by id: those of the same revision are not read again.
-        """
+        """The jobs of a cluster that have not ended, by seq; reads no unchanged `known` ones."""
         with self.db.read() as connection:
             if not known:
                 return [
@@ -83,14 +79,10 @@ class Recording:
     def record(
         self, lease: Lease, changes: Iterable[JobChange], known: dict[str, Job] | None = None
     ) -> list[JobChange]:
-        """Write changes of jobs of the lease's cluster, with attempts and events; raises LeaseLost.
+        """Write changes of jobs of the lease's cluster; raises LeaseLost.
 
-        Args:
-            changes: At most one per job.
-            known: Jobs of an earlier read, by id, for `alive`: they are kept up to date.
-
-        Returns:
-            The changes that were left out: their job has another revision, or is gone.
+        Returns those that were left out: their job has another revision, or is gone. `known` jobs
+        are kept up to date.
         """
         in_order = sorted(changes, key=lambda change: change.job_id)
 
@@ -116,10 +108,7 @@ class Recording:
         return skipped
 
     def marks(self) -> dict[str, tuple[int, int]]:
-        """By cluster, numbers that change once a job is submitted, resumed, changed or cancelled.
-
-        Cheap enough to be asked a few times a second: undisturbed jobs are not looked at.
-        """
+        """By cluster, numbers that change as a job is submitted, resumed, changed, cancelled."""
         undone = or_(_jobs.c.phase == Phase.QUEUED.value, _jobs.c.intent == Intent.CANCEL.value)
         statement = (
             select(_jobs.c.cluster, func.max(_jobs.c.seq), func.sum(_jobs.c.rev))
@@ -131,12 +120,7 @@ class Recording:
     def put_cluster(
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
-        """Write the state of the lease's cluster; raises LeaseLost.
-
-        Args:
-            observed_at_s: When its scheduler last answered; `None` leaves what is written. Jobs of
-                a cluster that was silent for 30 s are shown as unknown.
-        """
+        """Write the cluster's state, and when its scheduler answered; raises LeaseLost."""
         dialect = "postgresql" if self.db.is_postgres else "sqlite"
         values: dict[str, Any] = {"name": _cluster(lease), "state": dict(state)}
         if observed_at_s is not None:
@@ -195,10 +179,7 @@ def _cluster(lease: Lease) -> str:
 def _apply_figures(
     connection: Connection, lease: Lease, changes: Sequence[JobChange], known: Mapping[str, Job]
 ) -> dict[str, Job]:
-    """Write figures alone of known jobs, by one statement; the jobs after it, or none.
-
-    A statement for each, with its row read back, takes most of a transaction's time where many run.
-    """
+    """Write figures alone of known jobs, by one faster statement; all of them, or none."""
     jobs, values = dict[str, Job](), list[dict[str, Any]]()
     for change in changes:
         before = known.get(change.job_id)

@@ -25,11 +25,10 @@ class Pruning:
     def prune(
         self, retention: Retention, *, must_stop: Callable[[], bool] = _never
     ) -> dict[str, int]:
-        """Delete ended jobs, events, audit and keys beyond their retention; the rows by table.
+        """Delete what is beyond its retention, in short transactions; the number of rows by table.
 
-        Others may write between the transactions. Events go oldest first, so that the kept ones
-        have no gaps, and the last one always stays: the next continues its number. `must_stop` is
-        asked before each transaction; the next call deletes the rest.
+        Events go oldest first, so that the kept ones have no gaps, and the last one stays: the next
+        continues its number. The next call goes on where `must_stop` ended this one.
         """
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
             ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),

@@ -64,11 +64,7 @@ def told(job: Job, kind: str) -> dict[str, Any]:
 def tell(
     connection: Connection, jobs: Iterable[tuple[Job, str, Mapping[str, Any] | None]], now_s: float
 ) -> None:
-    """Write the outbox's rows of changed jobs, in the transaction that changes them.
-
-    Args:
-        jobs: Each as it is now, the event's kind, and its body; `None` takes `told`.
-    """
+    """Write the events of changed jobs, each with its kind and body, in their transaction."""
     rows = [
         {
             "job_id": job.id,

@@ -32,8 +32,8 @@ class Store(
 ):
     """The database. Threads may share it; each call is one short transaction, or a few.
 
-    Every call may raise `distrain.errors.Unavailable`: the database does not answer. A write that
-    raised it was perhaps committed all the same; jobs are submitted with keys for that.
+    Every call may raise Unavailable. A write that raised it was perhaps committed all the same;
+    jobs are submitted with keys for that.
     """
 
     def __init__(self, db: Database, lock: IO[str] | None = None):
@@ -104,16 +104,10 @@ class Store(
 
 
 def open_store(settings: Settings, *, single: bool = True) -> Store:
-    """Open the database; its tables must be this version's.
+    """Open the database (SchemaDiffers, DatabaseInUse, Unavailable).
 
-    Args:
-        single: Refuse a file that another service has. One process of a service asks for that, and
-            opens it for as long as the service lives; the others of the same service do not.
-
-    Raises:
-        SchemaDiffers: Its tables are not this version's; the hint has the command.
-        DatabaseInUse: Another service has the file.
-        Unavailable: It does not answer.
+    `single` refuses a file that another service has: one process of a service asks for that, for as
+    long as the service lives.
     """
     db = Database(database_url(settings))
     lock = None
@@ -132,11 +126,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 def migrate(settings: Settings) -> None:
     """Make the tables, or bring them to this version's.
 
-    Raises:
-        SchemaDiffers: They are of a later version.
-        DatabaseInUse: A service runs on the file.
-        OutputError: The file cannot be made.
-        Unavailable: The database does not answer.
+    Raises SchemaDiffers, DatabaseInUse, OutputError, Unavailable.
     """
     db = Database(database_url(settings))
     try:
@@ -151,11 +141,7 @@ def migrate(settings: Settings) -> None:
 
 
 def restore(settings: Settings, copy: Path) -> Path | None:
-    """Put a backup in the place of SQLite's database, while no service runs.
-
-    Numbers of events go on from the backup's, so clients may hold cursors above the last one.
-    `copies.restore` has the result and the errors; DatabaseInUse: a service runs on the file.
-    """
+    """Put a backup in the place of SQLite's database, while no service runs (DatabaseInUse)."""
     db = Database(database_url(settings))
     try:
         if db.path is None:

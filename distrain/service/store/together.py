@@ -22,11 +22,7 @@ class _Work:
 
 
 class Together:
-    """A batch of work by one thread: the first to come waits for the turn to write.
-
-    Args:
-        write: Begins a transaction, when it is this process's turn.
-    """
+    """A batch of work by one thread: the first to come waits for the turn to write."""
 
     def __init__(self, write: Callable[[], AbstractContextManager[Connection]]) -> None:
         self._write = write

@@ -32,11 +32,8 @@ class Place:
 def place_of(url: str, allow_private: Collection[str] = ()) -> Place:
     """The target of a webhook's URL; blocks while its name is resolved.
 
-    Args:
-        allow_private: Hosts and networks whose addresses need not be public.
-
-    Raises:
-        InputError: The URL cannot be used, its host has no address, or one that is not allowed.
+    Addresses of hosts and networks in `allow_private` need not be public. InputError: the URL
+    cannot be used, or no address is allowed.
     """
     is_tls, host, port, target = _parts(url)
     try:

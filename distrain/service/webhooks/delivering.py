@@ -50,10 +50,7 @@ def pause_s(failures: int) -> float:
 
 
 def event_id(event: Event) -> str:
-    """An id that stays the same when the event is sent again.
-
-    It has the event's time too: a restored database repeats numbers.
-    """
+    """An id that stays when the event is sent again; its time tells apart a restore's numbers."""
     return f"{event.seq}-{event.at_s * 1000:.0f}"
 
 
@@ -63,10 +60,7 @@ def body_of(hook: Webhook, kind: str, told_id: str, data: Any) -> bytes:
 
 
 class Deliverer:
-    """Looks for webhooks with undelivered events, and delivers them in threads.
-
-    `key` gives the service's own key; `clock` has seconds that only grow.
-    """
+    """Looks for webhooks with undelivered events, and delivers them in threads."""
 
     def __init__(
         self,

@@ -111,10 +111,7 @@ class _Connection(http.client.HTTPConnection):
 
 
 def webhook_secret(key: bytes, webhook_id: str) -> str:
-    """The secret with which a webhook's receiver checks signatures; nobody keeps it.
-
-    `key` is the service's own.
-    """
+    """The secret with which a webhook's receiver checks signatures; nobody keeps it."""
     return hmac.new(key, f"webhook\0{webhook_id}".encode(), hashlib.sha256).hexdigest()
 
 

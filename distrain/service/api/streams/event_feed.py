@@ -27,14 +27,7 @@ class FellBehind(Exception):
 
 
 class EventFeed:
-    """The events of the store as they come.
-
-    Args:
-        read: The events after a number, at most so many; called in a thread.
-        last: The number of the last event; called in a thread.
-        every_s: The time between two questions to the store.
-        kept: The number of events that are kept.
-    """
+    """The events of the store as they come; `read` and `last` are called in threads."""
 
     def __init__(
         self,
@@ -72,11 +65,7 @@ class EventFeed:
                 self._events.clear()
 
     async def after(self, seq: int, within_s: float) -> list[Event]:
-        """The kept events after a number, as soon as there are any; none if that takes longer.
-
-        Raises:
-            FellBehind: Earlier ones are no longer kept.
-        """
+        """The kept events after a number, once there are any in that time; raises FellBehind."""
         if seq >= self.position:
             news = self._news
             try:

@@ -35,10 +35,7 @@ def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
 
 
 class LiveResponse(StreamingResponse):
-    """An answer that goes on while things happen; a client that reads nothing for `SEND_S` is cut.
-
-    `done` is called at its end in any case.
-    """
+    """An answer that goes on while things happen; who reads nothing for `SEND_S` is cut."""
 
     def __init__(
         self,

@@ -23,11 +23,7 @@ class Room:
 
 
 class Places:
-    """Asks filesystems for their room; one that hangs holds up no other.
-
-    Args:
-        folders: By name; for a missing folder its nearest parent counts.
-    """
+    """Asks filesystems of folders for their room; one that hangs holds up no other."""
 
     def __init__(self, folders: Mapping[str, Path]):
         self._folders = dict(folders)

@@ -40,10 +40,7 @@ class SharedLog:
     task: asyncio.Task[None] | None = None
 
     async def after(self, offset: int, limit: int, within_s: float) -> bytes | None:
-        """Bytes from a number on, as soon as there are any; none if that takes longer.
-
-        `None`: the caller must read the file.
-        """
+        """Bytes from a number on, once there are any within that time; `None`: read the file."""
         before = self.begun
         try:
             async with asyncio.timeout(max(within_s, 0.0)):
@@ -86,12 +83,7 @@ class SharedLog:
 
 
 class SharedLogs:
-    """The followed logs.
-
-    Args:
-        read: Reads up to so many bytes of a log from a number on.
-        every_s: The time between two reads of a log.
-    """
+    """The followed logs; `read` gives up to so many bytes of a log from a number on."""
 
     def __init__(self, read: Read, every_s: float = EVERY_S):
         self._read, self._every_s = read, every_s

@@ -35,10 +35,7 @@ class SharedLooks(Generic[Seen]):
         self._looks: dict[Hashable, asyncio.Future[Seen]] = {}
 
     async def get(self, key: Hashable, look: Callable[[], Awaitable[Seen]]) -> Seen:
-        """The result of a look with this key, or its error.
-
-        A caller who leaves ends no look that others wait for.
-        """
+        """The result of a look with this key, or its error; it goes on when a caller leaves."""
         found = self._looks.get(key)
         if found is None:
             found = self._looks[key] = asyncio.ensure_future(look())
@@ -70,10 +67,7 @@ _THREAD_S = 5.0
 
 
 class Streams:
-    """Events and logs that are read once for all, and the number of each caller's streams.
-
-    Files are read in threads of their own: a filesystem that hangs takes these, and no others.
-    """
+    """The parts that streams share. Files are read in threads of their own, since they may hang."""
 
     def __init__(self, store: Any, settings: Settings):
         self.feed = EventFeed(store.events_after, store.last_seq)
@@ -89,12 +83,7 @@ class Streams:
         self._threads = CapacityLimiter(_FILE_THREADS)
 
     async def in_file_thread(self, work: Callable[[], Result]) -> Result:
-        """Do work that may hang with a filesystem.
-
-        Raises:
-            Problem: `unavailable`: all threads for files hang already, or the filesystem or object
-                store does not answer.
-        """
+        """Do work that may hang with a filesystem (`unavailable`)."""
         try:
             with fail_after(_THREAD_S):  # until it begins: what runs cannot be cut short
                 return await to_thread.run_sync(work, limiter=self._threads)
@@ -110,10 +99,7 @@ class Streams:
         return await self.in_file_thread(partial(read_new, place, offset, limit))
 
     def take(self, caller: Principal, most: int) -> Callable[[], None]:
-        """Count a stream of a caller, and return its release; `rate` beyond the limit.
-
-        The streams of all must leave the descriptors that requests need.
-        """
+        """Count a stream of a caller, and return its release; `rate` beyond the limit."""
         name = caller.token_id or f"user {caller.user}"
         if self.open[name] >= most or self.open.total() >= self._most:
             raise Problem(

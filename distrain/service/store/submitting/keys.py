@@ -38,10 +38,7 @@ _LOCK_JOB = _FIND_JOB.with_for_update()
 def take_key(
     connection: Connection, key: Key, job_id: str, db: Database
 ) -> tuple[Job | None, float]:
-    """The job of an earlier request, or `None` if the key is taken now; and the database's clock.
-
-    The clock comes with the key's row: each statement of a submission is a round trip.
-    """
+    """The job of an earlier request, `None` if the key is taken now; and the database's clock."""
     row = dataclasses.asdict(key) | {"job_id": job_id}
     with keys_in_flight():
         taken = connection.execute(_TAKE_KEY[connection.dialect.name], row).first()

@@ -41,9 +41,8 @@ def put_all(
 ) -> Job | None:
     """Write a job with its key, spec, tags, event and audit row; `None` if another has the key.
 
-    Args:
-        unless_counted: Write nothing where the project's quota counts jobs, or there is no such
-            project: then `None`, too. The statement is a transaction by itself in that case.
+    `None`, too, if `unless_counted` and the project's quota counts jobs, or there is no such
+    project; the statement is a transaction by itself then.
     """
     job = fresh(new, 0.0)
     given = written(job) | {

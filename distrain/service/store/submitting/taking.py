@@ -60,21 +60,10 @@ class Submitting:
     def submit(
         self, new: NewJob, key: Key, deed: Deed | None = None, *, is_counted: bool = True
     ) -> tuple[Job, bool]:
-        """Take a job, or find the job of an earlier request with the same key.
+        """Take a job, or find that of an earlier request with the key; and whether it is new.
 
-        Args:
-            deed: The audit row of a new job.
-            is_counted: Whether the project's quota counted jobs when the caller read it. It may
-                have changed since: this says only what is tried first.
-
-        Returns:
-            The job, and whether it is new.
-
-        Raises:
-            NotThere: The project, or the key's job, does not exist (any more).
-            KeyReused: The key came with another body.
-            KeyInFlight: The key's first request has not ended.
-            QuotaExceeded: The project has too many waiting jobs.
+        `is_counted`, whether the quota counted jobs a moment ago, says only what is tried first.
+        Raises NotThere (project, the key's job), KeyReused, KeyInFlight, QuotaExceeded.
         """
         if self.db.is_postgres and not is_counted:
             with self.db.read() as connection:  # its one statement is a transaction of its own
@@ -113,10 +102,7 @@ class Submitting:
         key: Key,
         deed: Deed | None = None,
     ) -> tuple[Job, bool]:
-        """Queue an ended job again, with a new spec; whether this call did it, or an earlier one.
-
-        Raises the errors of `submit`, and NotNow: it has not ended.
-        """
+        """Queue an ended job again; whether this call did it. Raises as `submit`, and NotNow."""
         with self.db.write() as connection:
             known, now_s = take_key(connection, key, job_id, self.db)
             if known is not None:
@@ -165,10 +151,9 @@ def _put_all(
 
 
 def _see_quota(connection: Connection, job: Job, is_counted: bool = False) -> None:
-    """Lock the project, and check its quota against a job that is in the queue already.
+    """Lock the project, last, and check its quota against a job that is in the queue already.
 
-    This comes last in its transaction, so that requests wait for each other as shortly as can be;
-    they do not where there is nothing to count, unless `is_counted` says that there is.
+    Requests do not wait for each other where there is nothing to count, unless `is_counted`.
     """
     if not is_counted and not _quota(connection, _QUOTA, job.project).counts_queued:
         return
