@@ -6,7 +6,7 @@ from distrain.embeddings import Combiner, EmbeddingCollection
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.click import ClickModel
 from distrain.models.zoo import MODELS
-from distrain.schema import Schema
+from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec
 
 
@@ -45,4 +45,8 @@ def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
     options = {name: getattr(spec, name) for name in type(spec).model_fields if name != "kind"}
-    return MODELS[spec.kind](schema, combiners or {}, **options)
+    blueprint = MODELS[spec.kind](schema, combiners or {}, **options)
+    task, targets = blueprint.task, schema.select_by_tag(Tags.TARGET).names
+    if targets and not task.name:
+        task.name = task.target or targets[0]
+    return blueprint

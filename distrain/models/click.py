@@ -53,12 +53,16 @@ class ClickModel(nn.Module):
         return self.dense.task
 
     def forward(self, batch: Batch) -> Tensor:
-        """The logits of a batch, `[rows]`; 0 rows are allowed.
+        """The logits of a batch for the first target, `[rows]`; 0 rows are allowed.
 
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order.
         """
         return self.task.logits(self.output(batch))
+
+    def scores(self, batch: Batch) -> tuple[Tensor, ...]:
+        """The scores of a batch for each of the task's targets; errors as of `forward`."""
+        return self.task.scores(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
         """The output of the model's task for a batch; errors as of `forward`."""

@@ -51,7 +51,7 @@ def rows_are_independent(network: nn.Module) -> bool:
 
 def _is_independent(module: nn.Module) -> bool:
     kind, own = type(module), vars(module)
-    if _is_hooked(module) or any(name in own for name in ("forward", "loss", "logits")):
+    if _is_hooked(module) or any(name in own for name in ("forward", "loss", "logits", "scores")):
         return False
     said = getattr(module, "rows_are_independent", None)
     if said is not None:

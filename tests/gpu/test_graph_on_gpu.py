@@ -62,15 +62,17 @@ def new_model(body="mlp"):
 def new_step(kind, make_graph, body="mlp", **train):
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
     step = GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
-    step.count_in(DeviceBinaryMetrics(torch.device("cuda")))
-    return step
+    metrics = DeviceBinaryMetrics(torch.device("cuda"))
+    step.count_by(lambda scores, batch: metrics.update(scores[0], batch.label))
+    return step, metrics
 
 
-def train(step, count=8):
+def train(step, metrics=None, count=8):
     told = []
     for number, batch in enumerate(batches(count)):
-        told += [t.clone() for t in step(batch, ROWS, 0.1 / (1 + number), PhaseClock())]
-    counted = [step._metrics.copy_of_state()] if isinstance(step, GraphedStep) else []
+        (logits,), loss = step(batch, ROWS, 0.1 / (1 + number), PhaseClock())
+        told += [logits.clone(), loss.clone()]
+    counted = [] if metrics is None else [metrics.copy_of_state()]
     held = [*step.model.embeddings.weights, *step.model.dense.state_dict().values()]
     return [*counted, *told, *held]
 
@@ -81,12 +83,12 @@ def train(step, count=8):
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
 def test_replays_equal_steps_one_by_one_bitwise(kind, also, body, uses_triton, monkeypatch):
     monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
-    graphed, plain = (train(new_step(kind, make, body, **also)) for make in (None, OneByOne))
+    graphed, plain = (train(*new_step(kind, make, body, **also)) for make in (None, OneByOne))
     assert all(torch.equal(a, b) for a, b in zip(graphed, plain, strict=True))
 
 
 def test_repeated_runs_agree_bitwise():
-    first, second = (train(new_step("adam", None)) for _ in range(2))
+    first, second = (train(*new_step("adam", None)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
@@ -94,7 +96,7 @@ def test_repeated_runs_agree_bitwise():
 def test_replays_follow_the_eager_step(kind):
     """Which adds in another order; so a larger eps keeps noise around zero from being a step."""
     section = {"optimizer": {"kind": kind, "eps": 1e-4}}
-    ours = train(new_step(kind, None, **section))
+    ours = train(*new_step(kind, None, **section))
     theirs = train(TrainStep(new_model(), TrainSpec.model_validate(section), 1))
     for a, b in zip(ours[1:], theirs, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
@@ -104,7 +106,7 @@ def test_replays_follow_the_eager_step(kind):
 @pytest.mark.parametrize("kind", ["sgd", "adagrad", "rowwise_adagrad", "adam"])
 def test_neither_warm_up_nor_replays_make_the_host_wait(kind, uses_triton, monkeypatch):
     monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
-    step = new_step(kind, None)
+    step, _ = new_step(kind, None)
     every = list(batches(WARM_UP_STEPS + 3))
     clock = PhaseClock()
     step(every[0], ROWS, 0.1, clock)  # libraries set themselves up

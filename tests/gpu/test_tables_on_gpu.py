@@ -153,7 +153,7 @@ def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
 
     def take(number):
         batch, route = batches[number], routes[number]
-        logits, loss = step(batch, ROWS, 0.1 / (1 + number), PhaseClock(), route)
+        (logits,), loss = step(batch, ROWS, 0.1 / (1 + number), PhaseClock(), route)
         window.add(number, Routed(batch, route, 0.0), logits, loss)
 
     take(0)
@@ -174,7 +174,7 @@ def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(kind, mo
     (batch,) = model_batches("cpu", 1)
     route = step.model.embeddings.route(batch.categorical)
     with NeverAsks():
-        logits, loss = step(batch, ROWS, 0.1, PhaseClock(), route)
+        (logits,), loss = step(batch, ROWS, 0.1, PhaseClock(), route)
         window.add(0, Routed(batch, route, 0.0), logits, loss)
     assert torch.isfinite(loss)
 

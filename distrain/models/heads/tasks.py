@@ -1,6 +1,7 @@
 """Tasks: the last block of a network, its loss and its scores."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -10,6 +11,7 @@ from torch.nn import functional
 from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.blocks import Block, linear_over
+from distrain.models.heads.targets import Target, label_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 from distrain.spec import ValidationMetric
 
@@ -17,14 +19,24 @@ from distrain.spec import ValidationMetric
 class Task(Block):
     """The last block of a network, with its loss and its scores.
 
-    A subclass defines `build` and `forward`, as every block, and the two methods here. It gives a
-    `Flat` shape; an output of width 1 is `[rows]`, any other `[rows, width]`.
+    A subclass defines `build` and `forward`, as every block, and `loss` and `logits`; one whose
+    target is not binary, or that has several, also `targets` and `scores`. It gives a `Flat` shape;
+    an output of width 1 is `[rows]`, any other `[rows, width]`.
 
     Attributes:
         metrics: The spec's metrics that may judge its validations.
+        name: The task's name in reports.
+        target: The column of its labels; `None` for the first target.
     """
 
     metrics: tuple[ValidationMetric, ...] = ("auc", "log_loss", "normalised_entropy")
+    name: str = ""
+    target: str | None = None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """The targets of the task, in the order of `scores`."""
+        return (Target(self.name or self.target or "", self.target),)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         """The SUM of the rows' losses, a scalar; a step divides it by the rows of all ranks.
@@ -36,6 +48,14 @@ class Task(Block):
     def logits(self, output: Tensor) -> Tensor:
         """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
         raise NotImplementedError
+
+    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
+        """The rows' scores of each target.
+
+        Of a binary one logits, `[rows]`; of a regression predictions, `[rows]`, on the target's
+        scale; of a multiclass one a logit for each class, `[rows, classes]`.
+        """
+        return (self.logits(output),)
 
 
 def attach_pre(pre: Block | None, output: Shape) -> Shape:
@@ -116,13 +136,6 @@ class BinaryClassificationTask(Task):
         return output if self.outputs == 1 else output[:, 1] - output[:, 0]
 
 
-def label_of(batch: Batch, target: str | None) -> Tensor:
-    if target is not None:
-        return batch[target]
-    assert batch.label is not None, "rows without labels have no loss"
-    return batch.label
-
-
 class MulticlassTask(Task):
     """A linear layer to one logit a class, and cross entropy.
 
@@ -156,6 +169,11 @@ class MulticlassTask(Task):
     def forward(self, value: Value) -> Tensor:
         return apply_pre(self.pre, linear_over(self.logit, flat_parts(value)))
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        (target,) = super().targets
+        return (replace(target, kind="multiclass", classes=self.num_classes),)
+
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         labels = label_of(batch, self.target).long()
         return functional.cross_entropy(output, labels, reduction="sum")
@@ -163,6 +181,9 @@ class MulticlassTask(Task):
     def logits(self, output: Tensor) -> Tensor:
         others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
         return output[:, 1] - others.logsumexp(1)
+
+    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
+        return (output,)
 
 
 class RegressionTask(Task):
@@ -211,6 +232,11 @@ class RegressionTask(Task):
     def forward(self, value: Value) -> Tensor:
         return linear_over(self.number, flat_parts(value)).squeeze(1)
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        (target,) = super().targets
+        return (replace(target, kind="regression"),)
+
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         target = label_of(batch, self.target)
         if self.kind == "huber":
@@ -245,6 +271,8 @@ class MultiTask(Task):
             raise ModelError("a MultiTask needs tasks")
         self.names = tuple(tasks)
         self.metrics = next(iter(tasks.values())).metrics
+        for name, task in tasks.items():
+            task.name = name
         # A list, for torch's own dictionary of modules refuses names such as "items".
         self.tasks = nn.ModuleList(tasks.values())
         given = dict(weights or {})
@@ -274,9 +302,17 @@ class MultiTask(Task):
         weighted = (weight * loss for weight, loss in zip(self.weights, losses, strict=True))
         return torch.stack(list(weighted)).sum()
 
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return tuple(target for task in self._tasks() for target in task.targets)
+
     def logits(self, output: Tensor) -> Tensor:
         task, first = self._with_outputs(output)[0]
         return task.logits(first)
+
+    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
+        pairs = self._with_outputs(output)
+        return tuple(score for task, part in pairs for score in task.scores(part))
 
     def outputs(self, output: Tensor) -> dict[str, Tensor]:
         parts = (part for _, part in self._with_outputs(output))

@@ -10,7 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.heads.tasks import Task, label_of
+from distrain.models.heads.targets import label_of
+from distrain.models.heads.tasks import Task
 from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_width
 
 

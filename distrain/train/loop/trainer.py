@@ -101,8 +101,8 @@ class Trainer(RankJob):
             self.audit.add(epoch, step, routed.batch)
         rows = self.loader.rows_in_step(of_epoch)
         lr = self.rank_events.lr_of(step)
-        logits, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
-        self.window.add(step, routed, logits, loss_sum)
+        scores, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
+        self.window.add(step, routed, scores, loss_sum)
         self.rank_events.step_counts.add(time.perf_counter() - began_s)
 
     def _after_step(self) -> None:

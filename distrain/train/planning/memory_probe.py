@@ -72,9 +72,9 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     metrics, clock = DeviceBinaryMetrics(torch.device("cpu")), PhaseClock()
     for rows in _WARM_UP_ROWS:
         batch = _batch(model, rows)
-        logits, _ = step(batch, rows, spec.train.optimizer.lr, clock)
+        (score, *_), _ = step(batch, rows, spec.train.optimizer.lr, clock)
         assert batch.label is not None
-        metrics.update(logits, batch.label)
+        metrics.update(score, batch.label)
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss
@@ -151,7 +151,7 @@ def _most_of_scoring(model: ClickModel, rows: int) -> int:
         embedded = tuple(
             torch.zeros(rows, len(group), tables.columns[group[0]].dim) for group in tables.groups
         )
-        model.task.logits(model.dense(embedded, batch.continuous))
+        model.task.scores(model.dense(embedded, batch.continuous))
     model.train()
     return int(counted.most)
 

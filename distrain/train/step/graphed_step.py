@@ -25,7 +25,6 @@ from distrain.models import ClickModel
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
-from distrain.train.step.device_metrics import DeviceBinaryMetrics
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing import PhaseClock
 
@@ -103,7 +102,7 @@ class GraphedStep:
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
         self._clip_grad_norm = train.clip_grad_norm
-        self._metrics: DeviceBinaryMetrics | None = None
+        self._count: Callable[[tuple[Tensor, ...], Batch], None] = lambda scores, batch: None
         # Adam corrects it in float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
@@ -121,7 +120,7 @@ class GraphedStep:
         lr: float,
         clock: PhaseClock,
         route: Route | PaddedRoutes | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; see `TrainStep`.
 
         The next step overwrites the result. All of the step's time counts as `forward_backward`,
@@ -140,15 +139,15 @@ class GraphedStep:
             else:
                 recorded.fill(batch, padded)
                 result = recorded.graph.replay()
-        logits, loss_sum, scale = result
+        loss_sum, scale, *scores = result
         if not self.dense.optimizer.capturable:
             with clock.phase("optimizer"):
                 self.dense.step(lr, scale if self._clip_grad_norm is not None else None)
-        return logits, loss_sum
+        return tuple(scores), loss_sum
 
-    def count_in(self, metrics: DeviceBinaryMetrics) -> None:
-        """Count each batch's rows in `metrics` as a part of the step, and so of its graph."""
-        self._metrics = metrics
+    def count_by(self, count: Callable[[tuple[Tensor, ...], Batch], None]) -> None:
+        """Have each batch's scores counted as a part of the step, and so of its graph."""
+        self._count = count
 
     @property
     def asks(self) -> bool:
@@ -168,7 +167,7 @@ class GraphedStep:
         self._tables.write_steps()
 
     def _run(self, batch: Batch, padded: PaddedRoutes) -> tuple[Tensor, ...]:
-        """The logits, the sum of losses, and the factor that clips gradients."""
+        """The sum of losses, the factor that clips gradients, and each target's scores."""
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
@@ -188,11 +187,9 @@ class GraphedStep:
         self._tables.apply(touched, self._lr, scale)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
-        logits = self.model.task.logits(output.detach())
-        if self._metrics is not None:
-            assert batch.label is not None
-            self._metrics.update(logits, batch.label)
-        return logits, loss_sum.detach(), scale
+        scores = self.model.task.scores(output.detach())
+        self._count(scores, batch)
+        return loss_sum.detach(), scale, *scores
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""

@@ -56,7 +56,7 @@ class TrainStep:
         lr: float,
         clock: PhaseClock,
         route: Route | PaddedRoutes | None = None,
-    ) -> tuple[Tensor, Tensor]:
+    ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; a collective operation: every rank calls it in every step.
 
         Args:
@@ -65,8 +65,8 @@ class TrainStep:
             route: The batch's, if it was made ahead; every rank hands one in, or none does.
 
         Returns:
-            The logits before the update, `[rows]`, and the sum of the rows' losses, a scalar, both
-            detached and on the device.
+            The scores of each target before the update, as `Task.scores` has them, and the sum of
+            the rows' losses, a scalar, all detached and on the device.
         """
         assert not isinstance(route, PaddedRoutes)
         self.model.check_columns(batch)
@@ -78,7 +78,7 @@ class TrainStep:
         with clock.phase("exchange" if tables.fetches_from_peers else "forward_backward"):
             rows = tables.fetch(route)
         with clock.phase("forward_backward"):
-            logits, loss_sum, finish = self._forward_backward(batch, route, rows, global_rows)
+            scores, loss_sum, finish = self._forward_backward(batch, route, rows, global_rows)
         with clock.phase("exchange"):
             touched = finish()
         if self._clip_grad_norm is None:  # rows need not wait for the dense gradients
@@ -92,7 +92,7 @@ class TrainStep:
             self._update_rows(touched, lr, scale, clock)
         with clock.phase("optimizer"):
             self.dense.step(lr, scale)
-        return logits, loss_sum
+        return scores, loss_sum
 
     def _update_rows(
         self, touched: Sequence[TouchedRows], lr: float, scale: float | Tensor, clock: PhaseClock
@@ -102,23 +102,23 @@ class TrainStep:
 
     def _forward_backward(
         self, batch: Batch, route: Route, rows: Sequence[Tensor], global_rows: int
-    ) -> tuple[Tensor, Tensor, Callable[[], tuple[TouchedRows, ...]]]:
-        """Logits, the sum of losses, and the end of the exchange of embedding gradients.
+    ) -> tuple[tuple[Tensor, ...], Tensor, Callable[[], tuple[TouchedRows, ...]]]:
+        """Scores, the sum of losses, and the end of the exchange of embedding gradients.
 
         That exchange and the one of dense gradients have begun when it returns: in one order on all
         ranks, whatever their batches.
         """
         tables = self.model.embeddings
-        logits: list[Tensor] = []
+        scores: list[tuple[Tensor, ...]] = []
         losses: list[Tensor] = []
         sums: tuple[Tensor, ...] | None = None
         *earlier, last = self._slicing.slices(batch.num_rows)
         for part in earlier:
-            leaves = self._one_slice(batch, route, rows, part, global_rows, logits, losses)
+            leaves = self._one_slice(batch, route, rows, part, global_rows, scores, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
             del leaves  # the next slice takes their memory, which is still in the caches
         leaves = self._one_slice(
-            batch, route, rows, last, global_rows, logits, losses, last=True, alone=not earlier
+            batch, route, rows, last, global_rows, scores, losses, last=True, alone=not earlier
         )
         if not self.dense.splits:
             self.dense.start_sync()
@@ -128,9 +128,10 @@ class TrainStep:
             # Rows are on their way while this makes the parameters' gradients.
             self.dense.backward_rest()
             self.dense.start_sync()
-        if len(logits) == 1:
-            return logits[0], losses[0], finish
-        return torch.cat(logits), torch.stack(losses).sum(), finish
+        if len(scores) == 1:
+            return scores[0], losses[0], finish
+        whole = tuple(map(torch.cat, zip(*scores, strict=True)))
+        return whole, torch.stack(losses).sum(), finish
 
     def _one_slice(
         self,
@@ -139,7 +140,7 @@ class TrainStep:
         rows: Sequence[Tensor],
         part: slice,
         global_rows: int,
-        logits: list[Tensor],
+        scores: list[tuple[Tensor, ...]],
         losses: list[Tensor],
         last: bool = False,
         alone: bool = False,
@@ -152,7 +153,7 @@ class TrainStep:
         # The last slice of many would hide little, and a pass in halves takes longer.
         splits = alone and self.dense.splits
         self.dense.backward(loss / global_rows, embedded if splits else None)
-        logits.append(task.logits(output.detach()))
+        scores.append(task.scores(output.detach()))
         losses.append(loss.detach())
         return embedded
 

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from distrain.batch import Batch
 from distrain.embeddings import Route
 from distrain.loader import LoaderStats
 from distrain.loader.delivery import difference
@@ -53,17 +54,20 @@ class OpenWindow:
         self._metrics = DeviceBinaryMetrics(device)
         self._is_counted = graphed is not None
         if graphed is not None:
-            graphed.count_in(self._metrics)
+            graphed.count_by(self._count)
         self._losses = torch.zeros(most_steps, dtype=torch.float32, device=device)
         self._exchanged = ExchangeStats()
         self._loader_reported = LoaderStats()
 
-    def add(self, step: int, routed: Routed, logits: Tensor, loss_sum: Tensor) -> None:
+    def _count(self, scores: tuple[Tensor, ...], batch: Batch) -> None:
+        assert batch.label is not None
+        self._metrics.update(scores[0], batch.label)
+
+    def add(self, step: int, routed: Routed, scores: tuple[Tensor, ...], loss_sum: Tensor) -> None:
         """Count a step, from 0, without waiting for the device."""
         batch, route, route_s = routed
         if not self._is_counted:
-            assert batch.label is not None
-            self._metrics.update(logits, batch.label)
+            self._count(scores, batch)
         self._losses[step % len(self._losses)] = loss_sum
         self.steps += 1
         self.rows_trained += batch.num_rows

@@ -71,7 +71,7 @@ def test_a_step_of_no_row_or_one_keeps_all_finite(schema_and_batch, spec, rows):
     model = build_model(schema, spec, seed=0).train()
     before = {name: values.clone() for name, values in model.state_dict().items()}
     step = TrainStep(model, TrainSpec(), 1)
-    logits, loss = step(batch, 8, 0.1, PhaseClock())
+    (logits,), loss = step(batch, 8, 0.1, PhaseClock())
     assert logits.shape == (rows,)
     assert loss.isfinite()
     for name, values in model.state_dict().items():

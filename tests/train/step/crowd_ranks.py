@@ -111,7 +111,7 @@ def train(name, rank, num_ranks, shared_by):
         batch = global_batch(number, sum(counts))
         mine = slice(sum(counts[:rank]), sum(counts[: rank + 1]))
         own = batch if num_ranks == 1 else batch.part(mine)
-        of_rows, loss_sum = step(own, batch.num_rows, LR, PhaseClock())
+        (of_rows,), loss_sum = step(own, batch.num_rows, LR, PhaseClock())
         losses.append(loss_sum)
         logits.append(of_rows)
     tables.settle()

@@ -69,7 +69,7 @@ def train(step, part=slice(None), lr=0.1):
     told = []
     for number, batch in list(enumerate(batches()))[part]:
         rate = lr / (1 + number)  # another one in each step
-        logits, loss = step(batch, max(1, 2 * batch.num_rows), rate, PhaseClock())
+        (logits,), loss = step(batch, max(1, 2 * batch.num_rows), rate, PhaseClock())
         told += [logits.clone(), loss.clone()]
     return [*told, *step.model.embeddings.weights, *step.model.dense.parameters()]
 
@@ -102,9 +102,9 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again():
         window._metrics.update = lambda *rows, update=update: updates.append(1) or update(*rows)
         for number, batch in enumerate(batches()):
             with HostWork() as outside:
-                logits, loss = step(batch, max(1, batch.num_rows), 0.1, PhaseClock())
+                (logits,), loss = step(batch, max(1, batch.num_rows), 0.1, PhaseClock())
                 outside.operations = 0
-                window.add(number, Routed(batch, None, 0.0), logits, loss)
+                window.add(number, Routed(batch, None, 0.0), (logits,), loss)
             assert outside.operations < 5 or own is None
         told.append(window.close(11, LoaderStats())[0])
     assert told[0] == told[1]

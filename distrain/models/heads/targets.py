@@ -1,0 +1,41 @@
+"""What the tasks of a model are trained on: columns of labels, and the weights of rows."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from distrain.batch import Batch
+
+TargetKind = Literal["binary", "regression", "multiclass"]
+
+
+@dataclass(frozen=True)
+class Target:
+    """A task's target.
+
+    Attributes:
+        name: The task's name; of a single task without a name the target's column.
+        column: The column of labels; `None` for the first target of the schema.
+        classes: Of a multiclass target, whose labels are `0 .. classes-1`.
+        weight: The column of the rows' weights for this target alone; `None` for that of the batch.
+    """
+
+    name: str
+    column: str | None = None
+    kind: TargetKind = "binary"
+    classes: int = 2
+    weight: str | None = None
+
+
+def label_of(batch: Batch, column: str | None) -> Tensor:
+    """The labels of a target, `[rows]`; of the first one for `None`."""
+    if column is not None:
+        return batch[column]
+    assert batch.label is not None, "rows without labels have no loss"
+    return batch.label
+
+
+def weight_of(batch: Batch, target: Target) -> Tensor | None:
+    """The weights of a target's rows, `[rows]`; `None` where all are 1."""
+    return batch.weight if target.weight is None else batch[target.weight]
