@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 
 from distrain.errors import DataError
-from distrain.loader.filling import DeviceLists, signed_bits, with_room
+from distrain.loader.filling import DeviceLists, ranges, signed_bits, with_room
 from distrain.loader.reading import null_error, null_item_error, unreadable
-from distrain.partition import RowGroup, Table, WantedColumn
+from distrain.partition import RowGroup, Selection, Table, WantedColumn
 from distrain.storage import first_line, is_remote
 
 _FIRST_SHARE = 0.25  # of the pool's largest size: what it takes from the GPU at once
@@ -58,6 +58,8 @@ _CUDF_TYPES = frozenset(
 )
 
 _pools_lock = threading.Lock()
+
+TensorT = TypeVar("TensorT", Tensor, Tensor | None)
 
 
 def _why_not_cudf_file(file: str, columns: Sequence[WantedColumn]) -> str | None:
@@ -120,7 +122,7 @@ class CudfReader:
         self._stream = _StreamHandle(stream)
         self._footers: dict[str, CudfFooter] = {} if footers is None else footers
         self._open_groups = max(1, open_groups)
-        self._large: OrderedDict[tuple[str, int], DeviceColumns] = OrderedDict()
+        self._large: OrderedDict[tuple[str, int, Selection | None], DeviceColumns] = OrderedDict()
         self._lock = threading.Lock()
 
     @classmethod
@@ -146,16 +148,17 @@ class CudfReader:
         """The wanted columns of a row group; raises as `Reader.read`, and if memory is short."""
         if group.slice is None:
             return self._read_whole(group)
-        key, last = (group.file, group.index), group.first_row + group.num_rows
+        key, cut = (group.file, group.index, group.selection), group.slice
+        first = cut.number * cut.slice_rows
         with self._lock:  # threads that want slices of one row group decode it once
             whole = self._large.pop(key, None)
             if whole is None:
-                whole = self._read_whole(replace(group, num_rows=group.group_rows, slice=None))
-            if last < group.group_rows:
+                whole = self._read_whole(replace(group, num_rows=cut.group_rows, slice=None))
+            if first + group.num_rows < cut.group_rows:
                 self._large[key] = whole
             while len(self._large) > self._open_groups:
                 self._large.popitem(last=False)
-        return whole.part(group.first_row, last)
+        return whole.part(first, first + group.num_rows)
 
     def _read_whole(self, group: RowGroup) -> DeviceColumns:
         try:
@@ -172,18 +175,22 @@ class CudfReader:
             raise unreadable(group, error, first_line(error), hint) from error
         by_name = dict(zip(found.column_names(), found.columns, strict=True))
         result = DeviceColumns([], [])
+        rows = None
+        if group.taken is not None:
+            rows = torch.from_numpy(group.taken).to(self._device)
         for column in self._columns:
             values = by_name.get(column.name)
             self._check(column, values, group)
             if column.is_list:
-                result.lists.append(self._list_rows(column, values, group))
+                result.lists.append(self._list_rows(column, values, group, rows))
             else:
-                result.cells.append(self._cells(column, values, group))
+                result.cells.append(self._cells(column, values, group, rows))
         return result
 
     def bytes_of(self, group: RowGroup) -> int:
         whole = self._footers[group.file].bytes_per_group[group.index]
-        return whole * group.num_rows // group.group_rows
+        taken = group.slice.group_rows if group.slice else group.num_rows
+        return whole * group.num_rows // taken
 
     def _read(self, group: RowGroup) -> Any:
         parquet = self._plc.io.parquet
@@ -206,8 +213,8 @@ class CudfReader:
         problem = None
         if found is None:
             problem = f"column {column.name!r} is missing"
-        elif found.size() != group.num_rows:
-            problem = f"the row group has {found.size()} rows, not {group.num_rows} as planned"
+        elif found.size() != group.group_rows:
+            problem = f"the row group has {found.size()} rows, not {group.group_rows} as planned"
         elif column.is_list != (found.type().id() == self._list_type):
             kinds = ("lists", "one value per row")
             holds, wanted = kinds[::-1] if column.is_list else kinds
@@ -220,27 +227,36 @@ class CudfReader:
             hint = "The file was changed since its footer was read; start again."
             raise DataError(problem, where=group.where, hint=hint)
 
-    def _cells(self, column: WantedColumn, found: Any, group: RowGroup) -> Tensor:
-        is_null = self._nulls(found)
-        if is_null is not None and column.fill_null is None:
+    def _cells(
+        self, column: WantedColumn, found: Any, group: RowGroup, rows: Tensor | None
+    ) -> Tensor:
+        is_null = _taken(self._nulls(found), rows)
+        if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
-        return _filled(column, self._values(found), is_null)
+        return _filled(column, _taken(self._values(found), rows), is_null)
 
-    def _list_rows(self, column: WantedColumn, found: Any, group: RowGroup) -> DeviceLists:
+    def _list_rows(
+        self, column: WantedColumn, found: Any, group: RowGroup, rows: Tensor | None
+    ) -> DeviceLists:
         """Lists of rows; where nulls are filled, a null list is an empty one."""
-        is_null = self._nulls(found)
-        if is_null is not None and column.fill_null is None:
+        is_null = _taken(self._nulls(found), rows)
+        if column.fill_null is None and _any(is_null):
             raise null_error(column, _first(is_null), group)
         offsets, items = found.list_view().offsets(), found.list_view().child()
         if offsets.size():
             ends = self._values(offsets)  # equal at a null list: parquet keeps no items of one
         else:  # as cuDF may have it if there are no rows
             ends = torch.zeros(1, dtype=torch.int32, device=self._device)
-        is_null = self._nulls(items)
-        if is_null is not None and column.fill_null is None:
+        places = None
+        if rows is not None:
+            starts, lengths = ends[:-1][rows].long(), ends.diff()[rows].long()
+            ends = torch.nn.functional.pad(lengths.cumsum(0), (1, 0)).int()
+            places = ranges(starts, lengths, int(ends[-1]))
+        is_null = _taken(self._nulls(items), places)
+        if column.fill_null is None and _any(is_null):
             row = int(np.searchsorted(ends.cpu().numpy(), _first(is_null), side="right")) - 1
             raise null_item_error(column, row, group)
-        return DeviceLists(ends, _filled(column, self._values(items), is_null))
+        return DeviceLists(ends, _filled(column, _taken(self._values(items), places), is_null))
 
     def _values(self, found: Any) -> Tensor:
         """A column's values as a tensor of the same memory, which the tensor keeps alive."""
@@ -306,6 +322,17 @@ def null_rows(mask: Tensor, num_rows: int) -> Tensor:
     bits = torch.arange(8, dtype=torch.uint8, device=mask.device)
     valid = (mask[: (num_rows + 7) // 8, None] >> bits) & 1
     return valid.flatten()[:num_rows] == 0
+
+
+def _taken(values: TensorT, places: Tensor | None) -> TensorT:
+    """The values at some places; all of them if `places` is `None`."""
+    if values is None or places is None:
+        return values
+    return signed_bits(values)[places].view(values.dtype)
+
+
+def _any(is_null: Tensor | None) -> TypeGuard[Tensor]:
+    return is_null is not None and bool(is_null.any())
 
 
 def _first(is_null: Tensor) -> int:

@@ -76,7 +76,8 @@ class LoaderMemory:
         decode_bytes: Bytes of decoded row groups, or slices of large ones, one a thread, and of the
             tiles in which four of their columns lie row by row.
         order_bytes: Bytes of permutations of chunks while they are dealt, one a thread.
-        schedule_bytes: Bytes of the table's row groups and of the epoch's schedule.
+        schedule_bytes: Bytes of the table's row groups, of which rows of them are taken, and of the
+            epoch's schedule.
         streams_bytes: Bytes of the decoders that are open in large row groups, where their pages
             and dictionaries have the sizes that writers give them.
         fetched_bytes: Bytes of remote files that were fetched ahead, or are being fetched.
@@ -122,7 +123,7 @@ def memory_of(
     """
     if decoded_row_bytes is None:
         decoded_row_bytes = reader.cell_bytes * dataset.row_bytes // CELL_BYTES
-    read_rows, largest = int(dataset.slices.rows.max()), int(dataset.table.compact.rows.max())
+    read_rows, largest = dataset.slices.most_read, int(dataset.table.compact.group_rows.max())
     bound = memory_bound(
         len(dataset),
         dataset.row_bytes,
@@ -138,6 +139,8 @@ def memory_of(
         compressed_group_bytes=compressed_group_bytes * read_rows // largest,
         num_groups=len(dataset.slices),
     )
+    selected = sum(len(some.bits) for some in dataset.table.compact.selections.values())
+    bound = replace(bound, schedule_bytes=bound.schedule_bytes + selected)
     if not reader.fetches or not dataset.any_remote:
         return bound
     return replace(bound, fetched_bytes=options.fetch.most_bytes)

@@ -9,6 +9,7 @@ alone.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,19 @@ class Slices(LazySequence[RowGroup]):
     @property
     def any_large(self) -> bool:
         return len(self) > len(self._groups)
+
+    @cached_property
+    def most_read(self) -> int:
+        """The most rows that are read at a time: those between taken ones are read, too."""
+        most = int(self.rows.max())
+        for group, selection in self._groups.selections.items():
+            first, end = self.firsts[group : group + 2].tolist()
+            if end - first == 1:
+                most = max(most, selection.group_rows)
+            else:
+                spans = self[first].spans
+                most = max(most, int((spans[:, 1] - spans[:, 0]).max()))
+        return most
 
     def __len__(self) -> int:
         return len(self._group_of)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 
 from distrain.partition.hive import Constants
 from distrain.partition.lazy_sequence import LazySequence
+from distrain.partition.selection import Selection
 
 
 class Slice(NamedTuple):
-    """Which rows of a large row group are read at a time."""
+    """Which rows of a large row group are read at a time, of those that are taken."""
 
     number: int  # which slice of the row group, from 0
     slice_rows: int  # rows of each slice; the last one may have fewer
@@ -26,16 +27,17 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a parquet file, or a slice of one.
+    """A row group of a parquet file, or a slice of one, with all its rows or some.
 
     Attributes:
         file: A local path, or a URL as fsspec takes it.
         index: Which row group of the file, from 0.
-        num_rows: Its rows, or those of the slice; at least 1.
+        num_rows: The rows that are taken of it, or of the slice; at least 1.
         constants: Columns that are not in the file, since the names of its folders give one value
             for all rows: integers for ids, floats for others.
         version: The file's version when its footer was read; "" if unknown.
-        slice: Which rows these are; `None` for all of the row group.
+        slice: Which of the taken rows these are; `None` for all of them.
+        selection: Which rows of the row group are taken; `None` for all of them.
     """
 
     file: str
@@ -44,14 +46,80 @@ class RowGroup:
     constants: Constants = ()
     version: str = field(default="", compare=False)
     slice: Slice | None = None
+    selection: Selection | None = None
+
+    def taking(self, is_taken: NDArray[np.bool_]) -> RowGroup | None:
+        """The row group, no slice of it, with some of its rows; `None` if there are none.
+
+        Args:
+            is_taken: Whether each of the rows that it has now is taken, `[num_rows]`.
+
+        >>> group = RowGroup("a", 0, 4).taking(np.array([False, True, True, True]))
+        >>> again = group.taking(np.array([True, False, True]))
+        >>> again.num_rows, again.group_rows, again.rows_in_file.tolist()
+        (2, 4, [1, 3])
+        """
+        assert self.slice is None
+        if is_taken.all():
+            return self
+        if not is_taken.any():
+            return None
+        if self.selection is not None:
+            own = self.selection.is_taken.copy()
+            own[own] = is_taken
+            is_taken = own
+        selection = Selection.of(is_taken)
+        return replace(self, num_rows=selection.num_rows, selection=selection)
 
     @property
     def group_rows(self) -> int:
+        """Rows that the row group has in the file."""
+        if self.selection:
+            return self.selection.group_rows
         return self.slice.group_rows if self.slice else self.num_rows
+
+    @cached_property
+    def rows_in_file(self) -> NDArray[np.int64]:
+        """Each row's number in the row group, `[num_rows]`."""
+        first = self.slice.number * self.slice.slice_rows if self.slice else 0
+        if self.selection is None:
+            return np.arange(first, first + self.num_rows)
+        return self.selection.places[first : first + self.num_rows]
 
     @property
     def first_row(self) -> int:
-        return self.slice.number * self.slice.slice_rows if self.slice else 0
+        """The first row that is read, by its number in the row group."""
+        if not self.slice:
+            return 0
+        if self.selection:
+            return int(self.rows_in_file[0])
+        return self.slice.number * self.slice.slice_rows
+
+    @property
+    def read_rows(self) -> int:
+        """Rows that are read to have those that are taken: neighbours, from `first_row` on."""
+        if not self.selection:
+            return self.num_rows
+        return int(self.rows_in_file[-1]) + 1 - self.first_row if self.slice else self.group_rows
+
+    @property
+    def taken(self) -> NDArray[np.int64] | None:
+        """Which of the rows that are read are taken; `None` if all are."""
+        return self.rows_in_file - self.first_row if self.selection else None
+
+    def row_in_file(self, row: int) -> int:
+        """The number in the row group of row `row`."""
+        return int(self.rows_in_file[row]) if self.selection else self.first_row + row
+
+    @property
+    def spans(self) -> NDArray[np.int64]:
+        """The first row that is read of each slice of the row group, and one past the last."""
+        assert self.slice is not None
+        firsts = np.arange(0, self.slice.group_rows, self.slice.slice_rows)
+        lasts = np.minimum(firsts + self.slice.slice_rows, self.slice.group_rows) - 1
+        if self.selection:
+            firsts, lasts = self.selection.places[firsts], self.selection.places[lasts]
+        return np.stack([firsts, lasts + 1], axis=1)
 
     @property
     def where(self) -> dict[str, object]:
@@ -59,13 +127,22 @@ class RowGroup:
 
 
 class RowGroups(LazySequence[RowGroup]):
-    """Row groups in 16 bytes each; those of a file stand together."""
+    """Row groups in 16 bytes each, and a bit a row of those that are not taken whole.
+
+    Those of a file stand together.
+
+    Attributes:
+        selections: Those of the row groups that are not taken whole, by their places.
+    """
 
     def __init__(self, groups: Iterable[RowGroup]):
         files: list[tuple[str, Constants, str]] = []
         numbers: list[int] = []
         cells: list[tuple[int, int]] = []
+        self.selections: dict[int, Selection] = {}
         for group in groups:
+            if group.selection is not None:
+                self.selections[len(cells)] = group.selection
             file = (group.file, group.constants, group.version)
             if not files or files[-1] != file:
                 files.append(file)
@@ -82,6 +159,14 @@ class RowGroups(LazySequence[RowGroup]):
         return self._num_rows
 
     @property
+    def group_rows(self) -> NDArray[np.int64]:
+        """The rows that each row group has in its file."""
+        rows = self._num_rows.copy()
+        for place, selection in self.selections.items():
+            rows[place] = selection.group_rows
+        return rows
+
+    @property
     def files(self) -> list[str]:
         return list(dict.fromkeys(file for file, _, _ in self._files))
 
@@ -95,7 +180,8 @@ class RowGroups(LazySequence[RowGroup]):
     def _make(self, place: int) -> RowGroup:
         file, constants, version = self._files[self._numbers[place]]
         index, num_rows = int(self._indices[place]), int(self._num_rows[place])
-        return RowGroup(file, index, num_rows, constants, version)
+        selection = self.selections.get(place)
+        return RowGroup(file, index, num_rows, constants, version, None, selection)
 
 
 @dataclass(frozen=True)
@@ -106,7 +192,8 @@ class Table:
         row_groups: In the order of the files, without empty ones.
         fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group,
             the types of the columns that are used, and the columns that its folders give. It does
-            not depend on where the files lie otherwise, and it does not read their rows.
+            not depend on where the files lie otherwise, and it does not read their rows. Where
+            rows are left out, which ones is hashed too.
         only_label: The label that all rows have; `None` if there are two, or footers do not say.
     """
 
@@ -137,6 +224,9 @@ class Table:
             files=groups._numbers,
             indices=groups._indices,
             rows=groups._num_rows,
+            selected=np.array(list(groups.selections), np.int32),
+            group_rows=groups.group_rows,
+            bits=np.frombuffer(b"".join(s.bits for s in groups.selections.values()), np.uint8),
         )
         return content.getvalue()
 
@@ -153,6 +243,12 @@ class Table:
                 ]
                 groups._numbers = arrays["files"]
                 groups._indices, groups._num_rows = arrays["indices"], arrays["rows"]
+                bits, sizes, end = arrays["bits"].tobytes(), arrays["group_rows"], 0
+                for place in arrays["selected"].tolist():
+                    size, first = int(sizes[place]), end
+                    end += -(-size // 8)
+                    taken = int(groups._num_rows[place])
+                    groups.selections[place] = Selection(size, taken, bits[first:end])
             return cls(groups, header["fingerprint"])
         except Exception as error:  # a zip file can be damaged in many ways
             raise ValueError(f"no table: {error}") from error

@@ -203,6 +203,7 @@ def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> p
     ),
     holes=st.sampled_from([0, 0.1]),
     large_rows=st.sampled_from([131_072, 24]),
+    share=st.sampled_from([0.4, 1]),
     options=st.fixed_dictionaries({
         "shuffle": st.sampled_from(["chunk", "full", "none"]),
         "parts_per_chunk": st.integers(1, 3),
@@ -214,7 +215,7 @@ def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> p
 )  # fmt: skip
 def test_lists_are_those_of_arrow(
     write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch,
-    seed: int, shape: str, kinds: tuple[str, str], holes: float, large_rows: int,
+    seed: int, shape: str, kinds: tuple[str, str], holes: float, large_rows: int, share: float,
     options: dict[str, Any],
 ) -> None:  # fmt: skip
     monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
@@ -223,9 +224,36 @@ def test_lists_are_those_of_arrow(
     folder = write_table(SIZES, tags=tags, prices=prices)
     fills = {"fill_null_id": 300, "fill_null_value": -0.5} if holes else {}
     dataset = Dataset(folder, Schema((*schema.columns, TAGS, PRICES)), **fills)
+    if share < 1:
+        dataset = some_of(dataset, rng.random(185) < share, **fills)
     loader = Loader(dataset, lanes=6, decode_threads=2, **options)
     assert_same(list(loader), batches_by_arrow(dataset, lanes=6, decode_threads=2, **options))
     assert with_cudf.copies == [], "rows did not pass through the host"
+
+
+def some_of(dataset: Dataset, is_taken: np.ndarray, **fills: Any) -> Dataset:
+    ends = np.cumsum([group.num_rows for group in dataset.table.row_groups])[:-1]
+    parts = zip(dataset.table.row_groups, np.split(is_taken, ends), strict=True)
+    groups = [group.taking(part) for group, part in parts]
+    return Dataset.of(Table([group for group in groups if group], "some"), dataset.schema, **fills)
+
+
+@pytest.mark.parametrize("large_rows", [131_072, 24])
+def test_nulls_of_rows_that_are_left_out_do_not_matter(
+    write_table: Any, schema: Schema, with_cudf: CpuStreams, monkeypatch: pytest.MonkeyPatch,
+    large_rows: int,
+) -> None:  # fmt: skip
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large_rows)
+    is_taken = np.arange(185) % 3 != 1
+    tags = [None if row % 3 == 1 else [row] * (row % 4) for row in range(185)]
+    ids = pa.array(np.arange(185), mask=~is_taken)
+    folder = write_table(SIZES, C2=ids, tags=pa.array(tags, pa.list_(pa.int32())))
+    whole = Dataset(folder, Schema((*schema.columns, TAGS)))
+    some = some_of(whole, is_taken)
+    assert_same(list(Loader(some, batch_size=16)), batches_by_arrow(some, batch_size=16))
+    is_taken[100] = True
+    error = error_of(some_of(whole, is_taken))
+    assert (error.where["row group"], error.where["row in the group"]) == (2, 29)
 
 
 def test_lists_that_are_all_empty(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> None:

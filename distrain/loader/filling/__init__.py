@@ -42,4 +42,5 @@ from distrain.loader.filling.torch_filler import (
 from distrain.loader.filling.torch_lists import (
     DeviceLists as DeviceLists,
     TorchListFiller as TorchListFiller,
+    ranges as ranges,
 )

@@ -172,7 +172,7 @@ def check_values(
         f"column {column.name!r} holds {value}, which is not a finite float32 number",
         "Clip or fill it when the table is prepared.",
     )
-    row = group.first_row + (place if row_of_value is None else int(row_of_value[place]))
+    row = group.row_in_file(place if row_of_value is None else int(row_of_value[place]))
     where = group.where | {"row in the group": row, "column": column.name}
     raise DataError(message, where=where, hint=hint)
 

@@ -60,7 +60,7 @@ def check_lists(column: WantedColumn, rows: pa.Array, group: RowGroup) -> None:
         raise DataError(
             f"a list of column {column.name!r} has {lengths[row]} items, more than the schema's "
             f"{column.max_length}",
-            where=group.where | {"row in the group": group.first_row + row, "column": column.name},
+            where=group.where | {"row in the group": group.row_in_file(row), "column": column.name},
             hint="Cut them (max_list_length), or raise value_count in the schema.",
         )
     items = rows.flatten().to_numpy(zero_copy_only=False)

@@ -166,13 +166,16 @@ class CachingReader(Reader):
         )
         if group.slice:
             parts += (group.slice,)
+        if group.selection:  # of its entry each row is one that is taken
+            parts += (group.selection.digest,)
         key = repr((parts, self._policy)).encode()
         return hashlib.blake2b(key, digest_size=16).hexdigest() + _SUFFIX
 
     def _found(self, name: str, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:
         """An entry's columns; none, or not all, if it is not there or cannot be used."""
         inode = None
-        own = replace(group, index=0, slice=None)  # an entry is a row group of its own
+        # An entry is a row group of its own.
+        own = replace(group, index=0, slice=None, selection=None)
         try:
             file = self._file(name, group.num_rows)
             inode = file.identity[1]

@@ -149,7 +149,7 @@ class RawFile:
         columns come; those of a row group that is read in slices are for `verify_columns`.
         """
         whole = group.slice is None
-        index, rows = group.index, group.num_rows
+        index, rows = group.index, group.read_rows
         stride = -(-4 * rows // _ALIGNMENT) * _ALIGNMENT
         num_bytes = layout.num_bytes * rows // group.group_rows
         for first in range(0, len(layout.cells), columns_at_a_time):
@@ -197,8 +197,17 @@ class RawFile:
 
     def _items(self, column: ListValues, group: RowGroup) -> tuple[int, int]:
         assert group.slice is not None
-        starts = self.item_starts(column, group.index, group.slice.slice_rows)
-        return int(starts[group.slice.number]), int(starts[group.slice.number + 1])
+        step, first = group.slice.slice_rows, group.first_row
+        starts = self.item_starts(column, group.index, step)
+
+        def items_before(row: int) -> int:
+            if row == group.group_rows:
+                return int(starts[-1])
+            known = int(starts[row // step])  # a slice of all rows begins there
+            rest = self._new(column.lengths, row // step * step, row % step, group.index)
+            return known + int(rest.sum(dtype=np.int64))
+
+        return items_before(first), items_before(first + group.read_rows)
 
     def _new(self, values: Values, first: int, count: int, index: int) -> NDArray[Any]:
         found = np.empty(count, values.dtype)

@@ -17,7 +17,13 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.packed.mark import is_packed
 from distrain.loader.packed.packed_file import PackedFile, PackedFooter
 from distrain.loader.packed.raw_file import Buffers
-from distrain.loader.reading import DecodedColumns, Reader, join_decoded, unreadable
+from distrain.loader.reading import (
+    DecodedColumns,
+    Reader,
+    join_decoded,
+    taken_rows,
+    unreadable,
+)
 from distrain.partition import RowGroup, Table, WantedColumn
 from distrain.storage import is_remote, is_transient
 
@@ -81,7 +87,8 @@ class PackedReader(Reader):
             inside = [column for column in self._columns if column.name not in constants]
             layout = file.layout(group.index, group.group_rows, inside)
             found = file.iter_group(layout, group, self._buffers, at_a_time, verify=self._verify)
-            yield from self._with_constants(found, group) if constants else found
+            taken = (taken_rows(part, group) for part in found) if group.selection else found
+            yield from self._with_constants(taken, group) if constants else taken
         except OSError as error:
             if is_transient(error):
                 with self._lock:

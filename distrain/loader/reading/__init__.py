@@ -15,5 +15,6 @@ from distrain.loader.reading.reader import (
     TableReader as TableReader,
     join_decoded as join_decoded,
     parts_after as parts_after,
+    taken_rows as taken_rows,
     unreadable as unreadable,
 )

@@ -109,16 +109,17 @@ class ArrowReader(Reader):
         flat = [column for column in self._columns if not column.is_list]
         lists = [column for column in self._columns if column.is_list]
         # All slices of a row group in the same steps: each has a stream of its own.
-        rows, cells = group.num_rows, _CELLS_AT_A_TIME
+        rows, cells = group.group_rows, _CELLS_AT_A_TIME
         if group.slice:
-            rows, cells = group.slice.slice_rows, _CELLS_OF_A_SLICE
+            rows = rows * group.slice.slice_rows // group.slice.group_rows
+            cells = _CELLS_OF_A_SLICE
         at_a_time = _COLUMNS_TOGETHER * max(1, cells // max(1, rows * _COLUMNS_TOGETHER))
         for first in range(0, len(flat), at_a_time):
             some = flat[first : first + at_a_time]
             yield DecodedColumns(self._read_flat(group, some), bytes_read=num_bytes)
             num_bytes = 0
         for column in lists:
-            values = self._read(group, [column.name])[column.name]
+            values = _taken(self._read(group, [column.name])[column.name], group)
             yield DecodedColumns((), (_lists(column, values, group),), num_bytes)
             num_bytes = 0
 
@@ -128,7 +129,10 @@ class ArrowReader(Reader):
         constants = dict(group.constants)
         wanted = [column for column in columns if column.name not in constants]
         found = self._read_cells(group, [column.name for column in wanted])
-        cells = {column.name: _cells(column, found[column.name], group) for column in wanted}
+        cells = {
+            column.name: _cells(column, _taken(found[column.name], group), group)
+            for column in wanted
+        }
         return tuple(
             np.full(group.num_rows, constants[column.name])
             if column.name in constants
@@ -147,7 +151,7 @@ class ArrowReader(Reader):
     def _read_pages(self, group: RowGroup, names: Sequence[str]) -> Columns:
         with self._errors_translated(group):
             pages = self._handle(group).pages
-            return dict(pages.read(group.index, group.num_rows, names))
+            return dict(pages.read(group.index, group.group_rows, names))
 
     def _columns_in(self, group: RowGroup) -> list[WantedColumn]:
         constants = dict(group.constants)
@@ -167,7 +171,7 @@ class ArrowReader(Reader):
                 table = parquet.read_row_group(index, columns=names, use_threads=False)
                 found = dict(zip(table.column_names, table.columns, strict=True))
                 num_rows = table.num_rows
-        if num_rows != group.num_rows:  # pages may hold fewer than the footer says
+        if num_rows != group.read_rows:  # pages may hold fewer than the footer says
             raise _other_rows(num_rows, group)
         return found
 
@@ -199,7 +203,7 @@ class ArrowReader(Reader):
         size = handle.pages.chunk_bytes(group.index, numbers)
         if size is None:
             size = sum(row_group.column(n).total_compressed_size for n in numbers)
-        return size * group.num_rows // group.group_rows
+        return size * group.read_rows // group.group_rows
 
     def _damaged_columns(self, group: RowGroup) -> dict[str, object]:
         damaged: list[str] = []
@@ -288,10 +292,20 @@ def _span(chunk: pq.ColumnChunkMetaData) -> Span:
 
 def _other_rows(num_rows: int, group: RowGroup) -> DataError:
     planned = group.group_rows
-    if group.slice and num_rows < group.num_rows:
+    if group.slice and num_rows < group.read_rows:
         num_rows += group.first_row  # where its pages end
     message = f"the row group has {num_rows} rows, not {planned} as planned"
     return DataError(message, where=group.where, hint=_CHANGED)
+
+
+def _taken(
+    values: NDArray[Any] | pa.ChunkedArray, group: RowGroup
+) -> NDArray[Any] | pa.ChunkedArray:
+    """The rows that are taken, before anything is said of the others' values."""
+    rows = group.taken
+    if rows is None:
+        return values
+    return np.take(values, rows) if isinstance(values, np.ndarray) else values.take(rows)
 
 
 def _cells(
@@ -340,7 +354,7 @@ def _type_with_room(column: WantedColumn, kind: pa.DataType) -> pa.DataType:
 def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
     return DataError(
         f"column {column.name!r} holds a null",
-        where=group.where | {"row in the group": group.first_row + row, "column": column.name},
+        where=group.where | {"row in the group": group.row_in_file(row), "column": column.name},
         hint=FILL_HINT,
     )
 
@@ -348,7 +362,7 @@ def null_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
 def null_item_error(column: WantedColumn, row: int, group: RowGroup) -> DataError:
     return DataError(
         f"column {column.name!r} holds a list with a null in it",
-        where=group.where | {"row in the group": group.first_row + row, "column": column.name},
+        where=group.where | {"row in the group": group.row_in_file(row), "column": column.name},
         hint="Drop or fill it when the table is prepared, or set fill_null_id or fill_null_value.",
     )
 

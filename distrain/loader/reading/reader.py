@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
@@ -34,6 +35,15 @@ class DecodedColumns:
     # one `pa.ListArray` per list column, after the flat ones, without nulls at any level
     lists: tuple[pa.Array, ...] = ()
     bytes_read: int = 0  # compressed bytes of the columns read
+
+
+def taken_rows(part: DecodedColumns, group: RowGroup) -> DecodedColumns:
+    """The rows that are taken of those that were read."""
+    rows = group.taken
+    if rows is None:
+        return part
+    cells = tuple(np.take(column, rows) for column in part.cells)
+    return replace(part, cells=cells, lists=tuple(column.take(rows) for column in part.lists))
 
 
 def join_decoded(parts: Iterable[DecodedColumns]) -> DecodedColumns:
@@ -76,7 +86,7 @@ class Reader(Protocol):
     """
 
     def read(self, group: RowGroup) -> DecodedColumns:
-        """The wanted columns of a row group.
+        """The wanted columns of the rows that are taken of a row group.
 
         Raises:
             DataError: The row group cannot be read, or is not the planned one; the error names

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from distrain.loader.pages import REFUSED, PagesOfFile, read_columns
 from distrain.loader.reading.image import Image
-from distrain.partition import RowGroup, Slice
+from distrain.partition import RowGroup, Selection, Slice
 
-_Key = tuple[str, int, tuple[str, ...]]
+_Key = tuple[str, int, Selection | None, tuple[str, ...]]
 Columns = dict[str, Any]
 """Rows of some columns: arrays where `loader/pages` decoded them, else Arrow's `ChunkedArray`."""
 
@@ -63,13 +63,15 @@ class SliceStream:
         self._index = group.index
         self._names = names
         self._slice_rows = group.slice.slice_rows
-        self._rows = group.slice.group_rows
+        self._spans: list[list[int]] = group.spans.tolist()
+        self._at = 0  # the row that is read next
         self._open_file = open_file
         self._file: OpenFile | None = None
         self._image = file.image  # kept while there is something to read
-        opened = {name: file.pages.open(self._index, self._rows, name) for name in names}
+        rows = group.group_rows
+        opened = {name: file.pages.open(self._index, rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
-        self._batches: list[tuple[list[str], Iterator[pa.RecordBatch]]] = []
+        self._batches: list[tuple[list[str], _RowsAhead]] = []
         self.following = 0
         self.kept: dict[int, Columns] = {}
         self.lock = threading.Lock()
@@ -84,9 +86,14 @@ class SliceStream:
         batches: Iterator[pa.RecordBatch] = parquet.iter_batches(
             batch_size=self._slice_rows, row_groups=[number], columns=names, use_threads=False
         )
-        for _ in range(self.following):
-            self._next_rows(batches)
-        self._batches.append((names, batches))
+        ahead = _RowsAhead(batches)
+        self._skip_batches(ahead, self._at)
+        self._batches.append((names, ahead))
+
+    def _skip_batches(self, ahead: _RowsAhead, rows: int) -> None:
+        while rows > 0:  # a slice's rows at a time, which are in memory meanwhile
+            ahead.take(min(rows, self._slice_rows))
+            rows -= self._slice_rows
 
     def can_give(self, number: int) -> bool:
         return not self.is_closed and (number >= self.following or number in self.kept)
@@ -103,19 +110,23 @@ class SliceStream:
         return found
 
     def _skip_to(self, number: int) -> None:
-        count = number - self.following
-        if count <= 0:
+        if number > self.following:
+            self._pass_to(self._spans[number][0])
+            self.following = number
+
+    def _pass_to(self, row: int) -> None:
+        rows = row - self._at
+        if rows <= 0:
             return
         refused = []
         for name, column in self._opened.items():
             try:
-                column.skip(count * self._slice_rows)
+                column.skip(rows)
             except REFUSED:
                 refused.append(name)
-        for _, batches in self._batches:
-            for _ in range(count):
-                self._next_rows(batches)
-        self.following = number
+        for _, ahead in self._batches:
+            self._skip_batches(ahead, rows)
+        self._at = row
         self._leave_to_arrow(refused)
 
     def _leave_to_arrow(self, names: list[str]) -> None:
@@ -125,31 +136,24 @@ class SliceStream:
 
     def _decode_next(self) -> Columns:
         """The rows of the next slice; fewer where the row group ends."""
-        columns = self._from_pages()
-        for names, batches in self._batches:
-            found = self._next_rows(batches)
+        first, end = self._spans[self.following]
+        self._pass_to(first)
+        columns = self._from_pages(end - first)
+        for names, ahead in self._batches:
+            found = ahead.take(end - first)
             columns.update(zip(names, found.columns, strict=bool(found.columns)))
+        self._at = end
         # A column whose pages end early ends the slice, which its reader refuses.
         rows = min((len(column) for column in columns.values()), default=0)
         if len(columns) < len(self._names):
             rows = 0
         return {name: columns[name][:rows] for name in self._names if name in columns}
 
-    def _from_pages(self) -> Columns:
-        rows = max(0, min(self._slice_rows, self._rows - self.following * self._slice_rows))
+    def _from_pages(self, rows: int) -> Columns:
         columns: Columns = dict(read_columns(self._opened, rows))
         # Arrow says what is wrong with the others.
         self._leave_to_arrow([name for name in self._opened if name not in columns])
         return columns
-
-    def _next_rows(self, batches: Iterator[pa.RecordBatch]) -> pa.Table:
-        found: list[pa.RecordBatch] = []
-        rows = 0
-        # Arrow fills batches to their size but where a row group ends.
-        while rows < self._slice_rows and (batch := next(batches, None)) is not None:
-            found.append(batch)
-            rows += batch.num_rows
-        return pa.Table.from_batches(found) if found else pa.table({})
 
     def close(self) -> None:
         self.is_closed = True
@@ -157,6 +161,26 @@ class SliceStream:
         self.kept.clear()
         if self._file is not None:
             self._file.close()
+
+
+class _RowsAhead:
+    """Rows of some columns in the order of the file."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]):
+        self._batches = batches
+        self._rest: pa.RecordBatch | None = None
+
+    def take(self, rows: int) -> pa.Table:
+        """The next rows; fewer where the row group ends."""
+        found: list[pa.RecordBatch] = []
+        while rows > 0:
+            batch = next(self._batches, None) if self._rest is None else self._rest
+            if batch is None:
+                break
+            found.append(batch[:rows])
+            self._rest = batch[rows:] if batch.num_rows > rows else None
+            rows -= found[-1].num_rows
+        return pa.Table.from_batches(found) if found else pa.table({})
 
 
 class SliceStreams:
@@ -182,7 +206,8 @@ class SliceStreams:
     ) -> Columns:
         """The columns of a slice; it has fewer rows than planned where the file has."""
         assert group.slice is not None
-        cut, key = group.slice, (group.file, group.index, tuple(names))
+        cut = group.slice
+        key = (group.file, group.index, group.selection, tuple(names))
         while True:
             stream = self._find(key, cut.number)
             if stream is None:
@@ -221,14 +246,14 @@ class SliceStreams:
             for stream in self._streams.get(key, ()):  # another thread may have opened it meanwhile
                 if stream.can_give(cut.number):
                     return stream
-            while self._open_columns() + len(key[2]) > self._most_columns and self._close_oldest():
+            while self._open_columns() + len(key[-1]) > self._most_columns and self._close_oldest():
                 pass
             stream = opened()
             self._streams[key] = [*self._streams.pop(key, ()), stream]
             return stream
 
     def _open_columns(self) -> int:
-        return sum(len(key[2]) * len(streams) for key, streams in self._streams.items())
+        return sum(len(key[-1]) * len(streams) for key, streams in self._streams.items())
 
     def _close_oldest(self) -> bool:
         for key, stream in [(key, each) for key, all_ in self._streams.items() for each in all_]:
