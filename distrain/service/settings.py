@@ -193,11 +193,6 @@ class Settings(BaseSettings):
             )
         return self
 
-    @property
-    def database_file(self) -> Path:
-        """SQLite's file; without meaning where `database_url` is set."""
-        return self.data_dir / "service.db"
-
 
 def load_settings(file: Path | None = None, **overrides: Any) -> Settings:
     """Settings from overrides, then `DISTRAIN_SERVE_*` variables, then a file, then defaults.

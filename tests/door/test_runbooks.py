@@ -117,7 +117,7 @@ def test_sql_of_the_runbooks_is_understood(tmp_path: Path) -> None:
     migrate(settings)
     found = blocks("sql")
     assert found
-    with sqlite3.connect(settings.database_file) as database:
+    with sqlite3.connect(settings.data_dir / "service.db") as database:
         for statement in found:
             database.execute(statement)
     database.close()

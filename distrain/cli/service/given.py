@@ -79,8 +79,10 @@ def note_change(store: "Store", action: str, target: str, **details: Any) -> Non
     """Write an audit row about a change without the API."""
     import getpass
 
+    from distrain.service.store import Deed
+
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a container's user without a name
         user = str(os.getuid())
-    store.audit(user=f"os:{user}", action=action, target=target, outcome="ok", details=details)
+    store.audit(Deed(f"os:{user}", action, target, "ok", details=details))

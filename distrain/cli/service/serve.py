@@ -206,7 +206,7 @@ def _reader(
 
 
 def _print_serving(serving: "Serving") -> None:
-    settings, made = serving.settings, serving.token
+    settings = serving.settings
     stops = click.get_current_context().params["stop_clusters"]
     if_interrupted(_left(settings, stops_clusters=stops))
     clusters = {name: profile.kind for name, profile in settings.clusters.items()}
@@ -219,14 +219,16 @@ def _print_serving(serving: "Serving") -> None:
         },
         14,
     )
-    if made:
-        print_facts({"token": made.text}, 14)
+    shown = {}
+    if serving.token:
+        made, text = serving.token
+        shown = {"token": text, "user": made.user}
+        print_facts({"token": text}, 14)
         print_warning(
             f"That is {made.user}'s token; it is shown this once. "
             f"Another: distrain serve token create --user NAME{_same_database()}"
         )
     if click.get_current_context().params["as_json"]:
-        shown = {"token": made.text, "user": made.user} if made else {}
         print_answer(
             url=serving.url,
             data_dir=str(settings.data_dir),

@@ -63,12 +63,13 @@ def create(
 
     wanted = frozenset(map(Scope, scopes or SCOPES))
     with open_database(settings) as store:
-        made = new_token(store, user, label=label, days=days, scopes=wanted)
+        made, text = new_token(store, user, label=label, days=days, scopes=wanted)
         note_change(store, "token.create", made.id, user=user)
+    end = _time(made.expires_at_s)
     if as_json:
-        print_answer(id=made.id, user=user, token=made.text, expires_at=_time(made.expires_at_s))
-    print_result(made.text)
-    print_warning(f"{user}'s token until {_time(made.expires_at_s)}; it is shown this once")
+        print_answer(id=made.id, user=user, token=text, expires_at=end)
+    print_result(text)
+    print_warning(f"{user}'s token until {end}; it is shown this once")
 
 
 @token.command("list")

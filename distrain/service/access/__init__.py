@@ -12,7 +12,6 @@ from distrain.service.access.policy import (
     tag_mistakes as tag_mistakes,
     with_settings as with_settings,
 )
-from distrain.service.access.rates import Rates as Rates
 from distrain.service.access.rules import (
     RULES as RULES,
     Action as Action,
@@ -37,6 +36,7 @@ from distrain.service.access.sessions import (
     key_fingerprint as key_fingerprint,
     make_session as make_session,
     make_token as make_token,
+    new_token as new_token,
     read_session as read_session,
     service_key as service_key,
     sign as sign,

@@ -19,9 +19,12 @@ from pathlib import Path
 
 from distrain.errors import InputError
 from distrain.service.settings import Settings
+from distrain.service.store import Store, Token
+from distrain.service.values import Scope
 
 PREFIX = "dtr"
 DEFAULT_DAYS, MOST_DAYS = 90, 365
+_DAY_S = 86400.0
 _FORM = re.compile(r"dtr_([0-9a-f]{12})_([0-9A-Za-z]{43})_([0-9a-f]{8})")
 _LETTERS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
 
@@ -43,6 +46,23 @@ def make_token() -> NewToken:
     body = f"{PREFIX}_{token_id}_{''.join(letters)}"
     text = f"{body}_{_crc(body)}"
     return NewToken(token_id, text, token_sha256(text))
+
+
+def new_token(
+    store: Store,
+    user: str,
+    *,
+    label: str = "",
+    days: float = DEFAULT_DAYS,
+    scopes: frozenset[Scope] = frozenset(Scope),
+    now_s: float | None = None,
+) -> tuple[Token, str]:
+    """Keep a new token of a user, and give its text, which is kept nowhere."""
+    made, now_s = make_token(), store.now_s() if now_s is None else now_s
+    end_s = now_s + days * _DAY_S
+    token = Token(made.id, made.sha256, user, label, scopes, now_s, end_s)
+    store.put_token(token)
+    return token, made.text
 
 
 def is_token(text: str) -> bool:

@@ -6,10 +6,10 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from distrain.service.access import Rates, service_key
+from distrain.service.access import service_key
 from distrain.service.api.answers import openapi
 from distrain.service.api.dependencies import Parts
-from distrain.service.api.guards import Audit, BodyLimit, CleanAddress
+from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
 from distrain.service.api.streams import Counting, Streams
@@ -29,9 +29,9 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         store=store,
         settings=settings,
         key=service_key(settings),
-        reads=Rates(limits.reads_per_s),
-        submits=Rates(limits.submits_per_s),
-        strangers=Rates(_STRANGERS_PER_S),
+        reads=RequestRates(limits.reads_per_s),
+        submits=RequestRates(limits.submits_per_s),
+        strangers=RequestRates(_STRANGERS_PER_S),
     )
     app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
     app.state.streams = Streams(store, settings)

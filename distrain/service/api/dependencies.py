@@ -7,7 +7,7 @@ Plain `def` routes run in threads, where the store may be called; `async` ones u
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Annotated
+from typing import Annotated, Any, cast
 from urllib.parse import urlsplit
 
 from fastapi import Depends, Request
@@ -18,7 +18,6 @@ from distrain.service.access import (
     COOKIE,
     CSRF_HEADER,
     Action,
-    Rates,
     has_scope,
     is_csrf_token,
     is_token,
@@ -26,8 +25,9 @@ from distrain.service.access import (
     role_allows,
     token_sha256,
 )
-from distrain.service.api.guards import CHANGING, AuditNote
+from distrain.service.api.guards import CHANGING, AuditNote, RequestRates
 from distrain.service.api.problems import Problem, not_found
+from distrain.service.api.streams import streams_of
 from distrain.service.settings import Settings
 from distrain.service.store import Store
 from distrain.service.values import Job, Principal, Scope
@@ -43,9 +43,9 @@ class Parts:
     store: Store
     settings: Settings
     key: bytes  # the service's own, which signs cookies and opaque ids
-    reads: Rates
-    submits: Rates
-    strangers: Rates
+    reads: RequestRates
+    submits: RequestRates
+    strangers: RequestRates
     clock: Callable[[], float] = time.monotonic  # grows evenly; for rates
     now_s: Callable[[], float] = time.time  # Unix time
     # when the use of each token was noted last
@@ -99,14 +99,62 @@ async def principal(
 Caller = Annotated[Principal, Depends(principal)]
 
 
-async def count_submit(request: Request, parts: Service, caller: Caller) -> None:
-    _count(parts.submits, caller.user, parts.clock(), request)
+@dataclass(frozen=True)
+class ApiCall:
+    """A request with its caller, and the process that answers it."""
+
+    request: Request
+    caller: Principal
+    service: Parts
+
+    @property
+    def store(self) -> Store:
+        return self.service.store
+
+    def require(self, action: Action) -> None:
+        """Refuse a token without the action's scope, before anything is looked up (`forbidden`)."""
+        if not has_scope(self.caller, action):
+            raise Problem(
+                "forbidden",
+                f"the token may not be used for {action}",
+                hint="Use a token with the scope that this needs.",
+            )
+
+    def allow(self, action: Action, project: str | None = None, owner: str | None = None) -> None:
+        """Refuse a role that does not reach the action; the caller may see the thing."""
+        self.require(action)
+        if not role_allows(self.caller, action, project, owner):
+            where = f" in project {project}" if project else ""
+            raise Problem("forbidden", f"your role{where} does not allow {action}")
+
+    def job(self, job_id: str) -> Job:
+        """A job that the caller may see; otherwise `not_found`, whether or not it exists."""
+        job = self.store.job(job_id) if len(job_id) <= 160 else None
+        if job is None or not role_allows(self.caller, Action.SEE_JOB, job.project, job.owner):
+            raise not_found(f"job {job_id!r}")
+        return job
+
+    def note(self, target: str, **details: Any) -> None:
+        """Say in the audit what is changed, and how."""
+        note = audit_note(self.request)
+        note.target, note.details = target, details
 
 
-Counted = Depends(count_submit)
+async def _call(request: Request, caller: Caller, service: Service) -> ApiCall:
+    return ApiCall(request, caller, service)
 
 
-def _count(rates: Rates, caller: str, now_s: float, request: Request) -> None:
+Call = Annotated[ApiCall, Depends(_call)]
+
+
+async def _count_submit(call: Call) -> None:
+    _count(call.service.submits, call.caller.user, call.service.clock(), call.request)
+
+
+Counted = Depends(_count_submit)
+
+
+def _count(rates: RequestRates, caller: str, now_s: float, request: Request) -> None:
     wait_s = rates.wait_s(caller, now_s)
     if wait_s > 0:
         audit_note(request).keep = False  # whoever floods must not fill the audit as well
@@ -124,35 +172,9 @@ def audit_note(request: Request) -> AuditNote:
     return found
 
 
-def require(caller: Principal, action: Action) -> None:
-    """Refuse a token without the action's scope, before anything is looked up (`forbidden`)."""
-    if not has_scope(caller, action):
-        raise Problem(
-            "forbidden",
-            f"the token may not be used for {action}",
-            hint="Use a token with the scope that this needs.",
-        )
-
-
-def allow(caller: Principal, action: Action, project: str | None, owner: str | None = None) -> None:
-    """Refuse a role that does not reach the action; the caller may see the thing (`forbidden`)."""
-    require(caller, action)
-    if not role_allows(caller, action, project, owner):
-        where = f" in project {project}" if project else ""
-        raise Problem("forbidden", f"your role{where} does not allow {action}")
-
-
-def seen_job(store: Store, caller: Principal, job_id: str) -> Job:
-    """A job that the caller may see; otherwise `not_found`, whether or not it exists."""
-    job = store.job(job_id) if len(job_id) <= 160 else None
-    if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
-        raise not_found(f"job {job_id!r}")
-    return job
-
-
-def visible_job(job_id: str, caller: Caller, service: Service) -> Job:
-    require(caller, Action.SEE_JOB)
-    return seen_job(service.store, caller, job_id)
+def visible_job(job_id: str, call: Call) -> Job:
+    call.require(Action.SEE_JOB)
+    return call.job(job_id)
 
 
 VisibleJob = Annotated[Job, Depends(visible_job)]
@@ -165,6 +187,25 @@ def caller_now(request: Request, parts: Parts) -> Principal:
     if caller is None:
         raise Problem("unauthenticated", "the request's token does not hold any more")
     return caller
+
+
+async def look_again(call: ApiCall, job_id: str | None) -> tuple[Principal, Job | None]:
+    """The caller and a job of theirs as they are now, at most a second ago (`not_found`, ...).
+
+    All followers of one job with one token share a look; `job_id` is `None` for those of all jobs.
+    """
+
+    def look() -> tuple[Principal, Job | None]:
+        now = replace(call, caller=caller_now(call.request, call.service))
+        now.require(Action.SEE_JOB)
+        return now.caller, None if job_id is None else now.job(job_id)
+
+    secret = shown_secret(call.request)
+    if secret is None:  # whom a proxy names: by more than a secret of their own
+        return await run_in_threadpool(look)
+    looks = streams_of(call.request.app).looks
+    pair = await looks.get((secret, job_id), lambda: run_in_threadpool(look))
+    return cast(tuple[Principal, Job | None], pair)
 
 
 def shown_secret(request: Request) -> tuple[str, str] | None:
@@ -219,19 +260,13 @@ async def _check_origin(request: Request, key: bytes) -> None:
 
 
 def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
-    found = parts.store.token_and_user(sha256)
-    if found is None:
+    now_s, pair = parts.now_s(), parts.store.token_and_user(sha256)
+    if pair is None or not pair[0].is_good(now_s):
         return None
-    row = found.token
-    now_s = parts.now_s()
-    if row.revoked_at_s is not None or row.expires_at_s <= now_s:
-        return None
-    if now_s - parts.token_used_s.get(row.id, 0.0) >= _NOTED_EVERY_S:
-        parts.token_used_s[row.id] = now_s
-        parts.store.note_token_used(row.id)
-    caller = Principal(
-        row.user, found.is_admin, found.roles, row.scopes, row.id, quotas=found.quotas
-    )
+    token, caller = pair
+    if now_s - parts.token_used_s.get(token.id, 0.0) >= _NOTED_EVERY_S:
+        parts.token_used_s[token.id] = now_s
+        parts.store.note_token_used(token.id)
     return _with_admins(parts, caller)
 
 

@@ -10,11 +10,11 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
-from distrain.jobs import FIGURES, is_storable
-from distrain.service.access import DEFAULT_DAYS, MOST_DAYS
-from distrain.service.decide import utc
+from distrain.jobs import FIGURES, figures_in, is_storable
+from distrain.service.decide import UNKNOWN, shown, utc
 from distrain.service.settings import NAME_PATTERN
-from distrain.service.values import Role, Scope
+from distrain.service.store import Store
+from distrain.service.values import Job, Phase
 
 _MOST_DEPTH = 48
 
@@ -64,16 +64,6 @@ def _unusable(value: Any) -> str | None:
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
-
-
-class Me(Answer):
-    """Who the caller is."""
-
-    user: str
-    is_admin: bool
-    roles: dict[str, str] = Field(description="By project.")
-    scopes: list[str] = Field(description="What the token may be used for.")
-    projects: list[str] = Field(description="Those in which the caller has a role.")
 
 
 State = Annotated[
@@ -231,140 +221,23 @@ class Validation(Answer):
     placement: Placement
 
 
-class PreflightStarted(Answer):
-    """A check of a spec's data, on a worker."""
-
-    url: str = Field(description="Where its outcome can be asked for.")
-
-
-class Preflight(Answer):
-    """A check of a spec's data, as far as it is."""
-
-    state: str = Field(description="`waiting`, `running`, `passed`, `failed` or `lost`.")
-    notes: list[str] = Field(description="What was not checked, and what may surprise.")
-    errors: list[dict[str, Any]] = Field(description="Each with `message`, `where` and `hint`.")
-    error: str | None = Field(description="Why it could not be checked.")
+def contacts(store: Store) -> dict[str, float | None]:
+    """When each cluster's scheduler last answered, in unix seconds."""
+    return {row.name: row.observed_at_s for row in store.clusters()}
 
 
-class TokenRequest(Request):
-    """A token to make."""
-
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"label": "laptop", "scopes": ["read", "submit"]}]}
-    )
-
-    label: Annotated[str, Field(max_length=128)] = ""
-    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
-        [Scope.READ, Scope.SUBMIT, Scope.CANCEL], description="At most those of the caller's own."
-    )
-    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
-        DEFAULT_DAYS, description="How long it holds."
-    )
-    user: UserName | None = Field(None, description="Whose; only admins make tokens for others.")
+def contact_of(store: Store, job: Job) -> float | None:
+    """When a job's cluster last answered; `None`, without a query, where no cluster has it."""
+    return contacts(store).get(job.cluster) if job.phase is Phase.HANDED_OVER else None
 
 
-class TokenDocument(Answer):
-    """A token, without its text."""
-
-    id: str
-    user: str
-    label: str
-    scopes: list[str]
-    created_at: Time
-    expires_at: Time
-    revoked_at: Time | None
-    used_at: Time | None = Field(description="To about a minute.")
+def job_document(job: Job, now_s: float, contact_s: float | None) -> JobDocument:
+    """A job as callers see it; `contact_s` is when its cluster last answered."""
+    seen = shown(job, now_s, contact_s=contact_s)
+    figures = dict.fromkeys(FIGURES) | figures_in(job.progress)
+    return JobDocument.of(job, **vars(seen), **figures)
 
 
-class NewTokenDocument(TokenDocument):
-    """A new token, with its text."""
-
-    text: str = Field(description="What its user sends; it is shown this once.")
-
-
-class TokenList(Answer):
-    """Tokens, newest first."""
-
-    tokens: list[TokenDocument]
-
-
-class QuotaDocument(Request):
-    """What a project may have at once; `null`: any number."""
-
-    max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    max_queued_per_user: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 100
-    max_priority: Priority = Field(0, description="The highest that submitters may ask for.")
-
-
-class ProjectDocument(Answer):
-    """A project."""
-
-    name: str
-    quota: QuotaDocument
-    usage: dict[str, int] = Field(description="`ranks` handed over, and `queued` jobs.")
-    declared: bool = Field(description="Whether the configuration has it, which alone changes it.")
-    role: str | None = Field(description="The caller's own.")
-
-
-class ProjectList(Answer):
-    """Projects by name."""
-
-    projects: list[ProjectDocument]
-
-
-class ProjectRequest(Request):
-    """A project to make, or its new quota."""
-
-    quota: QuotaDocument = QuotaDocument()
-
-
-class MemberRequest(Request):
-    """A user's role in a project."""
-
-    role: Role
-
-
-class MemberList(Answer):
-    """A project's members."""
-
-    members: dict[str, str] = Field(description="Roles by user.")
-
-
-class ClusterDocument(Answer):
-    """A cluster."""
-
-    name: str
-    kind: str
-    max_priority: int
-    allowed_roots: list[str]
-    model_packages: list[str]
-    state: str = Field(description="`up`, `silent` (not heard for 30 s), or `new` (never heard).")
-    details: dict[str, Any] = Field(description="What its reconciler wrote of it last.")
-    observed_at: Time | None = Field(description="When its scheduler was last heard.")
-
-
-class ClusterList(Answer):
-    """Clusters by name."""
-
-    clusters: list[ClusterDocument]
-
-
-class AuditRow(Answer):
-    """A change that somebody made, or was refused."""
-
-    id: int
-    at: Time
-    user: str
-    token_id: str | None
-    action: str
-    target: str
-    outcome: str
-    details: dict[str, Any]
-
-
-class AuditPage(Answer):
-    """Audit rows, newest first."""
-
-    rows: list[AuditRow]
-    next_before: int | None = Field(description="`before` of the next page.")
+def etag(document: JobDocument) -> str:
+    """The revision, and whether a silence of its cluster, which changes no row, hides its state."""
+    return f'"{document.rev}-unknown"' if document.state == UNKNOWN else f'"{document.rev}"'

@@ -1,4 +1,4 @@
-"""The middleware before all routes: sizes of bodies, characters of addresses, audit rows."""
+"""The guards before all routes: rates, sizes of bodies, characters of addresses, audit rows."""
 
 import asyncio
 import logging
@@ -11,7 +11,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from distrain.service.access import Rates
 from distrain.service.api.problems import Problem
 from distrain.service.store import Deed
 
@@ -20,6 +19,29 @@ CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 BODY_S = 30.0
 """How long all of a body may take."""
+
+
+_MOST_KEPT = 10_000
+
+
+@dataclass
+class RequestRates:
+    """Token buckets that hold two seconds' worth, or `burst`; a process's event loop owns them."""
+
+    per_s: float
+    burst: float = 0.0
+    _left: dict[str, tuple[float, float]] = field(default_factory=dict)
+
+    def wait_s(self, caller: str, now_s: float) -> float:
+        """Take one call from a caller's bucket, or give the seconds until their next one."""
+        most = max(1.0, self.burst, 2 * self.per_s)
+        left, then_s = self._left.pop(caller, (most, now_s))
+        left = min(most, left + (now_s - then_s) * self.per_s)
+        enough = left >= 1
+        self._left[caller] = (left - 1 if enough else left, now_s)  # the latest caller comes last
+        if len(self._left) > _MOST_KEPT:  # the one that asked longest ago has a full bucket again
+            del self._left[next(iter(self._left))]
+        return 0.0 if enough else (1 - left) / self.per_s
 
 
 class BodyLimit:
@@ -106,9 +128,9 @@ class Audit:
     the table. `write` is called in a thread.
     """
 
-    def __init__(self, app: ASGIApp, *, write: Callable[..., object]) -> None:
+    def __init__(self, app: ASGIApp, *, write: Callable[[Deed], object]) -> None:
         self._app, self._write = app, write
-        self._rates = Rates(REFUSALS_PER_S, burst=20)
+        self._rates = RequestRates(REFUSALS_PER_S, burst=20)
         self._left_out: Counter[str] = Counter()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -136,7 +158,7 @@ class Audit:
                 note.details["refused_before_without_a_row"] = left_out
         deed = note.deed(scope, "ok" if status < 400 else f"refused {status}")
         try:
-            await run_in_threadpool(self._write, **vars(deed))
+            await run_in_threadpool(self._write, deed)
         except Exception as error:  # the change is made; its answer must not be lost besides
             logging.getLogger("distrain.service.api").error(
                 "no audit row for %s %s: %s", scope["method"], scope["path"], type(error).__name__

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from pydantic import Field
+
 from distrain.errors import ClusterError
 from distrain.service.access import sign, signed_text
-from distrain.service.api.dependencies import Parts
-from distrain.service.api.documents import Preflight, PreflightStarted
+from distrain.service.api.dependencies import ApiCall, Parts
+from distrain.service.api.documents import Answer
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.clusters import Refused, SchedulerClient, Unreachable, make_launcher
-from distrain.service.values import Principal
 
 _MOST_OF_CLUSTER, _MOST = 4, 16
 """Threads of this process that may wait for schedulers: one that hangs leaves the rest of them."""
@@ -26,34 +27,46 @@ _waiting: Counter[str] = Counter()
 _lock = threading.Lock()
 
 
-@contextmanager
-def scheduler_of(
-    service: Parts, cluster: str, what: str, hint: str = "Try again."
-) -> Iterator[SchedulerClient]:
-    """Yield a client of a cluster's scheduler; `unavailable` while it does not answer.
+class PreflightStarted(Answer):
+    """A check of a spec's data, on a worker."""
 
-    Args:
-        what: What the cluster is to do, for the error.
-    """
-    with _turn(cluster, what, hint):
+    url: str = Field(description="Where its outcome can be asked for.")
+
+
+class Preflight(Answer):
+    """A check of a spec's data, as far as it is."""
+
+    state: str = Field(description="`waiting`, `running`, `passed`, `failed` or `lost`.")
+    notes: list[str] = Field(description="What was not checked, and what may surprise.")
+    errors: list[dict[str, Any]] = Field(description="Each with `message`, `where` and `hint`.")
+    error: str | None = Field(description="Why it could not be checked.")
+
+
+_PURPOSE = "preflight"
+
+
+@contextmanager
+def _scheduler_of(service: Parts, cluster: str) -> Iterator[SchedulerClient]:
+    """Yield a client of a cluster's scheduler; `unavailable` while it does not answer."""
+    with _turn(cluster):
         try:
             launcher = make_launcher(cluster, service.settings, service.store.service_id)
             address = launcher.find()
             if address is None:
-                raise unavailable(cluster, "it does not run", what, hint)
+                raise _unavailable(cluster, "it does not run")
             tls, service_id = service.settings.clusters[cluster].tls, service.store.service_id
             with SchedulerClient(address.url, address.token, tls, service=service_id) as client:
                 yield client
         except (Unreachable, ClusterError) as error:
-            raise unavailable(cluster, "its scheduler does not answer", what, hint) from error
+            raise _unavailable(cluster, "its scheduler does not answer") from error
 
 
 @contextmanager
-def _turn(cluster: str, what: str, hint: str) -> Iterator[None]:
+def _turn(cluster: str) -> Iterator[None]:
     """Hold one of the few turns; a request that finds none does not wait."""
     with _lock:
         if _waiting[cluster] >= _MOST_OF_CLUSTER or _waiting.total() >= _MOST:
-            raise unavailable(cluster, "others are asking it already", what, hint)
+            raise _unavailable(cluster, "others are asking it already")
         _waiting[cluster] += 1
     try:
         yield
@@ -62,40 +75,30 @@ def _turn(cluster: str, what: str, hint: str) -> Iterator[None]:
             _waiting[cluster] -= 1
 
 
-def unavailable(cluster: str, why: str, what: str, hint: str) -> Problem:
-    """The answer while a cluster cannot do what is asked of it."""
-    return Problem(
-        "unavailable",
-        f"cluster {cluster} cannot {what} now: {why}",
-        hint=hint,
-        retry_after_s=10,
-    )
+def _unavailable(cluster: str, why: str) -> Problem:
+    detail = f"cluster {cluster} cannot check data now: {why}"
+    hint = "Try again, or validate without `data`."
+    return Problem("unavailable", detail, hint=hint, retry_after_s=10)
 
 
-_PURPOSE = "preflight"
-_WITHOUT = "Try again, or validate without `data`."
-
-
-def start_preflight(
-    service: Parts, caller: Principal, cluster: str, spec: Mapping[str, Any]
-) -> PreflightStarted:
+def start_preflight(call: ApiCall, cluster: str, spec: Mapping[str, Any]) -> PreflightStarted:
     """Have a worker of a cluster check the data of a spec; `unavailable` while it cannot."""
-    with scheduler_of(service, cluster, "check data", _WITHOUT) as client:
+    with _scheduler_of(call.service, cluster) as client:
         try:
-            number = client.preflight(spec, caller.user)
+            number = client.preflight(spec, call.caller.user)
         except Refused as error:
-            raise unavailable(cluster, error.message, "check data", _WITHOUT) from error
-    text = json.dumps([cluster, number, caller.user])
-    return PreflightStarted(url=f"/v1/preflights/{sign(service.key, _PURPOSE, text)}")
+            raise _unavailable(cluster, error.message) from error
+    text = json.dumps([cluster, number, call.caller.user])
+    return PreflightStarted(url=f"/v1/preflights/{sign(call.service.key, _PURPOSE, text)}")
 
 
-def preflight(service: Parts, caller: Principal, preflight_id: str) -> Preflight:
+def preflight(call: ApiCall, preflight_id: str) -> Preflight:
     """A check as far as it is; `not_found` for one that is forgotten or not the caller's."""
-    text = signed_text(service.key, _PURPOSE, preflight_id)
+    text = signed_text(call.service.key, _PURPOSE, preflight_id)
     cluster, number, user = json.loads(text) if text else ("", "", "")
-    if user != caller.user or cluster not in service.settings.clusters:
+    if user != call.caller.user or cluster not in call.service.settings.clusters:
         raise not_found("check of that id")
-    with scheduler_of(service, cluster, "check data", _WITHOUT) as client:
+    with _scheduler_of(call.service, cluster) as client:
         try:
             seen = client.preflight_result(number)
         except Refused as error:

@@ -108,38 +108,40 @@ def not_found(what: str, hint: str | None = None) -> Problem:
 
 def register(app: FastAPI) -> None:
     """Answer every expected error of a route with its problem, and others with `internal`."""
-    for kind, handler in (
-        (Problem, _problem),
-        (HTTPException, _http),
-        (RequestValidationError, _invalid),
-        (Unavailable, _unavailable),
-        *((kind, _refused) for kind in _OF_KIND),
-        (Exception, _unexpected),
-    ):
-        app.add_exception_handler(kind, handler)
+    kinds = (Problem, HTTPException, RequestValidationError, Unavailable, *_OF_KIND, Exception)
+    for kind in kinds:
+        app.add_exception_handler(kind, _answer)
 
 
-def _problem(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Problem)
-    return error.response(request.url.path)
+def _answer(request: Request, error: Exception) -> JSONResponse:
+    return _problem_of(error).response(request.url.path)
+
+
+def _problem_of(error: Exception) -> Problem:
+    match error:
+        case Problem():
+            return error
+        case HTTPException():
+            code = _OF_STATUS.get(error.status_code, "bad_request")
+            return Problem(code, str(error.detail), extra_headers=dict(error.headers or {}))
+        case RequestValidationError():  # of pydantic; without the values, which may be secrets
+            mistakes = [Mistake(_pointer(e["loc"]), str(e["msg"])) for e in error.errors()]
+            count = (
+                "the request has a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+            )
+            return Problem("bad_request", count, errors=mistakes)
+        case Unavailable():
+            logging.getLogger("distrain.service.api").error("the database failed: %s", error)
+            detail, hint, retry_after_s = _OF_DATABASE.get(type(error), _NO_ANSWER)
+            return Problem("unavailable", detail, hint=hint, retry_after_s=retry_after_s)
+        case DistrainError() if type(error) in _OF_KIND:
+            code, wait_s = _OF_KIND[type(error)]
+            return Problem(code, error.message, hint=error.hint, retry_after_s=wait_s)
+    # The server logs the traceback itself.
+    return Problem("internal", "an unexpected error; the service's log has it")
 
 
 _OF_STATUS = {404: "not_found", 405: "method_not_allowed", 413: "too_large"}
-
-
-def _http(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, HTTPException)
-    code = _OF_STATUS.get(error.status_code, "bad_request")
-    problem = Problem(code, str(error.detail), extra_headers=dict(error.headers or {}))
-    return problem.response(request.url.path)
-
-
-def _invalid(request: Request, error: Exception) -> JSONResponse:
-    """The errors of pydantic without the values, which may be secrets."""
-    assert isinstance(error, RequestValidationError)
-    mistakes = [Mistake(_pointer(e["loc"]), str(e["msg"])) for e in error.errors()]
-    detail = "the request has a mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    return Problem("bad_request", detail, errors=mistakes).response(request.url.path)
 
 
 def _pointer(loc: Sequence[Any]) -> str:
@@ -161,13 +163,6 @@ _OF_KIND: Final[Mapping[type[DistrainError], tuple[str, float | None]]] = {
 """What the store refuses: by its error, the code and when to try again."""
 
 
-def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, DistrainError)
-    code, retry_after_s = _OF_KIND[type(error)]
-    problem = Problem(code, error.message, hint=error.hint, retry_after_s=retry_after_s)
-    return problem.response(request.url.path)
-
-
 _NO_ANSWER = (
     "the service's database does not answer",
     "Try again; `distrain serve check` says more to the service's operator.",
@@ -185,16 +180,3 @@ _OF_DATABASE: dict[type[Exception], tuple[str, str, float]] = {
         30,
     ),
 }
-
-
-def _unavailable(request: Request, error: Exception) -> JSONResponse:
-    logging.getLogger("distrain.service.api").error("the database failed: %s", error)
-    detail, hint, retry_after_s = _OF_DATABASE.get(type(error), _NO_ANSWER)
-    problem = Problem("unavailable", detail, hint=hint, retry_after_s=retry_after_s)
-    return problem.response(request.url.path)
-
-
-def _unexpected(request: Request, error: Exception) -> JSONResponse:
-    # The server logs the traceback itself.
-    problem = Problem("internal", "an unexpected error; the service's log has it")
-    return problem.response(request.url.path)

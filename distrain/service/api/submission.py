@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from math import inf
 from typing import Annotated, Any
 
-from fastapi import Header, Request
+from fastapi import Header
 from pydantic import BaseModel
 
 from distrain.jobs import JobState
@@ -25,10 +25,10 @@ from distrain.service.access import (
     tag_mistakes,
     with_settings,
 )
-from distrain.service.api.dependencies import Parts, allow, require
+from distrain.service.api.dependencies import ApiCall
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
-from distrain.service.values import Job, Key, NewJob, Principal, Quota
+from distrain.service.values import Job, Key, NewJob, Quota
 from distrain.spec import JobSpec, different_fields
 
 IdempotencyKey = Annotated[
@@ -41,7 +41,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-def make_key(request: Request, caller: Principal, key: str | None, body: BaseModel) -> Key:
+def make_key(call: ApiCall, key: str | None, body: BaseModel) -> Key:
     """The caller's key for this request; `no_key` or `bad_request` for one that cannot be kept."""
     if not key:
         raise Problem(
@@ -52,15 +52,15 @@ def make_key(request: Request, caller: Principal, key: str | None, body: BaseMod
     if not re.fullmatch(r"[\x21-\x7e]{1,128}", key):
         mistake = Mistake("#Idempotency-Key", "1 to 128 characters of ASCII without blanks")
         raise Problem("bad_request", "the key cannot be used", errors=[mistake])
-    asked = [request.url.path, body.model_dump(mode="json", exclude_unset=True)]
+    asked = [call.request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
-    return Key(caller.user, key, hashlib.sha256(text.encode()).hexdigest())
+    return Key(call.caller.user, key, hashlib.sha256(text.encode()).hexdigest())
 
 
-def made_before(service: Parts, caller: Principal, key: Key) -> Job | None:
+def made_before(call: ApiCall, key: Key) -> Job | None:
     """The job of an earlier request with this key; `None` also if its caller may not see it now."""
-    job = service.store.find_key(key)
-    if job is None or not role_allows(caller, Action.SEE_JOB, job.project, job.owner):
+    job = call.store.find_key(key)
+    if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):
         return None
     return job
 
@@ -75,64 +75,45 @@ class Wanted:
     priority: int | None  # `None` takes the spec's
     tags: Mapping[str, str]
     where: str  # the JSON pointer of the spec in the body
+    parent: str | None = None
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A submission with its cluster, spec and priority."""
-
-    cluster: str
-    spec: JobSpec
-    priority: int
-    tags: Mapping[str, str]
-    is_counted: bool  # whether the project's quota counts the jobs in the queue
-
-
-def check(service: Parts, caller: Principal, wanted: Wanted) -> Checked:
-    """Check a submission (`not_found`, `forbidden`, `bad_spec`)."""
-    quota = quota_for(service, caller, Action.SUBMIT, wanted.project)
-    cluster = choose_cluster(service.settings, wanted.project, wanted.cluster)
-    judged = judge_for(service.settings, cluster, wanted.project, wanted.document)
+def checked(call: ApiCall, wanted: Wanted) -> tuple[NewJob, bool]:
+    """The job, and whether the quota counts its queue (`not_found`, `forbidden`, `bad_spec`)."""
+    settings = call.service.settings
+    quota = quota_for(call, Action.SUBMIT, wanted.project)
+    cluster = choose_cluster(settings, wanted.project, wanted.cluster)
+    judged = judge_for(settings, cluster, wanted.project, wanted.document)
     mistakes = [Mistake(wanted.where + m.pointer, m.detail) for m in judged.mistakes]
     tags = {**(judged.spec.tags if judged.spec else {}), **wanted.tags}
-    mistakes += tag_mistakes(tags if judged.spec else wanted.tags, service.settings.limits, "/tags")
+    mistakes += tag_mistakes(tags if judged.spec else wanted.tags, settings.limits, "/tags")
     if judged.spec is None or mistakes:
         raise bad_spec(mistakes)
-    priority = judged.spec.queue.priority if wanted.priority is None else wanted.priority
-    check_priority(service.settings, caller, wanted.project, cluster, quota, priority)
-    return Checked(cluster, judged.spec, priority, tags, quota.counts_queued)
-
-
-def new_job(
-    settings: Settings,
-    caller: Principal,
-    project: str,
-    checked: Checked,
-    now_s: float,
-    parent: str | None = None,
-) -> NewJob:
-    cluster, spec = checked.cluster, checked.spec
-    moment = datetime.fromtimestamp(now_s, UTC)
+    spec = judged.spec
+    priority = spec.queue.priority if wanted.priority is None else wanted.priority
+    check_priority(call, wanted.project, cluster, quota, priority)
+    moment = datetime.fromtimestamp(call.service.now_s(), UTC)
     job_id = f"{spec.name}-{moment:%Y%m%d-%H%M%S}-{secrets.token_hex(5)}"
-    return NewJob(
+    new = NewJob(
         id=job_id,
-        project=project,
-        owner=caller.user,
+        project=wanted.project,
+        owner=call.caller.user,
         name=spec.name,
         cluster=cluster,
-        priority=checked.priority,
+        priority=priority,
         num_ranks=spec.resources.num_ranks,
-        run_dir=f"{settings.run_place(cluster)}/{project}/{job_id}",
+        run_dir=f"{settings.run_place(cluster)}/{wanted.project}/{job_id}",
         spec=spec.model_dump(mode="json"),
-        tags=checked.tags,
-        parent=parent,
+        tags=tags,
+        parent=wanted.parent,
     )
+    return new, quota.counts_queued
 
 
-def again(service: Parts, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
+def again(call: ApiCall, job: Job, settings: Mapping[str, Any]) -> dict[str, Any]:
     """A job's spec with changed settings; `bad_spec` where a path leads nowhere."""
     try:
-        return with_settings(service.store.spec(job.id), settings)
+        return with_settings(call.store.spec(job.id), settings)
     except KeyError as error:
         mistake = Mistake(pointer("set", error.args[0]), "the path leads through no section")
         raise bad_spec([mistake]) from None
@@ -182,18 +163,19 @@ def bad_spec(mistakes: Sequence[Mistake]) -> Problem:
     )
 
 
-def quota_for(service: Parts, caller: Principal, action: Action, project: str) -> Quota:
+def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
     """The quota of a project in which the caller may do something (`not_found`, `forbidden`)."""
-    require(caller, action)
+    call.require(action)
+    caller = call.caller
     quota = caller.quotas.get(project)
     if quota is None and (caller.is_admin or project in caller.roles):
-        known = service.store.project(project)
+        known = call.store.project(project)
         quota = known.quota if known is not None else None
     if quota is None:
         yours = ", ".join(sorted(caller.roles))
         hint = f"Name one of your projects: {yours}." if yours else None
         raise not_found(f"project {project!r}", hint)
-    allow(caller, action, project, caller.user)
+    call.allow(action, project, caller.user)
     return quota
 
 
@@ -221,12 +203,11 @@ def choose_cluster(settings: Settings, project: str, asked: str | None) -> str:
     )
 
 
-def check_priority(
-    settings: Settings, caller: Principal, project: str, cluster: str, quota: Quota, priority: int
-) -> None:
+def check_priority(call: ApiCall, project: str, cluster: str, quota: Quota, priority: int) -> None:
     """Refuse priorities beyond what the caller's role allows (`forbidden`)."""
-    of_cluster = settings.clusters[cluster].max_priority if cluster in settings.clusters else 0
-    most = max_priority(caller, project, quota.max_priority, of_cluster)
+    profile = call.service.settings.clusters.get(cluster)
+    of_cluster = profile.max_priority if profile else 0
+    most = max_priority(call.caller, project, quota.max_priority, of_cluster)
     if priority > most:
         raise Problem(
             "forbidden",

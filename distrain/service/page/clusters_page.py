@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.service.access import Action, sign, signed_text
-from distrain.service.api import Caller, Parts, Problem, Service, not_found, require
+from distrain.service.api import Call, Parts, Problem, Service, not_found
 from distrain.service.clusters import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
 from distrain.service.page.rendering import PageRoute, page
@@ -27,11 +27,11 @@ router = APIRouter(include_in_schema=False, route_class=PageRoute)
 
 
 @router.get("/clusters")
-def clusters(request: Request, caller: Caller, service: Service) -> HTMLResponse:
-    require(caller, Action.SEE_CLUSTERS)
-    rows = {row.name: row for row in service.store.clusters()}
+def clusters(call: Call) -> HTMLResponse:
+    call.require(Action.SEE_CLUSTERS)
+    caller, rows = call.caller, {row.name: row for row in call.store.clusters()}
     shown = []
-    for name, profile in service.settings.clusters.items():
+    for name, profile in call.service.settings.clusters.items():
         if profile.projects and not caller.is_admin and not set(profile.projects) & {*caller.roles}:
             continue
         row = rows.get(name)
@@ -47,19 +47,18 @@ def clusters(request: Request, caller: Caller, service: Service) -> HTMLResponse
                 "dashboard": caller.is_admin,
             }
         )
-    return page(request, "clusters.html", caller, clusters=shown)
+    return page(call.request, "clusters.html", caller, clusters=shown)
 
 
 @router.get("/clusters/{name}/dashboard")
 @router.get("/clusters/{name}/dashboard/{path:path}")
-def dashboard_home(
-    request: Request, name: str, caller: Caller, service: Service, path: str = ""
-) -> RedirectResponse:
+def dashboard_home(name: str, call: Call, path: str = "") -> RedirectResponse:
     """A ticket to a cluster's dashboard, and the way there."""
-    require(caller, Action.SEE_CLUSTERS)
-    if not caller.is_admin or name not in service.settings.clusters:
+    call.require(Action.SEE_CLUSTERS)
+    request, service = call.request, call.service
+    if not call.caller.is_admin or name not in service.settings.clusters:
         raise not_found(f"dashboard of cluster {name!r}")
-    ticket = make_ticket(service.key, name, caller, service.now_s())
+    ticket = make_ticket(service.key, name, call.caller, service.now_s())
     root = request.scope.get("root_path", "")
     query = f"?{request.url.query}" if request.url.query else ""
     return RedirectResponse(f"{root}/dashboards/{ticket}/{quote(path or 'status')}{query}", 303)
@@ -136,6 +135,6 @@ def cluster_of_ticket(parts: Parts, ticket: str) -> str | None:
         return None
     if token_id is not None:
         held = {token.id: token for token in parts.store.tokens(user)}.get(token_id)
-        if held is None or held.revoked_at_s is not None or held.expires_at_s <= now_s:
+        if held is None or not held.is_good(now_s):
             return None
     return str(cluster)

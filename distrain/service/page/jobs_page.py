@@ -12,21 +12,18 @@ from fastapi.responses import HTMLResponse, RedirectResponse
 
 from distrain.service.access import Action, may, visible
 from distrain.service.api import (
-    Caller,
+    ApiCall,
+    Call,
     JobDocument,
-    Parts,
     Problem,
-    Service,
     contacts,
     job_document,
-    require,
-    seen_job,
 )
 from distrain.service.decide import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.job_parts import files_of, phases, ranks, records_of
 from distrain.service.page.rendering import PageRoute, page, url_with
 from distrain.service.store import JobFilter
-from distrain.service.values import Job, Phase, Principal
+from distrain.service.values import Job, Phase
 from distrain.spec import flat
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
@@ -43,9 +40,7 @@ def home(request: Request) -> RedirectResponse:
 
 @router.get("/jobs")
 def jobs(
-    request: Request,
-    caller: Caller,
-    service: Service,
+    call: Call,
     text: str = "",
     state: str = "",
     project: str = "",
@@ -53,7 +48,7 @@ def jobs(
     tag: str = "",
     before: Annotated[int | None, Query(ge=1)] = None,
 ) -> HTMLResponse:
-    require(caller, Action.SEE_JOB)
+    call.require(Action.SEE_JOB)
     key, sign, value = tag.partition("=")
     wanted = JobFilter(
         project=project or None,
@@ -61,18 +56,18 @@ def jobs(
         states=(state,) if state else (),
         tags=((key, value),) if sign else (),
         text=text,
-        visible=visible(caller),
+        visible=visible(call.caller),
     )
-    found = service.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
-    older = url_with(request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
+    found = call.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
+    older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
     asked = {"text": text, "state": state, "project": project, "owner": owner, "tag": tag}
     return page(
-        request,
+        call.request,
         "jobs.html",
-        caller,
-        jobs=_documents(service, found),
+        call.caller,
+        jobs=_documents(call, found),
         states=STATES,
-        projects=_projects(caller, service),
+        projects=_projects(call),
         asked=asked,
         next_url=older,
     )
@@ -90,55 +85,51 @@ def compare(
 
 
 @router.get("/queue")
-def queue(request: Request, caller: Caller, service: Service) -> HTMLResponse:
+def queue(call: Call) -> HTMLResponse:
     """The waiting jobs of each cluster, in the order in which they will start."""
-    require(caller, Action.SEE_JOB)
+    call.require(Action.SEE_JOB)
     queues = []
-    for cluster in service.settings.clusters:
+    for cluster in call.service.settings.clusters:
         seen = [
             job
-            for job in service.store.queue(cluster)
-            if may(caller, Action.SEE_JOB, job.project, job.owner)
+            for job in call.store.queue(cluster)
+            if may(call.caller, Action.SEE_JOB, job.project, job.owner)
         ]
-        waiting = [job for job in _documents(service, seen) if job.state in _WAITING]
+        waiting = [job for job in _documents(call, seen) if job.state in _WAITING]
         queues.append((cluster, sorted(waiting, key=lambda job: -job.priority)))
-    return page(request, "queue.html", caller, queues=queues)
+    return page(call.request, "queue.html", call.caller, queues=queues)
 
 
 @router.get("/jobs/{job_id}")
 def job(
-    request: Request,
-    job_id: str,
-    caller: Caller,
-    service: Service,
-    others: Annotated[tuple[str, ...], Query(alias="with")] = (),
+    call: Call, job_id: str, others: Annotated[tuple[str, ...], Query(alias="with")] = ()
 ) -> HTMLResponse:
     """A job; `with` names others, whose curves and specs are laid beside its own."""
-    require(caller, Action.SEE_JOB)
-    found = seen_job(service.store, caller, job_id)
-    spec = service.store.spec(found.id)
+    call.require(Action.SEE_JOB)
+    store, found = call.store, call.job(job_id)
+    spec = store.spec(found.id)
     problem, specs = "", {found.id: spec}
     for other in " ".join(others).replace(",", " ").split()[:_MOST_COMPARED]:
         try:
-            there = seen_job(service.store, caller, other)
-            specs[there.id] = service.store.spec(there.id)
+            there = call.job(other)
+            specs[there.id] = store.spec(there.id)
         except Problem as error:
             problem = error.detail
     records = records_of(found.run_dir)
     return page(
-        request,
+        call.request,
         "job.html",
-        caller,
-        job=_documents(service, [found])[0],
+        call.caller,
+        job=_documents(call, [found])[0],
         is_final=found.phase is Phase.FINAL,
         may={
-            "cancel": may(caller, Action.CANCEL_JOB, found.project, found.owner),
-            "submit": may(caller, Action.CHANGE_JOB, found.project, found.owner),
+            "cancel": may(call.caller, Action.CANCEL_JOB, found.project, found.owner),
+            "submit": may(call.caller, Action.CHANGE_JOB, found.project, found.owner),
         },
         has_records=bool(records),
         phases=phases(records),
         ranks=ranks(records),
-        attempts=service.store.attempts(found.id),
+        attempts=store.attempts(found.id),
         artifacts=files_of(found.run_dir),
         spec_yaml=yaml.safe_dump(dict(spec), sort_keys=False, allow_unicode=True),
         compared=list(specs),
@@ -147,15 +138,15 @@ def job(
     )
 
 
-def _documents(service: Parts, found: Sequence[Job]) -> list[JobDocument]:
-    heard_s, now_s = contacts(service.store), service.now_s()
+def _documents(call: ApiCall, found: Sequence[Job]) -> list[JobDocument]:
+    heard_s, now_s = contacts(call.store), call.service.now_s()
     return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
 
 
-def _projects(caller: Principal, service: Parts) -> Sequence[str]:
-    if caller.is_admin:
-        return sorted(row.name for row in service.store.projects())
-    return sorted(caller.roles)
+def _projects(call: ApiCall) -> Sequence[str]:
+    if call.caller.is_admin:
+        return sorted(row.name for row in call.store.projects())
+    return sorted(call.caller.roles)
 
 
 _ABSENT = "-"

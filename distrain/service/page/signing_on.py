@@ -47,7 +47,7 @@ def login(
     text = token.strip()
     row = service.store.token_by_sha256(token_sha256(text)) if is_token(text) else None
     now_s = service.now_s()
-    if row is None or row.revoked_at_s is not None or row.expires_at_s <= now_s:
+    if row is None or not row.is_good(now_s):
         return refuse("This token is mistyped, revoked or expired.", 401)
     answer = RedirectResponse(request.scope.get("root_path", "") + _own_path(next), 303)
     answer.set_cookie(

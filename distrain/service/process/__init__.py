@@ -1,5 +1,6 @@
 """The processes of `distrain serve`: the API, the reconciler, and their supervisor."""
 
+from distrain.service.access import new_token as new_token
 from distrain.service.process.checks import (
     check_service as check_service,
     exit_code as exit_code,
@@ -19,11 +20,9 @@ from distrain.service.process.logs import (
 )
 from distrain.service.process.preparing import (
     DEFAULT_PROJECT as DEFAULT_PROJECT,
-    MadeToken as MadeToken,
     declare as declare,
     keep_key as keep_key,
     make_folder as make_folder,
-    new_token as new_token,
 )
 from distrain.service.settings import (
     NAME_PATTERN as NAME_PATTERN,

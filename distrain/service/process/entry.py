@@ -16,7 +16,6 @@ from distrain.service.process.children import settings_from
 from distrain.service.process.listening import bind, url_of
 from distrain.service.process.logs import set_up_logs
 from distrain.service.process.preparing import (
-    MadeToken,
     check_key,
     declare,
     first_token,
@@ -24,7 +23,7 @@ from distrain.service.process.preparing import (
 )
 from distrain.service.process.supervisor import Supervisor
 from distrain.service.settings import Settings
-from distrain.service.store import migrate, open_store
+from distrain.service.store import Token, migrate, open_store
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Serving:
     url: str  # the API's and the page's address
     settings: Settings
     database: str
-    token: MadeToken | None  # the first operator's, if it was made just now
+    token: tuple[Token, str] | None  # the first operator's with its text, if it was made just now
 
 
 def serve(

@@ -1,28 +1,15 @@
 """The preparations of a start: folder, database, declared projects, the first token."""
 
 import os
-from dataclasses import dataclass, field
-from datetime import timedelta
 
 from distrain.errors import InputError, OutputError
-from distrain.service.access import DEFAULT_DAYS, key_file, key_fingerprint, make_token, service_key
+from distrain.service.access import key_file, key_fingerprint, new_token, service_key
 from distrain.service.settings import Settings
 from distrain.service.store import Store, Token
-from distrain.service.values import Quota, Role, Scope
+from distrain.service.values import Quota, Role
 
 DEFAULT_PROJECT = "default"
-ALL_SCOPES = frozenset(Scope)
 _KEY = "key_fingerprint"
-
-
-@dataclass(frozen=True)
-class MadeToken:
-    """A new token; its text is shown once."""
-
-    id: str
-    user: str
-    expires_at_s: float
-    text: str = field(repr=False)  # the token
 
 
 def make_folder(settings: Settings) -> None:
@@ -95,22 +82,8 @@ def declare(store: Store, settings: Settings) -> None:
     store.undeclare_projects(settings.projects)
 
 
-def first_token(store: Store, settings: Settings) -> MadeToken | None:
-    """A token of the first admin, where no admin has ever had one."""
+def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:
+    """A token of the first admin with its text, where no admin has ever had one."""
     if not settings.admins or any(store.tokens(user) for user in settings.admins):
         return None
     return new_token(store, settings.admins[0], label="made by the first start")
-
-
-def new_token(
-    store: Store,
-    user: str,
-    *,
-    label: str = "",
-    days: float = DEFAULT_DAYS,
-    scopes: frozenset[Scope] = ALL_SCOPES,
-) -> MadeToken:
-    made, now_s = make_token(), store.now_s()
-    expires_at_s = now_s + timedelta(days=days).total_seconds()
-    store.put_token(Token(made.id, made.sha256, user, label, scopes, now_s, expires_at_s))
-    return MadeToken(made.id, user, expires_at_s, made.text)

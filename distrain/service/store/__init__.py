@@ -1,6 +1,6 @@
 """The service's database: jobs, tokens, leases and events, in short transactions."""
 
-from distrain.service.store.auditing import AuditRow as AuditRow, Deed as Deed, Webhook as Webhook
+from distrain.service.store.auditing import Deed as Deed, Webhook as Webhook
 from distrain.service.store.errors import (
     DatabaseInUse as DatabaseInUse,
     KeyInFlight as KeyInFlight,
@@ -18,7 +18,7 @@ from distrain.service.store.errors import (
 )
 from distrain.service.store.listing import JobFilter as JobFilter
 from distrain.service.store.people import Project as Project, Token as Token
-from distrain.service.store.recording import ClusterRow as ClusterRow, JobChange as JobChange
+from distrain.service.store.recording import JobChange as JobChange
 from distrain.service.store.rows import Attempt as Attempt
 from distrain.service.store.store import (
     Store as Store,

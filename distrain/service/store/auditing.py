@@ -1,13 +1,13 @@
 """The audit, and the webhooks with their progress."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection, delete, insert, select, update
 
 from distrain.service.store import tables
-from distrain.service.store.engine import Database
+from distrain.service.store.engine import AnyRow, Database
 from distrain.service.store.errors import NotThere
 from distrain.service.store.leases import must_hold
 from distrain.service.values import Lease
@@ -20,28 +20,14 @@ _NOT_FAILING = {"failures": 0} | dict.fromkeys(
 
 
 @dataclass(frozen=True)
-class AuditRow:
-    """A change that somebody made or tried."""
+class Deed:
+    """A change that somebody made or tried: an audit row without its number and time."""
 
-    id: int
-    at_s: float
     user: str
-    token_id: str | None  # the token they showed, if any
     action: str
     target: str
     outcome: str  # `ok`, or why not
-    details: Mapping[str, Any]  # JSON values without secrets
-
-
-@dataclass(frozen=True)
-class Deed:
-    """An audit row, for calls that write it with the change itself."""
-
-    user: str
-    action: str
-    target: str
-    outcome: str
-    token_id: str | None = None
+    token_id: str | None = None  # the token they showed
     details: Mapping[str, Any] = field(default_factory=dict)  # JSON values without secrets
 
 
@@ -74,25 +60,15 @@ class Auditing:
 
     db: Database
 
-    def audit(
-        self,
-        *,
-        user: str,
-        action: str,
-        target: str,
-        outcome: str,
-        token_id: str | None = None,
-        details: Mapping[str, Any] | None = None,
-    ) -> None:
-        deed = Deed(user, action, target, outcome, token_id, details or {})
+    def audit(self, deed: Deed) -> None:
         self.db.together(lambda connection: put_deed(connection, deed, self.db.now_s(connection)))
 
-    def audit_rows(self, before_id: int | None, limit: int) -> list[AuditRow]:
-        """Rows before `before_id`, newest first."""
+    def audit_rows(self, before_id: int | None, limit: int) -> Sequence[AnyRow]:
+        """Rows before `before_id`, newest first: each a `Deed` with `id` and `at_s`."""
         statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
         if before_id is not None:
             statement = statement.where(_audit.c.id < before_id)
-        return [AuditRow(**row._mapping) for row in self.db.all(statement)]
+        return self.db.all(statement)
 
     def put_webhook(self, webhook: Webhook) -> None:
         fields = vars(webhook) | {"kinds": list(webhook.kinds)}
@@ -118,12 +94,7 @@ class Auditing:
                 raise NotThere("no such webhook", where={"webhook": webhook_id})
 
     def move_webhook(
-        self,
-        webhook_id: str,
-        *,
-        cursor: int,
-        lease: Lease | None = None,
-        **columns: Any,
+        self, webhook_id: str, *, cursor: int, lease: Lease | None = None, **columns: Any
     ) -> None:
         """Note a webhook's progress, under the lease if any; a deleted one stays deleted."""
         with self.db.write() as connection:

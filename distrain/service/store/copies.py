@@ -6,14 +6,10 @@ import shutil
 import sqlite3
 from pathlib import Path
 
-from sqlalchemy import Connection, select
-from sqlalchemy.dialects.sqlite import insert
-
 from distrain.errors import InputError, OutputError
-from distrain.service.store import migrations, tables
+from distrain.service.store import migrations
 from distrain.service.store.errors import SchemaDiffers
 
-_BACKUP_S = "backup_s"
 LEASES_AHEAD = 1_000_000
 """Schedulers refuse generations lower than they have seen; a backup may have old ones."""
 
@@ -33,19 +29,6 @@ def backup(source: Path, target: Path) -> None:
         ) from error
     finally:
         partial.unlink(missing_ok=True)
-
-
-def note_backup(connection: Connection, now_s: float) -> None:
-    values = {"name": _BACKUP_S, "value": str(now_s)}
-    statement = insert(tables.facts).values(values)
-    connection.execute(statement.on_conflict_do_update(index_elements=["name"], set_=values))
-
-
-def noted_backup_s(connection: Connection) -> float:
-    """The time of the last backup, in unix seconds; 0: none."""
-    facts = tables.facts
-    found = connection.execute(select(facts.c.value).where(facts.c.name == _BACKUP_S))
-    return float(found.scalar_one_or_none() or 0.0)
 
 
 def restore(copy: Path, path: Path) -> Path | None:

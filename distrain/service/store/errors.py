@@ -39,20 +39,15 @@ class NotNow(StoreError):
 class QuotaExceeded(StoreError):
     """A job that a project's quota does not allow now; it may when others have started or ended."""
 
-    which: str = ""  # the field of `Quota`
-    limit: int = 0  # its value
-
 
 def quota_exceeded(which: str, limit: int, project: str) -> QuotaExceeded:
-    error = QuotaExceeded(
+    return QuotaExceeded(
         f"the project has {limit} waiting jobs, as many as its quota allows"
         if which == "max_queued"
         else f"you have {limit} waiting jobs in the project, as many as its quota allows",
         where={"project": project, "quota": f"{which}: {limit}"},
         hint="Wait until one starts, or cancel one.",
     )
-    error.which, error.limit = which, limit
-    return error
 
 
 class LeaseLost(StoreError):

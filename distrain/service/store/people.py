@@ -1,7 +1,7 @@
 """Users, projects, members and tokens."""
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, bindparam, delete, or_, select, update
 from distrain.service.store import tables
 from distrain.service.store.engine import Database
 from distrain.service.store.errors import NotNow, NotThere
-from distrain.service.values import Quota, Role, Scope
+from distrain.service.values import Principal, Quota, Role, Scope
 
 USED_EVERY_S = 60.0
 _members, _projects = tables.members, tables.projects
@@ -41,15 +41,9 @@ class Token:
     revoked_at_s: float | None = None
     used_at_s: float | None = None  # to about a minute
 
-
-@dataclass(frozen=True)
-class TokenUser:
-    """A token with its user's present rights."""
-
-    token: Token
-    is_admin: bool  # whether they operate the service
-    roles: Mapping[str, Role]  # by project
-    quotas: Mapping[str, Quota]  # of those projects
+    def is_good(self, now_s: float) -> bool:
+        """Whether it is neither revoked nor past its end."""
+        return self.revoked_at_s is None and now_s < self.expires_at_s
 
 
 @dataclass(frozen=True)
@@ -100,7 +94,7 @@ class People:
         row = self.db.first(select(_tokens).where(_tokens.c.sha256 == sha256))
         return None if row is None else _token(row._asdict())
 
-    def token_and_user(self, sha256: bytes) -> TokenUser | None:
+    def token_and_user(self, sha256: bytes) -> tuple[Token, Principal] | None:
         """The same token with its user, their roles and their projects' quotas: one statement."""
         found = self.db.all(_SHOWN, {"sha256": sha256})
         if not found:
@@ -110,7 +104,8 @@ class People:
         del fields["project"], fields["role"], fields["quota"]
         roles = {row.project: Role(row.role) for row in found if row.project is not None}
         quotas = {row.project: Quota(**row.quota) for row in found if row.quota is not None}
-        return TokenUser(_token(fields), is_admin, roles, quotas)
+        token = _token(fields)
+        return token, Principal(token.user, is_admin, roles, token.scopes, token.id, quotas)
 
     def put_token(self, token: Token) -> None:
         """Keep a new token, and make its user."""

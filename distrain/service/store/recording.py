@@ -8,12 +8,10 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, or_, select, update
-from sqlalchemy.dialects.postgresql import insert as postgres_insert
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.sql.dml import ReturningUpdate, Update
 
 from distrain.service.store import rows, tables
-from distrain.service.store.engine import Database
+from distrain.service.store.engine import AnyRow, Database
 from distrain.service.store.leases import must_hold
 from distrain.service.store.rows import Attempt
 from distrain.service.values import Intent, Job, Lease, Phase
@@ -33,20 +31,6 @@ class JobChange:
     columns: Mapping[str, Any]  # new values, by the names of `Job`
     # attempts as they are now; each replaces the row of its number
     attempts: Sequence[Attempt] = ()
-    # the event's: `job.state` or `job.progress`; `None` takes `job.progress` where progress alone
-    # changes
-    kind: str | None = None
-    # the event's body; `None` takes the job as it is after the change
-    event: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class ClusterRow:
-    """A reconciler's last report of a cluster."""
-
-    name: str
-    state: Mapping[str, Any]  # JSON values
-    observed_at_s: float | None  # when its scheduler was last heard; `None` before the first time
 
 
 class Recording:
@@ -98,7 +82,7 @@ class Recording:
                     skipped.append(change)
                     continue
                 self._put_attempts(connection, change.attempts)
-                told.append((job, change.kind or _kind(change), change.event))
+                told.append((job, _kind(change), None))
             rows.tell(connection, told, now_s)
             return skipped, [job for job, _, _ in told]
 
@@ -121,22 +105,21 @@ class Recording:
         self, lease: Lease, state: Mapping[str, Any], observed_at_s: float | None = None
     ) -> None:
         """Write the cluster's state, and when its scheduler answered; raises LeaseLost."""
-        dialect = "postgresql" if self.db.is_postgres else "sqlite"
-        values: dict[str, Any] = {"name": _cluster(lease), "state": dict(state)}
+        values: dict[str, Any] = {"state": dict(state)}
         if observed_at_s is not None:
             values["observed_at_s"] = observed_at_s
+        new = self.db.insert(tables.clusters).values(name=_cluster(lease), **values)
+        put = new.on_conflict_do_update(index_elements=["name"], set_=values)
 
         def write(connection: Connection) -> None:
             must_hold(connection, lease)
-            connection.execute(_put_cluster(dialect, observed_at_s is not None), values)
+            connection.execute(put)
 
         self.db.together(write)
 
-    def clusters(self) -> list[ClusterRow]:
-        table = tables.clusters
-        return [
-            ClusterRow(**row._mapping) for row in self.db.all(select(table).order_by(table.c.name))
-        ]
+    def clusters(self) -> Sequence[AnyRow]:
+        """The reconcilers' last reports: `name`, `state` as JSON values, `observed_at_s`."""
+        return self.db.all(select(tables.clusters).order_by(tables.clusters.c.name))
 
     def _put_attempts(self, connection: Connection, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
@@ -153,17 +136,6 @@ def _alive(*columns: Any) -> Select[Any]:
         select(*columns)
         .where(_jobs.c.cluster == bindparam("_cluster"), _jobs.c.finished_at_s.is_(None))
         .order_by(_jobs.c.seq)
-    )
-
-
-@lru_cache(maxsize=4)
-def _put_cluster(dialect: str, is_heard: bool) -> Any:
-    table = tables.clusters
-    dialect_insert = postgres_insert if dialect == "postgresql" else sqlite_insert
-    names = ["state", "observed_at_s"] if is_heard else ["state"]
-    new = dialect_insert(table).values({name: bindparam(name) for name in ["name", *names]})
-    return new.on_conflict_do_update(
-        index_elements=[table.c.name], set_={name: new.excluded[name] for name in names}
     )
 
 

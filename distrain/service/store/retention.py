@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from sqlalchemy import Connection, delete, func, select, tuple_
+from sqlalchemy import Connection, Table, delete, func, select, tuple_
 
 from distrain.service.settings import Retention
 from distrain.service.store import tables
@@ -30,11 +30,12 @@ class Pruning:
         Events go oldest first, so that the kept ones have no gaps, and the last one stays: the next
         continues its number. The next call goes on where `must_stop` ended this one.
         """
+        full = BATCH_ROWS
         steps: list[tuple[str, float, Callable[[Connection, float], int], int]] = [
             ("jobs", retention.jobs_days, _prune_jobs, BATCH_JOBS),
-            ("events", retention.events_days, _prune_events, BATCH_ROWS),
-            ("idempotency", retention.keys_days, _prune_keys, BATCH_ROWS),
-            ("audit", retention.audit_days, _prune_audit, BATCH_ROWS),
+            ("events", retention.events_days, _prune_events, full),
+            ("idempotency", retention.keys_days, _oldest(tables.idempotency, "created_at_s"), full),
+            ("audit", retention.audit_days, _oldest(tables.audit, "at_s"), full),
         ]
         gone = {name: 0 for name, *_ in steps}
         for name, days, step, full in steps:
@@ -74,20 +75,12 @@ def _prune_events(connection: Connection, before_s: float) -> int:
     return connection.execute(delete(_events).where(_events.c.seq <= bound)).rowcount
 
 
-def _prune_keys(connection: Connection, before_s: float) -> int:
-    table = tables.idempotency
-    old = (
-        select(table.c.owner, table.c.key)
-        .where(table.c.created_at_s < before_s)
-        .order_by(table.c.created_at_s)
-        .limit(BATCH_ROWS)
-    )
-    primary = tuple_(table.c.owner, table.c.key)
-    return connection.execute(delete(table).where(primary.in_(old))).rowcount
+def _oldest(table: Table, time: str) -> Callable[[Connection, float], int]:
+    """Deletes the oldest rows of a table by a column of its times."""
+    made_s, primary = table.c[time], table.primary_key.columns
 
+    def prune(connection: Connection, before_s: float) -> int:
+        old = select(*primary).where(made_s < before_s).order_by(made_s).limit(BATCH_ROWS)
+        return connection.execute(delete(table).where(tuple_(*primary).in_(old))).rowcount
 
-def _prune_audit(connection: Connection, before_s: float) -> int:
-    table = tables.audit
-    old = select(table.c.id).where(table.c.at_s < before_s)
-    old = old.order_by(table.c.at_s).limit(BATCH_ROWS)
-    return connection.execute(delete(table).where(table.c.id.in_(old))).rowcount
+    return prune

@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 from typing import IO
 
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from distrain.errors import InputError, OutputError, Unavailable
 from distrain.service.settings import Settings
@@ -25,6 +25,8 @@ from distrain.service.store.retention import Pruning
 from distrain.service.store.submitting import Submitting
 
 log = logging.getLogger(__name__)
+
+_BACKUP_S = "backup_s"
 
 
 class Store(
@@ -74,26 +76,19 @@ class Store(
         kept = self.fact(name)  # in a transaction of its own: another's row is seen by now
         return value if kept is None else kept
 
-    def ping(self) -> None:
-        self.db.first(text("SELECT 1"))
-
     def backup(self, target: Path) -> None:
         """Copy SQLite's database to a new file while it is used; raises InputError, OutputError."""
         if self.db.path is None:
             raise _postgres_has_tools(self.db)
         copies.backup(self.db.path, target)
         try:
-            with self.db.write() as connection:
-                copies.note_backup(connection, self.db.now_s(connection))
+            self.keep_fact(_BACKUP_S, str(self.now_s()))
         except Unavailable as error:  # the copy is whole nevertheless; that is what counts
             log.warning("the backup's time was not noted: %s", error)
 
     def backup_s(self) -> float | None:
         """The time of the last `backup`, in unix seconds; 0: never; `None`: PostgreSQL."""
-        if self.db.path is None:
-            return None
-        with self.db.read() as connection:
-            return copies.noted_backup_s(connection)
+        return None if self.db.path is None else float(self.fact(_BACKUP_S) or 0.0)
 
     def check(self) -> None:
         """Raise SchemaDiffers unless the tables are this version's."""

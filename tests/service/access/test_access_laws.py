@@ -13,7 +13,6 @@ from distrain.errors import InputError
 from distrain.service.access import (
     RULES,
     Action,
-    Rates,
     has_credentials,
     is_token,
     make_session,
@@ -26,6 +25,7 @@ from distrain.service.access import (
     signed_text,
     with_settings,
 )
+from distrain.service.api.guards import RequestRates
 from distrain.service.settings import Settings
 from distrain.service.values import Principal, Role, Scope
 from distrain.spec import PATHS, JobSpec
@@ -212,7 +212,7 @@ def test_the_services_key_is_made_once_for_its_owner_alone(tmp_path):
 
 
 def test_a_bucket_holds_two_seconds_worth():
-    rates = Rates(2.0)
+    rates = RequestRates(2.0)
     assert [rates.wait_s("a", 0.0) for _ in range(5)] == [0, 0, 0, 0, 0.5]
     assert rates.wait_s("b", 0.0) == 0
     assert rates.wait_s("a", 0.5) == 0

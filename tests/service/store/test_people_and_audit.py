@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from distrain.service.store import NotNow, NotThere, Token, Webhook
+from distrain.service.store import Deed, NotNow, NotThere, Token, Webhook
 from distrain.service.values import Quota, Role, Scope
 
 
@@ -76,7 +76,7 @@ def test_a_declared_project_is_the_configurations(store):
 
 def test_the_audit_is_read_backwards(store):
     for number in range(5):
-        store.audit(user="alice", action="cancel", target=f"job-{number}", outcome="ok")
+        store.audit(Deed("alice", "cancel", f"job-{number}", "ok"))
     first = store.audit_rows(None, 3)
     assert [row.target for row in first] == ["job-4", "job-3", "job-2"]
     assert [row.target for row in store.audit_rows(first[-1].id, 3)] == ["job-1", "job-0"]

@@ -5,7 +5,7 @@ from service_store import key_for, new_job, submitted
 from sqlalchemy import event, func, insert, select, update
 
 from distrain.service.settings import Retention
-from distrain.service.store import Attempt, JobChange, tables
+from distrain.service.store import Attempt, Deed, JobChange, tables
 from distrain.service.store.retention import BATCH_ROWS, DAY_S
 from distrain.service.values import Phase
 
@@ -45,7 +45,7 @@ def test_jobs_go_with_all_that_is_theirs(store, lease):
 def test_keys_and_audit_go_by_age(store):
     new = new_job()
     store.submit(new, key_for(new))
-    store.audit(user="alice", action="a", target="t", outcome="ok")
+    store.audit(Deed("alice", "a", "t", "ok"))
     assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 0, "audit": 0}
     _age(store, tables.idempotency.c.created_at_s, 8)
     _age(store, tables.audit.c.at_s, 401)

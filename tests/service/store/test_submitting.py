@@ -43,7 +43,7 @@ def test_what_is_refused_leaves_nothing_behind(store):
     new = new_job(project="small")
     with pytest.raises(QuotaExceeded) as caught:
         store.submit(new, key_for(new))
-    assert (caught.value.which, caught.value.limit) == ("max_queued", 1)
+    assert caught.value.where["quota"] == "max_queued: 1"
     assert store.job(new.id) is None
     assert store.find_key(key_for(new)) is None
 
@@ -54,7 +54,7 @@ def test_a_users_own_quota_leaves_room_to_others(store):
     new = new_job(project="small")
     with pytest.raises(QuotaExceeded) as caught:
         store.submit(new, key_for(new))
-    assert caught.value.which == "max_queued_per_user"
+    assert caught.value.where["quota"] == "max_queued_per_user: 1"
     submitted(store, project="small", owner="bob")
 
 

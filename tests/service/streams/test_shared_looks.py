@@ -6,9 +6,10 @@ import pytest
 from api_world import api_world
 from fastapi import Request
 
-from distrain.service.api.looking_again import look_again
+from distrain.service.api.dependencies import ApiCall, look_again
 from distrain.service.api.streams import SharedLooks
 from distrain.service.settings import Listen, SignOn
+from distrain.service.values import Principal
 
 
 class Sight:
@@ -74,10 +75,11 @@ def test_users_of_one_proxy_share_no_looks(tmp_path, more):
                 "headers": pairs,
                 "server": (str(socket), None),
             }
-            return look_again(Request(scope), world.app.state.parts, None)
+            nobody = Principal("nobody")
+            return look_again(ApiCall(Request(scope), nobody, world.app.state.parts), None)
 
         async def story():
             seen = await asyncio.gather(of("alice"), of("bob"))
-            assert [one.caller.user for one in seen] == ["alice", "bob"]
+            assert [caller.user for caller, _ in seen] == ["alice", "bob"]
 
         asyncio.run(story())

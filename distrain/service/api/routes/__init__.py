@@ -10,19 +10,17 @@ from distrain.service.api.routes import (
     health,
     jobs,
     logs,
-    me,
     metrics,
+    people,
     projects,
     submitting,
-    tokens,
     webhooks,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
     submitting.router,
     jobs.router,
-    me.router,
-    tokens.router,
+    people.router,
     projects.router,
     clusters.router,
     audit.router,

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.runs import NotInRun
+from distrain.runs import FileReader, NotInRun
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.documents import Answer, Time
@@ -17,8 +17,9 @@ from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     SAFE,
     NoSuchBytes,
-    OpenFile,
     Streams,
+    chunks_of,
+    headers_of,
     is_named,
     list_files,
     open_artifact,
@@ -103,8 +104,8 @@ async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response
         raise
 
 
-def _answer(request: Request, streams: Streams, file: OpenFile) -> Response:
-    headers = SAFE | {"Cache-Control": "private, no-cache"} | file.headers
+def _answer(request: Request, streams: Streams, file: FileReader) -> Response:
+    headers = SAFE | {"Cache-Control": "private, no-cache"} | headers_of(file)
     if is_named(request.headers.get("if-none-match"), file.etag):
         file.close()
         return Response(status_code=304, headers=headers)
@@ -125,7 +126,7 @@ def _answer(request: Request, streams: Streams, file: OpenFile) -> Response:
     if request.method == "HEAD":
         file.close()
         return Response(status_code=status, headers=headers)
-    chunks = file.chunks(first, end, streams.in_file_thread)
+    chunks = chunks_of(file, first, end, streams.in_file_thread)
     return _FileResponse(chunks, status, headers, file.close)
 
 

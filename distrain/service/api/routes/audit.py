@@ -1,29 +1,49 @@
 """`/v1/audit`: who changed what, or was refused; for admins."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
+from pydantic import Field
 
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Service, allow
-from distrain.service.api.documents import AuditPage, AuditRow
+from distrain.service.api.dependencies import Call
+from distrain.service.api.documents import Answer, Time
 from distrain.service.decide import utc
 
 router = APIRouter(tags=["people"])
 
 
+class AuditRow(Answer):
+    """A change that somebody made, or was refused."""
+
+    id: int
+    at: Time
+    user: str
+    token_id: str | None
+    action: str
+    target: str
+    outcome: str
+    details: dict[str, Any]
+
+
+class AuditPage(Answer):
+    """Audit rows, newest first."""
+
+    rows: list[AuditRow]
+    next_before: int | None = Field(description="`before` of the next page.")
+
+
 @router.get("/v1/audit", responses=answers())
 def list_audit(
-    caller: Caller,
-    service: Service,
+    call: Call,
     before: Annotated[
         int | None, Query(ge=1, lt=2**63, description="The last page's `next_before`.")
     ] = None,
     limit: Annotated[int, Query(ge=1, le=200)] = 100,
 ) -> AuditPage:
     """List audit rows, newest first."""
-    allow(caller, Action.SEE_AUDIT, None)
-    found = service.store.audit_rows(before, limit + 1)
+    call.allow(Action.SEE_AUDIT)
+    found = call.store.audit_rows(before, limit + 1)
     rows = [AuditRow.of(row, at=utc(row.at_s)) for row in found[:limit]]
     return AuditPage(rows=rows, next_before=rows[-1].id if len(found) > limit else None)

@@ -1,51 +1,72 @@
 """`/v1/clusters`, and checks of data that they make."""
 
+from typing import Any
+
 from fastapi import APIRouter
+from pydantic import Field
 
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Parts, Service, require
-from distrain.service.api.documents import ClusterDocument, ClusterList, Preflight
-from distrain.service.api.preflights import preflight
+from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.documents import Answer, Time
+from distrain.service.api.preflights import Preflight, preflight
 from distrain.service.api.problems import not_found
 from distrain.service.api.submission import usable_clusters
 from distrain.service.decide import NO_CONTACT_S, utc
-from distrain.service.values import Principal
 
 router = APIRouter(tags=["clusters"])
 
 
+class ClusterDocument(Answer):
+    """A cluster."""
+
+    name: str
+    kind: str
+    max_priority: int
+    allowed_roots: list[str]
+    model_packages: list[str]
+    state: str = Field(description="`up`, `silent` (not heard for 30 s), or `new` (never heard).")
+    details: dict[str, Any] = Field(description="What its reconciler wrote of it last.")
+    observed_at: Time | None = Field(description="When its scheduler was last heard.")
+
+
+class ClusterList(Answer):
+    """Clusters by name."""
+
+    clusters: list[ClusterDocument]
+
+
 @router.get("/v1/clusters", responses=answers())
-def list_clusters(caller: Caller, service: Service) -> ClusterList:
+def list_clusters(call: Call) -> ClusterList:
     """List the clusters that the caller's projects may use."""
-    require(caller, Action.SEE_CLUSTERS)
-    return ClusterList(clusters=_documents(service, caller))
+    call.require(Action.SEE_CLUSTERS)
+    return ClusterList(clusters=_documents(call))
 
 
 @router.get("/v1/clusters/{cluster}", responses=answers("not_found"))
-def get_cluster(cluster: str, caller: Caller, service: Service) -> ClusterDocument:
+def get_cluster(cluster: str, call: Call) -> ClusterDocument:
     """A cluster, and its reconciler's last report."""
-    require(caller, Action.SEE_CLUSTERS)
-    found = next((c for c in _documents(service, caller) if c.name == cluster), None)
+    call.require(Action.SEE_CLUSTERS)
+    found = next((c for c in _documents(call) if c.name == cluster), None)
     if found is None:
         raise not_found(f"cluster {cluster!r}")
     return found
 
 
 @router.get("/v1/preflights/{preflight_id}", responses=answers("not_found"))
-def get_preflight(preflight_id: str, caller: Caller, service: Service) -> Preflight:
+def get_preflight(preflight_id: str, call: Call) -> Preflight:
     """A check of a spec's data, as far as it is."""
-    require(caller, Action.SUBMIT)
-    return preflight(service, caller, preflight_id)
+    call.require(Action.SUBMIT)
+    return preflight(call, preflight_id)
 
 
-def _documents(service: Parts, caller: Principal) -> list[ClusterDocument]:
-    settings, now_s = service.settings, service.now_s()
-    rows = {row.name: row for row in service.store.clusters()}
-    usable = {name for p in caller.roles for name in usable_clusters(settings, p)}
+def _documents(call: ApiCall) -> list[ClusterDocument]:
+    settings, now_s = call.service.settings, call.service.now_s()
+    rows = {row.name: row for row in call.store.clusters()}
+    usable = {name for p in call.caller.roles for name in usable_clusters(settings, p)}
     found = []
     for name, profile in sorted(settings.clusters.items()):
-        if not caller.is_admin and name not in usable:
+        if not call.caller.is_admin and name not in usable:
             continue
         row = rows.get(name)
         heard_s = row.observed_at_s if row else None

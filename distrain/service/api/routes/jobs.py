@@ -5,21 +5,19 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
 
 from distrain.service.access import Action, Mistake, tag_mistakes, visible
 from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.dependencies import (
-    Caller,
+    ApiCall,
+    Call,
     Counted,
     Parts,
     Service,
     VisibleJob,
-    allow,
     audit_note,
-    require,
-    seen_job,
 )
 from distrain.service.api.documents import (
     CancelRequest,
@@ -27,14 +25,18 @@ from distrain.service.api.documents import (
     JobDocument,
     JobPage,
     SpecDocument,
+    contact_of,
+    contacts,
+    etag,
+    job_document,
 )
 from distrain.service.api.paging import cursor, seq_of
 from distrain.service.api.problems import Problem
-from distrain.service.api.showing import contact_of, contacts, etag, job_document
+from distrain.service.api.streams import is_named
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
 from distrain.service.decide import STATES
 from distrain.service.store import JobFilter, NotNow
-from distrain.service.values import Job, Phase, Principal
+from distrain.service.values import Job, Phase
 
 router = APIRouter(tags=["jobs"])
 
@@ -45,8 +47,7 @@ _MOST_WAIT_S = 60.0
 
 @router.get("/v1/jobs", response_model=JobPage, responses=answers())
 def list_jobs(
-    caller: Caller,
-    service: Service,
+    call: Call,
     project: str | None = None,
     owner: str | None = None,
     state: Annotated[
@@ -66,7 +67,7 @@ def list_jobs(
     ] = None,
 ) -> Response:
     """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
-    require(caller, Action.SEE_JOB)
+    call.require(Action.SEE_JOB)
     wanted = JobFilter(
         project=project,
         owner=owner,
@@ -75,14 +76,12 @@ def list_jobs(
         tags=tuple(_tag(text) for text in tag or ()),
         created_after_s=None if created_after is None else _unix_s(created_after),
         text=text,
-        visible=visible(caller),
+        visible=visible(call.caller),
     )
-    return _page(service, caller, wanted, limit, cursor)
+    return _page(call.service, wanted, limit, cursor)
 
 
-def _page(
-    service: Parts, caller: Principal, wanted: JobFilter, limit: int, at: str | None
-) -> Response:
+def _page(service: Parts, wanted: JobFilter, limit: int, at: str | None) -> Response:
     filters = {
         name: getattr(wanted, name)
         for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
@@ -134,8 +133,7 @@ def get_job(
 ) -> JobDocument | Response:
     """A job."""
     document = _shown(service, job, response)
-    tags = [tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")]
-    if response.headers["ETag"] in tags or "*" in tags:
+    if is_named(if_none_match, response.headers["ETag"]):
         return Response(status_code=304, headers={"ETag": response.headers["ETag"]})
     return document
 
@@ -150,16 +148,14 @@ def get_spec(job: VisibleJob, service: Service) -> SpecDocument:
 async def wait(
     job: VisibleJob,
     response: Response,
-    request: Request,
-    caller: Caller,
-    service: Service,
+    call: Call,
     timeout_s: Annotated[float, Query(ge=0, le=_MOST_WAIT_S)] = 30.0,
 ) -> JobDocument:
     """The job when it has ended, or as it stands when the time is over."""
     if job.phase is not Phase.FINAL and timeout_s > 0:
-        await request.app.state.waiting.until_ended(job.id, timeout_s)
-        job = await run_in_threadpool(seen_job, service.store, caller, job.id)
-    return await run_in_threadpool(_shown, service, job, response)
+        await call.request.app.state.waiting.until_ended(job.id, timeout_s)
+        job = await run_in_threadpool(call.job, job.id)
+    return await run_in_threadpool(_shown, call.service, job, response)
 
 
 @router.patch(
@@ -178,31 +174,29 @@ async def wait(
 def change_job(
     job_id: str,
     body: JobChangeRequest,
-    request: Request,
     response: Response,
-    caller: Caller,
-    service: Service,
+    call: Call,
     if_match: Annotated[
         str | None, Header(description="The ETag of the job as the caller knows it. Required.")
     ] = None,
 ) -> JobDocument:
     """Change a waiting job's priority, or any job's tags."""
-    job = _changed_job(request, service, caller, job_id, Action.CHANGE_JOB)
+    job = _changed_job(call, job_id, Action.CHANGE_JOB)
     rev = _revision(if_match, job)
     if body.priority is not None and body.priority > job.priority:
-        quota = quota_for(service, caller, Action.CHANGE_JOB, job.project)
-        check_priority(service.settings, caller, job.project, job.cluster, quota, body.priority)
+        quota = quota_for(call, Action.CHANGE_JOB, job.project)
+        check_priority(call, job.project, job.cluster, quota, body.priority)
     if body.tags is not None:
-        mistakes = tag_mistakes(body.tags, service.settings.limits, "/tags")
+        mistakes = tag_mistakes(body.tags, call.service.settings.limits, "/tags")
         if mistakes:
             raise bad_spec(mistakes)
-    audit_note(request).details = body.model_dump(include={"priority"})
+    audit_note(call.request).details = body.model_dump(include={"priority"})
     try:
-        job = service.store.change(job.id, rev=rev, priority=body.priority, tags=body.tags)
+        job = call.store.change(job.id, rev=rev, priority=body.priority, tags=body.tags)
     except NotNow as error:
         code = "final" if job.phase is Phase.FINAL else "conflict"
         raise Problem(code, error.message, hint=error.hint) from error
-    return _shown(service, job, response)
+    return _shown(call.service, job, response)
 
 
 def _revision(if_match: str | None, job: Job) -> int | None:
@@ -239,21 +233,16 @@ def _revision(if_match: str | None, job: Job) -> int | None:
     ),
 )
 def cancel(
-    job_id: str,
-    request: Request,
-    response: Response,
-    caller: Caller,
-    service: Service,
-    body: CancelRequest | None = None,
+    job_id: str, response: Response, call: Call, body: CancelRequest | None = None
 ) -> JobDocument:
     """Ask for a job's end; its ranks save a checkpoint first. An ended job stays as it is."""
-    job = _changed_job(request, service, caller, job_id, Action.CANCEL_JOB)
+    job = _changed_job(call, job_id, Action.CANCEL_JOB)
     how = body or CancelRequest()
     was_final = job.phase is Phase.FINAL
     grace_s = 0.0 if how.force else how.grace_s
-    job = service.store.cancel(job.id, how.why, grace_s, caller.user)
+    job = call.store.cancel(job.id, how.why, grace_s, call.caller.user)
     response.status_code = 200 if was_final else 202
-    return _shown(service, job, response)
+    return _shown(call.service, job, response)
 
 
 @router.delete(
@@ -262,24 +251,22 @@ def cancel(
     dependencies=[Counted],
     responses=answers("not_found", "not_final"),
 )
-def delete_job(job_id: str, request: Request, caller: Caller, service: Service) -> None:
+def delete_job(job_id: str, call: Call) -> None:
     """Delete an ended job. Its run directory stays for `run_dirs_days`."""
-    job = _changed_job(request, service, caller, job_id, Action.CHANGE_JOB)
+    job = _changed_job(call, job_id, Action.CHANGE_JOB)
     if job.phase is not Phase.FINAL:
         raise Problem(
             "not_final", "a job that has not ended cannot be deleted", hint="Cancel it first."
         )
-    service.store.delete(job.id)
+    call.store.delete(job.id)
 
 
-def _changed_job(
-    request: Request, service: Parts, caller: Principal, job_id: str, action: Action
-) -> Job:
+def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     """The job that the caller may act on; it is the target of the audit."""
-    require(caller, action)
-    job = seen_job(service.store, caller, job_id)
-    audit_note(request).target = job.id
-    allow(caller, action, job.project, job.owner)
+    call.require(action)
+    job = call.job(job_id)
+    call.note(job.id)
+    call.allow(action, job.project, job.owner)
     return job
 
 

@@ -5,13 +5,12 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 
 from distrain.errors import DistrainError
 from distrain.runs import BeyondLog, LogSlice
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Caller, Parts, Service, VisibleJob
-from distrain.service.api.looking_again import look_again
+from distrain.service.api.dependencies import ApiCall, Call, VisibleJob, look_again
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     PLAIN,
@@ -26,7 +25,7 @@ from distrain.service.api.streams import (
     read_tail,
     streams_of,
 )
-from distrain.service.values import Job, Principal
+from distrain.service.values import Job
 
 router = APIRouter(tags=["logs, events, files"])
 
@@ -52,10 +51,8 @@ _ANSWER: dict[str, Any] = {
     responses=answers("not_found", "range", others={200: _ANSWER}),
 )
 async def job_logs(
-    request: Request,
     job: VisibleJob,
-    caller: Caller,
-    service: Service,
+    call: Call,
     attempt: Annotated[int | None, Query(ge=1, le=10**6, description="Default: the last.")] = None,
     rank: Annotated[int, Query(ge=0, le=10**6)] = 0,
     offset: Annotated[int | None, Query(ge=0, le=_BIG, description="The first byte.")] = None,
@@ -80,14 +77,14 @@ async def job_logs(
     """
     if tail is not None and (follow or offset is not None):
         raise Problem("bad_request", "`tail` excludes `offset` and `follow`")
-    streams = streams_of(request.app)
+    streams, service = streams_of(call.request.app), call.service
     place = await streams.in_file_thread(partial(_place, job, attempt, rank))
     most = min(limit, service.settings.limits.log_read_bytes)
     if tail is not None:
         part = await _read(streams, partial(read_tail, place, tail, most, job, service.now_s()))
     else:
         wanted = _Wanted(place, offset or 0, most, wait_s)
-        reading = _Reading(request, service, caller, job, wanted, service.clock())
+        reading = _Reading(call, job, wanted, service.clock())
         part = await reading.part()
         if follow and part.slice.data and not (part.is_complete or part.slice.gaps):
             return _followed(reading, part)
@@ -106,20 +103,21 @@ class _Wanted:
 class _Reading:
     """One request's reading of a log."""
 
-    request: Request
-    service: Parts
-    caller: Principal
+    call: ApiCall
     job: Job
     wanted: _Wanted
     checked_s: float
 
     @property
     def streams(self) -> Streams:
-        return streams_of(self.request.app)
+        return streams_of(self.call.request.app)
+
+    def clock(self) -> float:
+        return self.call.service.clock()
 
     async def part(self) -> LogPart:
         """The next bytes; waits where there are none."""
-        until_s = self.service.clock() + self.wanted.wait_s
+        until_s = self.clock() + self.wanted.wait_s
         part = await self._read()
         if self._says(part, until_s):
             return part
@@ -128,9 +126,9 @@ class _Reading:
 
     async def _next(self, log: SharedLog, until_s: float) -> LogPart:
         """The next bytes, from the shared log where it has them."""
-        clock, wanted = self.service.clock, self.wanted
+        wanted = self.wanted
         while True:
-            within_s = min(until_s - clock(), _CHECK_S)
+            within_s = min(until_s - self.clock(), _CHECK_S)
             data = await log.after(wanted.offset, wanted.limit, within_s)
             await self._check_at_times()
             if data:
@@ -141,22 +139,22 @@ class _Reading:
                 return part
 
     async def _read(self) -> LogPart:
-        wanted, now_s = self.wanted, self.service.now_s()
+        wanted, now_s = self.wanted, self.call.service.now_s()
         return await _read(
             self.streams, partial(read, wanted.place, wanted.offset, wanted.limit, self.job, now_s)
         )
 
     def _says(self, part: LogPart, until_s: float) -> bool:
         """Whether a part is an answer: it has something, or the time is over."""
-        is_over = self.service.clock() >= until_s or self.streams.feed.stopped
+        is_over = self.clock() >= until_s or self.streams.feed.stopped
         return bool(part.slice.data or part.slice.gaps) or part.is_complete or is_over
 
     async def _check_at_times(self) -> None:
         """Refuse a caller who may no longer see the job: they get no more of its log."""
-        if self.service.clock() - self.checked_s < _CHECK_S:
+        if self.clock() - self.checked_s < _CHECK_S:
             return
-        self.checked_s = self.service.clock()
-        _, job = await look_again(self.request, self.service, self.job.id)
+        self.checked_s = self.clock()
+        _, job = await look_again(self.call, self.job.id)
         self.job = job or self.job
 
     async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
@@ -169,14 +167,14 @@ class _Reading:
                 self.wanted = replace(self.wanted, offset=part.slice.next)
                 try:
                     await self._check_at_times()
-                    part = await self._next(log, self.service.clock() + self.wanted.wait_s)
+                    part = await self._next(log, self.clock() + self.wanted.wait_s)
                 except (Problem, DistrainError):
                     return  # its status is sent: the client's next request is told what is wrong
 
 
 def _followed(reading: _Reading, part: LogPart) -> Response:
-    most = reading.service.settings.limits.streams_per_token
-    release = reading.streams.take(reading.caller, most)
+    most = reading.call.service.settings.limits.streams_per_token
+    release = reading.streams.take(reading.call.caller, most)
     headers = _headers(part, reading.wanted.place)
     del headers["X-Next-Offset"], headers["X-Complete"]  # nobody knows them yet
     return LiveResponse(reading.chunks(part), PLAIN | headers, release)

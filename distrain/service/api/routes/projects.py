@@ -3,32 +3,16 @@
 import dataclasses
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Path
+from pydantic import Field
 
 from distrain.service.access import Action, role_allows
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import (
-    Caller,
-    Counted,
-    Parts,
-    Service,
-    allow,
-    audit_note,
-    require,
-)
-from distrain.service.api.documents import (
-    MemberList,
-    MemberRequest,
-    ProjectDocument,
-    ProjectList,
-    ProjectName,
-    ProjectRequest,
-    QuotaDocument,
-    UserName,
-)
+from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.documents import Answer, Priority, ProjectName, Request, UserName
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.store import Project
-from distrain.service.values import Principal, Quota
+from distrain.service.values import Principal, Quota, Role
 
 router = APIRouter(tags=["projects"])
 
@@ -36,27 +20,66 @@ Name = Annotated[ProjectName, Path(description="A project.")]
 User = Annotated[UserName, Path(description="A user.")]
 
 
+class QuotaDocument(Request):
+    """What a project may have at once; `null`: any number."""
+
+    max_ranks: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    max_queued: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    max_queued_per_user: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = 100
+    max_priority: Priority = Field(0, description="The highest that submitters may ask for.")
+
+
+class ProjectDocument(Answer):
+    """A project."""
+
+    name: str
+    quota: QuotaDocument
+    usage: dict[str, int] = Field(description="`ranks` handed over, and `queued` jobs.")
+    declared: bool = Field(description="Whether the configuration has it, which alone changes it.")
+    role: str | None = Field(description="The caller's own.")
+
+
+class ProjectList(Answer):
+    """Projects by name."""
+
+    projects: list[ProjectDocument]
+
+
+class ProjectRequest(Request):
+    """A project to make, or its new quota."""
+
+    quota: QuotaDocument = QuotaDocument()
+
+
+class MemberRequest(Request):
+    """A user's role in a project."""
+
+    role: Role
+
+
+class MemberList(Answer):
+    """A project's members."""
+
+    members: dict[str, str] = Field(description="Roles by user.")
+
+
 @router.get("/v1/projects", responses=answers())
-def list_projects(caller: Caller, service: Service) -> ProjectList:
+def list_projects(call: Call) -> ProjectList:
     """List the projects in which the caller has a role, with quotas and usage; admins see all."""
-    require(caller, Action.SEE_PROJECT)
-    found = [p for p in service.store.projects() if _sees(caller, p.name)]
-    return ProjectList(projects=[_document(service, caller, project) for project in found])
+    return ProjectList(projects=[_document(call, project) for project in _all_seen(call)])
 
 
 @router.get("/v1/quotas", responses=answers())
-def list_quotas(caller: Caller, service: Service) -> dict[str, QuotaDocument]:
+def list_quotas(call: Call) -> dict[str, QuotaDocument]:
     """The quotas of the projects in which the caller has a role, by project."""
-    require(caller, Action.SEE_PROJECT)
-    found = [p for p in service.store.projects() if _sees(caller, p.name)]
-    return {project.name: _quota(project.quota) for project in found}
+    return {project.name: _quota(project.quota) for project in _all_seen(call)}
 
 
 @router.get("/v1/projects/{project}", responses=answers("not_found"))
-def get_project(project: Name, caller: Caller, service: Service) -> ProjectDocument:
+def get_project(project: Name, call: Call) -> ProjectDocument:
     """A project with its quota, and how much of it is used."""
-    require(caller, Action.SEE_PROJECT)
-    return _document(service, caller, _seen(service, caller, project))
+    call.require(Action.SEE_PROJECT)
+    return _document(call, _seen(call, project))
 
 
 @router.put(
@@ -64,25 +87,23 @@ def get_project(project: Name, caller: Caller, service: Service) -> ProjectDocum
     dependencies=[Counted],
     responses=answers("not_found", "conflict"),
 )
-def put_project(
-    project: Name, body: ProjectRequest, request: Request, caller: Caller, service: Service
-) -> ProjectDocument:
+def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
     """Make a project, or change its quota; for admins. The configuration's projects stay."""
-    require(caller, Action.SET_QUOTA)
-    if not caller.is_admin:
-        _seen(service, caller, project)
-    allow(caller, Action.SET_QUOTA, project)
+    call.require(Action.SET_QUOTA)
+    if not call.caller.is_admin:
+        _seen(call, project)
+    call.allow(Action.SET_QUOTA, project)
     quota = body.quota.model_dump()
-    audit_note(request).target, audit_note(request).details = project, {"quota": quota}
-    service.store.put_project(project, Quota(**quota))
-    return _document(service, caller, _seen(service, caller, project))
+    call.note(project, quota=quota)
+    call.store.put_project(project, Quota(**quota))
+    return _document(call, _seen(call, project))
 
 
 @router.get("/v1/projects/{project}/members", responses=answers("not_found"))
-def list_members(project: Name, caller: Caller, service: Service) -> MemberList:
+def list_members(project: Name, call: Call) -> MemberList:
     """A project's members, with their roles."""
-    require(caller, Action.SEE_PROJECT)
-    return _members(service, _seen(service, caller, project).name)
+    call.require(Action.SEE_PROJECT)
+    return _members(call, _seen(call, project).name)
 
 
 @router.put(
@@ -90,20 +111,12 @@ def list_members(project: Name, caller: Caller, service: Service) -> MemberList:
     dependencies=[Counted],
     responses=answers("not_found", "conflict"),
 )
-def put_member(
-    project: Name,
-    user: User,
-    body: MemberRequest,
-    request: Request,
-    caller: Caller,
-    service: Service,
-) -> MemberList:
+def put_member(project: Name, user: User, body: MemberRequest, call: Call) -> MemberList:
     """Give a user a role in a project; for its operators."""
-    _may_set(service, caller, project, user)
-    note = audit_note(request)
-    note.target, note.details = project, {"user": user, "role": str(body.role)}
-    service.store.set_member(project, user, body.role)
-    return _members(service, project)
+    _may_set(call, project, user)
+    call.note(project, user=user, role=str(body.role))
+    call.store.set_member(project, user, body.role)
+    return _members(call, project)
 
 
 @router.delete(
@@ -112,20 +125,18 @@ def put_member(
     dependencies=[Counted],
     responses=answers("not_found", "conflict"),
 )
-def remove_member(
-    project: Name, user: User, request: Request, caller: Caller, service: Service
-) -> None:
+def remove_member(project: Name, user: User, call: Call) -> None:
     """Take a user's role in a project; for its operators."""
-    _may_set(service, caller, project, user)
-    audit_note(request).target, audit_note(request).details = project, {"user": user}
-    service.store.remove_member(project, user)
+    _may_set(call, project, user)
+    call.note(project, user=user)
+    call.store.remove_member(project, user)
 
 
-def _may_set(service: Parts, caller: Principal, project: str, user: str) -> None:
-    require(caller, Action.SET_MEMBERS)
-    _seen(service, caller, project)
-    allow(caller, Action.SET_MEMBERS, project)
-    declared = service.settings.projects.get(project)
+def _may_set(call: ApiCall, project: str, user: str) -> None:
+    call.require(Action.SET_MEMBERS)
+    _seen(call, project)
+    call.allow(Action.SET_MEMBERS, project)
+    declared = call.service.settings.projects.get(project)
     if declared is not None and user in declared.members:
         raise Problem(
             "conflict",
@@ -138,24 +149,29 @@ def _sees(caller: Principal, project: str) -> bool:
     return role_allows(caller, Action.SEE_PROJECT, project)
 
 
-def _seen(service: Parts, caller: Principal, name: str) -> Project:
-    found = next((p for p in service.store.projects() if p.name == name), None)
-    if found is None or not _sees(caller, name):
+def _all_seen(call: ApiCall) -> list[Project]:
+    call.require(Action.SEE_PROJECT)
+    return [project for project in call.store.projects() if _sees(call.caller, project.name)]
+
+
+def _seen(call: ApiCall, name: str) -> Project:
+    project = call.store.project(name)
+    if project is None or not _sees(call.caller, name):
         raise not_found(f"project {name!r}")
-    return found
+    return project
 
 
-def _members(service: Parts, project: str) -> MemberList:
-    found = service.store.members(project)
-    return MemberList(members={user: str(role) for user, role in found.items()})
+def _members(call: ApiCall, project: str) -> MemberList:
+    roles = call.store.members(project)
+    return MemberList(members={user: str(role) for user, role in roles.items()})
 
 
-def _document(service: Parts, caller: Principal, project: Project) -> ProjectDocument:
-    role = caller.roles.get(project.name)
+def _document(call: ApiCall, project: Project) -> ProjectDocument:
+    role = call.caller.roles.get(project.name)
     return ProjectDocument(
         name=project.name,
         quota=_quota(project.quota),
-        usage=service.store.usage(project.name),
+        usage=call.store.usage(project.name),
         declared=project.declared,
         role=str(role) if role else None,
     )

@@ -7,22 +7,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request, Response
+from fastapi import APIRouter, Query, Response
 from pydantic import Field
 
 from distrain.errors import InputError
 from distrain.service.access import Action, Mistake, role_allows
 from distrain.service.api.answers import LOCATION, answers
-from distrain.service.api.dependencies import (
-    Caller,
-    Counted,
-    Parts,
-    Service,
-    allow,
-    audit_note,
-    require,
-)
-from distrain.service.api.documents import Answer, ProjectName, Request as Body, Time
+from distrain.service.api.dependencies import ApiCall, Call, Counted
+from distrain.service.api.documents import Answer, ProjectName, Request, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.decide import utc
 from distrain.service.store import Webhook
@@ -38,7 +30,7 @@ _reaching = threading.BoundedSemaphore(_AT_ONCE)
 Kind = Literal["job.state", "job.progress", "job.deleted"]
 
 
-class WebhookRequest(Body):
+class WebhookRequest(Request):
     """A webhook to make."""
 
     project: ProjectName = "default"
@@ -87,14 +79,13 @@ class WebhookTest(Answer):
 
 @router.get("/v1/webhooks", responses=answers())
 def list_webhooks(
-    caller: Caller,
-    service: Service,
+    call: Call,
     project: Annotated[ProjectName | None, Query(description="Of this project alone.")] = None,
 ) -> WebhookList:
     """List the caller's webhooks, and those of the projects that they operate."""
-    require(caller, Action.SEE_WEBHOOKS)
-    found = service.store.webhooks(project)
-    return WebhookList(webhooks=[_document(hook) for hook in found if _is_seen(caller, hook)])
+    call.require(Action.SEE_WEBHOOKS)
+    hooks = call.store.webhooks(project)
+    return WebhookList(webhooks=[_document(hook) for hook in hooks if _is_seen(call.caller, hook)])
 
 
 @router.post(
@@ -105,18 +96,16 @@ def list_webhooks(
         "not_found", "quota", others={201: {"description": "The webhook.", "headers": LOCATION}}
     ),
 )
-def create_webhook(
-    body: WebhookRequest, request: Request, response: Response, caller: Caller, service: Service
-) -> NewWebhookDocument:
+def create_webhook(body: WebhookRequest, response: Response, call: Call) -> NewWebhookDocument:
     """Send a project's events to an address from now on. The secret is in this answer alone."""
-    require(caller, Action.SET_WEBHOOKS)
-    if not role_allows(caller, Action.SEE_PROJECT, body.project):
+    call.require(Action.SET_WEBHOOKS)
+    store, service, user = call.store, call.service, call.caller.user
+    if not role_allows(call.caller, Action.SEE_PROJECT, body.project):
         raise not_found(f"project {body.project!r}")
-    allow(caller, Action.SET_WEBHOOKS, body.project, caller.user)
-    store = service.store
-    if body.project not in {project.name for project in store.projects()}:
+    call.allow(Action.SET_WEBHOOKS, body.project, user)
+    if store.project(body.project) is None:
         raise not_found(f"project {body.project!r}")
-    _count(service, caller, body.project)
+    _count(call, body.project)
     with _threads_left():
         try:
             place_of(body.url, service.settings.webhooks.allow_private)
@@ -126,10 +115,10 @@ def create_webhook(
     kinds = tuple(dict.fromkeys(body.kinds))
     hook_id = secrets.token_hex(8)
     at_s = service.now_s()
-    hook = Webhook(hook_id, body.project, caller.user, body.url, kinds, store.last_seq(), at_s)
+    hook = Webhook(hook_id, body.project, user, body.url, kinds, store.last_seq(), at_s)
     store.put_webhook(hook)
-    note = audit_note(request)  # without the URL, which may be a secret itself
-    note.target, note.details = hook_id, {"project": body.project, "kinds": list(kinds)}
+    # without the URL, which may be a secret itself
+    call.note(hook_id, project=body.project, kinds=list(kinds))
     response.headers["Cache-Control"] = "no-store"
     response.headers["Location"] = f"/v1/webhooks/{hook_id}"
     secret = webhook_secret(service.key, hook_id)
@@ -137,10 +126,10 @@ def create_webhook(
 
 
 @router.get("/v1/webhooks/{webhook_id}", responses=answers("not_found"))
-def get_webhook(webhook_id: str, caller: Caller, service: Service) -> WebhookDocument:
+def get_webhook(webhook_id: str, call: Call) -> WebhookDocument:
     """A webhook, and whether it fails."""
-    require(caller, Action.SEE_WEBHOOKS)
-    return _document(_seen(service, caller, webhook_id))
+    call.require(Action.SEE_WEBHOOKS)
+    return _document(_seen(call, webhook_id))
 
 
 @router.delete(
@@ -149,12 +138,12 @@ def get_webhook(webhook_id: str, caller: Caller, service: Service) -> WebhookDoc
     dependencies=[Counted],
     responses=answers("not_found"),
 )
-def delete_webhook(webhook_id: str, request: Request, caller: Caller, service: Service) -> None:
+def delete_webhook(webhook_id: str, call: Call) -> None:
     """Delete a webhook; an event on its way may still arrive."""
-    audit_note(request).target = webhook_id
-    require(caller, Action.SET_WEBHOOKS)
-    hook = _seen(service, caller, webhook_id)
-    service.store.delete_webhook(hook.id)
+    call.note(webhook_id)
+    call.require(Action.SET_WEBHOOKS)
+    hook = _seen(call, webhook_id)
+    call.store.delete_webhook(hook.id)
 
 
 @router.post(
@@ -162,22 +151,20 @@ def delete_webhook(webhook_id: str, request: Request, caller: Caller, service: S
     dependencies=[Counted],
     responses=answers("not_found"),
 )
-def test_webhook(
-    webhook_id: str, request: Request, caller: Caller, service: Service
-) -> WebhookTest:
+def test_webhook(webhook_id: str, call: Call) -> WebhookTest:
     """Send an event of the kind `webhook.test` now, and show the receiver's answer."""
-    audit_note(request).target = webhook_id
-    require(caller, Action.SET_WEBHOOKS)
-    hook = _seen(service, caller, webhook_id)
+    call.note(webhook_id)
+    call.require(Action.SET_WEBHOOKS)
+    hook = _seen(call, webhook_id)
     told_id = f"test-{secrets.token_hex(8)}"
     document = {"id": told_id, "kind": "webhook.test", "webhook": hook.id, "data": {}}
     with _threads_left():
         posted = send(
             hook.url,
-            webhook_secret(service.key, hook.id),
+            webhook_secret(call.service.key, hook.id),
             told_id,
             json.dumps(document).encode(),
-            allow_private=service.settings.webhooks.allow_private,
+            allow_private=call.service.settings.webhooks.allow_private,
         )
     return WebhookTest(delivered=posted.error is None, status=posted.status, error=posted.error)
 
@@ -186,16 +173,16 @@ def _is_seen(caller: Principal, hook: Webhook) -> bool:
     return role_allows(caller, Action.SEE_WEBHOOKS, hook.project, hook.owner)
 
 
-def _seen(service: Parts, caller: Principal, webhook_id: str) -> Webhook:
-    hook = service.store.webhook(webhook_id) if len(webhook_id) <= 32 else None
-    if hook is None or not _is_seen(caller, hook):
+def _seen(call: ApiCall, webhook_id: str) -> Webhook:
+    hook = call.store.webhook(webhook_id) if len(webhook_id) <= 32 else None
+    if hook is None or not _is_seen(call.caller, hook):
         raise not_found(f"webhook {webhook_id!r}")
     return hook
 
 
-def _count(service: Parts, caller: Principal, project: str) -> None:
-    most = service.settings.limits.webhooks
-    own = [hook for hook in service.store.webhooks(project) if hook.owner == caller.user]
+def _count(call: ApiCall, project: str) -> None:
+    most, user = call.service.settings.limits.webhooks, call.caller.user
+    own = [hook for hook in call.store.webhooks(project) if hook.owner == user]
     if len(own) >= most:
         raise Problem(
             "quota",

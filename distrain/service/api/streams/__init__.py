@@ -2,7 +2,8 @@
 
 from distrain.service.api.streams.artifacts import (
     NoSuchBytes as NoSuchBytes,
-    OpenFile as OpenFile,
+    chunks_of as chunks_of,
+    headers_of as headers_of,
     is_named as is_named,
     list_files as list_files,
     open_artifact as open_artifact,

@@ -3,7 +3,6 @@
 import mimetypes
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass
 from email.utils import formatdate
 from functools import partial
 from itertools import islice
@@ -33,47 +32,32 @@ _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inlin
 """Whoever writes the run directory writes its pages: no script, no form, nothing loaded."""
 
 
-@dataclass(frozen=True)
-class OpenFile:
-    """An open file, as it was when it was opened: bytes appended later are not part of it."""
+def headers_of(file: FileReader) -> dict[str, str]:
+    last = PurePosixPath(file.name)
+    shown = _SHOWN.get(last.suffix)
+    kind = "inline" if shown else "attachment"
+    guessed = mimetypes.guess_type(last.name)[0] or "application/octet-stream"
+    policy = {"Content-Security-Policy": _OF_PAGES} if last.suffix == ".html" else {}
+    return policy | {
+        "Content-Type": shown or guessed,
+        "Content-Disposition": f"{kind}; filename*=UTF-8''{quote(last.name, safe='')}",
+        "Last-Modified": formatdate(file.modified_s, usegmt=True),
+        "ETag": file.etag,
+        "Accept-Ranges": "bytes",
+    }
 
-    file: FileReader
 
-    @property
-    def etag(self) -> str:
-        return self.file.etag
-
-    @property
-    def size_bytes(self) -> int:
-        return self.file.size_bytes
-
-    def close(self) -> None:
-        self.file.close()
-
-    @property
-    def headers(self) -> dict[str, str]:
-        last = PurePosixPath(self.file.name)
-        shown = _SHOWN.get(last.suffix)
-        kind = "inline" if shown else "attachment"
-        guessed = mimetypes.guess_type(last.name)[0] or "application/octet-stream"
-        policy = {"Content-Security-Policy": _OF_PAGES} if last.suffix == ".html" else {}
-        return policy | {
-            "Content-Type": shown or guessed,
-            "Content-Disposition": f"{kind}; filename*=UTF-8''{quote(last.name, safe='')}",
-            "Last-Modified": formatdate(self.file.modified_s, usegmt=True),
-            "ETag": self.etag,
-            "Accept-Ranges": "bytes",
-        }
-
-    async def chunks(self, first: int, end: int, in_thread: InThread) -> AsyncIterator[bytes]:
-        """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
-        while first < end:
-            size = min(CHUNK_BYTES, end - first)
-            data = await in_thread(partial(self.file.pread, size, first))
-            if not data:
-                return  # shorter than promised: the client sees that the answer broke off
-            first += len(data)
-            yield data
+async def chunks_of(
+    file: FileReader, first: int, end: int, in_thread: InThread
+) -> AsyncIterator[bytes]:
+    """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
+    while first < end:
+        size = min(CHUNK_BYTES, end - first)
+        data = await in_thread(partial(file.pread, size, first))
+        if not data:
+            return  # shorter than promised: the client sees that the answer broke off
+        first += len(data)
+        yield data
 
 
 def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[FileInRun], bool]:
@@ -83,10 +67,10 @@ def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[F
     return found[:limit], len(found) > limit
 
 
-def open_artifact(run_dir: str, name: str) -> OpenFile:
-    """Open a file, which the caller closes; raises NotInRun, OSError."""
+def open_artifact(run_dir: str, name: str) -> FileReader:
+    """Open a file as it is now, which the caller closes; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
-        return OpenFile(folder.open(name))
+        return folder.open(name)
 
 
 def is_named(header: str | None, etag: str) -> bool:

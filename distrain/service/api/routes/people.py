@@ -1,0 +1,135 @@
+"""`/v1/me` and `/v1/tokens`: the caller and their tokens; of admins, anybody's."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Response
+from pydantic import ConfigDict, Field
+
+from distrain.service.access import DEFAULT_DAYS, MOST_DAYS, Action, new_token
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import Call, Counted
+from distrain.service.api.documents import Answer, Request, Time, UserName
+from distrain.service.api.problems import Problem, not_found
+from distrain.service.store import Token
+from distrain.service.values import Scope
+
+router = APIRouter(tags=["people"])
+
+
+class Me(Answer):
+    """Who the caller is."""
+
+    user: str
+    is_admin: bool
+    roles: dict[str, str] = Field(description="By project.")
+    scopes: list[str] = Field(description="What the token may be used for.")
+    projects: list[str] = Field(description="Those in which the caller has a role.")
+
+
+class TokenRequest(Request):
+    """A token to make."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"label": "laptop", "scopes": ["read", "submit"]}]}
+    )
+
+    label: Annotated[str, Field(max_length=128)] = ""
+    scopes: Annotated[list[Scope], Field(min_length=1, max_length=4)] = Field(
+        [Scope.READ, Scope.SUBMIT, Scope.CANCEL], description="At most those of the caller's own."
+    )
+    days: Annotated[float, Field(gt=0, le=MOST_DAYS)] = Field(
+        DEFAULT_DAYS, description="How long it holds."
+    )
+    user: UserName | None = Field(None, description="Whose; only admins make tokens for others.")
+
+
+class TokenDocument(Answer):
+    """A token, without its text."""
+
+    id: str
+    user: str
+    label: str
+    scopes: list[str]
+    created_at: Time
+    expires_at: Time
+    revoked_at: Time | None
+    used_at: Time | None = Field(description="To about a minute.")
+
+
+class NewTokenDocument(TokenDocument):
+    """A new token, with its text."""
+
+    text: str = Field(description="What its user sends; it is shown this once.")
+
+
+class TokenList(Answer):
+    """Tokens, newest first."""
+
+    tokens: list[TokenDocument]
+
+
+@router.get("/v1/me", responses=answers())
+def me(call: Call) -> Me:
+    """The caller, and what they may do."""
+    call.require(Action.SEE_SELF)
+    caller = call.caller
+    return Me(
+        user=caller.user,
+        is_admin=caller.is_admin,
+        roles={project: str(role) for project, role in caller.roles.items()},
+        scopes=sorted(map(str, caller.scopes)),
+        projects=sorted(caller.roles),
+    )
+
+
+@router.get("/v1/tokens", responses=answers())
+def list_tokens(
+    call: Call,
+    user: Annotated[
+        UserName | None, Query(description="Whose; only admins see others' tokens.")
+    ] = None,
+) -> TokenList:
+    """List a user's tokens, newest first, without their texts."""
+    call.require(Action.SEE_SELF)
+    if user not in (None, call.caller.user):
+        call.allow(Action.OTHERS_TOKENS)
+    tokens = call.store.tokens(user or call.caller.user)
+    return TokenList(tokens=[_document(token) for token in tokens])
+
+
+@router.post("/v1/tokens", status_code=201, dependencies=[Counted], responses=answers())
+def create_token(body: TokenRequest, response: Response, call: Call) -> NewTokenDocument:
+    """Make a token. Its text is in this answer alone; nobody can read it again."""
+    user = body.user or call.caller.user
+    call.allow(Action.OWN_TOKENS if user == call.caller.user else Action.OTHERS_TOKENS)
+    scopes = frozenset(body.scopes)
+    if not scopes <= call.caller.scopes:
+        raise Problem("forbidden", "a token cannot have scopes that its maker's token lacks")
+    now_s, words = call.service.now_s(), {"user": user, "scopes": sorted(map(str, scopes))}
+    token, text = new_token(
+        call.store, user, label=body.label, days=body.days, scopes=scopes, now_s=now_s
+    )
+    call.note(token.id, **words)
+    response.headers["Cache-Control"] = "no-store"
+    return NewTokenDocument(**_document(token).model_dump(), text=text)
+
+
+@router.delete(
+    "/v1/tokens/{token_id}",
+    status_code=204,
+    dependencies=[Counted],
+    responses=answers("not_found"),
+)
+def revoke_token(token_id: str, call: Call) -> None:
+    """Revoke a token, at once. Every token may revoke itself, whatever its scopes."""
+    call.note(token_id)
+    own = {token.id for token in call.store.tokens(call.caller.user)}
+    if token_id not in own and not call.caller.is_admin:
+        raise not_found(f"token {token_id!r}")
+    if token_id != call.caller.token_id:
+        call.allow(Action.OWN_TOKENS if token_id in own else Action.OTHERS_TOKENS)
+    call.store.revoke_token(token_id)
+
+
+def _document(token: Token) -> TokenDocument:
+    return TokenDocument.of(token, scopes=sorted(map(str, token.scopes)))
