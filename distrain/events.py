@@ -156,7 +156,8 @@ class StepsDone(_OfRank):
     step: int  # steps taken since the start of the job
     elapsed_s: float  # wall time since training started on this rank
     seconds: Mapping[str, float]  # this window's wall time by phase (`PHASES`)
-    # A `BinaryMetrics` state as JSON: this rank's rows, scored before their update
+    # A `BinaryMetrics` state as JSON, or a `TargetMetrics` state of several targets or of another
+    # kind: this rank's rows, scored before their update
     metrics: Mapping[str, Any]
     lr: float  # learning rate of the last step
     # what the rank's loader did in this window: `LoaderStats` by field, and their mean queue depth
@@ -183,13 +184,15 @@ class EvaluationDone(_OfRank):
     epoch: int
     step: int  # steps taken when it was scored
     elapsed_s: float
-    metrics: Mapping[str, Any]  # A `BinaryMetrics` state as JSON
+    metrics: Mapping[str, Any]  # A state as that of `StepsDone.metrics`
     # of the rows of all ranks, from their scores, where the bins of `metrics` are too wide; `None`
     # where they serve
     auc: float | None = None
     auc_bound: float | None = None  # the true AUC lies within +- this of `auc`; 0: it is exact
     # the metrics of `evaluate.metrics` by name, of the rows of all ranks
     own: Mapping[str, float | None] = field(default_factory=dict)
+    # the same two, `auc` and `auc_bound`, of further binary targets by name; absent if empty
+    target_aucs: Mapping[str, Sequence[float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -302,7 +305,10 @@ def to_json(event: Event) -> dict[str, Any]:
     >>> to_json(ModelSaved(rank=0, path="runs/a/model"))
     {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}
     """
-    return {"kind": event.kind, **asdict(event)}
+    fields = asdict(event)
+    if not fields.get("target_aucs", True):
+        del fields["target_aucs"]  # of jobs with one target: as before there were more
+    return {"kind": event.kind, **fields}
 
 
 def from_json(document: Mapping[str, Any]) -> Event:

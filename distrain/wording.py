@@ -3,9 +3,15 @@
 Sizes of memory and files have IEC units (1 KiB is 1,024 bytes), times are in seconds.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 UNKNOWN = "-"
+
+Targets = Mapping[str, Mapping[str, float | None]]
+MAIN_METRICS = {"auc": "AUC", "rmse": "RMSE", "accuracy": "accuracy"}
+"""Metrics that stand for a target where there is room for one, and their names for people."""
+_MOST_OF_A_TARGET = 40
+
 NO_AUC = "not defined: all of these rows have one label"
 
 
@@ -48,25 +54,83 @@ def is_no_use(entropy: float | None) -> bool:
     return entropy is not None and entropy >= 1
 
 
-def scores(loss: float | None, auc: float | None, decimals: int = 5) -> str:
-    """A loss and an AUC of the same rows.
+def scores(
+    loss: float | None, auc: float | None, decimals: int = 5, targets: Targets | None = None
+) -> str:
+    """A loss and an AUC of the same rows, and the main metric of each further target.
 
     >>> scores(0.5, 0.75, 2), scores(0.5, None, 2), scores(None, None)
     ('loss 0.50, AUC 0.75', 'loss 0.50', '-')
+    >>> scores(None, None, 2, {"price": {"mae": 1.0, "rmse": 2.5}})
+    'price RMSE 2.5'
     """
     named = (("loss", loss), ("AUC", auc))
     known = [f"{name} {number(value, decimals)}" for name, value in named if value is not None]
-    return ", ".join(known) or UNKNOWN
+    more = [f"{target} {name} {value}" for target, name, value in main_metrics(targets, decimals)]
+    return ", ".join([*known, *more]) or UNKNOWN
 
 
-def aucs(valid: float | None, train: float | None) -> str:
-    """Two AUCs in one column.
+def main_metrics(targets: Targets | None, decimals: int = 4) -> list[tuple[str, str, str]]:
+    """Of each target its name, and the name and value of the metric that stands for it."""
+    found = []
+    for target, metrics in (targets or {}).items():
+        metric = next((name for name in MAIN_METRICS if metrics.get(name) is not None), None)
+        if metric is not None:
+            # Errors are of any size: so many digits, wherever the point is.
+            value = f"{metrics[metric]:.{decimals + 1}g}"
+            found.append((target_name(target), MAIN_METRICS[metric], value))
+    return found
+
+
+def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]:
+    """Rows of tables: each target's name and its metrics.
+
+    >>> of_targets({"price": {"rmse": 2.5, "r2": None, "auc_bound": 0.1}})
+    [('price', 'rmse 2.5, r2 -')]
+    """
+    rows = []
+    for target, metrics in list((targets or {}).items())[:most]:
+        values = {n: v for n, v in metrics.items() if not n.endswith("_bound")}
+        texts = [f"{n} {UNKNOWN if v is None else f'{v:.6g}'}" for n, v in values.items()]
+        rows.append((target_name(target), ", ".join(texts).replace("_", " ")))
+    return rows
+
+
+def target_name(target: str) -> str:
+    """A target's name, which a user chose, as one short line."""
+    return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])
+
+
+def score(auc: float | None, targets: Targets | None = None) -> str:
+    """An AUC; without one, the first target's metric.
+
+    >>> score(0.75), score(None, {"price": {"rmse": 2.5}}), score(None)
+    ('0.7500', 'RMSE 2.5', '-')
+    """
+    of_targets = main_metrics(targets)[:1] if auc is None else []
+    return " ".join(of_targets[0][1:]) if of_targets else number(auc, 4)
+
+
+def aucs(
+    valid: float | None,
+    train: float | None,
+    valid_targets: Targets | None = None,
+    targets: Targets | None = None,
+) -> str:
+    """Two AUCs in one column; without any, the first target's metric of both.
 
     >>> aucs(0.61, 0.9), aucs(None, 0.9), aucs(None, None)
     ('0.6100/0.9000', '-/0.9000', '-')
+    >>> aucs(None, None, {"price": {"rmse": 2.5}}, {"price": {"rmse": 2.25}})
+    'RMSE 2.5/2.25'
     """
-    known = valid is not None or train is not None
-    return f"{number(valid, 4)}/{number(train, 4)}" if known else UNKNOWN
+    if valid is not None or train is not None:
+        return f"{number(valid, 4)}/{number(train, 4)}"
+    of_valid, of_train = (main_metrics(of, 4)[:1] for of in (valid_targets, targets))
+    if not of_valid and not of_train:
+        return UNKNOWN
+    (_, name, _), *_ = [*of_valid, *of_train]
+    return f"{name} " + "/".join(one[0][2] if one else UNKNOWN for one in (of_valid, of_train))
 
 
 def percent(value: float | None, decimals: int = 1) -> str:

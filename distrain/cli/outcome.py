@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
-from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, percent
+from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, of_targets, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,9 +61,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("waiting for data", "\n".join(_waiting(summary)) or "-"),
         *_early(summary),
         ("scored on", f"{count(summary.scored_rows)} {what.get(summary.scored_on or '', '')}"),
-        ("AUC", _auc(summary)),
-        ("log loss", number(summary.log_loss)),
-        ("normalised entropy", entropy(summary.normalised_entropy)),
+        *_scores(summary),
         *_checkpoints(summary),
         ("model", f"{paths.model}{_of_step(summary)}" if summary.model else "-"),
         ("curves", str(paths.curves)),
@@ -123,6 +121,17 @@ def _waiting(summary: "Summary") -> list[str]:
             line += f"; queue {loader['mean_queue_depth']:.1f}"
         lines.append(line)
     return lines
+
+
+def _scores(summary: "Summary") -> list[tuple[str, str]]:
+    targets = summary.targets or {}
+    of_main = [
+        ("AUC", _auc(summary)),
+        ("log loss", number(summary.log_loss)),
+        ("normalised entropy", entropy(summary.normalised_entropy)),
+    ]
+    has_main = summary.log_loss is not None or not targets
+    return [*(of_main if has_main else []), *of_targets(targets)]
 
 
 def _auc(summary: "Summary") -> str:

@@ -1,7 +1,7 @@
 """What happened in a job so far, in bounded memory: its curves, its ranks, its time line. Pure."""
 
 from collections import defaultdict, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -9,8 +9,8 @@ from typing import Any
 from distrain.documents.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
 from distrain.documents.series import Column, Series
 from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
-from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record
-from distrain.wording import byte_size, number
+from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record, targets_in
+from distrain.wording import MAIN_METRICS, byte_size, main_metrics, number
 
 _RANK_CAPACITY = 256
 ENDED_CAPACITY = 64  # points per rank of a job that has ended: many of these are kept
@@ -53,8 +53,8 @@ class JobHistory:
     """One job, from its submission (in unix time) on.
 
     Attributes:
-        train: Records of training, columns `TRAIN`.
-        valid: Records of validation, columns `VALID`.
+        train: Records of training, columns `TRAIN`, and `TARGET.METRIC` of further targets.
+        valid: Records of validation, columns `VALID`, and `TARGET.METRIC` of further targets.
     """
 
     def __init__(self, submitted_s: float):
@@ -177,22 +177,27 @@ class JobHistory:
         self.rows_trained += record.rows
         if self.train.last is not None and record.step <= self.train.last:
             return  # it came before, from the attempt that wrote the checkpoint
+        self.train = _with_targets(self.train, TRAIN, record)
         self.last_train, self.step, self.rows_per_s = record, record.step, record.rows_per_s
         if record.rows_per_s:
             self._timed_rows += record.rows
             self._timed_s += record.rows / record.rows_per_s
         weights = {"rows": record.rows, "time": record.rows / (record.rows_per_s or 1.0)}
-        self._add(self.train, _point(record, TRAIN), weights)
+        self._add(self.train, _point(record, self.train.columns), weights)
         if self.num_ranks > SHOWN_RANKS:
             self._add_extremes(record)
 
     def _add_valid(self, record: Record, now_s: float) -> None:
         if self.valid.last is not None and record.step <= self.valid.last:
             return
+        self.valid = _with_targets(self.valid, VALID, record)
         self.last_valid = record
-        self._add(self.valid, _point(record, VALID), {"rows": record.rows})
+        self._add(self.valid, _point(record, self.valid.columns), {"rows": record.rows})
         auc = "unknown" if record.auc is None else number(record.auc, 4)
-        self._add_moment(now_s, "validated", record.step, f"AUC {auc} of {record.rows} rows")
+        more = [" ".join(one) for one in main_metrics(targets_in(record.targets))]
+        shown = more if record.loss is None and more else [f"AUC {auc}", *more]
+        text = f"{', '.join(shown)} of {record.rows} rows"
+        self._add_moment(now_s, "validated", record.step, text)
 
     def _add_window(self, event: StepsDone, rank: RankNow, window: Window) -> None:
         if len(event.step_counts) == len(self.step_times.counts):
@@ -249,4 +254,26 @@ class JobHistory:
 
 
 def _point(record: Record, columns: Iterable[Column]) -> dict[str, float | None]:
-    return {column.name: getattr(record, column.name) for column in columns}
+    of_targets = _main_metrics_of(record)
+    return {
+        column.name: of_targets.get(column.name, getattr(record, column.name, None))
+        for column in columns
+    }
+
+
+def _with_targets(series: Series, columns: Sequence[Column], record: Record) -> Series:
+    """The series, or an empty one with a column more for each target if it has no points yet."""
+    names = _main_metrics_of(record)
+    if not names or series.last is not None or len(series.columns) > len(columns):
+        return series
+    return Series((*columns, *(Column(name, "rows") for name in names)))
+
+
+def _main_metrics_of(record: Record) -> dict[str, float]:
+    """The metric that stands for each further target, by `TARGET.METRIC`."""
+    return {
+        f"{target}.{metric}": metrics[metric]
+        for target, metrics in (targets_in(record.targets) or {}).items()
+        for metric in MAIN_METRICS
+        if metric in metrics
+    }

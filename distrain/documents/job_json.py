@@ -6,7 +6,7 @@ from typing import Any
 
 from distrain.documents.job_history import JobHistory, Moment
 from distrain.documents.ranks import RankNow, shown_ranks
-from distrain.jobs import JobState, JobStatus, JobView, Slot, finite
+from distrain.jobs import JobState, JobStatus, JobView, Slot, finite, targets_in
 from distrain.spec import JobSpec
 
 _KEPT_RESTARTS = 100  # restarts on the time line
@@ -67,6 +67,8 @@ def job_status(job: Watched) -> JobStatus:
         auc=train.auc if train else tail.get("auc"),
         valid_loss=valid.loss if valid else valid_tail.get("loss"),
         valid_auc=valid.auc if valid else valid_tail.get("auc"),
+        targets=targets_in(train and train.targets),
+        valid_targets=targets_in(valid and valid.targets),
         eta_s=time_left_s(job),
     )
 

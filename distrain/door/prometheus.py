@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 from distrain.documents import SHOWN_RANKS, Watched, time_left_s
 from distrain.door.monitor import Monitor
-from distrain.jobs import JobState
+from distrain.jobs import JobState, targets_in
 
 _LIVE_JOBS = 100
 ENDED_JOBS = 20
@@ -90,6 +90,7 @@ class JobsCollector(Collector):
         yield from _lives(shown)
         yield from _single_values(shown)
         yield from _scores(shown)
+        yield from _of_targets(shown)
         yield from _times(shown)
         yield from _ranks_of(shown)
         yield _certificates(self.certificate_ends_s)
@@ -182,6 +183,22 @@ def _scores(jobs: list[Watched]) -> Iterator[Metric]:
             for record in (job.history.last_train, job.history.last_valid):
                 if record is not None:
                     _add_known(family, [job.view.job_id, record.split], getattr(record, score))
+        yield family
+
+
+def _of_targets(jobs: list[Watched]) -> Iterator[Metric]:
+    family = GaugeFamily(
+        "distrain_job_target_score",
+        "Metrics of each target but the first binary one, of the last report, by split",
+        labels=("job_id", "split", "target", "metric"),
+    )
+    for job in jobs:
+        for record in (job.history.last_train, job.history.last_valid):
+            for target, metrics in (targets_in(record and record.targets) or {}).items():
+                for metric, value in metrics.items():
+                    labels = [job.view.job_id, record.split if record else "", target, metric]
+                    family.add_metric(labels, value)
+    if family.samples:
         yield family
 
 

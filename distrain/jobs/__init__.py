@@ -26,6 +26,7 @@ from distrain.jobs.status import (
     JobFigures as JobFigures,
     JobStatus as JobStatus,
     figures_in as figures_in,
+    targets_in as targets_in,
     time_left as time_left,
 )
 from distrain.jobs.view import (

@@ -1,8 +1,9 @@
 """A job as everybody says it: one value with one JSON form, from the scheduler to the screen."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 from distrain.jobs.plain import MOST_CHARACTERS, finite, is_number, storable
@@ -16,6 +17,10 @@ _MOST = {"state": 32, "reason": 64, "message": MOST_CHARACTERS, "why_pending": 2
 """Characters of the texts that are cut: what the database's columns hold, or less."""
 
 _MOST_OF_A_NAME = 4096  # longer ids and places are refused: cut, they would be others
+
+_MOST_TARGETS = 16
+"""Targets in a job's figures, and metrics of each; the names of both are cut, too."""
+_MOST_OF_A_TARGET = 64
 
 
 def _figure(about: str) -> Any:
@@ -36,6 +41,13 @@ class JobFigures:
     valid_auc: float | None = _figure("Of the last validation.")
     eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
     checkpoints: int | None = _figure("Checkpoints that were written.")
+    targets: Mapping[str, Mapping[str, float]] | None = _figure(
+        "Metrics by name of each target but the first binary one, by its name; of the last report "
+        "of training."
+    )
+    valid_targets: Mapping[str, Mapping[str, float]] | None = _figure(
+        "The same, of the last validation."
+    )
 
     @cached_property
     def figures(self) -> dict[str, Any]:
@@ -47,6 +59,7 @@ FIGURES = {one.name: one for one in fields(JobFigures)}
 """Fields of `JobFigures` by name; `metadata["about"]` describes one."""
 
 _WHOLE = {name for name, one in FIGURES.items() if one.type == int | None}
+_OF_TARGETS = ("targets", "valid_targets")
 
 
 def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
@@ -56,11 +69,36 @@ def figures_in(document: Mapping[str, Any]) -> dict[str, Any]:
     {'step': 40, 'loss': 0.5}
     """
     known = ((name, document.get(name)) for name in FIGURES)
-    return {
+    numbers = {
         name: int(value) if name in _WHOLE else value
         for name, value in known
-        if value is not None and is_number(value)
+        if value is not None and name not in _OF_TARGETS and is_number(value)
     }
+    found = {name: targets_in(document.get(name)) for name in _OF_TARGETS}
+    return numbers | {name: targets for name, targets in found.items() if targets}
+
+
+def targets_in(value: object) -> dict[str, dict[str, float]] | None:
+    """Metrics of targets, bounded in number and in length; `None` if there are none.
+
+    >>> targets_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
+    {'price': {'rmse': 2.5}}
+    """
+    targets = {}
+    for name, metrics in islice(_items_of(value), _MOST_TARGETS):
+        numbers = (one for one in _items_of(metrics) if is_number(one[1]))
+        kept = {_name_of(metric): number for metric, number in islice(numbers, _MOST_TARGETS)}
+        if kept:
+            targets[_name_of(name)] = kept
+    return targets or None
+
+
+def _items_of(value: object) -> Iterable[tuple[Any, Any]]:
+    return value.items() if isinstance(value, Mapping) else ()
+
+
+def _name_of(name: object) -> str:
+    return storable(str(name), _MOST_OF_A_TARGET)
 
 
 def time_left(job: Mapping[str, Any], decimals: int = 1) -> str:
@@ -105,6 +143,9 @@ class JobStatus(JobFigures):
     def to_json(self) -> dict[str, Any]:
         """As JSON values; what `view` says stands there alone."""
         values = {name: getattr(self, name) for name in _NAMES}
+        for name in _OF_TARGETS:  # absent, as before there were more targets than one
+            if values[name] is None:
+                del values[name]
         if self.view is not None:
             values = {name: value for name, value in values.items() if name not in _IN_VIEWS}
             return {**finite(values), "view": self.view.to_json()}

@@ -91,11 +91,32 @@ class Record:
     stall_summary: Mapping[str, Any] | None = None
     # the metrics of `evaluate.metrics`, by name; `None` for training
     own: Mapping[str, float | None] | None = None
+    # of each target but the first binary one, by name, its metrics by name, of the same rows;
+    # absent where there is no such target
+    targets: Mapping[str, Mapping[str, float | None]] | None = None
 
     def figures(self) -> dict[str, Any]:
-        """The fields that are one text or number, or unknown."""
-        plain = {k: v for k, v in vars(self).items() if not isinstance(v, Mapping | tuple)}
-        return {**plain, **(self.own or {})}
+        """The fields that are one text or number, or unknown, and `TARGET.METRIC`."""
+        plain = {k: v for k, v in self.to_json().items() if not isinstance(v, Mapping | tuple)}
+        return {**plain, **(self.own or {}), **self.of_targets()}
+
+    def of_targets(self) -> dict[str, float | None]:
+        """The metrics of further targets, by `TARGET.METRIC`."""
+        by_target = (self.targets or {}).items()
+        return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
+
+    def value(self, name: str) -> float | None:
+        """A figure by name, `TARGET.METRIC` of a further target."""
+        if name in vars(self):
+            found: float | None = getattr(self, name)
+            return found
+        return self.of_targets().get(name)
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, which the record shares: not to be changed."""
+        if self.targets is not None:
+            return vars(self)
+        return {name: value for name, value in vars(self).items() if name != "targets"}
 
     @property
     def stall_mean_pct(self) -> float | None:
@@ -235,7 +256,9 @@ class JobView:
         return {
             "version": JSON_VERSION,
             **{field.name: getattr(self, field.name) for field in fields(self)},
-            "progress": [{"entry": _KIND_OF_ENTRY[type(e)], **vars(e)} for e in self.progress],
+            "progress": [
+                {"entry": _KIND_OF_ENTRY[type(e)], **_values_of(e)} for e in self.progress
+            ],
             "restarts": [dict(vars(restart)) for restart in self.restarts],
             "checkpoints": dict(vars(self.checkpoints)),
         }
@@ -272,6 +295,10 @@ def record_from_json(values: Mapping[str, Any]) -> Record:
     known = known_fields(Record, values)
     known["stall_pct"] = tuple(known.get("stall_pct", ()))
     return _made(Record, known)
+
+
+def _values_of(entry: Entry) -> dict[str, Any]:
+    return entry.to_json() if isinstance(entry, Record) else vars(entry)
 
 
 def _entry_from_json(document: Mapping[str, Any]) -> Entry | None:

@@ -6,6 +6,7 @@ from distrain.metrics.bins import (
     LOGIT_LIMIT as LOGIT_LIMIT,
     NUM_BINS as NUM_BINS,
     Counts as Counts,
+    Weights as Weights,
     bin_of as bin_of,
 )
 from distrain.metrics.distinct_scores import (
@@ -19,6 +20,11 @@ from distrain.metrics.exchange_stats import (
     follow_up_exchanges as follow_up_exchanges,
 )
 from distrain.metrics.grouped import GroupedReport as GroupedReport, grouped_auc as grouped_auc
+from distrain.metrics.multiclass import (
+    TOP_K as TOP_K,
+    MulticlassMetrics as MulticlassMetrics,
+    MulticlassReport as MulticlassReport,
+)
 from distrain.metrics.own import (
     Metric as Metric,
     check_metric as check_metric,
@@ -30,5 +36,14 @@ from distrain.metrics.ranking import (
     RankingReport as RankingReport,
     top_items as top_items,
 )
+from distrain.metrics.regression import (
+    ERROR_BINS as ERROR_BINS,
+    ERROR_SHIFT as ERROR_SHIFT,
+    QUANTILE_BOUND as QUANTILE_BOUND,
+    RegressionMetrics as RegressionMetrics,
+    RegressionReport as RegressionReport,
+)
 from distrain.metrics.reliability import reliability as reliability
 from distrain.metrics.report import BinaryReport as BinaryReport, area_under_roc as area_under_roc
+from distrain.metrics.state import State as State
+from distrain.metrics.targets import STATES as STATES, TargetMetrics as TargetMetrics

@@ -1,20 +1,21 @@
 """The metrics state of a binary classifier."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from distrain.metrics.bins import (
     LOGIT_LIMIT,
     NUM_BINS,
-    Counts,
     Floats,
+    Weights,
     add_packed,
     bin_of,
     pack_counts,
 )
 from distrain.metrics.report import BinaryReport, report
+from distrain.metrics.state import checked_weights
 
 _FORMAT = {"kind": "binary", "version": 2, "num_bins": NUM_BINS, "logit_limit": LOGIT_LIMIT}
 
@@ -23,13 +24,17 @@ class BinaryMetrics:
     """Counts and sums of constant size (1 MiB) from which every metric is computed.
 
     Merging states is exact for the counts, so AUC, average precision and their bounds do not depend
-    on how rows were spread over ranks; the two sums agree up to float64 rounding.
+    on how rows were spread over ranks; the two sums agree up to float64 rounding. Once rows with
+    weights come, the bins hold sums of weights as float64: exact where these are float32 of
+    similar size, and up to rounding else.
 
     Attributes:
-        negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`.
-        positives: Rows with label 1 per bin of the logit, int64 `[NUM_BINS]`.
-        log_loss_sum: Sum of the rows' logistic losses in nats.
-        prediction_sum: Sum of the rows' predicted probabilities.
+        negatives: Rows with label 0 per bin of the logit, int64 `[NUM_BINS]`; or their weights,
+            float64.
+        positives: Rows with label 1 per bin of the logit, as `negatives`.
+        log_loss_sum: Sum of the rows' logistic losses in nats, times their weights.
+        prediction_sum: Sum of the rows' predicted probabilities, times their weights.
+        counted: How many rows there are, and how many are positive; `None` without weights.
 
     >>> metrics = BinaryMetrics()
     >>> metrics.update(np.array([-2.0, -1.0, 1.0, 2.0]), np.array([0, 1, 0, 1]))
@@ -37,59 +42,92 @@ class BinaryMetrics:
     0.75
     """
 
-    __slots__ = ("log_loss_sum", "negatives", "positives", "prediction_sum")
+    kind: ClassVar[str] = "binary"
+
+    __slots__ = ("counted", "log_loss_sum", "negatives", "positives", "prediction_sum")
 
     def __init__(
         self,
-        negatives: Counts | None = None,
-        positives: Counts | None = None,
+        negatives: Weights | None = None,
+        positives: Weights | None = None,
         log_loss_sum: float = 0.0,
         prediction_sum: float = 0.0,
+        counted: tuple[int, int] | None = None,
     ):
         self.negatives = np.zeros(NUM_BINS, np.int64) if negatives is None else negatives
         self.positives = np.zeros(NUM_BINS, np.int64) if positives is None else positives
         self.log_loss_sum = log_loss_sum
         self.prediction_sum = prediction_sum
+        self.counted = counted
 
     @property
     def rows(self) -> int:
-        return int(self.negatives.sum() + self.positives.sum())
+        """The number of rows, whatever their weights."""
+        return self.counted[0] if self.counted else int(self.negatives.sum() + self.positives.sum())
 
-    def update(self, logits: Floats, labels: np.ndarray[Any, Any]) -> None:
+    def update(
+        self, logits: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
+    ) -> None:
         """Count some rows.
 
         Args:
             logits: `[rows]`, any float dtype.
             labels: `[rows]`, 0 or 1 in any dtype.
+            weights: `[rows]`, 0 or more; `None`: 1 each.
 
         Raises:
-            ValueError: The shapes differ, a logit is not finite, or a label is neither 0 nor 1; the
-                state is as it was.
+            ValueError: The shapes differ, a logit is not finite, a label is neither 0 nor 1, or a
+                weight is below 0 or not finite; the state is as it was.
         """
         _check(logits, labels)
+        if weights is not None:
+            weights = checked_weights(weights, len(labels))
+            self.begin_weights()
         x = logits.astype(np.float64)
         positive = labels != 0
-        counts = np.bincount(bin_of(logits) + positive * NUM_BINS, minlength=2 * NUM_BINS)
+        bins = bin_of(logits) + positive * NUM_BINS
+        counts = np.bincount(bins, weights, minlength=2 * NUM_BINS)
         self.negatives += counts[:NUM_BINS]
         self.positives += counts[NUM_BINS:]
+        if self.counted is not None:
+            rows, positives = self.counted
+            self.counted = rows + len(labels), positives + int(positive.sum())
         # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
         decay = np.exp(-np.abs(x))
         losses = np.log1p(decay) + np.maximum(np.where(positive, -x, x), 0.0)
+        predictions = np.where(x >= 0, 1.0, decay) / (1.0 + decay)
+        if weights is not None:
+            losses, predictions = losses * weights, predictions * weights
         self.log_loss_sum += float(losses.sum())
-        self.prediction_sum += float((np.where(x >= 0, 1.0, decay) / (1.0 + decay)).sum())
+        self.prediction_sum += float(predictions.sum())
+
+    def begin_weights(self) -> None:
+        """Hold sums of weights from now on; each row so far has the weight 1."""
+        if self.counted is None:
+            self.counted = self.rows, int(self.positives.sum())
+            self.negatives = self.negatives.astype(np.float64)
+            self.positives = self.positives.astype(np.float64)
 
     def merge(self, other: "BinaryMetrics") -> "BinaryMetrics":
         """A new state with the rows of both."""
-        return BinaryMetrics(
+        merged = BinaryMetrics(
             self.negatives + other.negatives,
             self.positives + other.positives,
             self.log_loss_sum + other.log_loss_sum,
             self.prediction_sum + other.prediction_sum,
         )
+        if self.counted is not None or other.counted is not None:
+            both = (self._counted(), other._counted())
+            merged.counted = both[0][0] + both[1][0], both[0][1] + both[1][1]
+        return merged
+
+    def _counted(self) -> tuple[int, int]:
+        return self.counted or (self.rows, int(self.positives.sum()))
 
     def compute(self) -> BinaryReport:
         """Every metric of the rows so far."""
-        return report(self.negatives, self.positives, self.log_loss_sum, self.prediction_sum)
+        sums = self.log_loss_sum, self.prediction_sum
+        return report(self.negatives, self.positives, *sums, self.counted)
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values, exact to the last bit and compact."""
@@ -99,6 +137,7 @@ class BinaryMetrics:
             "positives": pack_counts(self.positives),
             "log_loss_sum": self.log_loss_sum,
             "prediction_sum": self.prediction_sum,
+            **({} if self.counted is None else {"counted": list(self.counted)}),
         }
 
     @classmethod
@@ -115,11 +154,16 @@ class BinaryMetrics:
                 if found != ours:
                     raise ValueError(f"not a state of binary metrics: {key} is {found!r}")
         try:
+            if any("counted" in document for document in documents):
+                metrics.begin_weights()
             add_packed(metrics.negatives, [document["negatives"] for document in documents])
             add_packed(metrics.positives, [document["positives"] for document in documents])
             for document in documents:
                 metrics.log_loss_sum += float(document["log_loss_sum"])
                 metrics.prediction_sum += float(document["prediction_sum"])
+            if metrics.counted is not None:
+                both = [d.get("counted") or cls.from_json(d)._counted() for d in documents]
+                metrics.counted = sum(int(rows) for rows, _ in both), sum(int(p) for _, p in both)
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged state of binary metrics: {error!r}") from None
         return metrics

@@ -21,12 +21,15 @@ BINS_PER_LOGIT = NUM_BINS / (2 * LOGIT_LIMIT)
 Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
+Weights = Counts | Doubles
+"""Rows per bin, or the sums of their weights."""
 
 MAX_GAP = 255
 AT_ONCE = 64
 """Documents that are unpacked together: their bins stay in a core's cache."""
 
 _DTYPES = ("<u1", "<u2", "<u4", "<u8")
+_WEIGHTS = "<f8"
 
 
 def bin_of(logits: Floats) -> Counts:
@@ -43,13 +46,14 @@ def bin_of(logits: Floats) -> Counts:
     return np.minimum(bins, NUM_BINS - 1)
 
 
-def pack_counts(counts: Counts) -> dict[str, str]:
+def pack_counts(counts: Weights) -> dict[str, str]:
     """Counts as JSON values: for bins with rows, the distances between them and the counts.
 
     Most reports fill a small part of the bins: writing and reading that part alone takes a tenth of
     the time that zlib takes over all of them, and the scheduler reads every rank's reports. A
     distance is one byte; a longer way has steps of 255 to bins with the count 0. Counts are the
-    narrowest unsigned integers that hold them. Both are in base64.
+    narrowest unsigned integers that hold them, sums of weights that are not whole are float64. Both
+    are in base64.
     """
     held = np.flatnonzero(counts)
     distances = np.diff(held, prepend=-1)
@@ -57,18 +61,24 @@ def pack_counts(counts: Counts) -> dict[str, str]:
     at = np.cumsum(full_steps + 1) - 1
     gaps = np.full(len(held) + int(full_steps.sum()), MAX_GAP, np.uint8)
     gaps[at] = distances - MAX_GAP * full_steps
-    dtype = next(d for d in _DTYPES if counts.max() <= np.iinfo(d).max)
+    dtype = _narrowest(counts)
     steps = np.zeros(len(gaps), dtype)
     steps[at] = counts[held]
     return {"gaps": _text(gaps), "dtype": dtype, "counts": _text(steps)}
 
 
-def add_packed(into: Counts, documents: Sequence[Mapping[str, str]]) -> None:
+def _narrowest(counts: Weights) -> str:
+    if counts.dtype == np.float64 and (counts != np.floor(counts)).any():
+        return _WEIGHTS
+    return next((d for d in _DTYPES if counts.max() <= np.iinfo(d).max), _WEIGHTS)
+
+
+def add_packed(into: Weights, documents: Sequence[Mapping[str, str]]) -> None:
     """Add counts of `pack_counts`, many at once: NumPy takes its time per call.
 
     Raises:
-        ValueError: A document does not hold counts of ascending bins below `NUM_BINS`; earlier ones
-            may be added.
+        ValueError: A document does not hold counts of ascending bins of `into`, or has weights that
+            are not whole and `into` has whole numbers; earlier ones may be added.
 
     >>> counts = np.zeros(NUM_BINS, np.int64)
     >>> counts[[3, 65_000]] = 1, 500
@@ -87,18 +97,21 @@ def add_packed(into: Counts, documents: Sequence[Mapping[str, str]]) -> None:
             _add(into, dtype, pairs[first : first + AT_ONCE])
 
 
-def _add(into: Counts, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
-    if dtype not in _DTYPES:
+def _add(into: Weights, dtype: str, pairs: list[tuple[bytes, bytes]]) -> None:
+    takes_weights = into.dtype == np.float64
+    if dtype not in (*_DTYPES, *((_WEIGHTS,) if takes_weights else ())):
         raise ValueError(f"unknown dtype of counts {dtype!r}")
     itemsize = np.dtype(dtype).itemsize
     if any(len(gaps) * itemsize != len(counts) for gaps, counts in pairs):
         raise ValueError("counts cannot be unpacked: they are not as many as their bins")
-    bins = _bins([gaps for gaps, _ in pairs])
+    bins = _bins([gaps for gaps, _ in pairs], len(into))
     counts = np.frombuffer(b"".join(counts for _, counts in pairs), dtype)
-    np.add.at(into, bins, counts.astype(np.int64))
+    if dtype == _WEIGHTS and not ((counts >= 0) & np.isfinite(counts)).all():
+        raise ValueError("weights cannot be unpacked: one is below 0 or not finite")
+    np.add.at(into, bins, counts.astype(into.dtype))
 
 
-def _bins(raws: list[bytes]) -> Counts:
+def _bins(raws: list[bytes], num_bins: int) -> Counts:
     """The bins at the documents' gaps; none is empty."""
     gaps = np.frombuffer(b"".join(raws), np.uint8)
     if not gaps.all():
@@ -107,12 +120,12 @@ def _bins(raws: list[bytes]) -> Counts:
     firsts = np.cumsum(lengths) - lengths
     reached = np.cumsum(gaps, dtype=np.int64)
     bins: Counts = reached - np.repeat(reached[firsts] - gaps[firsts] + 1, lengths)
-    if bins.max() >= NUM_BINS:
-        raise ValueError(f"counts of bin {bins.max()} of {NUM_BINS} cannot be unpacked")
+    if bins.max() >= num_bins:
+        raise ValueError(f"counts of bin {bins.max()} of {num_bins} cannot be unpacked")
     return bins
 
 
-def _text(values: npt.NDArray[np.unsignedinteger[Any]]) -> str:
+def _text(values: npt.NDArray[Any]) -> str:
     return base64.b64encode(values.tobytes()).decode("ascii")
 
 

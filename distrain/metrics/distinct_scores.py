@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from distrain.metrics.bins import Counts, Doubles, Floats
+from distrain.metrics.bins import Doubles, Floats, Weights
 from distrain.metrics.report import area_under_roc, average_precision
+from distrain.metrics.state import checked_weights
 
 MAX_ENTRIES = 4_194_304
 
@@ -37,12 +38,13 @@ class DistinctScores:
     Args:
         max_entries: The most distinct scores; more are merged with their neighbours. An entry takes
             20 bytes, and three times as much while rows are added.
+        weighted: Whether rows have weights, whose sums an entry then holds.
 
     Attributes:
         shift: The low bits of the keys that were dropped; 0: every distinct score has its entry.
         keys: The scores' keys, ascending, uint32 `[entries]`.
-        negatives: Rows with label 0 per entry, int64 `[entries]`.
-        positives: Rows with label 1 per entry, int64 `[entries]`.
+        negatives: Rows with label 0 per entry, int64 `[entries]`; or their weights, float64.
+        positives: Rows with label 1 per entry, as `negatives`.
 
     >>> scores = DistinctScores()
     >>> scores.update(np.array([-2.0, 50.0, 51.0, 52.0]), np.array([0, 1, 0, 1]))
@@ -50,22 +52,29 @@ class DistinctScores:
     Bounded(value=0.75, bound=0.0)
     """
 
-    def __init__(self, max_entries: int = MAX_ENTRIES):
+    def __init__(self, max_entries: int = MAX_ENTRIES, weighted: bool = False):
         self.shift = 0
         self.keys: Keys = np.zeros(0, np.uint32)
-        self.negatives: Counts = np.zeros(0, np.int64)
-        self.positives: Counts = np.zeros(0, np.int64)
+        none: Weights = np.zeros(0) if weighted else np.zeros(0, np.int64)
+        self.negatives = self.positives = none
         self._max_entries = max_entries
 
-    def update(self, scores: Floats, labels: np.ndarray[Any, Any]) -> None:
+    @property
+    def weighted(self) -> bool:
+        return self.negatives.dtype == np.float64
+
+    def update(
+        self, scores: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
+    ) -> None:
         """Count some rows.
 
         Args:
             scores: `[rows]`, finite; in any float dtype, ordered as float32.
             labels: `[rows]`, 0 or 1 in any dtype.
+            weights: `[rows]`, 0 or more, if rows have weights; `None`: 1 each.
 
         Raises:
-            ValueError: The shapes differ, or a score is not finite.
+            ValueError: The shapes differ, a score is not finite, or a weight is below 0 or not.
         """
         if scores.ndim != 1 or scores.shape != labels.shape:
             raise ValueError(
@@ -73,10 +82,14 @@ class DistinctScores:
             )
         if not np.isfinite(scores).all():
             raise ValueError("a score is not a finite number")
-        positives = (labels != 0).astype(np.int64)
-        self.add(key_of(scores) >> np.uint32(self.shift), 1 - positives, positives)
+        positives = (labels != 0).astype(self.negatives.dtype)
+        negatives = 1 - positives
+        if self.weighted:
+            w = checked_weights(weights, len(labels))
+            negatives, positives = negatives * w, positives * w
+        self.add(key_of(scores) >> np.uint32(self.shift), negatives, positives)
 
-    def add(self, keys: Keys, negatives: Counts, positives: Counts) -> None:
+    def add(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
         """Count entries that have this state's `shift`; keys may repeat, in any order."""
         self._hold(
             np.concatenate([self.keys, keys]),
@@ -128,7 +141,7 @@ class DistinctScores:
             return Bounded(*average_precision(self.negatives, self.positives))
         return Bounded(_step_sum(self.negatives, self.positives), 0.0)
 
-    def _hold(self, keys: Keys, negatives: Counts, positives: Counts) -> None:
+    def _hold(self, keys: Keys, negatives: Weights, positives: Weights) -> None:
         if not len(keys):
             return
         order = np.argsort(keys, kind="stable")
@@ -152,9 +165,10 @@ def key_of(scores: Floats) -> Keys:
     return np.where(bits & _SIGN, ~bits, bits | _SIGN)
 
 
-def _step_sum(negatives: Counts, positives: Counts) -> float:
+def _step_sum(negatives: Weights, positives: Weights) -> float:
     """Average precision where rows of one entry are ties: all are admitted by one threshold."""
     p: Doubles = positives[::-1].astype(np.float64)
     admitted = np.cumsum(p)
     among = admitted + np.cumsum(negatives[::-1].astype(np.float64))
+    among[p == 0] = 1.0  # where rows have weights, all those until here may weigh 0
     return float((p * admitted / among).sum() / admitted[-1])

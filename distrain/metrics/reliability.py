@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, Counts
+from distrain.metrics.bins import BINS_PER_LOGIT, LOGIT_LIMIT, Weights
 
 GROUPS = 20
 """Groups of rows of one reliability curve."""
 
 
 def reliability(
-    negatives: Counts, positives: Counts, most: int = GROUPS
+    negatives: Weights, positives: Weights, most: int = GROUPS
 ) -> dict[str, list[float]] | None:
     """Mean prediction and observed rate of groups of about as many rows each.
 
@@ -18,8 +18,8 @@ def reliability(
     of its bin: within 0.05 % of its probability, but for logits beyond +-16.
 
     Args:
-        negatives: Rows with label 0 per bin, int64 `[NUM_BINS]`.
-        positives: Rows with label 1 per bin, int64 `[NUM_BINS]`.
+        negatives: Rows with label 0 per bin, or their weights, `[NUM_BINS]`.
+        positives: Rows with label 1 per bin, or their weights, `[NUM_BINS]`.
         most: The most groups.
 
     Returns:
@@ -37,7 +37,7 @@ def reliability(
     if not len(held):
         return None
     before = np.cumsum(rows[held]) - rows[held]
-    group = before * most // int(rows.sum())
+    group = before * most // rows.sum()
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     probabilities = 1 / (1 + np.exp(LOGIT_LIMIT - (held + 0.5) / BINS_PER_LOGIT))
     counts = np.add.reduceat(rows[held], starts)

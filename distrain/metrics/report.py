@@ -22,17 +22,17 @@ The lower terms increase with `i`, hence their sum is at least the integral over
 **Normalised entropy** is the mean log loss over that of a constant prediction of the click rate
 (He et al., "Practical Lessons from Predicting Clicks on Ads at Facebook", 2014): below 1 is better
 than knowing the click rate only. **Calibration** is the sum of predictions over that of labels.
+
+Of rows with weights, `p[b]` and `n[b]` are sums of weights, and a row of weight `w` is `w` rows in
+every formula and bound above.
 """
 
 import math
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from distrain.metrics.bins import Counts, Doubles
-
-Weights = npt.NDArray[np.int64] | Doubles
+from distrain.metrics.bins import Doubles, Weights
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BinaryReport:
     """The metrics of some rows; `None` where the rows do not define one.
 
     Attributes:
-        rows: How many rows.
+        rows: How many rows, whatever their weights.
         positives: How many of them have label 1.
         auc: Area under the ROC curve; `None` unless both classes are there.
         auc_bound: `auc` is within this of the exact value.
@@ -61,26 +61,40 @@ class BinaryReport:
     normalised_entropy: float | None
     calibration: float | None
 
+    def figures(self) -> dict[str, float | None]:
+        """The metrics of a target beside others, by name."""
+        names = ("auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
+        return {name: getattr(self, name) for name in names}
+
 
 def report(
-    negatives: Counts, positives: Counts, log_loss_sum: float, prediction_sum: float
+    negatives: Weights,
+    positives: Weights,
+    log_loss_sum: float,
+    prediction_sum: float,
+    counted: tuple[int, int] | None = None,
 ) -> BinaryReport:
-    """The metrics from counts per bin, `[NUM_BINS]` each, and two sums over all rows."""
-    num_positives, num_negatives = int(positives.sum()), int(negatives.sum())
-    rows = num_positives + num_negatives
-    log_loss = log_loss_sum / rows if rows else None
-    calibration = prediction_sum / num_positives if num_positives else None
-    if log_loss is None or not num_positives or not num_negatives:
+    """The metrics from counts or weights per bin, `[NUM_BINS]` each, and two sums over all rows.
+
+    `counted` is how many rows there are, and how many are positive; `None`: what the bins hold.
+    """
+    positive, negative = positives.sum().item(), negatives.sum().item()
+    total = positive + negative
+    rows, num_positives = counted or (int(total), int(positive))
+    log_loss = log_loss_sum / total if total else None
+    calibration = prediction_sum / positive if positive else None
+    if log_loss is None or not positive or not negative:
         return BinaryReport(
             rows, num_positives, None, None, None, None, log_loss, None, calibration
         )
+    entropy = _entropy(positive / total)
     return BinaryReport(
         rows,
         num_positives,
         *area_under_roc(negatives, positives),
         *average_precision(negatives, positives),
         log_loss,
-        log_loss / _entropy(num_positives / rows),
+        log_loss / entropy if entropy else None,
         calibration,
     )
 
@@ -101,8 +115,8 @@ def area_under_roc(negatives: Weights, positives: Weights) -> tuple[float, float
     return float(ordered) / pairs, float(within) / (2 * pairs)
 
 
-def average_precision(negatives: Counts, positives: Counts) -> tuple[float, float]:
-    """Average precision and its certified bound from counts per bin; positives must be there.
+def average_precision(negatives: Weights, positives: Weights) -> tuple[float, float]:
+    """Average precision and its bound from counts (or weights) per bin; positives must be there.
 
     >>> average_precision(np.array([5, 0]), np.array([0, 3]))
     (1.0, 0.0)
@@ -127,4 +141,6 @@ def _lower_sum(above: Doubles, negatives_until: Doubles, p: Doubles) -> Doubles:
 
 
 def _entropy(rate: float) -> float:
+    if rate in (0, 1):  # one class outweighs the other by more than a float can say
+        return 0.0
     return -rate * math.log(rate) - (1 - rate) * math.log1p(-rate)

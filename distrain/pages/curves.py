@@ -9,7 +9,13 @@ from bokeh.plotting import figure
 from distrain import colours
 from distrain.documents import curve_limits
 from distrain.pages.changes import extend
-from distrain.pages.figure_data import Series, rank_series, train_series, valid_series
+from distrain.pages.figure_data import (
+    Series,
+    rank_series,
+    score_title,
+    train_series,
+    valid_series,
+)
 from distrain.pages.panel import Panel, draw, legend_above, show_over, source_of
 from distrain.pages.watching import View
 
@@ -174,13 +180,21 @@ def auc() -> Panel:
     """AUC of training and validation, with the band that counting in bins may be off by."""
     curves = Curves()
     tooltips = [("AUC", "@auc{0.0000}"), ("off by bins", "at most @auc_bound{0.000000}"), *_WHERE]
-    drawn = draw("AUC (band: error of its bins)", "AUC", tooltips=tooltips)
+    drawn = draw(score_title({}), "AUC", tooltips=tooltips)
     bands = [
         drawn.varea("rows_total", "auc_low", "auc_high", source=source, color=color, alpha=0.25)
         for source, color in ((curves.train, colours.TRAIN), (curves.valid, colours.VALID))
     ]
     lines = curves.draw(drawn, "auc")
-    return Panel("auc", drawn, curves.show, _over(drawn, [*bands, *lines]))
+
+    def show(view: View) -> None:
+        curves.show(view)
+        title = score_title(view.metrics.get("train", {}))
+        if drawn.title.text != title:
+            drawn.title.text = title
+            drawn.yaxis.axis_label = "AUC" if title.startswith("AUC ") else title
+
+    return Panel("auc", drawn, show, _over(drawn, [*bands, *lines]))
 
 
 def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:

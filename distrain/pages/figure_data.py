@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from distrain.documents import SLOW, stands_out
 from distrain.events import PHASES
+from distrain.wording import MAIN_METRICS, target_name
 
 Document = Mapping[str, Any]
 Columns = dict[str, list[Any]]
@@ -20,15 +21,33 @@ GIB = 2.0**30
 def train_series(train: Document) -> Series:
     """The curves of training: columns of one length, NaN where a value is missing.
 
-    Between `auc_low` and `auc_high` is the AUC of the same rows without bins.
+    Between `auc_low` and `auc_high` is the AUC of the same rows without bins. Where there is no AUC
+    the first target's metric stands for it.
     """
     names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
-    return _with_band({name: _numbers(train.get(name, ())) for name in names})
+    return _scored(train, names)
 
 
 def valid_series(valid: Document) -> Series:
-    names = ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound")
-    return _with_band({name: _numbers(valid.get(name, ())) for name in names})
+    return _scored(valid, ("step", "elapsed_s", "rows_total", "loss", "auc", "auc_bound"))
+
+
+def score_name(points: Document) -> str:
+    """The column that is drawn as the AUC: `auc`, or `TARGET.METRIC` of a job without one.
+
+    >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
+    ('auc', 'a.rmse')
+    """
+    if any(value is not None for value in points.get("auc", ())):
+        return "auc"
+    return next((name for name in points if "." in name), "auc")
+
+
+def score_title(points: Document) -> str:
+    """A title of the figure of `score_name`."""
+    target, _, metric = score_name(points).rpartition(".")
+    named = f"{target_name(target)}: {MAIN_METRICS.get(metric, metric)}"
+    return named if target else "AUC (band: error of its bins)"
 
 
 def rank_series(ranks: Document) -> dict[str, Series]:
@@ -135,7 +154,9 @@ def _numbers(values: Sequence[float | None]) -> NDArray[np.float64]:
     return np.array(values, dtype=np.float64)  # None becomes NaN
 
 
-def _with_band(series: Series) -> Series:
+def _scored(points: Document, names: Sequence[str]) -> Series:
+    series = {name: _numbers(points.get(name, ())) for name in names}
+    series["auc"] = _numbers(points.get(score_name(points), ()))
     bound = series["auc_bound"]
     return {
         **series,

@@ -9,7 +9,16 @@ from distrain.colours import BAD
 from distrain.documents import stands_out
 from distrain.jobs import time_left
 from distrain.pages.figure_data import Columns, Document
-from distrain.wording import bounded, count, duration, milliseconds, number, percent
+from distrain.wording import (
+    bounded,
+    count,
+    duration,
+    main_metrics,
+    milliseconds,
+    number,
+    percent,
+    score,
+)
 
 NEWEST = ""
 """Value of the selector's first entry: the job that runs, or else the newest."""
@@ -27,8 +36,8 @@ def job_columns(jobs: Sequence[Document]) -> Columns:
         "elapsed": [duration(job.get("elapsed_s"), 0) for job in jobs],
         "rows_per_s": [count(job.get("rows_per_s")) for job in jobs],
         "loss": [number(job.get("loss"), 4) for job in jobs],
-        "auc": [number(job.get("auc"), 4) for job in jobs],
-        "valid_auc": [number(job.get("valid_auc"), 4) for job in jobs],
+        "auc": [score(job.get("auc"), job.get("targets")) for job in jobs],
+        "valid_auc": [score(job.get("valid_auc"), job.get("valid_targets")) for job in jobs],
         "stall_mean_pct": [percent(job.get("stall_mean_pct")) for job in jobs],
         "num_ranks": [job.get("num_ranks") for job in jobs],
         "restarts": [job.get("restarts") for job in jobs],
@@ -67,10 +76,8 @@ def headline(
         f"step {_of(job.get('step'), job.get('num_steps'))}",
         f"{count(job.get('rows_total'))} rows",
         f"{count(job.get('rows_per_s'))} rows/s",
-        f"validation loss {number(job.get('valid_loss'), 4)}, "
-        f"AUC {bounded(job.get('valid_auc'), job.get('valid_auc_bound'), 4)}",
-        f"training loss {number(job.get('loss'), 4)}, "
-        f"AUC {bounded(job.get('auc'), job.get('auc_bound'), 4)}",
+        _scores("validation", job, "valid_"),
+        _scores("training", job, ""),
         f"waits for data {percent(job.get('stall_mean_pct'))} (mean)",
         f"{duration(job.get('elapsed_s'), 0)} so far",
         f"{time_left(job, 0)} to go",
@@ -87,6 +94,15 @@ def headline(
     if why:
         lines.append(escape(str(why)).replace("\n", "<br>"))
     return "<br>".join(lines)
+
+
+def _scores(split: str, job: Document, before: str) -> str:
+    found = {name: job.get(f"{before}{name}") for name in ("loss", "auc", "auc_bound", "targets")}
+    more = [" ".join(one) for one in main_metrics(found["targets"])]
+    if more and found["loss"] is None:
+        return f"{split} {', '.join(more)}"
+    auc = f"AUC {bounded(found['auc'], found['auc_bound'], 4)}"
+    return ", ".join([f"{split} loss {number(found['loss'], 4)}", auc, *more])
 
 
 def _trouble_text(job: Document) -> str:

@@ -21,7 +21,7 @@ from distrain.events import (
     WeightsTaken,
 )
 from distrain.jobs import AttemptStarted, Checkpoints, Entry, Notice, Record
-from distrain.metrics import BinaryReport, add_up_exchanges, reliability
+from distrain.metrics import BinaryReport, TargetMetrics, add_up_exchanges, reliability
 from distrain.progress.entries import EntryLog
 from distrain.progress.merging import (
     add_up_loaders,
@@ -218,9 +218,8 @@ class Collector:
     def _merge_window(self, reports: Sequence[StepsDone]) -> None:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
-        result = merged.compute()
         window_s = max(training_s(report.seconds) for report in reports)
-        trained_rows = result.rows - self._open_rows  # the others were trained before
+        trained_rows = merged.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
         self._recorded = (last.step, False)
         self.rows_total += trained_rows
@@ -229,14 +228,11 @@ class Collector:
                 split="train",
                 epoch=last.epoch,
                 step=last.step,
-                rows=result.rows,
+                rows=merged.rows,
                 rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
                 rows_per_s=trained_rows / window_s if window_s > 0 else None,
-                loss=result.log_loss,
-                normalised_entropy=result.normalised_entropy,
-                auc=result.auc,
-                auc_bound=result.auc_bound,
+                **_figures_of(merged),
                 **stalls_of([stall_pct(report.seconds) for report in reports]),
                 seconds=mean_seconds([report.seconds for report in reports], PHASES),
                 lr=last.lr,
@@ -251,27 +247,27 @@ class Collector:
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
         self._recorded = (reports[0].step, True)
         merged = merge([report.metrics for report in reports])
-        result = merged.compute()
-        auc, auc_bound = result.auc, result.auc_bound
-        if result.rows and result.positives in (0, result.rows):
+        main = merged.main
+        result = None if main is None else main.compute()
+        if result is not None and result.rows and result.positives in (0, result.rows):
             self._note_one_class(result)
+        figures = _figures_of(merged)
         if reports[0].auc is not None:
-            self._note_ordered_scores(reports[0].step, auc_bound)
-            auc, auc_bound = reports[0].auc, reports[0].auc_bound
+            self._note_ordered_scores(reports[0].step, figures["auc_bound"])
+            figures |= {"auc": reports[0].auc, "auc_bound": reports[0].auc_bound}
+        for name, (auc, auc_bound) in reports[0].target_aucs.items():
+            figures["targets"][name] |= {"auc": auc, "auc_bound": auc_bound}
         self.entries.append(
             Record(
                 split="valid",
                 epoch=reports[0].epoch,
                 step=reports[0].step,
-                rows=result.rows,
+                rows=merged.rows,
                 rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
                 rows_per_s=None,
-                loss=result.log_loss,
-                normalised_entropy=result.normalised_entropy,
-                auc=auc,
-                auc_bound=auc_bound,
-                reliability=reliability(merged.negatives, merged.positives),
+                **figures,
+                reliability=reliability(main.negatives, main.positives) if main else None,
                 attempt=self.attempt,
                 own=reports[0].own,
             )
@@ -303,6 +299,18 @@ class Collector:
 
     def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
         return self.elapsed_before_s + max(report.elapsed_s for report in reports)
+
+
+def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
+    """The fields of a `Record` that are metrics: of the main target, and of each other."""
+    main = merged.main and merged.main.compute()
+    return {
+        "loss": main and main.log_loss,
+        "normalised_entropy": main and main.normalised_entropy,
+        "auc": main and main.auc,
+        "auc_bound": main and main.auc_bound,
+        "targets": merged.figures() or None,
+    }
 
 
 def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:

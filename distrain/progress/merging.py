@@ -6,7 +6,7 @@ from itertools import zip_longest
 from typing import Any
 
 from distrain.events import PHASES, StepsDone
-from distrain.metrics import BinaryMetrics, follow_up_exchanges
+from distrain.metrics import TargetMetrics, follow_up_exchanges
 
 
 def stall_pct(seconds: Mapping[str, float]) -> float:
@@ -63,14 +63,14 @@ def training_s(seconds: Mapping[str, float]) -> float:
     return sum(seconds.values()) - seconds.get("evaluate", 0.0)
 
 
-def merge(states: Sequence[Mapping[str, Any]]) -> BinaryMetrics:
+def merge(states: Sequence[Mapping[str, Any]]) -> TargetMetrics:
     """The metrics of all ranks' rows; a `ValueError` names the rank whose state cannot be read."""
     try:
-        return BinaryMetrics.from_json(*states)
+        return TargetMetrics.from_json(*states)
     except ValueError:
         for rank, state in enumerate(states):
             try:
-                BinaryMetrics.from_json(state)
+                TargetMetrics.from_json(state)
             except ValueError as error:
                 raise ValueError(f"the metrics of rank {rank}: {error}") from None
         raise

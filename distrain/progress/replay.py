@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 
 from distrain.events import EvaluationDone, Event, StepsDone, TrainingStarted
 from distrain.jobs import Entry, Notice, Record
-from distrain.metrics import BinaryMetrics
+from distrain.metrics import TargetMetrics
 from distrain.progress.collector import Collector
 from distrain.progress.kept_reports import kept_files
 from distrain.progress.merging import join_windows, merge
@@ -27,7 +27,7 @@ OPEN_FILES = 256  # with more ranks than this, a rank's file is closed while oth
 READINGS = 3
 """How often an attempt is read whose ranks go on, and write their files anew in the meantime."""
 
-_NOTHING = BinaryMetrics().to_json()
+_NOTHING = TargetMetrics({}).to_json()
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
 

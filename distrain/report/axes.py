@@ -40,16 +40,17 @@ def draw_metric(
         (train, colours.TRAIN, "train, before the update", ""),
         (valid, colours.VALID, "valid", "o"),
     ):
-        scored = thinned([record for record in records if getattr(record, name) is not None])
+        known = [(record, record.value(name)) for record in records]
+        scored = thinned([record for record, value in known if value is not None])
         places = [along(record) for record in scored]
-        values = [getattr(record, name) for record in scored]
+        values = [record.value(name) or 0.0 for record in scored]
         axes.plot(places, values, color=colour, label=what, marker=mark or None, linewidth=1.2)
         if name == "auc" and scored:
             bounds = [record.auc_bound or 0.0 for record in scored]
             low = [v - b for v, b in zip(values, bounds, strict=True)]
             high = [v + b for v, b in zip(values, bounds, strict=True)]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
-    axes.set_ylabel(label)
+    axes.set_ylabel(label, parse_math=False)
     axes.legend(frameon=False, loc=_FREE)
 
 
@@ -61,13 +62,13 @@ def fit_range(
     along: Along = millions,
 ) -> None:
     """Show all points but those of a wild start, which arrows at the edge stand for."""
-    curves = [[getattr(record, name) for record in train] for train in runs]
-    limits = curve_limits(curves, [getattr(record, name) for record in valid])
+    curves = [[record.value(name) for record in train] for train in runs]
+    limits = curve_limits(curves, [record.value(name) for record in valid])
     if limits is None:
         return
     low, high = limits
     axes.set_ylim(low, high)
-    values = [(r, getattr(r, name)) for train in runs for r in train]
+    values = [(r, r.value(name)) for train in runs for r in train]
     finite = [(along(r), value) for r, value in values if value is not None and isfinite(value)]
     above = [(place, value) for place, value in finite if value > high]
     below = [(place, value) for place, value in finite if value < low]

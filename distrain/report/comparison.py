@@ -38,7 +38,10 @@ def compare(runs: Sequence[RunData]) -> Comparison:
         names=_names(runs),
         settings=_differing(specs),
         environment=_differing(machines),
-        outcomes=tuple((name, *(of_run[name] for of_run in outcomes)) for name in outcomes[0]),
+        outcomes=tuple(
+            (name, *(of_run.get(name, UNKNOWN) for of_run in outcomes))
+            for name in dict.fromkeys(name for of_run in outcomes for name in of_run)
+        ),
     )
 
 

@@ -3,6 +3,8 @@
 import io
 import logging
 from collections.abc import Mapping, Sequence
+from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,10 +25,12 @@ from distrain.report.axes import (
     thinned,
 )
 from distrain.runs import RunData
+from distrain.wording import MAIN_METRICS, target_name
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_MOST_TARGETS = 16
 _ROWS_PER_S = "rows/s, all ranks"
 
 
@@ -43,31 +47,54 @@ def new_figure(width_in: float, height_in: float) -> "Figure":
 
 
 def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
-    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, whatever its name."""
+    """Write loss, AUC with its bound, rows/s and shares of time as a PNG, whatever its name.
+
+    Without a binary target, the metrics of the first two targets stand for loss and AUC.
+    """
     figure = new_figure(11, 7)
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
     figure.suptitle(title, parse_math=False)
-    loss, auc, speed, share = figure.subplots(2, 2).flatten()
-    draw_metric(loss, train, valid, "loss", "log loss [nats]")
-    fit_range(loss, [train], valid, "loss")
-    draw_metric(auc, train, valid, "auc", "AUC")
+    first, second, speed, share = figure.subplots(2, 2).flatten()
+    for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
+        draw_metric(axes, train, valid, name, label)
+        if name != "auc":
+            fit_range(axes, [train], valid, name)
     draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
     draw_shares(share, train)
-    for axes in (loss, auc, speed, share):
+    for axes in (first, second, speed, share):
         axes.set_xlabel("rows trained [millions]")
         axes.grid(alpha=0.25)
     figure.savefig(path, format="png", dpi=110)
 
 
+def metric_curves(records: Sequence[Record]) -> dict[str, str]:
+    """The metrics to draw by name, with their labels: loss and AUC, and one of each other target.
+
+    A single target that is not binary has two.
+    """
+    targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
+    metrics = {
+        f"{target}.{metric}": f"{target_name(target)}: {MAIN_METRICS[metric]}"
+        for target, found in islice(targets.items(), _MOST_TARGETS)
+        for metric in MAIN_METRICS
+        if found.get(metric) is not None
+    }
+    if not targets or any(record.loss is not None for record in records):
+        return {"loss": "log loss [nats]", "auc": "AUC", **metrics}
+    if len(metrics) == 1:
+        (target,) = targets
+        second = {"rmse": ("mae", "MAE"), "accuracy": ("log_loss", "log loss [nats]")}
+        name, label = second[next(iter(metrics)).rpartition(".")[2]]
+        metrics[f"{target}.{name}"] = f"{target_name(target)}: {label}"
+    return metrics
+
+
 def run_figures(data: RunData) -> dict[str, "Figure"]:
     """A run's figures by name, in the order of its report; none of a run without records."""
     figures: dict[str, Figure] = {}
-    if data.records:
-        figures["loss"] = _pair(data, _draw_loss)
-        figures["auc"] = _pair(
-            data, lambda axes, d, x: draw_metric(axes, d.train, d.valid, "auc", "AUC", x)
-        )
+    for name, label in metric_curves(data.records).items() if data.records else ():
+        figures[name] = _pair(data, partial(_draw_metric, name, label))
     reliability = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
     if reliability:
         figures["reliability"] = _reliability(reliability)
@@ -142,9 +169,10 @@ def _pair(data: RunData, draw: Any) -> "Figure":
     return figure
 
 
-def _draw_loss(axes: Any, data: RunData, along: Along) -> None:
-    draw_metric(axes, data.train, data.valid, "loss", "log loss [nats]", along)
-    fit_range(axes, [data.train], data.valid, "loss", along)
+def _draw_metric(name: str, label: str, axes: Any, data: RunData, along: Along) -> None:
+    draw_metric(axes, data.train, data.valid, name, label, along)
+    if name != "auc":
+        fit_range(axes, [data.train], data.valid, name, along)
 
 
 def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":

@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.jobs import Record
 from distrain.progress import stall_pct
-from distrain.report.figures import draw_curves, image_of, run_figures
+from distrain.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
 from distrain.run_paths import RunPaths
 from distrain.runs import BROKEN_OFF, RUNNING, RunData, read_run_data
@@ -23,6 +23,7 @@ from distrain.wording import (
     duration,
     entropy,
     number,
+    of_targets,
     percent,
 )
 
@@ -46,8 +47,9 @@ def write_report(root: Path, out: Path) -> None:
         OutputError: The file cannot be written.
     """
     data = read_run_data(root)
+    titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
-        section(_FIGURE_TITLES[name], svg_image(image_of(figure), _FIGURE_TITLES[name]))
+        section(titles[name], svg_image(image_of(figure), titles[name]))
         for name, figure in run_figures(data).items()
     ]
     outcome = section("Outcome", table(outcome_rows(data)))
@@ -80,14 +82,23 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
         ("rows/s", count(_speed(data))),
         ("waiting for data", _stall(data)),
         ("scored on", f"{count(scored.rows)} {scored.split} rows" if scored else "-"),
-        ("AUC", _auc(scored) if scored else "-"),
-        ("log loss", number(scored.loss) if scored else "-"),
-        ("normalised entropy", entropy(scored.normalised_entropy) if scored else "-"),
+        *_scores(scored),
         ("parameters", count(summary.get("parameters"))),
         ("attempts", count(summary.get("attempts"))),
         ("restarts", count(len(data.restarts))),
         ("checkpoints", _checkpoints(summary.get("checkpoints", {}))),
     ]
+
+
+def _scores(scored: Record | None) -> list[tuple[str, str]]:
+    targets = (scored and scored.targets) or {}
+    of_main = [
+        ("AUC", _auc(scored) if scored else "-"),
+        ("log loss", number(scored.loss) if scored else "-"),
+        ("normalised entropy", entropy(scored.normalised_entropy) if scored else "-"),
+    ]
+    has_main = not targets or (scored and scored.loss is not None)
+    return [*(of_main if has_main else []), *of_targets(targets)]
 
 
 def _auc(scored: Record) -> str:

@@ -15,7 +15,7 @@ from distrain.running.reporting import Progress
 from distrain.running.resuming import find_run
 from distrain.running.run import CallbackFailed, RunRequest, train
 from distrain.spec import JOB_NAME, CustomSpec, JobSpec, parse_spec, read_document
-from distrain.wording import count, number
+from distrain.wording import count, main_metrics, number
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -66,9 +66,10 @@ class Run:
 
     def __repr__(self) -> str:
         summary = self.summary
-        scores = (
-            f", AUC {number(summary.auc, 4)} on {summary.scored_on}" if summary.scored_on else ""
-        )
+        score = f"AUC {number(summary.auc, 4)}"
+        if summary.auc is None and (of_targets := main_metrics(summary.targets)):
+            score = " ".join(of_targets[0])
+        scores = f", {score} on {summary.scored_on}" if summary.scored_on else ""
         return f"<Run {self.run_dir}: {summary.state}, {count(summary.steps)} steps{scores}>"
 
     @property

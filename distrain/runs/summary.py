@@ -73,9 +73,15 @@ class Summary:
     # `fresh` and were `dropped`; the number of `dense` tensors, and what was `left`, since it did
     # not fit
     warm_start: Mapping[str, Any] | None = None
+    # of each target but the first binary one, by name, its metrics of these rows by name; absent
+    # where there is no such target
+    targets: Mapping[str, Mapping[str, float | None]] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        return asdict(self)
+        values = asdict(self)
+        if self.targets is None:
+            del values["targets"]
+        return values
 
 
 def summarise(
@@ -129,6 +135,7 @@ def summarise(
         model_step=view.model_step,
         stopped_early=view.stopped_early,
         warm_start=view.warm_start or (before or {}).get("warm_start"),
+        targets=scored.targets if scored else None,
     )
 
 

@@ -1,6 +1,6 @@
 """What is shown of a job: what the lifecycle and the collector know of it, together."""
 
-from distrain.jobs import JobState, JobStatus, JobView
+from distrain.jobs import JobState, JobStatus, JobView, targets_in
 from distrain.lifecycle import Failure, Job
 from distrain.progress import Collector
 from distrain.spec import JobSpec
@@ -53,6 +53,8 @@ def status_of(
         auc=last.auc if last else None,
         valid_loss=valid.loss if valid else None,
         valid_auc=valid.auc if valid else None,
+        targets=targets_in(last and last.targets),
+        valid_targets=targets_in(valid and valid.targets),
         age_s=now_s - job.submitted_s,
         priority=job.request.priority,
         run_dir=run_dir,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.documents.job_history import ENDED_CAPACITY, KEPT_MOMENTS, JobHistory
+from distrain.documents.job_history import ENDED_CAPACITY, KEPT_MOMENTS, TRAIN, JobHistory
 from distrain.documents.ranks import SHOWN_RANKS
 from distrain.documents.series import CAPACITY
 from distrain.events import (
@@ -208,3 +208,19 @@ def test_rows_per_second_are_told_while_steps_are_taken():
     history.take([replace(record(20), rows=300, rows_per_s=100.0)], 5.0)
     assert history.rows_per_s == 100.0
     assert history.mean_rows_per_s == 400 / (100 / 50 + 300 / 100)
+
+
+def test_further_targets_have_curves_of_their_main_metric():
+    history = JobHistory(0.0)
+    of_targets = {"price": {"mae": 1.0, "rmse": 2.0}, "like": {"auc": 0.75, "auc_bound": 0.1}}
+    records = [replace(record(step), targets=of_targets) for step in (10, 20)]
+    valid = replace(records[-1], split="valid", loss=None, auc=None)
+    history.take([AttemptStarted(1, 0, 2), *records, valid], 1.0)
+    train, validated = history.train.since(), history.valid.since()
+    assert train["price.rmse"] == [2.0, 2.0]
+    assert train["like.auc"] == [0.75, 0.75]
+    assert set(train) - {"price.rmse", "like.auc"} == {column.name for column in TRAIN}
+    assert validated["price.rmse"] == [2.0]
+    assert history.moments[-1].text == f"price RMSE 2, like AUC 0.75 of {valid.rows} rows"
+    history.take([AttemptStarted(2, 10, 2)], 2.0)
+    assert history.train.since()["price.rmse"] == [2.0]

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from monitored import Site, metrics_state, on_site, steps_done
 from prometheus_client import Metric
@@ -24,8 +25,10 @@ from distrain.events import (
     RankFinished,
 )
 from distrain.jobs.states import JobState
+from distrain.metrics import TargetMetrics
 
 GPU_NAMES = {name for name in NAMES if "_gpu_" in name}  # absent without NVML
+TARGET_NAMES = {"distrain_job_target_score"}  # absent where jobs have one target
 TLS_NAMES = {"distrain_certificate_end_timestamp_seconds"}  # without series where there is no TLS
 
 Samples = dict[str, dict[tuple[str, ...], float]]
@@ -56,6 +59,23 @@ def finish(site: Site, job_id: str) -> None:
         site.tell(job_id, RankExited(rank, 0, stopped=False))
 
 
+def test_metrics_of_further_targets_have_the_targets_name() -> None:
+    metrics = TargetMetrics.of_kinds({"click": "binary", 'a "price"': "regression"})
+    for state in metrics.states.values():
+        state.update(np.array([1.0, 0.0]), np.array([1.0, 0.0]), None)
+
+    async def story(site: Site) -> None:
+        site.submit("a")
+        site.step("a", 10)
+        for rank in range(2):
+            site.tell("a", EvaluationDone(rank, 0, 10, 2.0, metrics.to_json()))
+        found = (await scrape(site))["distrain_job_target_score"]
+        assert found["a", "r2", "valid", 'a "price"'] == 1
+        assert {labels[3] for labels in found} == {'a "price"'}
+
+    on_site(story)
+
+
 def test_names_and_values_of_a_job_that_runs_and_one_that_ended() -> None:
     async def story(site: Site) -> None:
         site.submit("ended")
@@ -68,7 +88,7 @@ def test_names_and_values_of_a_job_that_runs_and_one_that_ended() -> None:
             site.tell("a", EvaluationDone(rank, 0, 20, 2.0, metrics_state()))
         site.tell("a", CheckpointSaved(0, 20, "/c/20", 2**20, 0.1, 0.2))
         found = await scrape(site)
-        assert set(found) == set(NAMES) - GPU_NAMES - TLS_NAMES
+        assert set(found) == set(NAMES) - GPU_NAMES - TLS_NAMES - TARGET_NAMES
         assert found["distrain_jobs"][("running",)] == found["distrain_jobs"][("succeeded",)] == 1
         assert found["distrain_job_info"] == {("a", "test"): 1, ("ended", "test"): 1}
         assert found["distrain_job_rows_total"] == {("a",): 400, ("ended",): 200}

@@ -23,6 +23,7 @@ FIELDS = {
     Sequence[str]: st.lists(st.text(), max_size=5),
     Mapping[str, float]: st.dictionaries(st.sampled_from(PHASES), SECONDS),
     Mapping[str, float | None]: st.dictionaries(st.text(), st.none() | SECONDS),
+    Mapping[str, Sequence[float]]: st.dictionaries(st.text(), st.lists(SECONDS, max_size=2)),
     Mapping[str, int]: st.dictionaries(st.text(), COUNTS),
     Mapping[str, Mapping[str, Any]]: st.dictionaries(st.text(), st.dictionaries(st.text(), COUNTS)),
     Mapping[str, Any]: st.dictionaries(st.text(), COUNTS | st.text() | SECONDS),
@@ -41,6 +42,13 @@ def test_every_event_survives_json(event):
     line = json.dumps(to_json(event))
     assert "\n" not in line
     assert from_json(json.loads(line)) == event
+
+
+def test_a_job_of_one_target_reports_nothing_of_others():
+    one = events.EvaluationDone(0, 0, 40, 1.0, {})
+    assert "target_aucs" not in to_json(one)
+    aucs = {"buy": [0.75, 0.0]}
+    assert to_json(dataclasses.replace(one, target_aucs=aucs))["target_aucs"] == aucs
 
 
 def test_every_event_has_its_own_kind_and_is_frozen():

@@ -32,7 +32,7 @@ from distrain.jobs.view import (
 )
 from distrain.lifecycle.lifecycle import Lifecycle
 from distrain.lifecycle.messages import Submit
-from distrain.metrics import BinaryMetrics
+from distrain.metrics import BinaryMetrics, TargetMetrics
 from distrain.progress.collector import Collector
 from distrain.progress.entries import ENTRY_BYTES
 from distrain.progress.merging import stall_pct
@@ -513,3 +513,47 @@ def test_a_record_of_many_ranks_does_not_grow_with_them() -> None:
     assert sizes[1000] - sizes[65] < 100
     assert record_from_json(json.loads(json.dumps(asdict(record)))) == record
     assert Record("train", 0, 5, 1, 1, 1.0, 1.0, None, None, None, None).stall_max_pct is None
+
+
+def states_of_targets(rank, step):
+    """States of three targets of a rank's rows, as they travel."""
+    logits, labels = rows_of(rank, step)
+    metrics = TargetMetrics.of_kinds({"price": "regression", "click": "binary", "buy": "binary"})
+    metrics.states["price"].update(logits, labels)
+    metrics.states["click"].update(logits, labels)
+    metrics.states["buy"].update(-logits, labels)
+    return json.loads(json.dumps(metrics.to_json()))
+
+
+def test_each_target_has_its_metrics_and_the_first_binary_one_those_of_the_job():
+    collector = Collector()
+    collector.begin_attempt(1, NUM_RANKS)
+    aucs = {"target_aucs": {"buy": [0.25, 0.0]}, "auc": 0.75, "auc_bound": 0.0}
+    for rank in range(NUM_RANKS):
+        seconds = seconds_of(rank, 10)
+        done = StepsDone(rank, 0, 10, 1.0, seconds, states_of_targets(rank, 10), 0.1)
+        collector.add(done)
+        collector.add(EvaluationDone(rank, 0, 10, 2.0, states_of_targets(rank, 10), **aucs))
+    train, valid = collector.records
+    rows = [rows_of(rank, 10) for rank in range(NUM_RANKS)]
+    errors = np.concatenate([logits - labels for logits, labels in rows])
+    alone = BinaryMetrics()
+    for pair in rows:
+        alone.update(*pair)
+    assert (train.rows, train.auc) == (len(errors), alone.compute().auc)
+    assert list(train.targets) == ["price", "buy"]
+    assert train.targets["price"]["rmse"] == pytest.approx(np.sqrt((errors**2).mean()))
+    assert train.targets["buy"]["auc"] == pytest.approx(1 - train.auc)
+    assert (valid.auc, valid.targets["buy"]["auc"]) == (0.75, 0.25)
+    assert sum(valid.reliability["rows"]) == len(errors)
+
+
+def test_a_job_without_a_binary_target_has_metrics_of_its_targets_alone():
+    collector = Collector()
+    collector.begin_attempt(1, 1)
+    metrics = TargetMetrics.of_kinds({"price": "regression"})
+    metrics.states["price"].update(np.array([1.0, 4.0]), np.array([1.0, 2.0]))
+    collector.add(EvaluationDone(0, 0, 10, 2.0, metrics.to_json()))
+    (record,) = collector.records
+    assert (record.rows, record.loss, record.auc, record.reliability) == (2, None, None, None)
+    assert record.targets["price"]["mae"] == 1.0

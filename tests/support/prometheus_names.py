@@ -23,6 +23,7 @@ NAMES = {
     "distrain_job_loss_nats": {"job_id", "split"},
     "distrain_job_auc_ratio": {"job_id", "split"},
     "distrain_job_auc_bound_ratio": {"job_id", "split"},
+    "distrain_job_target_score": {"job_id", "split", "target", "metric"},
     "distrain_job_phase_seconds_total": {"job_id", "phase"},
     "distrain_job_step_duration_seconds_bucket": {"job_id", "le"},
     "distrain_job_step_duration_seconds_count": {"job_id"},

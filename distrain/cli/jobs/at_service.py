@@ -39,7 +39,7 @@ from distrain.errors import (
     JobError,
     Mistakes,
 )
-from distrain.jobs import JobStatus, time_left
+from distrain.jobs import JobStatus, figures_in, time_left
 from distrain.spec import JobSpec, parse_spec, parse_yaml, with_absolute_paths
 from distrain.wording import UNKNOWN, count, duration, scores
 
@@ -352,8 +352,8 @@ def _status_lines(job: Job) -> list[str]:
         "restarts": str(job.restarts),
         "step": f"{job.step}/{job.num_steps or '?'}",
         "rows/s": count(job.rows_per_s),
-        "validation": scores(job.valid_loss, job.valid_auc),
-        "training": scores(job.loss, job.auc),
+        "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
+        "training": scores(job.loss, job.auc, targets=job.targets),
         "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
         "priority": str(job.priority),
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
@@ -378,11 +378,11 @@ def _state_line(data: Mapping[str, Any]) -> str:
 
 
 def _progress_line(data: Mapping[str, Any]) -> str:
-    names = ("rows_per_s", "loss", "auc", "valid_loss", "valid_auc")
-    numbers = {name: data[name] for name in names if isinstance(data.get(name), (int, float))}
+    numbers = figures_in(data)
     words = [f"step {data.get('step')}/{data.get('num_steps') or '?'}"]
     words += [f"{count(numbers['rows_per_s'])} rows/s"] if "rows_per_s" in numbers else []
     for split, before in (("training", ""), ("validation", "valid_")):
-        figures = numbers.get(f"{before}loss"), numbers.get(f"{before}auc")
-        words += [f"{split} {scores(*figures)}"] if any(v is not None for v in figures) else []
+        figures = [numbers.get(f"{before}{name}") for name in ("loss", "auc", "targets")]
+        if any(value is not None for value in figures):
+            words.append(f"{split} {scores(figures[0], figures[1], targets=figures[2])}")
     return "  " + ", ".join(words)

@@ -88,7 +88,7 @@ def _cells(job: "JobStatus") -> tuple[str, ...]:
         str(job.num_ranks),
         f"{job.step or 0}/{job.num_steps or '?'}",
         count(job.rows_per_s),
-        aucs(job.valid_auc, job.auc),
+        aucs(job.valid_auc, job.auc, job.valid_targets, job.targets),
         duration(job.age_s, 0),
         clean_line(job.why_pending or job.reason or ""),
     )

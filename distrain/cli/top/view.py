@@ -20,6 +20,7 @@ COLUMNS, JOB_COLUMNS = 80, 25
 Document = Mapping[str, Any]
 
 _BLOCKS = "▁▂▃▄▅▆▇█"
+_CURVES_OF_TARGETS = 2  # of the first ones
 
 
 def framed(drawn: "RenderableType", *, pinned: bool) -> "RenderableType":
@@ -132,7 +133,9 @@ def shared_lines(free: int, jobs: int, ranks: int) -> tuple[int, int]:
 
 def _curves(train: Mapping[str, Sequence[float | None]]) -> list[str]:
     named = (("rows_per_s", "rows/s    "), ("loss", "train loss"), ("auc", "train AUC "))
-    drawn = ((label, sparkline(train.get(name, ()), 60)) for name, label in named)
+    of_targets = [name for name in train if "." in name][:_CURVES_OF_TARGETS]
+    labels = (*named, *((name, f"{clean_line(name)[:20]:10}") for name in of_targets))
+    drawn = ((label, sparkline(train.get(name, ()), 60)) for name, label in labels)
     return [f"{label}  {line}" for label, line in drawn if line]
 
 
@@ -153,7 +156,7 @@ def _jobs_table(jobs: Sequence[Document], chosen_id: str | None) -> "Table":
             state,
             _bar(job),
             count(job.get("rows_per_s")),
-            aucs(job.get("valid_auc"), job.get("auc")),
+            aucs(*(job.get(n) for n in ("valid_auc", "auc", "valid_targets", "targets"))),
             time_left(job),
         )
     return table
@@ -271,5 +274,6 @@ def _doing(rank: Document) -> str:
 
 
 def _scores(job: Document) -> list[str]:
-    valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4)
-    return [f"validation: {valid}", f"training: {scores(job.get('loss'), job.get('auc'), 4)}"]
+    valid = scores(job.get("valid_loss"), job.get("valid_auc"), 4, job.get("valid_targets"))
+    train = scores(job.get("loss"), job.get("auc"), 4, job.get("targets"))
+    return [f"validation: {valid}", f"training: {train}"]

@@ -16,7 +16,7 @@ from markupsafe import Markup, escape
 from distrain.service.access import COOKIE, csrf_token
 from distrain.service.api import CODES, JobDocument, Problem, utc
 from distrain.service.values import Principal
-from distrain.wording import byte_size, count, duration, number, percent, scores
+from distrain.wording import byte_size, count, duration, number, percent, score, scores
 
 _HERE = Path(__file__).parent
 STATIC = _HERE / "static"
@@ -84,6 +84,7 @@ def _environment() -> Environment:
         moment=moment,
         lasted_s=lasted_s,
         scores=scores,
+        score=score,
         at=at,
         age=age,
         count=count,

@@ -7,7 +7,9 @@ const FIGURES = [
   { title: "Rows per second", unit: "rows/s", splits: ["train"], of: (r) => r.rows_per_s, digits: 0 },
   { title: "Waiting for data, mean of the ranks", unit: "% of the time", splits: ["train"], of: waited, digits: 1 },
 ];
-const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "rows_per_s", "stall_pct", "stall_summary"];
+const FIELDS = ["split", "step", "rows_total", "elapsed_s", "loss", "auc", "targets", "rows_per_s", "stall_pct", "stall_summary"];
+const MAIN_METRICS = { auc: "AUC", rmse: "RMSE", accuracy: "accuracy" };
+const MOST_TARGETS = 16;
 const AXES = { step: "step", rows_total: "rows trained", elapsed_s: "training time" };
 const SPLITS = { valid: "validation", train: "training" };
 const HEIGHT_PX = 260;
@@ -104,11 +106,27 @@ function optionsOf(figure, lines, width) {
   };
 }
 
+// The figures of all jobs, and one for each further target that a record has metrics of.
+function figures() {
+  const targets = new Map();
+  for (const { records } of jobs) {
+    for (const [target, metrics] of Object.entries(records.at(-1)?.targets ?? {})) {
+      const metric = Object.keys(MAIN_METRICS).find((name) => Number.isFinite(metrics[name]));
+      if (metric && targets.size < MOST_TARGETS) targets.set(target, metric);
+    }
+  }
+  const more = [...targets].map(([target, metric]) => ({
+    title: `${target}: ${MAIN_METRICS[metric]}`, unit: MAIN_METRICS[metric], splits: ["valid", "train"],
+    of: (r) => r.targets?.[target]?.[metric], digits: 5,
+  }));
+  return [...FIGURES.slice(0, 2), ...more, ...FIGURES.slice(2)];
+}
+
 function drawAnew() {
   charts.forEach(({ plot }) => plot.destroy());
   box.replaceChildren();
   charts = [];
-  for (const figure of FIGURES) {
+  for (const figure of figures()) {
     const lines = linesOf(figure);
     if (!lines.length) continue;
     const place = document.createElement("figure");
@@ -121,9 +139,10 @@ function drawAnew() {
 }
 
 function draw() {
-  const now = FIGURES.map((figure) => ({ figure, lines: linesOf(figure) })).filter(({ lines }) => lines.length);
+  const now = figures().map((figure) => ({ figure, lines: linesOf(figure) })).filter(({ lines }) => lines.length);
   const same = now.length === charts.length
-    && now.every(({ lines }, n) => String(lines.map((line) => line.label)) === charts[n].labels);
+    && now.every(({ figure, lines }, n) => figure.title === charts[n].figure.title
+      && String(lines.map((line) => line.label)) === charts[n].labels);
   if (same) now.forEach(({ lines }, n) => charts[n].plot.setData(tableOf(lines), !charts[n].plot.isZoomed));
   else drawAnew();
 }

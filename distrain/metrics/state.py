@@ -1,0 +1,116 @@
+"""What every state of a target's metrics can do, and states that are sums."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Protocol, Self
+
+import numpy as np
+
+from distrain.metrics.bins import Doubles, Floats, add_packed, pack_counts
+
+
+class Report(Protocol):
+    """The metrics of some rows."""
+
+    def figures(self) -> dict[str, float | None]:
+        """The metrics by name; `None` where the rows do not define one."""
+
+
+class State(Protocol):
+    """Rows of one target, counted in constant size.
+
+    Merging is associative: exact for what is counted, up to float64 rounding for sums.
+    """
+
+    kind: ClassVar[str]
+
+    @property
+    def rows(self) -> int:
+        """The number of rows, whatever their weights."""
+
+    def update(
+        self, scores: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
+    ) -> None:
+        """Count some rows; a `ValueError` leaves the state as it was."""
+
+    def merge(self, other: Any) -> Self:
+        """A new state with the rows of both."""
+
+    def compute(self) -> Report: ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values, exact to the last bit."""
+
+    @classmethod
+    def from_json(cls, *documents: Mapping[str, Any]) -> Self:
+        """The state with the rows of all documents, added in their order."""
+
+
+class SummedState:
+    """A number of rows, sums over them, and the weights of rows by bin.
+
+    Attributes:
+        sums: Those of `SUMS`, float64, in this order.
+        bins: The sum of the rows' weights by bin, float64 `[NUM_BINS]`.
+    """
+
+    kind: ClassVar[str]
+    SUMS: ClassVar[tuple[str, ...]]
+    NUM_BINS: ClassVar[int] = 0
+    _VERSION: ClassVar[int] = 1
+
+    __slots__ = ("bins", "rows", "sums")
+
+    def __init__(self, rows: int = 0, sums: Doubles | None = None, bins: Doubles | None = None):
+        self.rows = rows
+        self.sums = np.zeros(len(self.SUMS)) if sums is None else sums
+        self.bins = np.zeros(self.NUM_BINS) if bins is None else bins
+
+    def merge(self, other: Self) -> Self:
+        """A new state with the rows of both."""
+        return type(self)(self.rows + other.rows, self.sums + other.sums, self.bins + other.bins)
+
+    def to_json(self) -> dict[str, Any]:
+        """The state as JSON values, exact to the last bit and compact."""
+        bins = {"bins": pack_counts(self.bins)} if self.NUM_BINS else {}
+        sums = dict(zip(self.SUMS, self.sums.tolist(), strict=True))
+        return {"kind": self.kind, "version": self._VERSION, "rows": self.rows, **bins, **sums}
+
+    @classmethod
+    def from_json(cls, *documents: Mapping[str, Any]) -> Self:
+        """The inverse of `to_json`; of several documents, the state with the rows of all.
+
+        The sums are added in the documents' order. Raises `ValueError` for a document of another
+        kind or version, or a damaged one.
+        """
+        total = cls()
+        for document in documents:
+            for key, ours in (("kind", cls.kind), ("version", cls._VERSION)):
+                if document.get(key) != ours:
+                    found = document.get(key)
+                    raise ValueError(f"not a state of {cls.kind} metrics: {key} is {found!r}")
+        try:
+            if cls.NUM_BINS:
+                add_packed(total.bins, [document["bins"] for document in documents])
+            for document in documents:
+                total.rows += int(document["rows"])
+                total.sums += [float(document[name]) for name in cls.SUMS]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"damaged state of {cls.kind} metrics: {error!r}") from None
+        return total
+
+
+def checked_weights(weights: Floats | None, rows: int) -> Doubles:
+    """The weights of rows as float64, 1 each for `None`.
+
+    Raises:
+        ValueError: There are not as many, or one is below 0 or not finite.
+    """
+    if weights is None:
+        return np.ones(rows)
+    if weights.shape != (rows,):
+        raise ValueError(f"weights {list(weights.shape)} of {rows} rows must be [{rows}]")
+    right = (weights >= 0) & np.isfinite(weights)
+    if not right.all():
+        index = int(np.argmin(right))
+        raise ValueError(f"the weight at index {index} is {weights[index]}, not 0 or more")
+    return weights.astype(np.float64)

@@ -1,0 +1,98 @@
+"""The states of all targets of a job, by name: one state more that updates, merges and travels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from distrain.metrics.binary import BinaryMetrics
+from distrain.metrics.multiclass import MulticlassMetrics
+from distrain.metrics.regression import RegressionMetrics
+from distrain.metrics.state import State
+
+STATES: Mapping[str, type[State]] = {
+    kind.kind: kind for kind in (BinaryMetrics, RegressionMetrics, MulticlassMetrics)
+}
+"""The state of a target by the target's kind."""
+
+_FORMAT = {"kind": "targets", "version": 1}
+
+
+class TargetMetrics:
+    """States of targets by name, all of the same rows.
+
+    The first binary target is the main one, whose metrics are those of the job. A job with that
+    target alone travels as its state, without a name.
+
+    >>> metrics = TargetMetrics.of_kinds({"click": "binary", "price": "regression"})
+    >>> metrics.main is metrics.states["click"], list(metrics.figures())
+    (True, ['price'])
+    """
+
+    def __init__(self, states: Mapping[str, State]):
+        self.states = dict(states)
+
+    @classmethod
+    def of_kinds(cls, kinds: Mapping[str, str]) -> TargetMetrics:
+        """Empty states of targets' kinds."""
+        return cls({name: STATES[kind]() for name, kind in kinds.items()})
+
+    @property
+    def main_name(self) -> str | None:
+        """The first binary target's name; `None` if there is none."""
+        binary = (name for name, one in self.states.items() if isinstance(one, BinaryMetrics))
+        return next(binary, None)
+
+    @property
+    def main(self) -> BinaryMetrics | None:
+        name = self.main_name
+        state = None if name is None else self.states[name]
+        return state if isinstance(state, BinaryMetrics) else None
+
+    @property
+    def rows(self) -> int:
+        return next((state.rows for state in self.states.values()), 0)
+
+    def figures(self) -> dict[str, dict[str, float | None]]:
+        """The metrics of each target but the main one, by name."""
+        main = self.main_name
+        others = ((name, state) for name, state in self.states.items() if name != main)
+        return {name: state.compute().figures() for name, state in others}
+
+    def merge(self, other: TargetMetrics) -> TargetMetrics:
+        """The rows of both, which have the same targets."""
+        return TargetMetrics({n: one.merge(other.states[n]) for n, one in self.states.items()})
+
+    def to_json(self) -> dict[str, Any]:
+        """The states as JSON values; a single binary target's as those of its state alone."""
+        if len(self.states) == 1 and self.main is not None:
+            return self.main.to_json()
+        targets = {name: state.to_json() for name, state in self.states.items()}
+        return {**_FORMAT, "targets": targets}
+
+    @classmethod
+    def from_json(cls, *documents: Mapping[str, Any]) -> TargetMetrics:
+        """The inverse of `to_json`; of several documents, the rows of all, in their order.
+
+        A document without targets counts no rows. Raises `ValueError` for one of other targets than
+        the first, or of another kind or version, or a damaged one.
+        """
+        of_all = [targets for targets in map(_targets_of, documents) if targets]
+        names = list(of_all[0]) if of_all else []
+        if any(list(targets) != names for targets in of_all):
+            raise ValueError("states of other targets cannot be merged")
+        return cls({name: _read([targets[name] for targets in of_all]) for name in names})
+
+
+def _targets_of(document: Mapping[str, Any]) -> Mapping[str, Any]:
+    if document.get("kind") != _FORMAT["kind"]:
+        return {"": document}
+    targets = document.get("targets")
+    if document.get("version") != _FORMAT["version"] or not isinstance(targets, Mapping):
+        raise ValueError(f"not states of targets: version is {document.get('version')!r}")
+    return targets
+
+
+def _read(documents: Sequence[Mapping[str, Any]]) -> State:
+    kind = STATES.get(str(documents[0].get("kind")), BinaryMetrics)
+    return kind.from_json(*documents)
