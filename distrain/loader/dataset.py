@@ -39,6 +39,7 @@ class Dataset:
         need_label: Whether to read targets and the weight.
         fill_null_id: What a null in a categorical column becomes; `None` refuses nulls.
         fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
+        row_filter: Which rows are loaded, such as `"country == 'de' and age > 18"`; `None` for all.
 
     Attributes:
         table: The row groups, and the table's fingerprint.
@@ -49,6 +50,7 @@ class Dataset:
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
+        SpecError: The filter cannot be used.
         SchemaError: There is no schema, it has no features, or it does not fit the options.
     """
 
@@ -62,6 +64,7 @@ class Dataset:
         need_label: bool = True,
         fill_null_id: int | None = None,
         fill_null_value: float | None = None,
+        row_filter: str | None = None,
     ):
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
@@ -72,7 +75,7 @@ class Dataset:
             "fill_null_id": fill_null_id,
             "fill_null_value": fill_null_value,
         }
-        table = read_footers(patterns, found, hive=hive, **options)
+        table = read_footers(patterns, found, hive=hive, row_filter=row_filter, **options)
         self._set(table, found, wanted_columns(found, **options), part_size)
 
     @classmethod

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import io
-import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from distrain.errors import DataError, Unavailable
+from distrain.partition.filtering import RowFilter
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
+from distrain.partition.scanning import read_files
 from distrain.partition.statistics import RowGroupChunks, Statistics, read_chunks, read_statistics
 from distrain.partition.table import RowGroup, Table
 from distrain.partition.wanted_columns import (
@@ -33,9 +32,7 @@ from distrain.storage import (
     open_input,
     reading_hint,
     size_as_version,
-    stop_retrying_when,
     version_in,
-    with_retries,
 )
 
 if TYPE_CHECKING:
@@ -44,13 +41,13 @@ if TYPE_CHECKING:
 
 PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
-_READERS = 16
 
 
 @dataclass(frozen=True)
 class _Footer:
     file: InputFile
     rows_per_group: tuple[int, ...]
+    taken: tuple[bool | None, ...]  # whether the filter takes all rows of a group, or none
     types: tuple[str, ...]
     problems: tuple[DataError, ...]
     constants: Constants = ()
@@ -66,6 +63,7 @@ def read_footers(
     hive: bool = False,
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
+    row_filter: str | None = None,
     retry_s: float = 0.0,
 ) -> Table:
     """Find the row groups of a table and check all that footers show.
@@ -80,6 +78,8 @@ def read_footers(
             value (see `distrain.partition.hive`).
         fill_null_id: What a null id becomes; `None` refuses nulls.
         fill_null_value: What a null value becomes; `None` refuses nulls.
+        row_filter: Which rows are taken, as `distrain.spec.parse_filter` reads it; its columns are
+            read where statistics do not decide. `None` takes all.
         retry_s: How long to try again where the storage does not answer, for each file.
 
     Raises:
@@ -89,7 +89,10 @@ def read_footers(
             range by the footer's statistics; there are no rows at all. The first few
             mistakes are listed.
         SchemaError: The schema cannot be used (see `wanted_columns`).
+        SpecError: The filter is no condition, names a missing column, compares unlike types, or
+            takes no row.
     """
+    taking = None if row_filter is None else RowFilter(row_filter, hive=hive)
     wanted = wanted_columns(
         schema,
         need_label=need_label,
@@ -98,7 +101,11 @@ def read_footers(
     )
     files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
     _refuse_vocabularies(files)
-    footers = _read_all(files, wanted, hive, retry_s)
+    footers = read_files(
+        [file.path for file in files],
+        lambda number: _read_footer(files[number], wanted, hive, taking),
+        retry_s,
+    )
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
         tuple(
@@ -116,7 +123,10 @@ def read_footers(
             where={"file": files[0].path},
             hint="Whatever wrote them kept no rows; look at its input and its filters.",
         )
-    return table
+    if taking is None:
+        return table
+    pairs = [pair for f in footers for pair in zip(f.rows_per_group, f.taken, strict=True)]
+    return taking.applied(table, [taken for num_rows, taken in pairs if num_rows], retry_s)
 
 
 def _only_label(footers: Sequence[_Footer]) -> float | None:
@@ -137,41 +147,21 @@ def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
             )
 
 
-def _read_all(
-    files: Sequence[InputFile], wanted: Sequence[WantedColumn], hive: bool, retry_s: float
-) -> list[_Footer]:
-    over = threading.Event()
-    readers = ThreadPoolExecutor(
-        min(_READERS, len(files)),
-        "footers",
-        initializer=stop_retrying_when,
-        initargs=(over.is_set,),
-    )
-
-    def read(file: InputFile) -> _Footer:
-        once = partial(_read_footer, file, wanted, hive)
-        return with_retries(once, {"file": file.path}, retry_s)
-
-    try:
-        return list(readers.map(read, files))
-    finally:  # also after Ctrl-C during a wait
-        over.set()
-        readers.shutdown(cancel_futures=True)
-
-
-def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) -> _Footer:
+def _read_footer(
+    file: InputFile, wanted: Sequence[WantedColumn], hive: bool, row_filter: RowFilter | None
+) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
             version = version_in(getattr(handle, "details", None) or {})
-            footer = _checked_footer(file, handle, parquet, wanted, hive)
+            footer = _checked_footer(file, handle, parquet, wanted, hive, row_filter)
             return replace(footer, version=version or size_as_version(file.size_bytes))
     except Unavailable:
         raise
     except DataError as missing:
-        return _Footer(file, (), (), (missing,))
+        return _Footer(file, (), (), (), (missing,))
     except Exception as error:
         if is_transient(error):
             raise Unavailable(
@@ -184,7 +174,7 @@ def _read_footer(file: InputFile, wanted: Sequence[WantedColumn], hive: bool) ->
             where={"file": file.path, "size_bytes": file.size_bytes},
             hint=reading_hint(error, _not_parquet_hint(file.path)),
         )
-        return _Footer(file, (), (), (problem,))
+        return _Footer(file, (), (), (), (problem,))
 
 
 def _not_parquet_hint(path: str) -> str:
@@ -202,25 +192,35 @@ def _checked_footer(
     parquet: ParquetFile,
     wanted: Sequence[WantedColumn],
     hive: bool,
+    row_filter: RowFilter | None,
 ) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
     problems += ambiguous_columns(file.path, keys, schema.names)
     own = [column for column in wanted if column.name not in keys]
-    names = [column.name for column in own if column.name in schema.names]
-    _refuse_bad_chunks(metadata, file.size_bytes, names)
+    names = {column.name for column in own} | set(row_filter.columns if row_filter else ())
+    _refuse_bad_chunks(metadata, file.size_bytes, sorted(names.intersection(schema.names)))
     rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if min(rows, default=0) < 0:
         raise OSError("a row group has fewer than 0 rows")
+    taken: Sequence[bool | None] = [True] * len(rows)
+    if row_filter is not None:
+        taken = row_filter.outcomes(file.path, handle, schema)
     groups = read_chunks(handle)
-    problems += _column_problems(file.path, metadata, groups, schema, own)
+    problems += _column_problems(file.path, metadata, groups, taken, schema, own)
     return _Footer(
         file,
         rows,
+        tuple(taken),
         tuple(f"{c.name}={schema.field(c.name).type}" for c in wanted if c.name in schema.names),
         tuple(problems),
         constants,
-        labels=frozenset(_label_bounds(metadata, groups, wanted)),
+        labels=frozenset(
+            bound
+            for is_taken, bounds in zip(taken, _label_bounds(metadata, groups, wanted), strict=True)
+            for bound in bounds
+            if is_taken is not False
+        ),
     )
 
 
@@ -306,6 +306,7 @@ def _column_problems(
     file: str,
     metadata: FileMetaData,
     groups: Sequence[RowGroupChunks],
+    taken: Sequence[bool | None],
     schema: ArrowSchema,
     wanted: Sequence[WantedColumn],
 ) -> Iterator[DataError]:
@@ -323,7 +324,7 @@ def _column_problems(
         leaf = _leaf_of(leaves, column)
         for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):
             found = _null_problem(statistics, column) or _range_problem(statistics, column)
-            if found:
+            if found and taken[group]:  # else it may be of rows that are left out
                 yield DataError(
                     found[0],
                     where={"file": file, "row group": group, "column": column.name},
@@ -344,12 +345,12 @@ def _statistics_of(
 
 def _label_bounds(
     metadata: FileMetaData, groups: Sequence[RowGroupChunks], wanted: Sequence[WantedColumn]
-) -> Iterator[float | None]:
+) -> Iterator[tuple[float | None, ...]]:
     """The least and the greatest first label of each row group; `None` if it does not say."""
     label = next((column for column in wanted if column.kind == "label"), None)
     leaf = None if label is None else _leaf_of(_leaves(metadata), label)
     for statistics in _statistics_of(metadata, groups, leaf):
-        yield from statistics.bounds or (None,)
+        yield statistics.bounds or (None,)
 
 
 def _missing(column: WantedColumn, names: Sequence[str], where: Mapping[str, object]) -> DataError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 from collections.abc import Iterable, Sequence
@@ -213,6 +214,16 @@ class Table:
     @cached_property
     def num_rows(self) -> int:
         return int(self.compact.rows.sum())
+
+    def taking(self, kept: Sequence[RowGroup | None]) -> Table:
+        """The table with what is kept of each of its row groups; `None` for nothing."""
+        digest = hashlib.sha256(self.fingerprint.encode())
+        for group in kept:
+            some = group and group.selection
+            digest.update(some.bits if some else b"-" if group is None else b"+")
+        same = all(own == group for own, group in zip(self.row_groups, kept, strict=True))
+        fingerprint = self.fingerprint if same else digest.hexdigest()
+        return Table([group for group in kept if group], fingerprint, self.only_label)
 
     def to_bytes(self) -> bytes:
         groups = self.compact

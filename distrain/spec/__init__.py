@@ -61,6 +61,14 @@ from distrain.spec.resuming import (
     MAY_DIFFER_WITHOUT_DECAY as MAY_DIFFER_WITHOUT_DECAY,
     different_fields as different_fields,
 )
+from distrain.spec.row_filter import (
+    ColumnName as ColumnName,
+    ColumnTest as ColumnTest,
+    Condition as Condition,
+    Value as Value,
+    parse_filter as parse_filter,
+    tests_in as tests_in,
+)
 from distrain.spec.training import (
     EarlyStoppingSpec as EarlyStoppingSpec,
     EvaluateSpec as EvaluateSpec,

@@ -7,8 +7,10 @@ from typing import Literal
 
 from pydantic import Field, field_validator
 
+from distrain.errors import SpecError
 from distrain.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
 from distrain.spec.readers import READERS, ReaderKind
+from distrain.spec.row_filter import parse_filter
 
 
 class DataSpec(Section):
@@ -28,6 +30,11 @@ class DataSpec(Section):
         "auto",
         alias="schema",
         description="A schema file or its folder; `auto` looks beside the training data.",
+    )
+    filter: str | None = Field(
+        None,
+        description="Which rows of `train` and `valid` are used, such as `country == 'de' and age "
+        "> 18`; null uses all.",
     )
     hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
     reader: Literal["auto", ReaderKind] = Field(
@@ -81,6 +88,16 @@ class DataSpec(Section):
     @property
     def needs_gpu(self) -> bool:
         return self.reader != "auto" and READERS[self.reader].on_gpu
+
+    @field_validator("filter")
+    @classmethod
+    def _good_filter(cls, value: str | None) -> str | None:
+        if value is not None:
+            try:
+                parse_filter(value)
+            except SpecError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator("train", "valid", mode="before")
     @classmethod

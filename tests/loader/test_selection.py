@@ -76,7 +76,7 @@ def chosen(whole: Dataset, is_taken: np.ndarray, **more: Any) -> Dataset:
 
 
 def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
-    settings = {"global_batch_size": 16, "lanes": 6, "seed": 3, **options}
+    settings = {"global_batch_size": 16, "lanes": 12, "seed": 3, **options}
     with Loader(dataset, **settings) as loader, loader.epoch(epoch) as found:
         return list(found)
 
@@ -118,7 +118,7 @@ def test_a_selection_gives_the_batches_of_files_with_its_rows_alone(
     some, filtered = both(
         folder, is_taken, schema, part_size=data.draw(st.sampled_from([None, 400]))
     )
-    ranks = data.draw(st.sampled_from([1, 2, 3]))
+    ranks = data.draw(st.sampled_from([1, 2, 4]))
     for rank in range(ranks):
         options = {
             "rank": rank,

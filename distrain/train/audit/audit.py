@@ -190,7 +190,8 @@ def _place(row: int, origin: Table) -> str:
     starts = list(accumulate((group.num_rows for group in groups), initial=0))
     number = bisect_right(starts, row) - 1
     group = groups[number]
-    return f"{group.file}, row group {group.index}, row {row - starts[number]}"
+    place = group.row_in_file(row - starts[number])
+    return f"{group.file}, row group {group.index}, row {place}"
 
 
 def _why(value: int, table: Hashes, origin: Table) -> str:

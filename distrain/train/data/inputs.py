@@ -72,6 +72,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             hive=spec.data.hive,
             fill_null_id=spec.data.fill_null_id,
             fill_null_value=spec.data.fill_null_value,
+            row_filter=spec.data.filter,
             retry_s=retry_s,
         )
 

@@ -1,0 +1,166 @@
+"""A filter of rows as text, such as `country == 'de' and age > 18`, parsed to tests of columns.
+
+Python's own parser reads it; of its grammar there are comparisons, `in`, `is null`, `and`, `or` and
+`not`, and nothing is run.
+"""
+
+import ast
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from distrain.errors import SpecError
+
+Value: TypeAlias = bool | int | float | str
+
+_OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # and whether they are negated
+    ast.Eq: ("==", False), ast.NotEq: ("!=", False), ast.Lt: ("<", False), ast.LtE: ("<=", False),
+    ast.Gt: (">", False), ast.GtE: (">=", False), ast.In: ("in", False), ast.NotIn: ("in", True),
+    ast.Is: ("is", False), ast.IsNot: ("is", True),
+}  # fmt: skip
+_TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_WORDS = {"null": None, "true": True, "false": False}
+_HINT = (
+    "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
+    "no word is col('its name')."
+)
+
+
+@dataclass(frozen=True)
+class ColumnName:
+    """A column in a filter, and the character of the text, from 1, where it stands."""
+
+    name: str
+    place: int
+
+
+@dataclass(frozen=True)
+class ColumnTest:
+    """A test of a column's value.
+
+    Attributes:
+        operator: `==`, `!=`, `<`, `<=`, `>`, `>=`, `in`, or `is` for the test of null.
+        value: What it is compared with; values after `in`, none after `is`.
+        negated: Whether the row passes where the test fails; where it gives null none does.
+    """
+
+    column: ColumnName
+    operator: str
+    value: Value | tuple[Value, ...] | ColumnName
+    negated: bool
+
+
+@dataclass(frozen=True)
+class Joined:
+    """Conditions of which all must hold (`and`), or any (`or`)."""
+
+    word: Literal["and", "or"]
+    conditions: "tuple[Condition, ...]"
+
+
+Condition: TypeAlias = ColumnTest | Joined
+
+
+def parse_filter(text: str) -> Condition:
+    """The condition that a text states, in which `not` stands before tests alone.
+
+    >>> parse_filter("not (age > 18 and city in ('Bonn',))").word
+    'or'
+
+    Raises:
+        SpecError: It is no condition; the error names the character.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of strings such as '\d'
+            tree = ast.parse(_one_line(text).strip(), mode="eval")
+        return _condition(text, tree.body, negated=False)
+    except SyntaxError as error:
+        place = _indent(text) + (error.offset or 1)
+        raise _error(text, place, f"no condition: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise _error(text, 1, f"no condition: {error or 'nested too deeply'}") from None
+
+
+def tests_in(condition: Condition) -> Iterator[ColumnTest]:
+    if isinstance(condition, ColumnTest):
+        yield condition
+    else:
+        for part in condition.conditions:
+            yield from tests_in(part)
+
+
+def _condition(text: str, node: ast.expr, *, negated: bool) -> Condition:
+    match node:
+        case ast.UnaryOp(ast.Not(), operand):
+            return _condition(text, operand, negated=not negated)
+        case ast.BoolOp(operator, values):
+            both = isinstance(operator, ast.And) != negated
+            parts = tuple(_condition(text, value, negated=negated) for value in values)
+            return Joined("and" if both else "or", parts)
+        case ast.Compare(left, operators, others):
+            pairs = zip([left, *others], operators, others, strict=False)
+            tests = tuple(_test(text, *pair, negated=negated) for pair in pairs)
+            return tests[0] if len(tests) == 1 else Joined("or" if negated else "and", tests)
+    raise _refused(text, node, "this is no condition")
+
+
+def _test(
+    text: str, left: ast.expr, operator: ast.cmpop, right: ast.expr, *, negated: bool
+) -> ColumnTest:
+    word, is_not = _OPERATORS[type(operator)]
+    column, other = _operand(text, left), _operand(text, right)
+    if not isinstance(column, ColumnName) and word in _TURNED:
+        column, word, other = other, _TURNED[word], column
+    if not isinstance(column, ColumnName):
+        raise _refused(text, left, "a column is needed here")
+    if (other is None) != (word == "is"):
+        raise _refused(text, right, "null is tested by `is null` and `is not null`")
+    if isinstance(other, tuple) != (word == "in"):
+        raise _refused(text, right, "values in parentheses follow `in`, and nothing else")
+    return ColumnTest(column, word, () if other is None else other, is_not != negated)
+
+
+def _operand(text: str, node: ast.expr) -> Value | ColumnName | tuple[Value, ...] | None:
+    match node:
+        case ast.Name(name):
+            word = name.lower()
+            return _WORDS[word] if word in _WORDS else ColumnName(name, _place(text, node))
+        case ast.Call(ast.Name("col"), [ast.Constant(str() as name)], []):
+            return ColumnName(name, _place(text, node))
+        case ast.Tuple(items) | ast.List(items) if items:
+            return tuple(_value(text, item) for item in items)
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
+            return -number
+        case ast.Constant(bool() | int() | float() | str() | None as value):
+            return value
+    raise _refused(text, node, "a column, a number, a text in quotes, true or false is needed here")
+
+
+def _value(text: str, node: ast.expr) -> Value:
+    value = _operand(text, node)
+    if not isinstance(value, Value):
+        raise _refused(text, node, "values are needed after `in`")
+    return value
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split("\n"))
+
+
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip())
+
+
+def _place(text: str, node: ast.expr) -> int:
+    line = _one_line(text).strip().encode()
+    return _indent(text) + len(line[: node.col_offset].decode()) + 1
+
+
+def _refused(text: str, node: ast.expr, message: str) -> SpecError:
+    return _error(text, _place(text, node), message)
+
+
+def _error(text: str, place: int, message: str) -> SpecError:
+    return SpecError(message, where={"filter": text, "character": place}, hint=_HINT)
