@@ -1,3 +1,3 @@
-"""The command line: one command per file, which takes options and prints text or JSON."""
+"""The command line: commands, which take options and print text or JSON."""
 
 __all__: list[str] = []

@@ -11,6 +11,7 @@ from io import StringIO, TextIOWrapper
 from typing import Any, NoReturn
 
 import click
+from click.shell_completion import get_completion_class
 
 from distrain.cli.interrupts import INTERRUPTED, ends_in_order
 from distrain.cli.options import global_options
@@ -18,7 +19,9 @@ from distrain.cli.output import print_result, print_warning
 from distrain.errors import DistrainError, on_sigterm
 from distrain.version import build
 
-COMMANDS = {  # by name the module below `distrain.cli`, and the line of the list of commands
+# By name the module below `distrain.cli`, with the function if that is not `command`; and the line
+# of the list of commands.
+COMMANDS = {
     "demo": ("training.demo", "Generate data, prepare it and train on it, in a few minutes."),
     "synth": ("data.synth", "Generate Criteo-shaped rows with a known best AUC."),
     "prep": ("data.prep", "Turn raw files into training parquet."),
@@ -29,14 +32,14 @@ COMMANDS = {  # by name the module below `distrain.cli`, and the line of the lis
     "login": ("login", "Store the address of a job service, and a token for it."),
     "submit": ("jobs.submit", "Give a job to a service or a scheduler, and leave it there."),
     "jobs": ("jobs.list", "List the jobs of a service or a scheduler."),
-    "status": ("jobs.status", "Show the state of one job."),
-    "wait": ("jobs.wait", "Wait for a job's end."),
-    "attach": ("jobs.attach", "Follow a job that runs without its command."),
-    "cancel": ("jobs.cancel", "Stop a job."),
-    "resume": ("jobs.resume", "Let a job that has ended go on."),
-    "clone": ("jobs.clone", "Submit a job's spec again, as a new job."),
-    "priority": ("jobs.priority", "Change the place of a job in the queue."),
-    "open": ("jobs.open", "Show a job's page in the browser."),
+    "status": ("jobs.show:status", "Show the state of one job."),
+    "wait": ("jobs.show:wait", "Wait for a job's end."),
+    "attach": ("jobs.show:attach", "Follow a job that runs without its command."),
+    "cancel": ("jobs.change:cancel", "Stop a job."),
+    "resume": ("jobs.change:resume", "Let a job that has ended go on."),
+    "clone": ("jobs.change:clone", "Submit a job's spec again, as a new job."),
+    "priority": ("jobs.change:priority", "Change the place of a job in the queue."),
+    "open": ("jobs.show:open_page", "Show a job's page in the browser."),
     "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
     "compare": ("runs.compare", "Compare the figures and specs of runs."),
@@ -49,7 +52,7 @@ COMMANDS = {  # by name the module below `distrain.cli`, and the line of the lis
     "serve": ("service.serve", "Run the job service: jobs of many users, over HTTP."),
     "bench": ("training.bench", "Measure a cluster, and say what limits training on it."),
     "doctor": ("doctor", "Check versions, devices, cluster and write access."),
-    "completion": ("completion", "Print the script that completes commands in your shell."),
+    "completion": ("main:completion", "Print the script that completes commands in your shell."),
 }
 
 
@@ -63,8 +66,9 @@ class LazyGroup(click.Group):
         """The command of that name, with the options that all commands take."""
         if cmd_name not in COMMANDS:
             return None
-        module, _ = COMMANDS[cmd_name]
-        command: click.Command = import_module(f"distrain.cli.{module}").command
+        module, _, function = COMMANDS[cmd_name][0].partition(":")
+        loaded = import_module(f"distrain.cli.{module}")
+        command: click.Command = getattr(loaded, function or "command")
         known = {option for parameter in command.params for option in parameter.opts}
         command.params += [p for p in global_options(hidden=True) if not known & {*p.opts}]
         return command
@@ -150,6 +154,22 @@ def cli() -> None:
     100 the job failed, 101 the job has not ended, 102 no such job (or file, project, ...),
     103 the job was stopped, 104 waited in vain, 130 Ctrl-C, 143 SIGTERM.
     """
+
+
+@click.command("completion")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print the script that completes `distrain` commands in SHELL.
+
+    \b
+    Examples:
+      eval "$(distrain completion bash)"                    this shell
+      distrain completion zsh  > ~/.zfunc/_distrain         every new zsh
+      distrain completion fish > ~/.config/fish/completions/distrain.fish
+    """
+    kind = get_completion_class(shell)
+    assert kind is not None
+    print_result(kind(cli, {}, "distrain", "_DISTRAIN_COMPLETE").source())
 
 
 _SURROUNDINGS = {

@@ -11,6 +11,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.job_progress import JobProgress, leave
+from distrain.cli.jobs.list import status_lines
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
     clean_line,
@@ -28,7 +29,7 @@ from distrain.run_paths import RunPaths, new_job_id
 from distrain.running import RunRequest, attach, find_run, how_to_resume
 from distrain.spec import JobSpec, load_spec
 from distrain.submission import JobHandle, list_jobs, raise_for_state
-from distrain.wording import count, duration, scores
+from distrain.wording import duration
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -82,7 +83,7 @@ class SchedulerJobs:
             "model": view.model_path,
             "places": [dict(place) for place in view.rank_places],
         }
-        return {"job": {**job.to_json(), **more}}, status_lines(job, view)
+        return {"job": {**job.to_json(), **more}}, _lines(job, view)
 
     def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
         """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
@@ -202,36 +203,14 @@ class SchedulerJobs:
             self.follow(self.find(run.job_id), run.run_dir.absolute())
 
 
-def status_lines(job: JobStatus, view: JobView) -> list[str]:
-    facts: dict[str, str] = {
-        "job": job.job_id,
-        "state": job.state + (f": {view.why_pending}" if view.why_pending else ""),
-        "submitted": f"{duration(job.age_s, 0)} ago",
-        "ranks": str(job.num_ranks),
-        "attempt": str(view.attempt),
-        "step": f"{job.step or 0}/{job.num_steps or '?'}",
-        "rows/s": count(job.rows_per_s),
-        "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
-        "training": scores(job.loss, job.auc, targets=job.targets),
-        "priority": str(job.priority),
-        "checkpoints": _checkpoints(view),
-        "run directory": job.run_dir,
-    }
-    if job.tags:
-        facts["tags"] = ", ".join(f"{name}={value}" for name, value in job.tags.items())
-    if view.model_path:
-        facts["model"] = view.model_path
-    if view.reason:
-        facts["reason"] = view.reason
-    lines = [f"{name:15}{clean_line(value)}" for name, value in facts.items()]
+def _lines(job: JobStatus, view: JobView) -> list[str]:
+    saved = view.checkpoints
+    last = f"{saved.count}, the last of step {saved.step}: {saved.path}" if saved.count else "none"
+    more = {"submitted": f"{duration(job.age_s, 0)} ago", "checkpoints": last}
+    lines = status_lines(job, {**more, "model": view.model_path})
     lines += [
         f"{'restart':15}attempt {restart.attempt} ended after step {restart.step}: "
         f"{restart.reason}: {clean_line(restart.message)}"
         for restart in view.restarts
     ]
     return [*lines, *(view.message or "").splitlines()]
-
-
-def _checkpoints(view: JobView) -> str:
-    saved = view.checkpoints
-    return f"{saved.count}, the last of step {saved.step}: {saved.path}" if saved.count else "none"

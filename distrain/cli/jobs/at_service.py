@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import click
 
 from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.list import status_lines
 from distrain.cli.jobs.pending import age, digest, pending
 from distrain.cli.jobs.place import at, service_at
 from distrain.cli.output import (
@@ -82,16 +83,16 @@ class ServiceJobs:
         """The newest jobs, for tables and as JSON, and whether filters may leave others out."""
         wanted = {**filters, "tags": parse_tags(filters["tags"])}
         pages = self.client.jobs(**wanted, states=states, page_jobs=min(limit, 200))
-        jobs, now_s = list(islice(pages, limit)), time.time()
+        jobs = list(islice(pages, limit))
         is_filtered = bool(states or any(wanted.values()))
-        return [_status_of(job, now_s) for job in jobs], [_json(job) for job in jobs], is_filtered
+        return [_status_of(job) for job in jobs], [_json(job) for job in jobs], is_filtered
 
     def find(self, word: str) -> _JobRef:
         return _ref_of(self.client.find(word))
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
         job = self.client.find(word)
-        return {"server": self.address, "job": _json(job)}, _status_lines(job)
+        return {"server": self.address, "job": _json(job)}, _lines(job)
 
     def cancel(self, ref: _JobRef, why: str) -> dict[str, Any]:
         job = ref.job if ref.is_final else self.client.cancel(ref.job_id, why=why)
@@ -318,7 +319,7 @@ def _json(job: Job) -> dict[str, Any]:
     return {"job_id": job.id, **job.document}
 
 
-def _status_of(job: Job, now_s: float) -> JobStatus:
+def _status_of(job: Job) -> JobStatus:
     """A job as tables show it; an unknown state is shown as it is."""
     created = parse_time(job.created_at)
     return JobStatus(
@@ -329,16 +330,17 @@ def _status_of(job: Job, now_s: float) -> JobStatus:
         num_ranks=job.num_ranks,
         reason=job.reason,
         why_pending=job.why_pending,
-        age_s=max(0.0, now_s - created.timestamp()) if created else None,
+        age_s=max(0.0, time.time() - created.timestamp()) if created else None,
         priority=job.priority,
+        run_dir=job.run_dir,
+        tags=job.tags,
         **job.figures,
     )
 
 
-def _status_lines(job: Job) -> list[str]:
+def _lines(job: Job) -> list[str]:
     state = job.state + (f", last known as {job.last_known}" if job.last_known else "")
-    facts = {
-        "job": job.id,
+    more = {
         "state": state + (f": {job.why_pending}" if job.why_pending else ""),
         "project": job.project,
         "owner": job.owner,
@@ -347,23 +349,12 @@ def _status_lines(job: Job) -> list[str]:
         "started": job.started_at,
         "ended": job.finished_at,
         "last heard": job.observed_at,
-        "ranks": str(job.num_ranks),
-        "attempt": str(job.attempt),
         "restarts": str(job.restarts),
-        "step": f"{job.step}/{job.num_steps or '?'}",
-        "rows/s": count(job.rows_per_s),
-        "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
-        "training": scores(job.loss, job.auc, targets=job.targets),
         "ends in": left if (left := time_left(job.figures, 0)) != UNKNOWN else None,
-        "priority": str(job.priority),
         "checkpoints": None if job.checkpoints is None else str(job.checkpoints),
-        "run directory": job.run_dir,
         "clone of": job.parent,
-        "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
-        "reason": job.reason,
     }
-    lines = [f"{name:15}{clean_line(value)}" for name, value in facts.items() if value]
-    return [*lines, *(job.message or "").splitlines()]
+    return [*status_lines(_status_of(job), more), *(job.message or "").splitlines()]
 
 
 def _progress(event: Event) -> Mapping[str, Any]:

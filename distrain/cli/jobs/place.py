@@ -140,6 +140,9 @@ def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..
 
 
 job_options = place_options("The Dask scheduler that has the job.")
+wait_option = click.option(
+    "--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code."
+)
 
 
 def _chosen(scheduler: str | None, server: str | None) -> Place:

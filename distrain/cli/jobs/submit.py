@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import Place, place_options
+from distrain.cli.jobs.place import Place, place_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="First have a worker look at the data; submit nothing that it finds mistakes in.",
 )
-@click.option("--wait", "waits", is_flag=True, help="Return at the job's end, with its exit code.")
+@wait_option
 @click.option("--follow", "follows", is_flag=True, help="--wait, and print its progress.")
 @click.option(
     "--again", is_flag=True, help="Submit anew, also where the same submission was interrupted."

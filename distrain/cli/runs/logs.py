@@ -1,5 +1,6 @@
 """`distrain logs`: the logs of the ranks of a run, or of a job of a service."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,12 +8,11 @@ import click
 
 from distrain.cli.jobs import server_of_run, server_option
 from distrain.cli.options import PATH, POSITIVE, json_option
-from distrain.cli.output import VERSION, print_json, print_result
-from distrain.cli.runs.first_error import print_first_error
+from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
 
 if TYPE_CHECKING:
     from distrain.run_paths import RunPaths
-    from distrain.runs import RankLog
+    from distrain.runs import LoggedError, RankLog
 
 
 @click.command()
@@ -57,12 +57,12 @@ def command(
       distrain logs dlrm --server https://jobs.example --rank 1 --tail 100
     """
     if address := server_of_run(run, server):
-        from distrain.cli.runs.served_logs import print_error_of, print_logs
+        from distrain.cli.runs.served_logs import error_of_job, print_logs
 
         if first_error:
             if follow or tail is not None:
                 raise click.UsageError("--first-error goes without --follow and --tail.")
-            print_error_of(address, str(run), rank, attempt)
+            _print_error(*error_of_job(address, str(run), rank, attempt))
             return
         print_logs(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
         return
@@ -78,7 +78,7 @@ def command(
 
         error = find_first_error(logs)
         silent = silent_ranks(logs, error.log.attempt) if error else []
-        print_first_error(error, _account(paths), str(error.log.path) if error else "", silent)
+        _print_error(error, _account(paths), str(error.log.path) if error else "", silent)
         return
     if attempt is None:
         logs = [log for log in logs if log.attempt == logs[-1].attempt]
@@ -103,3 +103,47 @@ def _account(paths: "RunPaths") -> dict[str, Any] | None:
 
 def _place(log: "RankLog") -> dict[str, Any]:
     return {"version": VERSION, "attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
+
+
+def _print_error(
+    error: "LoggedError | None",
+    account: Mapping[str, Any] | None,
+    path: str,
+    silent: Sequence[int] = (),
+) -> None:
+    """Print the error of a run's ranks that came first.
+
+    Args:
+        account: The coordinator's account of the attempt's end, for errors that no rank logged.
+        path: The name of the error's log.
+        silent: The ranks of its attempt that logged no error.
+    """
+    of_peers = error is not None and error.of_peers
+    account = account if error is None or of_peers else None
+    if json_wanted():
+        document = None
+        if error is not None:
+            document = {"attempt": error.log.attempt, "rank": error.log.rank, "path": path}
+            document |= {"line": error.line, "text": error.text, "of_peers": error.of_peers}
+            document |= {"silent_ranks": list(silent)}
+        print_answer(error=document, coordinator=account)
+        return
+    if error is None:
+        print_result("No rank has logged an error.")
+    if account:
+        print_result(f"The coordinator's account: {account['reason']}: {account['message']}")
+    if error is None:
+        return
+    if of_peers:
+        print_result(_of_lost_peers(silent))
+    where = f"attempt {error.log.attempt}, rank {error.log.rank}"
+    print_result(f"==> {where}: {path}, line {error.line} <==", bold=True)
+    print_result(error.text)
+
+
+def _of_lost_peers(silent: Sequence[int]) -> str:
+    lost = "No rank has logged a cause, only that it lost a peer."
+    if not silent:
+        return lost
+    ranks = f"Rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"
+    return f"{lost} {ranks} logged nothing: killed from outside, or by Linux for lack of memory."

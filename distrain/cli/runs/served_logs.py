@@ -4,7 +4,7 @@ import codecs
 import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs import READ_S, service_at
@@ -13,10 +13,10 @@ from distrain.errors import InputError
 from distrain.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from distrain.client import Artifact, Client, Job
-    from distrain.runs import RankLog
+    from distrain.runs import LoggedError, RankLog
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
 
@@ -60,9 +60,10 @@ def _print_json(
     print_json({**place, "attempt": attempt or job.attempt, "text": text})
 
 
-def print_error_of(server: str, word: str, rank: int | None, attempt: int | None) -> None:
-    """Print the error that came first among a job's ranks."""
-    from distrain.cli.runs.first_error import print_first_error
+def error_of_job(
+    server: str, word: str, rank: int | None, attempt: int | None
+) -> "tuple[LoggedError | None, Mapping[str, Any] | None, str, list[int]]":
+    """The first error of a job's ranks, the service's account, the log's name, and silent ranks."""
     from distrain.runs import first_error, silent_ranks
 
     error = None
@@ -78,7 +79,7 @@ def print_error_of(server: str, word: str, rank: int | None, attempt: int | None
         account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
         name = error.log.path.relative_to(paths.root).as_posix() if error else ""
         silent = silent_ranks(logs, error.log.attempt) if error else []
-    print_first_error(error, account if job.reason else None, name, silent)
+    return error, account if job.reason else None, name, silent
 
 
 def _logs_there(

@@ -1,0 +1,116 @@
+"""`distrain cancel`, `resume`, `clone` and `priority`: what stops a job, or has it go on."""
+
+import socket
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.place import Place, job_options, wait_option
+from distrain.cli.options import json_option, overrides_option
+from distrain.cli.output import print_answer, print_result
+
+
+@click.command("cancel")
+@click.argument("job")
+@job_options
+@wait_option
+@json_option("Print what was done as JSON.")
+def cancel(job: str, place: Place, waits: bool, as_json: bool) -> None:
+    """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
+
+    JOB is a job's id, or its beginning. A job that has ended stays as it is. `distrain train
+    --resume RUN` goes on with one that was stopped.
+
+    With --wait the exit code is the job's, as `distrain train` gives it: 103 where it was stopped,
+    0 where it had succeeded before. Without it, 0 says that the scheduler knows.
+
+    \b
+    Examples:
+      distrain cancel dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
+      distrain cancel dlrm --wait
+      distrain cancel dlrm --server https://jobs.example
+    """
+    why = f"somebody ran `distrain cancel` on host {socket.gethostname()}"
+    with place.jobs() as jobs:
+        target = jobs.find(job)
+        job_id = target.job_id
+        if_interrupted(f"see whether job {job_id} is being stopped: distrain status {job_id}")
+        facts = jobs.cancel(target, why)
+        if_interrupted(f"job {job_id} is being stopped all the same")
+        if waits:
+            jobs.print_cancelled(target, jobs.wait(target))
+            return
+    if as_json:
+        print_answer(job_id=job_id, asked=not target.is_final, **facts)
+    ended = f" has ended already: {target.state}"
+    print_result(f"job {job_id}{ended if target.is_final else ': asked to stop'}")
+
+
+@click.command("resume")
+@click.argument("job")
+@overrides_option
+@wait_option
+@job_options
+@json_option("Print the job as JSON.")
+def resume(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_json: bool) -> None:
+    """Let JOB, which failed or was cancelled, go on from its last checkpoint.
+
+    JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
+    spec, as far as the same training follows from it; a job that has succeeded needs
+    train.epochs or train.max_steps. With --scheduler the run directory must be on this machine. If
+    this command is interrupted before a service has answered, the same one resumes the job once.
+
+    \b
+    Examples:
+      distrain resume dlrm-20260301-123000-ab12
+      distrain resume dlrm --set resources.num_ranks=2 --wait
+    """
+    with place.jobs() as jobs:
+        jobs.resume(job, overrides, waits=waits)
+
+
+@click.command("clone")
+@click.argument("job")
+@overrides_option
+@wait_option
+@job_options
+@json_option("Print the new job as JSON.")
+def clone(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_json: bool) -> None:
+    """Submit a new job with the spec of JOB, and with what --set changes.
+
+    JOB is a job's id, or its beginning. The new job begins at step 0, in a run directory of its
+    own. With --scheduler that lies beside JOB's, which must be on this machine. If this command is
+    interrupted before a service has answered, the same command finds the clone that was made.
+
+    \b
+    Examples:
+      distrain clone dlrm-20260301-123000-ab12 --set train.optimizer.lr=0.02
+      distrain clone dlrm --wait
+    """
+    with place.jobs() as jobs:
+        jobs.clone(job, overrides, waits=waits)
+
+
+@click.command("priority", context_settings={"ignore_unknown_options": True})
+@click.argument("job")
+@click.argument("priority", type=int)
+@job_options
+@json_option("Print the job as JSON.")
+def priority(job: str, priority: int, place: Place, as_json: bool) -> None:
+    """Set the PRIORITY of JOB, which waits at a service: the highest goes first.
+
+    JOB is a job's id, or its beginning. A job that runs keeps what it has. A bare scheduler takes a
+    job's priority at its submission alone.
+
+    \b
+    Examples:
+      distrain priority dlrm-20260301-123000-ab12 10
+      distrain priority dlrm 0
+    """
+    if not place.is_service:
+        raise click.UsageError(
+            "A bare scheduler takes a job's priority at its submission: cancel the job and submit "
+            "it with --priority, or use a service (--server)."
+        )
+    with place.jobs() as jobs:
+        jobs.set_priority(job, priority)

@@ -1,0 +1,122 @@
+"""`distrain status`, `wait`, `attach` and `open`: what shows one job and leaves it as it is."""
+
+import webbrowser
+from pathlib import Path
+from typing import Any
+
+import click
+
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs.place import READ_S, Place, job_options
+from distrain.cli.options import PATH, json_option
+from distrain.cli.output import print_answer, print_result, print_warning
+
+
+@click.command("status")
+@click.argument("job")
+@job_options
+@json_option("Print the job as JSON.")
+def status(job: str, place: Place, as_json: bool) -> None:
+    """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
+
+    JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
+
+    \b
+    Examples:
+      distrain status dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
+      distrain status dlrm --json
+      distrain status dlrm --server https://jobs.example
+    """
+    with place.jobs(READ_S) as jobs:
+        document, lines = jobs.status(job)
+    if as_json:
+        print_answer(**document)
+    for line in lines:
+        print_result(line)
+
+
+@click.command("wait")
+@click.argument("job")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="Seconds at most.")
+@job_options
+@json_option("Print the job as JSON at its end.")
+def wait(job: str, timeout_s: float | None, place: Place, as_json: bool) -> None:
+    """Wait for the end of JOB, also across restarts of the service.
+
+    JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
+    103 if it was cancelled, 104 if it has not ended within --timeout, and of a service 102 if there
+    is no such job. Ctrl-C leaves the job alone.
+
+    \b
+    Examples:
+      distrain wait dlrm-20260301-123000-ab12
+      distrain wait dlrm --timeout 3600 || echo "exit code $?"
+    """
+    with place.jobs() as jobs:
+        target = _left_alone(jobs, job)
+        jobs.print_end(target, jobs.wait(target, timeout_s))
+
+
+@click.command("attach")
+@click.argument("job")
+@job_options
+@click.option(
+    "--run-dir",
+    type=PATH,
+    help="With --scheduler: the run directory on this machine. Default: as the submitter named it.",
+)
+@json_option("Print the run's summary as JSON at its end; of a service, the job.")
+def attach(job: str, place: Place, run_dir: Path | None, as_json: bool) -> None:
+    """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
+
+    JOB is a job's id, or its beginning. Ctrl-C ends this command and leaves the job alone;
+    `distrain cancel` stops it. What happened while nobody followed the job is written now, and of a
+    job that has ended, its summary and curves. Several may follow a job: one of them writes.
+
+    The exit code is that of the job's end, as of `distrain train`.
+
+    \b
+    Examples:
+      distrain train job.yaml --detach --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
+      distrain attach dlrm-20260301-123000-ab12 --scheduler tcp://10.0.0.5:8786
+      distrain attach dlrm --run-dir /mnt/shared/runs/today
+      distrain attach dlrm --server https://jobs.example
+    """
+    if place.is_service and run_dir is not None:
+        raise click.UsageError("--run-dir is for --scheduler: a service keeps it up to date.")
+    with place.jobs() as jobs:
+        jobs.follow(_left_alone(jobs, job), run_dir)
+
+
+@click.command("open")
+@click.argument("job", required=False)
+@click.option("--no-browser", is_flag=True, help="Print the address alone.")
+@job_options
+@json_option("Print the address as JSON; no browser is opened.")
+def open_page(job: str | None, no_browser: bool, place: Place, as_json: bool) -> None:
+    """Open the page of JOB, or of all jobs, in the browser, and print its address.
+
+    JOB is a job's id, or its beginning. A bare scheduler has one page for all its jobs, in Dask's
+    dashboard.
+
+    \b
+    Examples:
+      distrain open dlrm
+      distrain open --no-browser
+    """
+    with place.jobs(READ_S) as jobs:
+        url = jobs.page(job)
+    if as_json:
+        print_answer(url=url)
+        return
+    print_result(url)
+    if not no_browser and not webbrowser.open(url):
+        print_warning("no browser could be opened here")
+
+
+def _left_alone(jobs: Any, word: str) -> Any:
+    """The job that a word names; Ctrl-C ends the command, and says how to follow the job."""
+    target = jobs.find(word)
+    follow = jobs.how_to_follow(target.job_id)
+    if_interrupted(f"job {target.job_id} goes on without this command; {follow}")
+    return target
