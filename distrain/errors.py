@@ -154,6 +154,16 @@ def _rebuild(
     return kind(message, where=where, hint=hint)
 
 
+def problem_in(error: Exception) -> str:
+    """An error in one line; of a `ValidationError` of pydantic, the first problem and its place."""
+    problems = getattr(error, "errors", None)
+    if problems is None:
+        return str(error)
+    first = problems()[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place}: {first['msg']}" if place else str(first["msg"])
+
+
 class InputError(DistrainError):
     """An input that cannot be used."""
 

@@ -2,6 +2,7 @@
 
 import hashlib
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 __version__ = "0.1.0"
@@ -12,6 +13,15 @@ def how_to_install(extra: str) -> str:
     gpu = "deploy/images/constraints-gpu.txt"
     constraints = gpu if extra == "gpu" else "constraints.txt"
     return f"`pip install -c {constraints} '.[{extra}]'` in a checkout of distrain"
+
+
+@cache
+def package_version(package: str) -> str:
+    """The version of an installed package; "" for one that is not installed."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
 
 
 @cache

@@ -14,13 +14,9 @@ _COMPUTE = ("forward_backward", "optimizer")
 
 @dataclass(frozen=True)
 class StepLimit:
-    """A resource and its seconds of a step.
+    """A resource and its seconds of a step."""
 
-    Attributes:
-        resource: `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`.
-    """
-
-    resource: str
+    resource: str  # `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`
     seconds: float
 
 
@@ -51,28 +47,21 @@ def find_limits(bench: Bench) -> StepLimits | None:
     step = bench.largest_step
     if step is None:
         return None
-    return step_limits(step, bench.device, bench.measures)
-
-
-def step_limits(step: Step, device: str, measures: Sequence[Measure] = ()) -> StepLimits | None:
-    """The limits of one step.
-
-    Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
-    network's; the median's excess over it is waiting for other ranks.
-    """
+    # Ranks wait for the slowest inside of their exchanges. The shortest exchange of a rank is the
+    # network's; the median's excess over it is waiting for other ranks.
     exchanges = [of_rank.get("exchange", 0.0) for of_rank in step.seconds]
     network_s = min(exchanges)
     taken = {
-        "GPU" if device == "cuda" else "CPU": _median_of(step, _COMPUTE),
+        "GPU" if bench.device == "cuda" else "CPU": _median_of(step, _COMPUTE),
         "network": network_s,
         "uneven ranks": median(exchanges) - network_s,
         "copies": _median_of(step, ("copy",)),
-        "loader": max(_median_of(step, ("data_wait",)), _loading_s(step, measures)),
+        "loader": max(_median_of(step, ("data_wait",)), _loading_s(step, bench.measures)),
     }
-    found = [StepLimit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
-    if not found:
+    limits = [StepLimit(resource, seconds) for resource, seconds in taken.items() if seconds > 0]
+    if not limits:
         return None
-    return StepLimits(step.ranks, tuple(sorted(found, key=lambda limit: -limit.seconds)))
+    return StepLimits(step.ranks, tuple(sorted(limits, key=lambda limit: -limit.seconds)))
 
 
 def own_seconds(of_rank: Mapping[str, float]) -> float:

@@ -15,23 +15,17 @@ _NOISE = 3.0
 
 @dataclass(frozen=True)
 class Outlier:
-    """A place whose figure is off the median of its group.
+    """A place whose figure is off the median of its group."""
 
-    Attributes:
-        place: The rank, node or link.
-        name: The measure.
-        off: The share of the median by which it is better (positive) or worse (negative).
-    """
-
-    place: str
-    name: str
-    off: float
+    place: str  # the rank, node or link
+    name: str  # the measure
+    off: float  # the share of the median by which it is better (positive) or worse (negative)
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
     """All of a bench, the worst first."""
-    found = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
-    return sorted(found, key=lambda outlier: outlier.off)
+    outliers = [*_of_measures(bench.measures, share), *_of_ranks(bench, share)]
+    return sorted(outliers, key=lambda outlier: outlier.off)
 
 
 def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]:

@@ -1,17 +1,19 @@
 """What a type of machine must reach, from a YAML file. Pure."""
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
 
 import yaml
+from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
-from distrain.bench.document import Measure
+from distrain.bench.document import Measure, text_of
 from distrain.bench.outliers import OUTLIER_SHARE
-from distrain.errors import InputError
+from distrain.errors import InputError, problem_in
 
-_FIELDS = {"machine", "outlier_share", "least", "most"}
+Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits or {})]
 
 
 @dataclass(frozen=True)
@@ -27,36 +29,39 @@ class Miss:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits of a machine type.
+    """Limits of a machine type."""
 
-    Attributes:
-        least: By measure, the least that every place must reach at its best size.
-        most: By measure, the most that any place may have at its best size, for times.
-    """
+    __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     machine: str
-    least: Mapping[str, float]
-    most: Mapping[str, float]
-    outlier_share: float = OUTLIER_SHARE
+    # by measure, the least that every place must reach at its best size
+    least: Limits = field(default_factory=dict)
+    # by measure, the most that any place may have at its best size, for times
+    most: Limits = field(default_factory=dict)
+    outlier_share: Positive = OUTLIER_SHARE
+
+
+_THRESHOLDS = TypeAdapter(Thresholds)
+
+
+def load_thresholds(path: Path) -> Thresholds:
+    """Read a machine type's file; errors as of `parse_thresholds`."""
+    return parse_thresholds(text_of(path), str(path))
 
 
 def parse_thresholds(text: str, where: str = "") -> Thresholds:
     """Read a machine type's file; `InputError` for another file or an unknown field."""
     try:
-        values = yaml.safe_load(text)
-        if unknown := set(values) - _FIELDS:
-            raise ValueError(f"unknown field {sorted(unknown)[0]!r}")
-        share = _positive("outlier_share", values.get("outlier_share", OUTLIER_SHARE))
-        least, most = (_limits(values.get(side) or {}) for side in ("least", "most"))
-        if not least and not most:
+        thresholds = _THRESHOLDS.validate_python(yaml.safe_load(text))
+        if not thresholds.least and not thresholds.most:
             raise ValueError("neither `least` nor `most` names a measure")
-        return Thresholds(str(values["machine"]), least, most, share)
-    except (yaml.YAMLError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (yaml.YAMLError, ValueError) as error:
         raise InputError(
-            f"the thresholds cannot be used: {type(error).__name__}: {error}",
+            f"the thresholds cannot be used: {problem_in(error)}",
             where={"file": where} if where else {},
             hint="It wants `machine: NAME`, and `least:` or `most:` with `MEASURE: NUMBER`.",
         ) from error
+    return thresholds
 
 
 def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Miss]:
@@ -83,15 +88,3 @@ def _misses(name: str, wanted: float, is_most: bool, measures: Sequence[Measure]
         for place, m in best.items()
         if (m.median > wanted if is_most else m.median < wanted)
     ]
-
-
-def _limits(values: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): _positive(str(name), value) for name, value in values.items()}
-
-
-def _positive(name: str, value: Any) -> float:
-    # YAML 1.1 reads 45e9 as a text.
-    number = float(value)
-    if not 0 < number < math.inf:
-        raise ValueError(f"{name} is a positive number, not {value!r}")
-    return number

@@ -11,20 +11,14 @@ from distrain.bench.thresholds import Miss, Thresholds, find_misses
 
 @dataclass(frozen=True)
 class BenchVerdict:
-    """A bench's judgement.
+    """A bench's judgement."""
 
-    Attributes:
-        limits: `None` without steps.
-        accepting: Whether a machine type's thresholds were given.
-        comparing: Whether an earlier bench was given.
-    """
-
-    limits: StepLimits | None
+    limits: StepLimits | None  # `None` without steps
     outliers: tuple[Outlier, ...]
     misses: tuple[Miss, ...]
     changes: tuple[FigureChange, ...]
-    accepting: bool = False
-    comparing: bool = False
+    accepting: bool = False  # whether a machine type's thresholds were given
+    comparing: bool = False  # whether an earlier bench was given
 
     @property
     def slow(self) -> tuple[Outlier, ...]:

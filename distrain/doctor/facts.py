@@ -14,16 +14,11 @@ class ProcessRole(StrEnum):
 
 @dataclass(frozen=True, order=True)
 class ProcessPlace:
-    """A process of the cluster, or the one that asks.
-
-    Attributes:
-        address: As Dask writes it; "" for the one that asks.
-        name: A worker's name, where it has one.
-    """
+    """A process of the cluster, or the one that asks."""
 
     role: ProcessRole
-    address: str = ""
-    name: str = ""
+    address: str = ""  # as Dask writes it; "" for the one that asks
+    name: str = ""  # a worker's name, where it has one
 
     def __str__(self) -> str:
         if self.role is not ProcessRole.WORKER:
@@ -43,56 +38,37 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """A process and its machine.
-
-    Attributes:
-        network: Equal for processes that share a machine's network: its boot and namespace.
-        versions: By package; "" for one that is not installed.
-        torch_cuda: The version of CUDA that torch was built for; "" for a CPU build.
-        host: The host of the process's Dask address.
-        interface: The network interface of its ranks.
-        rank_address: That interface's address, at which gloo listens.
-        interface_trouble: The reason why there is none.
-        interfaces: The IP addresses of all interfaces.
-        name_addresses: The addresses of the machine's own name.
-        shm_bytes: The size of /dev/shm; 0 where it cannot be written.
-        shm_trouble: The reason why it cannot be written.
-        open_files: The limit of open files; -1: none.
-        locked_bytes: The limit of locked memory; -1: none.
-        port_range: The kernel's ephemeral ports.
-        visible_devices: `CUDA_VISIBLE_DEVICES`; `None` if it is not set.
-        cuda_driver: The newest version of CUDA that the driver can serve.
-        infiniband: Names of InfiniBand devices.
-        rendezvous_ports: `DISTRAIN_RENDEZVOUS_PORTS`.
-        asked_interface: `DISTRAIN_INTERFACE`.
-    """
+    """A process and its machine."""
 
     hostname: str = ""
-    network: str = ""
+    network: str = ""  # equal for processes that share a machine's network: its boot and namespace
     user: str = ""
     python: str = ""
+    # by package; "" for one that is not installed
     versions: dict[str, str] = field(default_factory=dict)
-    torch_cuda: str = ""
-    host: str = ""
-    interface: str = ""
-    rank_address: str = ""
-    interface_trouble: str = ""
+    torch_cuda: str = ""  # the version of CUDA that torch was built for; "" for a CPU build
+    host: str = ""  # the host of the process's Dask address
+    interface: str = ""  # the network interface of its ranks
+    rank_address: str = ""  # that interface's address, at which gloo listens
+    interface_trouble: str = ""  # the reason why there is none
+    # the IP addresses of all interfaces
     interfaces: dict[str, list[str]] = field(default_factory=dict)
+    # the addresses of the machine's own name
     name_addresses: list[str] = field(default_factory=list)
-    shm_bytes: int = 0
-    shm_trouble: str = ""
+    shm_bytes: int = 0  # the size of /dev/shm; 0 where it cannot be written
+    shm_trouble: str = ""  # the reason why it cannot be written
     memory_bytes: int = 0
     available_bytes: int = 0
-    open_files: int = -1
-    locked_bytes: int = -1
-    port_range: list[int] = field(default_factory=list)
+    open_files: int = -1  # the limit of open files; -1: none
+    locked_bytes: int = -1  # the limit of locked memory; -1: none
+    port_range: list[int] = field(default_factory=list)  # the kernel's ephemeral ports
     gpus: list[GpuFacts] = field(default_factory=list)
-    visible_devices: str | None = None
+    visible_devices: str | None = None  # `CUDA_VISIBLE_DEVICES`; `None` if it is not set
     driver: str = ""
-    cuda_driver: str = ""
-    infiniband: list[str] = field(default_factory=list)
-    rendezvous_ports: str = ""
-    asked_interface: str = ""
+    cuda_driver: str = ""  # the newest version of CUDA that the driver can serve
+    infiniband: list[str] = field(default_factory=list)  # names of InfiniBand devices
+    rendezvous_ports: str = ""  # `DISTRAIN_RENDEZVOUS_PORTS`
+    asked_interface: str = ""  # `DISTRAIN_INTERFACE`
 
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
@@ -132,18 +108,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class FolderSeen:
-    """A process's view of the folder that all are to share.
+    """A process's view of the folder that all are to share."""
 
-    Attributes:
-        trouble: The error of writing there; "" for none.
-        filesystem: Type and source, such as `nfs4 nas:/runs`.
-        missing: The places whose files are not there.
-    """
-
-    trouble: str = ""
+    trouble: str = ""  # the error of writing there; "" for none
     free_bytes: int = 0
-    filesystem: str = ""
-    missing: tuple[ProcessPlace, ...] = ()
+    filesystem: str = ""  # type and source, such as `nfs4 nas:/runs`
+    missing: tuple[ProcessPlace, ...] = ()  # the places whose files are not there
 
 
 @dataclass(frozen=True)
@@ -169,25 +139,20 @@ class Link:
 
 @dataclass(frozen=True)
 class ClusterSeen:
-    """Everything that `distrain doctor` has seen of a cluster.
-
-    Attributes:
-        silent: The places that gave no answer, with the reason.
-        deaf: The places that could not listen, with the reason.
-        device: The device of the ranks: `auto`, `cpu` or `cuda`.
-        run_root: The folder of runs; "" for none.
-    """
+    """Everything that `distrain doctor` has seen of a cluster."""
 
     scheduler: str
     facts: Mapping[ProcessPlace, ProcessFacts]
+    # the places that gave no answer, with the reason
     silent: Mapping[ProcessPlace, str] = field(default_factory=dict)
     clocks: Mapping[ProcessPlace, Clock] = field(default_factory=dict)
     folders: Mapping[ProcessPlace, FolderSeen] = field(default_factory=dict)
     data: Mapping[ProcessPlace, DataSeen] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
+    # the places that could not listen, with the reason
     deaf: Mapping[ProcessPlace, str] = field(default_factory=dict)
-    device: str = "auto"
-    run_root: str = ""
+    device: str = "auto"  # the device of the ranks: `auto`, `cpu` or `cuda`
+    run_root: str = ""  # the folder of runs; "" for none
     data_path: str = ""
 
     def of(self, *roles: ProcessRole) -> dict[ProcessPlace, ProcessFacts]:

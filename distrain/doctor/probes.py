@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict
-from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from distrain.cluster import INTERFACE_VARIABLE
 from distrain.doctor.facts import ProcessFacts
 from distrain.doctor.gpus import look_at_gpus
 from distrain.storage import boot_id
-from distrain.version import build
+from distrain.version import build, package_version
 
 PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
 
@@ -73,7 +72,10 @@ def facts_of_here(host: str) -> ProcessFacts:
         network=_network(),
         user=_user(),
         python=platform.python_version(),
-        versions={"distrain": build(), **{package: _version(package) for package in PACKAGES}},
+        versions={
+            "distrain": build(),
+            **{package: package_version(package) for package in PACKAGES},
+        },
         torch_cuda=_torch_cuda(),
         host=host,
         **_interface(host),
@@ -106,13 +108,6 @@ def _user() -> str:
         return f"{getpass.getuser()} ({os.getuid()})"
     except (KeyError, OSError):  # a container's user without a name
         return str(os.getuid())
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def _torch_cuda() -> str:

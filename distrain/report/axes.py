@@ -27,6 +27,16 @@ def minutes(record: Record) -> float:
 ALONG_LABELS = {millions: "rows trained [millions]", minutes: "wall time [minutes]"}
 
 
+def draw_column(
+    axes: Any, records: Sequence[Record], name: str, along: Along, **style: Any
+) -> list[Record]:
+    """Draw a column of the records that have it; returns those that were drawn."""
+    shown = thinned([record for record in records if record.value(name) is not None])
+    values = [record.value(name) for record in shown]
+    axes.plot([along(record) for record in shown], values, linewidth=1.2, **style)
+    return shown
+
+
 def draw_metric(
     axes: Any,
     train: Sequence[Record],
@@ -37,21 +47,31 @@ def draw_metric(
 ) -> None:
     """Draw loss or AUC of training and validation; an AUC's bound as a band."""
     for records, colour, what, mark in (
-        (train, colours.TRAIN, "train, before the update", ""),
+        (train, colours.TRAIN, "train, before the update", None),
         (valid, colours.VALID, "valid", "o"),
     ):
-        known = [(record, record.value(name)) for record in records]
-        scored = thinned([record for record, value in known if value is not None])
-        places = [along(record) for record in scored]
-        values = [record.value(name) or 0.0 for record in scored]
-        axes.plot(places, values, color=colour, label=what, marker=mark or None, linewidth=1.2)
+        scored = draw_column(axes, records, name, along, color=colour, label=what, marker=mark)
         if name == "auc" and scored:
-            bounds = [record.auc_bound or 0.0 for record in scored]
-            low = [v - b for v, b in zip(values, bounds, strict=True)]
-            high = [v + b for v, b in zip(values, bounds, strict=True)]
+            low = [(r.auc or 0.0) - (r.auc_bound or 0.0) for r in scored]
+            high = [(r.auc or 0.0) + (r.auc_bound or 0.0) for r in scored]
+            places = [along(record) for record in scored]
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
     axes.legend(frameon=False, loc=_FREE)
+
+
+def draw_fitted(
+    axes: Any,
+    train: Sequence[Record],
+    valid: Sequence[Record],
+    name: str,
+    label: str,
+    along: Along = millions,
+) -> None:
+    """`draw_metric`, without the wild start of what is no AUC."""
+    draw_metric(axes, train, valid, name, label, along)
+    if name != "auc":
+        fit_range(axes, [train], valid, name, along)
 
 
 def fit_range(
@@ -87,9 +107,7 @@ def fit_range(
 def draw_line(
     axes: Any, train: Sequence[Record], name: str, label: str, along: Along = millions
 ) -> None:
-    shown = thinned([record for record in train if getattr(record, name) is not None])
-    values = [getattr(record, name) for record in shown]
-    axes.plot([along(r) for r in shown], values, color=colours.TRAIN, linewidth=1.2)
+    draw_column(axes, train, name, along, color=colours.TRAIN)
     axes.set_ylabel(label)
     axes.set_ylim(bottom=0)
 
@@ -123,18 +141,13 @@ def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> 
     shown = thinned(train)
     phases = [p for p in colours.PHASES if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
     totals = [sum((r.seconds or {}).values()) or 1.0 for r in shown]
-    shares = [
-        [
-            100 * (r.seconds or {}).get(p, 0.0) / total
-            for r, total in zip(shown, totals, strict=True)
-        ]
-        for p in phases
-    ]
+    of_all = list(zip(shown, totals, strict=True))
+    shares = [[100 * (r.seconds or {}).get(p, 0.0) / total for r, total in of_all] for p in phases]
     if phases:
         places = [along(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
         axes.stackplot(places, *shares, labels=phases, colors=colors)
-        axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        _legend_beside(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")
 
@@ -149,6 +162,10 @@ def draw_bars(axes: Any, seconds: Sequence[Mapping[str, float]], names: Sequence
             left = [a + b for a, b in zip(left, widths, strict=True)]
     axes.invert_yaxis()
     axes.set_xlabel("wall time [s]")
+    _legend_beside(axes)
+
+
+def _legend_beside(axes: Any) -> None:
     axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 

@@ -15,19 +15,12 @@ from distrain.wording import UNKNOWN
 
 @dataclass(frozen=True)
 class Comparison:
-    """Some runs side by side; every row has a name and a text for each run.
+    """Some runs side by side; every row has a name and a text for each run."""
 
-    Attributes:
-        names: Names of the runs, with their directories where names are the same.
-        settings: Fields of the spec that differ.
-        environment: Properties of machines and versions that differ.
-        outcomes: The runs' figures.
-    """
-
-    names: tuple[str, ...]
-    settings: tuple[tuple[str, ...], ...]
-    environment: tuple[tuple[str, ...], ...]
-    outcomes: tuple[tuple[str, ...], ...]
+    names: tuple[str, ...]  # names of the runs, with their directories where names are the same
+    settings: tuple[tuple[str, ...], ...]  # fields of the spec that differ
+    environment: tuple[tuple[str, ...], ...]  # properties of machines and versions that differ
+    outcomes: tuple[tuple[str, ...], ...]  # the runs' figures
 
 
 def compare(runs: Sequence[RunData]) -> Comparison:

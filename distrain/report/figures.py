@@ -14,15 +14,15 @@ from distrain.report.axes import (
     ALONG_LABELS,
     Along,
     draw_bars,
+    draw_column,
+    draw_fitted,
     draw_group_rows,
     draw_line,
-    draw_metric,
     draw_reliability,
     draw_shares,
     fit_range,
     millions,
     minutes,
-    thinned,
 )
 from distrain.runs import RunData
 from distrain.wording import MAIN_METRICS, target_name
@@ -57,14 +57,11 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
     figure.suptitle(title, parse_math=False)
     first, second, speed, share = figure.subplots(2, 2).flatten()
     for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
-        draw_metric(axes, train, valid, name, label)
-        if name != "auc":
-            fit_range(axes, [train], valid, name)
+        draw_fitted(axes, train, valid, name, label)
     draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
     draw_shares(share, train)
     for axes in (first, second, speed, share):
-        axes.set_xlabel("rows trained [millions]")
-        axes.grid(alpha=0.25)
+        _frame(axes, millions)
     figure.savefig(path, format="png", dpi=110)
 
 
@@ -126,12 +123,9 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
             (auc, scored, "auc"),
             (speed, data.train, "rows_per_s"),
         ):
-            shown_records = thinned([r for r in records if getattr(r, name) is not None])
-            values = [getattr(r, name) for r in shown_records]
-            places = [millions(r) for r in shown_records]
-            mark = "o" if shown_records and shown_records[0].split == "valid" else None
-            axes.plot(
-                places, values, color=colour, linestyle=style, marker=mark, linewidth=1.2,
+            draw_column(
+                axes, records, name, millions, color=colour, linestyle=style,
+                marker="o" if records and records[0].split == "valid" else None,
                 label=run_name if axes is loss else None,
             )  # fmt: skip
     loss.set_ylabel("log loss [nats], train")
@@ -140,8 +134,7 @@ def comparison_figure(runs: Sequence[RunData], names: Sequence[str]) -> "Figure"
     speed.set_ylabel(_ROWS_PER_S)
     fit_range(loss, [data.train for data in runs], (), "loss")
     for axes in (loss, valid_loss, auc, speed):
-        axes.set_xlabel(ALONG_LABELS[millions])
-        axes.grid(alpha=0.25)
+        _frame(axes, millions)
     figure.legend(loc="outside upper center", frameon=False)
     return figure
 
@@ -164,15 +157,17 @@ def _pair(data: RunData, draw: Any) -> "Figure":
         for restart in data.restarts:
             place = _place(data, restart.get("step") or 0, along)
             axes.axvline(place, color=colours.RED, linewidth=0.8, linestyle=":")
-        axes.set_xlabel(ALONG_LABELS[along])
-        axes.grid(alpha=0.25)
+        _frame(axes, along)
     return figure
 
 
+def _frame(axes: Any, along: Along) -> None:
+    axes.set_xlabel(ALONG_LABELS[along])
+    axes.grid(alpha=0.25)
+
+
 def _draw_metric(name: str, label: str, axes: Any, data: RunData, along: Along) -> None:
-    draw_metric(axes, data.train, data.valid, name, label, along)
-    if name != "auc":
-        fit_range(axes, [data.train], data.valid, name, along)
+    draw_fitted(axes, data.train, data.valid, name, label, along)
 
 
 def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":

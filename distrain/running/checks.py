@@ -33,17 +33,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Checked:
-    """A job that can be started, as far as checks can show.
+    """A job that can be started, as far as checks can show."""
 
-    Attributes:
-        inputs: The job's data.
-        device: Where its ranks train on this machine; `None` for those of another cluster.
-        notes: What was not checked, and what may surprise, in words.
-    """
-
-    inputs: "Inputs"
+    inputs: "Inputs"  # the job's data
+    # where its ranks train on this machine; `None` for those of another cluster
     device: "torch.device | None"
-    notes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what was not checked, and what may surprise, in words
 
 
 def preflight(

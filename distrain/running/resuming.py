@@ -20,17 +20,12 @@ _LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
 
 @dataclass(frozen=True)
 class Resumption:
-    """Where a run was left.
+    """Where a run was left."""
 
-    Attributes:
-        first_attempt: The number of its next attempt: events and files of older ones stay apart.
-        newest: Its newest whole checkpoint; `None` if it has none and begins anew.
-        damaged: Which of its checkpoints cannot be used and why, in words.
-    """
-
-    first_attempt: int
+    first_attempt: int  # the number of its next attempt: events and files of older ones stay apart
+    # its newest whole checkpoint; `None` if it has none and begins anew
     newest: "CheckpointEntry | None"
-    damaged: tuple[str, ...] = ()
+    damaged: tuple[str, ...] = ()  # which of its checkpoints cannot be used and why, in words
 
     @property
     def step(self) -> int | None:

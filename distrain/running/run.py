@@ -40,27 +40,20 @@ class CallbackFailed(BaseException):
 
 @dataclass(frozen=True)
 class RunRequest:
-    """A run to be made; its relative paths are those of this process, wherever workers run.
-
-    Attributes:
-        scheduler: The cluster's address, its client, or the cluster itself; `None` for a local
-            cluster or the inline backend.
-        dashboard_address: Where a local cluster's dashboard listens.
-        resumed: Where an earlier run was left; `None` for a new run.
-        sinks: Words that `distrain.sinks.open_sink` takes, or sinks.
-        callbacks: Called with each record; what they raise ends the job.
-        overwrite: Whether a run in the directory may be replaced.
-    """
+    """A run to be made; its relative paths are those of this process, wherever workers run."""
 
     spec: JobSpec
     run_dir: Path
     job_id: str
+    # the cluster's address, its client, or the cluster itself; `None` for a local cluster or the
+    # inline backend
     scheduler: Any = None
-    dashboard_address: str = ":8787"
-    resumed: "Resumption | None" = None
-    sinks: "tuple[str | Sink, ...]" = ()
+    dashboard_address: str = ":8787"  # where a local cluster's dashboard listens
+    resumed: "Resumption | None" = None  # where an earlier run was left; `None` for a new run
+    sinks: "tuple[str | Sink, ...]" = ()  # words that `distrain.sinks.open_sink` takes, or sinks
+    # called with each record; what they raise ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
-    overwrite: bool = False
+    overwrite: bool = False  # whether a run in the directory may be replaced
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", with_absolute_paths(self.spec))

@@ -33,24 +33,19 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class RunData:
-    """One run.
-
-    Attributes:
-        records: The records that count, in order.
-        summary: Content of `summary.json`; while the run has not ended, of `progress.json`, or what
-            an earlier command left; `{}` without any.
-        state: The summary's state; `running` while a command holds the run's lock, or a service
-            keeps the directory; `broken off` if none does and there is no summary.
-        recent: Each rank's time in its last reports, if the summary has none.
-    """
+    """One run."""
 
     root: Path
     run: RunFile
     spec: JobSpec
-    records: tuple[Record, ...]
+    records: tuple[Record, ...]  # the records that count, in order
+    # content of `summary.json`; while the run has not ended, of `progress.json`, or what an earlier
+    # command left; `{}` without any
     summary: Mapping[str, Any]
+    # the summary's state; `running` while a command holds the run's lock, or a service keeps the
+    # directory; `broken off` if none does and there is no summary
     state: str
-    recent: RankTimes | None = None
+    recent: RankTimes | None = None  # each rank's time in its last reports, if the summary has none
 
     @property
     def ended(self) -> bool:

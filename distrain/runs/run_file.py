@@ -8,22 +8,20 @@ import socket
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from distrain.errors import InputError, OutputError
+from distrain.errors import InputError, OutputError, problem_in
 from distrain.hardware import cpu_model
 from distrain.jobs import Record
 from distrain.reasons import LEFT_OFF
 from distrain.run_paths import RunPaths
-from distrain.runs.validation import json_of, read_outcome, record_of, why, write_json
+from distrain.runs.validation import json_of, read_outcome, record_of, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
 from distrain.storage import read_file, translated_errors, whole_file
-from distrain.version import build
+from distrain.version import build, package_version
 
 _PACKAGES = (
     "torch", "dask", "distributed", "numpy", "pyarrow", "pydantic", "fsspec",
@@ -120,7 +118,7 @@ def read_records(paths: RunPaths, most_bytes: float = math.inf) -> list[Record]:
             records.append(record_of(line))
         except (ValueError, TypeError, KeyError) as error:
             where = {"path": str(paths.metrics), "line": number}
-            raise InputError(f"not a record: {why(error)}", where=where) from None
+            raise InputError(f"not a record: {problem_in(error)}", where=where) from None
     return records
 
 
@@ -208,13 +206,5 @@ def describe_environment() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "python": platform.python_version(),
         "packages": {"distrain": build()}
-        | {name: version for name in _PACKAGES if (version := _version(name))},
+        | {name: version for name in _PACKAGES if (version := package_version(name))},
     }
-
-
-@cache
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

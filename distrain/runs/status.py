@@ -11,30 +11,23 @@ from distrain.runs.validation import read_outcome, write_json
 
 @dataclass(frozen=True)
 class RunStatus:
-    """What `progress.json` holds: of the summary what is known before the end.
+    """What `progress.json` holds: of the summary what is known before the end."""
 
-    Attributes:
-        state: `pending`, `starting`, `running`, `stopping` or `restarting`.
-        attempts: Attempts begun so far.
-        restarts: Attempts that ended early, as in the summary.
-        checkpoints: Checkpoints written so far, as in the summary.
-        reader: The reader of row groups, and why it was chosen.
-        places: Per rank of the current attempt, its `host`, `device` and `hardware`; empty until
-            all have started.
-        earlier: The `restarts` and `checkpoints` of earlier commands, which are among those above.
-        warm_start: With whose weights the run began, as in the summary.
-        first_attempt: The first attempt of the submission that it is about, if a service wrote it.
-    """
-
-    state: str
-    attempts: int
-    restarts: tuple[dict[str, Any], ...] = ()
+    state: str  # `pending`, `starting`, `running`, `stopping` or `restarting`
+    attempts: int  # attempts begun so far
+    restarts: tuple[dict[str, Any], ...] = ()  # attempts that ended early, as in the summary
+    # checkpoints written so far, as in the summary
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     parameters: int | None = None
-    reader: str | None = None
+    reader: str | None = None  # the reader of row groups, and why it was chosen
+    # per rank of the current attempt, its `host`, `device` and `hardware`; empty until all have
+    # started
     places: tuple[Mapping[str, str], ...] = ()
+    # the `restarts` and `checkpoints` of earlier commands, which are among those above
     earlier: Mapping[str, Any] = field(default_factory=dict)
+    # with whose weights the run began, as in the summary
     warm_start: Mapping[str, Any] | None = None
+    # the first attempt of the submission that it is about, if a service wrote it
     first_attempt: int | None = None
 
     @classmethod

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, TypeAdapter
 
 from distrain.jobs import Record, record_from_json
 from distrain.storage import read_file, whole_file
@@ -99,10 +99,3 @@ def record_of(line: bytes) -> Record:
     record = record_from_json(json_of(line.decode()))
     _RECORD.validate_json(line, strict=True)
     return record
-
-
-def why(error: Exception) -> str:
-    if not isinstance(error, ValidationError):
-        return str(error)
-    problem = error.errors()[0]
-    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"

@@ -156,29 +156,18 @@ def _solve_bias(logits: Floats, click_rate: float) -> float:
 
 @dataclass(frozen=True)
 class SplitSummary:
-    """The figures of one split; see `Truth` for the formulas.
+    """The figures of one split; see `Truth` for the formulas."""
 
-    Attributes:
-        rows: How many rows.
-        clicks: How many of them have label 1.
-        expected_click_rate: Mean true probability.
-        bayes_auc: The AUC that no model can beat in expectation.
-        bayes_auc_bound: `bayes_auc` is within this of its exact value.
-        bayes_log_loss: The log loss, in nats, that no model can beat in expectation.
-        realised_auc: AUC of the true logits on the drawn labels; `None` unless both were drawn.
-        realised_log_loss: Log loss of the true logits on the drawn labels.
-        files: Names of its files, in row order.
-    """
-
-    rows: int
-    clicks: int
-    expected_click_rate: float
-    bayes_auc: float
-    bayes_auc_bound: float
-    bayes_log_loss: float
+    rows: int  # how many rows
+    clicks: int  # how many of them have label 1
+    expected_click_rate: float  # mean true probability
+    bayes_auc: float  # the AUC that no model can beat in expectation
+    bayes_auc_bound: float  # `bayes_auc` is within this of its exact value
+    bayes_log_loss: float  # the log loss, in nats, that no model can beat in expectation
+    # AUC of the true logits on the drawn labels; `None` unless both were drawn
     realised_auc: float | None
-    realised_log_loss: float
-    files: tuple[str, ...]
+    realised_log_loss: float  # log loss of the true logits on the drawn labels
+    files: tuple[str, ...]  # names of its files, in row order
 
 
 class Truth:

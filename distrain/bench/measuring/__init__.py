@@ -1,8 +1,10 @@
 """What a bench measures on a cluster's workers, through Dask."""
 
 from distrain.bench.measuring.collectives import measure_collectives as measure_collectives
-from distrain.bench.measuring.host_memory import measure_host_memory as measure_host_memory
-from distrain.bench.measuring.inventory import take_inventory as take_inventory
+from distrain.bench.measuring.hosts import (
+    measure_host_memory as measure_host_memory,
+    take_inventory as take_inventory,
+)
 from distrain.bench.measuring.loading import (
     measure_loaders as measure_loaders,
     write_rows as write_rows,

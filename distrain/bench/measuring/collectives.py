@@ -11,7 +11,7 @@ from uuid import uuid4
 from distributed.comm.addressing import get_address_host
 
 from distrain.bench.document import Measure
-from distrain.bench.measuring.on_workers import ask, workers_by_host
+from distrain.bench.measuring.hosts import ask, workers_by_host
 from distrain.bench.measuring.sizes import Sizes
 from distrain.errors import ClusterError
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from distrain.bench.document import Measure
 from distrain.bench.limits import LOADER_RATE
-from distrain.bench.measuring.on_workers import ask, one_per_host, workers_by_host
+from distrain.bench.measuring.hosts import ask, one_per_host, workers_by_host
 
 LOADER_THREADS = "loader.threads_{}"
 """The measure of one loader on a node; it ends in the threads that decode."""
@@ -39,52 +39,33 @@ def measure_loaders(
     The batches go to the memory of the device: "cpu", or "cuda" for each worker's first GPU.
     """
     hosts = one_per_host(client)
+    options = {"train": str(train), "batch_rows": batch_rows, "epochs": repeats, "device": device}
     measures = []
     for threads in (1, 2, 4, _MOST_THREADS):
-        words = (
-            str(train),
-            dict.fromkeys(hosts.values(), 0),
-            1,
-            batch_rows,
-            threads,
-            repeats,
-            device,
-        )
-        answers = ask(client, _load_in_thread, *words, workers=list(hosts.values()))
+        alone = {**options, "threads": threads, "num_ranks": 1}
+        ranks = dict.fromkeys(hosts.values(), 0)
+        answers = ask(client, _load_in_thread, ranks, alone, workers=list(ranks))
         for host, address in hosts.items():
             if rates := answers[address]:
                 rates = [rows / seconds for rows, seconds in rates]
                 name = LOADER_THREADS.format(threads)
                 measures.append(Measure(name, f"node {host}", "rows/s", tuple(rates)))
-    return [*measures, _all_at_once(client, train, batch_rows, repeats, device)]
-
-
-def _all_at_once(client: Any, train: Path, batch_rows: int, repeats: int, device: str) -> Measure:
     workers = [address for group in workers_by_host(client).values() for address in group]
     ranks = {address: rank for rank, address in enumerate(workers)}
-    words = (str(train), ranks, len(ranks), batch_rows, 1, repeats, device)
-    answers = ask(client, _load_in_thread, *words, workers=workers)
+    together = {**options, "threads": 1, "num_ranks": len(ranks)}
+    answers = ask(client, _load_in_thread, ranks, together, workers=workers)
     epochs = zip(*answers.values(), strict=True)
     # Of an epoch the slowest rank counts: the others wait for it.
     rates = [sum(rows for rows, _ in of) / max(seconds for _, seconds in of) for of in epochs]
-    return Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))
+    return [*measures, Measure(LOADER_RATE, f"{len(ranks)} ranks", "rows/s", tuple(rates))]
 
 
 async def _load_in_thread(
-    train: str,
-    ranks: dict[str, int],
-    num_ranks: int,
-    batch_rows: int,
-    threads: int,
-    repeats: int,
-    device: str,
-    dask_worker: Any = None,
+    ranks: dict[str, int], options: dict[str, Any], dask_worker: Any = None
 ) -> list[tuple[int, float]]:
-    if threads > len(os.sched_getaffinity(0)):
+    if options["threads"] > len(os.sched_getaffinity(0)):
         return []
-    rank = ranks[dask_worker.address]
-    words = (train, rank, num_ranks, batch_rows, threads, repeats, device)
-    return await asyncio.to_thread(load, *words)
+    return await asyncio.to_thread(load, rank=ranks[dask_worker.address], **options)
 
 
 def load(
@@ -104,11 +85,11 @@ def load(
         decode_threads=threads,
         device=device,
     )
-    found = []
+    passes = []
     for _ in range(epochs + 1):
         start_s = time.perf_counter()
         rows = sum(batch.num_rows for batch in loader)
         if device == "cuda":
             torch.cuda.synchronize()  # for what was begun
-        found.append((rows, time.perf_counter() - start_s))
-    return found[1:]
+        passes.append((rows, time.perf_counter() - start_s))
+    return passes[1:]

@@ -21,13 +21,9 @@ from distrain.bench.measuring.sizes import MOST_PAIRED_NODES
 
 @dataclass(frozen=True)
 class Among:
-    """Ranks that exchange among themselves.
+    """Ranks that exchange among themselves."""
 
-    Attributes:
-        suffix: Of the measures' names, such as `.off_node`.
-    """
-
-    suffix: str
+    suffix: str  # of the measures' names, such as `.off_node`
     place: str
     ranks: list[int]
 

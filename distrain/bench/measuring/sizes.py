@@ -10,33 +10,20 @@ MOST_PAIRED_NODES = 8
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a bench.
+    """The sizes of a bench."""
 
-    Attributes:
-        memory_bytes: Each of the arrays that hosts copy.
-        file_bytes: The file that hosts write and read.
-        message_bytes: Messages of collectives, the smallest first.
-        message_budget_s: A larger message is left out where its repetitions would take longer.
-        link_bytes: A message from one node to another.
-        repeats: Repetitions of each.
-        data_rows: Generated rows for loaders and steps.
-        data_scale: Of the long category columns, as of `distrain synth --scale`.
-        rank_rows: Rows of a rank's step.
-        steps: Steps of each training.
-        has_strong: Whether the step is also measured with the same rows on fewer ranks.
-    """
-
-    memory_bytes: int
-    file_bytes: int
-    message_bytes: tuple[int, ...]
+    memory_bytes: int  # of each of the arrays that hosts copy
+    file_bytes: int  # of the file that hosts write and read
+    message_bytes: tuple[int, ...]  # of messages of collectives, the smallest first
+    # a larger message is left out where its repetitions would take longer
     message_budget_s: float
-    link_bytes: int
-    repeats: int
-    data_rows: int
-    data_scale: float
-    rank_rows: int
-    steps: int
-    has_strong: bool
+    link_bytes: int  # of a message from one node to another
+    repeats: int  # of each
+    data_rows: int  # generated rows for loaders and steps
+    data_scale: float  # of the long category columns, as of `distrain synth --scale`
+    rank_rows: int  # rows of a rank's step
+    steps: int  # of each training
+    has_strong: bool  # whether the step is also measured with the same rows on fewer ranks
 
 
 QUICK = Sizes(

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from distrain.bench.document import Scaling, Step
-from distrain.bench.measuring.on_workers import workers_by_host
+from distrain.bench.measuring.hosts import workers_by_host
 from distrain.bench.measuring.sizes import Sizes
 
 _WINDOWS = 12

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.bench.document import Measure
-from distrain.bench.measuring.on_workers import ask, one_per_host
+from distrain.bench.measuring.hosts import ask, one_per_host
 
 WRITE, COLD, WARM = "storage.write", "storage.read_cold", "storage.read_warm"
 _PIECE_BYTES = 2**20

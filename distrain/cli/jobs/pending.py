@@ -24,17 +24,11 @@ KEPT_S = 6 * 86_400.0
 
 @dataclass
 class Pending:
-    """A submission under way.
+    """A submission under way."""
 
-    Attributes:
-        key: Its idempotency key.
-        begun_s: When it was first tried, in unix seconds.
-        is_old: Whether an earlier command began it.
-    """
-
-    key: str
-    begun_s: float
-    is_old: bool = False
+    key: str  # its idempotency key
+    begun_s: float  # when it was first tried, in unix seconds
+    is_old: bool = False  # whether an earlier command began it
     is_answered: bool = False
 
     def answered(self) -> None:

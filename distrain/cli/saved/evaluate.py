@@ -26,18 +26,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoringPlace:
-    """The place where rows are scored.
-
-    Attributes:
-        workers: Of a local cluster; without a scheduler, `None` is this process.
-        batch_rows: Rows scored at once; `None` chooses.
-        resume: The folder of scores if the command ends early.
-    """
+    """The place where rows are scored."""
 
     scheduler: str | None
-    workers: int | None
-    batch_rows: int | None
-    resume: Path | None
+    workers: int | None  # of a local cluster; without a scheduler, `None` is this process
+    batch_rows: int | None  # rows scored at once; `None` chooses
+    resume: Path | None  # the folder of scores if the command ends early
 
     def preparing(self) -> "AbstractContextManager[Any]":
         """A cluster in this process that prepares raw rows."""

@@ -77,8 +77,8 @@ def command(
         FULL,
         QUICK,
         judge,
-        parse_bench,
-        parse_thresholds,
+        load_bench,
+        load_thresholds,
         run_bench,
         summary_lines,
         write_bench,
@@ -86,8 +86,8 @@ def command(
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
     from distrain.storage import check_free, whole_dir
 
-    thresholds = parse_thresholds(_text(profile), str(profile)) if profile else None
-    before = parse_bench(_text(earlier), str(earlier)) if earlier else None
+    thresholds = load_thresholds(profile) if profile else None
+    before = load_bench(earlier) if earlier else None
     out = out.absolute()
     check_free(out, overwrite)
     if_interrupted(f"nothing was written to {out}")
@@ -108,19 +108,6 @@ def command(
     _print(bench, verdict, summary_lines(bench, verdict), out, as_json)
     if not verdict.passed:
         raise click.exceptions.Exit(1)
-
-
-def _text(path: Path) -> str:
-    from distrain.errors import InputError
-
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(
-            f"the file cannot be read: {error}",
-            where={"file": str(path)},
-            hint="See `distrain bench --help` for what it takes.",
-        ) from error
 
 
 def _print(

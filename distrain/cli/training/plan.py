@@ -128,21 +128,13 @@ def _scale(
 
 def _machine(name: str) -> "MachineFile":
     """A machine file, or the machine of a bench."""
-    from distrain.errors import InputError
     from distrain.train.planning import load_machine
 
     if not name.endswith(".json"):
         return load_machine(name)
-    from distrain.bench import machine_of_bench, parse_bench
+    from distrain.bench import load_bench, machine_of_bench
 
-    try:
-        text = Path(name).read_bytes()
-    except OSError as error:
-        raise InputError(
-            f"cannot read the bench {name}: {error.strerror or error}",
-            hint="`distrain bench --out FOLDER` writes FOLDER/bench.json.",
-        ) from None
-    return machine_of_bench(parse_bench(text, name), name)
+    return machine_of_bench(load_bench(Path(name)), name)
 
 
 def plan_lines(plan: "JobPlan") -> list[str]:

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field, replace
 
 from pydantic import TypeAdapter, ValidationError
 
-from distrain.errors import InputError
+from distrain.errors import InputError, problem_in
 from distrain.runs.run_file import ServiceMark
 
 RECORD = "record.json"
@@ -67,5 +67,5 @@ def loads(data: bytes, place: str) -> RunRecord:
     try:
         return _RECORD.validate_json(data)
     except ValidationError as error:
-        what = f"not a {RECORD}: {error.errors()[0]['msg']}"
+        what = f"not a {RECORD}: {problem_in(error)}"
         raise InputError(what, where={"path": f"{place}/{RECORD}"}) from None
