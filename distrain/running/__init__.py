@@ -1,6 +1,6 @@
 """Runs one job from its spec to a finished run directory; prints nothing."""
 
-from distrain.running.checks import Checked as Checked, preflight as preflight
+from distrain.running.checks import JobChecks as JobChecks
 from distrain.running.detached import attach as attach, submit as submit
 from distrain.running.python_api import Run as Run, fit as fit
 from distrain.running.reporting import (

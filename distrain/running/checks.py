@@ -31,94 +31,63 @@ if TYPE_CHECKING:
     from distrain.train.data import Inputs
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A job that can be started, as far as checks can show."""
-
-    inputs: "Inputs"  # the job's data
-    # where its ranks train on this machine; `None` for those of another cluster
-    device: "torch.device | None"
-    notes: tuple[str, ...] = ()  # what was not checked, and what may surprise, in words
-
-
-def preflight(
-    spec: JobSpec,
-    *,
-    job_id: str = "job",
-    run_dir: Path | None = None,
-    scheduler: object = None,
-    resumed: "Resumption | None" = None,
-    sinks: "Sequence[str | Sink]" = (),
-    overwrite: bool = False,
-) -> Checked:
-    """Check a job against its data, its places and the machines that are known.
-
-    Args:
-        job_id: The job's id, which may be part of a path.
-        run_dir: The run directory; `None` if the job will have none.
-        scheduler: The cluster, if its ranks are not to run on this machine.
-        resumed: The run that the job goes on with; `None` for a new one.
-        overwrite: Whether a run in the directory may be replaced.
-
-    Raises:
-        DistrainError: A check failed; of several mistakes one error that names all.
-    """
-    elsewhere = scheduler is not None and spec.resources.backend != "inline"
-    job = _Job(
-        spec,
-        job_id,
-        run_dir,
-        elsewhere,
-        resumed,
-        sinks,
-        overwrite,
-        notes=_not_checked(spec, elsewhere),
-    )
-    mistakes = Mistakes()
-
-    def passes(*checks: Callable[[_Job], None]) -> bool:
-        before = len(mistakes.found)
-        for check in checks:
-            with mistakes.collected():
-                check(job)
-        return len(mistakes.found) == before
-
-    data = spec.data
-    files_exist = passes(
-        lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
-    )
-    folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
-    passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
-    if not files_exist:  # all that follows looks into the data, and takes seconds to load
-        mistakes.raise_found()
-    model_can_be_built = passes(_choose_device, _check_function)
-    passes(_check_owner)
-    fields_are_good = passes(_check_fields)
-    if passes(_read_inputs):
-        if fields_are_good:
-            passes(_check_loading)
-        if model_can_be_built:
-            passes(_check_model, _check_warm_start)
-        passes(_check_resumable)
-    mistakes.raise_found()
-    job.notes += [*surprises(spec, job.inputs), *_replaced(job)]
-    return Checked(job.inputs, job.device, tuple(job.notes))
-
-
 @dataclass
-class _Job:
-    """A job as the checks see it, and what they add."""
+class JobChecks:
+    """A job's checks, and what they show of it."""
 
     spec: JobSpec
-    job_id: str
-    run_dir: Path | None
-    elsewhere: bool  # its workers may be on other machines
-    resumed: "Resumption | None"
-    sinks: "Sequence[str | Sink]"
-    overwrite: bool
-    notes: list[str]
-    device: "torch.device | None" = None  # once chosen; stays `None` elsewhere
-    inputs: "Inputs" = field(init=False)  # once read
+    job_id: str = "job"  # it may be part of a path
+    run_dir: Path | None = None  # `None` if the job will have none
+    scheduler: object = None  # the cluster, if its ranks are not to run on this machine
+    resumed: "Resumption | None" = None  # the run that the job goes on with
+    sinks: "Sequence[str | Sink]" = ()
+    overwrite: bool = False  # whether a run in the directory may be replaced
+    notes: list[str] = field(default_factory=list)  # what was not checked, and what may surprise
+    # where its ranks train on this machine, once chosen; `None` for those of another cluster
+    device: "torch.device | None" = None
+    inputs: "Inputs" = field(init=False)  # its data, once read
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether its workers may be on other machines."""
+        return self.scheduler is not None and self.spec.resources.backend != "inline"
+
+    def run(self) -> "JobChecks":
+        """Check the job against its data, its places and the machines that are known.
+
+        Raises:
+            DistrainError: A check failed; of several mistakes one error that names all.
+        """
+        mistakes = Mistakes()
+
+        def passes(*checks: Callable[[JobChecks], None]) -> bool:
+            before = len(mistakes.found)
+            for check in checks:
+                with mistakes.collected():
+                    check(self)
+            return len(mistakes.found) == before
+
+        data = self.spec.data
+        files_exist = passes(
+            lambda _: _check_files(data.train), lambda _: _check_files(data.valid), _check_schema
+        )
+        folders = [partial(_check_folder, name=name) for name in ("cache_dir", "shuffle_dir")]
+        passes(_check_run_dir, _check_checkpoint_dir, *folders, _check_sinks)
+        if not files_exist:  # all that follows looks into the data, and takes seconds to load
+            mistakes.raise_found()
+        model_can_be_built = passes(_choose_device, _check_function)
+        passes(_check_owner)
+        fields_are_good = passes(_check_fields)
+        if passes(_read_inputs):
+            if fields_are_good:
+                passes(_check_loading)
+            if model_can_be_built:
+                passes(_check_model, _check_warm_start)
+            passes(_check_resumable)
+        mistakes.raise_found()
+        unchecked = _not_checked(self.spec) if self.elsewhere else []
+        self.notes = [*unchecked, *self.notes, *surprises(self.spec, self.inputs), *_replaced(self)]
+        return self
 
 
 # Each check raises what it finds, and does nothing where it does not apply.
@@ -134,14 +103,14 @@ def _check_files(patterns: Sequence[str]) -> None:
         list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
 
 
-def _check_schema(job: _Job) -> None:
+def _check_schema(job: JobChecks) -> None:
     from distrain.schema import Schema
 
     if job.spec.data.schema_path not in ("auto", "criteo"):
         Schema.load(job.spec.data.schema_path)
 
 
-def _check_run_dir(job: _Job) -> None:
+def _check_run_dir(job: JobChecks) -> None:
     from distrain.runs import check_new_run
     from distrain.storage import check_place
 
@@ -151,7 +120,7 @@ def _check_run_dir(job: _Job) -> None:
             check_new_run(RunPaths(job.run_dir), overwrite=job.overwrite)
 
 
-def _check_checkpoint_dir(job: _Job) -> None:
+def _check_checkpoint_dir(job: JobChecks) -> None:
     from distrain.storage import check_place, open_folder
 
     if job.elsewhere or job.spec.checkpoint.dir is None:
@@ -170,7 +139,7 @@ def _check_checkpoint_dir(job: _Job) -> None:
             check_place(folder.url)
 
 
-def _check_folder(job: _Job, name: str) -> None:
+def _check_folder(job: JobChecks, name: str) -> None:
     """Check `data.cache_dir` or `data.shuffle_dir`."""
     from distrain.storage import check_place
 
@@ -180,13 +149,13 @@ def _check_folder(job: _Job, name: str) -> None:
             check_place(folder)
 
 
-def _check_sinks(job: _Job) -> None:
+def _check_sinks(job: JobChecks) -> None:
     from distrain.sinks import open_sinks
 
     open_sinks(job.sinks)
 
 
-def _choose_device(job: _Job) -> None:
+def _choose_device(job: JobChecks) -> None:
     if job.elsewhere:
         return
     from distrain.cluster import ClusterRequest, check_cluster
@@ -204,7 +173,7 @@ def _choose_device(job: _Job) -> None:
     job.device = device
 
 
-def _check_function(job: _Job) -> None:
+def _check_function(job: JobChecks) -> None:
     from distrain.metrics import check_metric
     from distrain.models import check_function, function_named
 
@@ -223,7 +192,7 @@ def _check_function(job: _Job) -> None:
             check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
 
 
-def _check_owner(job: _Job) -> None:
+def _check_owner(job: JobChecks) -> None:
     """Check that the place of checkpoints is no other run's; note it if that cannot be seen."""
     from distrain.checkpoint import check_owner
     from distrain.train.saving import checkpoint_dir
@@ -238,19 +207,19 @@ def _check_owner(job: _Job) -> None:
         job.notes.append(f"not checked, whose checkpoint.dir is: {error.message}")
 
 
-def _check_fields(job: _Job) -> None:
+def _check_fields(job: JobChecks) -> None:
     from distrain.train.data import check_fields
 
     check_fields(job.spec)
 
 
-def _read_inputs(job: _Job) -> None:
+def _read_inputs(job: JobChecks) -> None:
     from distrain.train.data import read_inputs
 
     job.inputs = read_inputs(job.spec)
 
 
-def _check_loading(job: _Job) -> None:
+def _check_loading(job: JobChecks) -> None:
     import torch
 
     from distrain.jobs import World
@@ -291,7 +260,7 @@ def _check_room(folder: str, needed_bytes: int) -> None:
         )
 
 
-def _check_model(job: _Job) -> None:
+def _check_model(job: JobChecks) -> None:
     from distrain.train.planning import check_fits
 
     model = job.spec.model
@@ -313,7 +282,7 @@ def _check_model(job: _Job) -> None:
         ) from error
 
 
-def _check_warm_start(job: _Job) -> None:
+def _check_warm_start(job: JobChecks) -> None:
     if job.elsewhere and isinstance(job.spec.model, CustomSpec):
         return
     if job.resumed is None and job.spec.train.init_from is not None:
@@ -322,14 +291,12 @@ def _check_warm_start(job: _Job) -> None:
         check_warm_start(job.spec, job.inputs)
 
 
-def _check_resumable(job: _Job) -> None:
+def _check_resumable(job: JobChecks) -> None:
     if job.resumed is not None:
         job.resumed.check(job.spec, job.inputs)
 
 
-def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
-    if not elsewhere:
-        return []
+def _not_checked(spec: JobSpec) -> list[str]:
     depends = {
         "resources.device": True,
         "memory for the tables": spec.embeddings.memory_gib is None,
@@ -343,7 +310,7 @@ def _not_checked(spec: JobSpec, elsewhere: bool) -> list[str]:
     return [f"not checked, as workers may be on other machines: {names}"]
 
 
-def _replaced(job: _Job) -> list[str]:
+def _replaced(job: JobChecks) -> list[str]:
     from distrain.runs import untrained
 
     if job.run_dir is None or job.resumed is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
 from distrain.jobs import Record
 from distrain.reasons import LEFT_OFF
-from distrain.running.checks import Checked, preflight
+from distrain.running.checks import JobChecks
 from distrain.running.recording import FULL_DISK_S, RetryingRecorder, finish
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
@@ -70,16 +70,9 @@ class RunRequest:
     def first_attempt(self) -> int:
         return 1 if self.resumed is None else self.resumed.first_attempt
 
-    def check(self) -> Checked:
-        return preflight(
-            self.spec,
-            job_id=self.job_id,
-            run_dir=self.run_dir,
-            scheduler=self.scheduler,
-            resumed=self.resumed,
-            sinks=self.sinks,
-            overwrite=self.overwrite,
-        )
+    def check(self) -> JobChecks:
+        place = (self.job_id, self.run_dir, self.scheduler)
+        return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
     def open_recorder(self) -> "RunRecorder":
         from distrain.runs import open_run, reopen_run

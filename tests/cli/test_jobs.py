@@ -13,7 +13,7 @@ from dask_world import DaskWorld
 from rich.console import Console
 from small_jobs import small_document, write_prepared
 
-from distrain.cli.jobs.at_scheduler import status_lines
+from distrain.cli.jobs.at_scheduler import job_lines
 from distrain.cli.jobs.list import jobs_table
 from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
@@ -309,7 +309,7 @@ def test_status_tells_both_scores_restarts_checkpoints_and_the_whole_message() -
         restarts=(Restart(1, "WorkerLost", "worker w1 left\nmore", 20, 12.0),),
         checkpoints=Checkpoints(3, 40, "/r/a/checkpoints/40"),
     )  # fmt: skip
-    lines = status_lines(job, view)
+    lines = job_lines(job, view)
     assert "submitted      1h01m ago" in lines
     assert "validation     loss 0.70000" in lines
     assert "training       loss 0.30000, AUC 0.90000" in lines

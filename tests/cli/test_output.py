@@ -209,7 +209,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     from distrain.cli.job_progress import JobProgress
-    from distrain.cli.jobs.at_scheduler import status_lines
+    from distrain.cli.jobs.at_scheduler import job_lines
     from distrain.cli.jobs.list import jobs_table
     from distrain.jobs.states import JobState
     from distrain.jobs.status import JobStatus
@@ -223,7 +223,7 @@ def test_a_job_of_somebody_elses_prints_nothing_for_the_terminal_to_obey(
         restarts=(Restart(1, "RankDied", HOSTILE, 0, 1.0),), progress=(Notice(HOSTILE),),
     )  # fmt: skip
     output.result_console().print(jobs_table([listed]))
-    for line in status_lines(listed, view):
+    for line in job_lines(listed, view):
         output.print_result(line)
     JobProgress(output.progress_console()).show(view)
     told = capsys.readouterr().out

@@ -19,7 +19,7 @@ from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks import MLPBlock, ParallelBlock
 from distrain.models.custom import handed_over, name_of
 from distrain.models.heads import BinaryClassificationTask, ItemRetrievalTask
-from distrain.running.checks import preflight
+from distrain.running.checks import JobChecks
 from distrain.running.surprises import surprises
 from distrain.schema import Schema
 from distrain.spec import parse_spec, parse_yaml
@@ -263,9 +263,9 @@ def test_a_function_that_was_handed_over_serves_this_process_alone(prepared: Pat
 
     model = f"model={{kind: custom, function: '{name_of(mine)}'}}"
     with handed_over(mine):
-        preflight(make_spec(prepared, model, INLINE))
+        JobChecks(make_spec(prepared, model, INLINE)).run()
         with pytest.raises(SpecError, match="may not be imported"):
-            preflight(make_spec(prepared, model))
+            JobChecks(make_spec(prepared, model)).run()
 
 
 def test_nothing_is_allocated_to_find_out_what_fits(
@@ -276,4 +276,4 @@ def test_nothing_is_allocated_to_find_out_what_fits(
 
     monkeypatch.setattr("distrain.embeddings.EmbeddingCollection.__init__", refuse)
     with pytest.raises(SpecError, match="embedding tables"):
-        preflight(make_spec(prepared, "model.embedding_dim=2000000000"))
+        JobChecks(make_spec(prepared, "model.embedding_dim=2000000000")).run()

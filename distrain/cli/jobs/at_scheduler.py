@@ -83,7 +83,7 @@ class SchedulerJobs:
             "model": view.model_path,
             "places": [dict(place) for place in view.rank_places],
         }
-        return {"job": {**job.to_json(), **more}}, _lines(job, view)
+        return {"job": {**job.to_json(), **more}}, job_lines(job, view)
 
     def cancel(self, job: JobStatus, why: str) -> dict[str, Any]:
         """Have a job stopped, unless it has ended; returns the facts of it for JSON."""
@@ -203,7 +203,7 @@ class SchedulerJobs:
             self.follow(self.find(run.job_id), run.run_dir.absolute())
 
 
-def _lines(job: JobStatus, view: JobView) -> list[str]:
+def job_lines(job: JobStatus, view: JobView) -> list[str]:
     saved = view.checkpoints
     last = f"{saved.count}, the last of step {saved.step}: {saved.path}" if saved.count else "none"
     more = {"submitted": f"{duration(job.age_s, 0)} ago", "checkpoints": last}

@@ -85,7 +85,7 @@ def command(
             print_json({"errors": [one.to_json() for one in error.parts or (error,)]})
         raise
     if as_json:
-        print_json({**document, "notes": list(notes)})
+        print_json({**document, "notes": notes})
     else:
         for line in lines:
             print_result(line)
@@ -95,12 +95,12 @@ def command(
 
 def _plan(
     spec_file: Path, overrides: tuple[str, ...], memory_budget: str, scheduler: str | None
-) -> "tuple[JobPlan, tuple[str, ...]]":
-    from distrain.running import preflight
+) -> "tuple[JobPlan, list[str]]":
+    from distrain.running import JobChecks
     from distrain.spec import load_spec, with_absolute_paths
 
     spec = with_absolute_paths(load_spec(spec_file, overrides))
-    checked = preflight(spec, scheduler=scheduler)
+    checked = JobChecks(spec, scheduler=scheduler).run()
 
     from distrain.loader import parse_bytes
     from distrain.train.control import choose_device
@@ -113,15 +113,15 @@ def _plan(
 
 def _scale(
     spec_file: Path, overrides: tuple[str, ...], machine_name: str
-) -> tuple[list[str], dict[str, object], tuple[str, ...]]:
-    from distrain.running import preflight
+) -> tuple[list[str], dict[str, object], list[str]]:
+    from distrain.running import JobChecks
     from distrain.spec import load_spec, with_absolute_paths
     from distrain.train.planning import plan_scale
 
     machine = _machine(machine_name)
     # The file's lanes are those of its own number of ranks; a step takes as long with others.
     spec = with_absolute_paths(load_spec(spec_file, ("train.lanes=auto", *overrides)))
-    checked = preflight(spec, scheduler=machine.name)  # its ranks are not to run here
+    checked = JobChecks(spec, scheduler=machine.name).run()  # its ranks are not to run here
     plan = plan_scale(spec, checked.inputs, machine)
     return scale_lines(plan), plan.to_json(), checked.notes
 

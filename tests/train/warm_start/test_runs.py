@@ -12,7 +12,7 @@ import distrain
 from distrain.errors import DistrainError, JobError, SpecError
 from distrain.models import load_model
 from distrain.running import LoggedProgress, RunRequest, train
-from distrain.running.checks import preflight
+from distrain.running.checks import JobChecks
 from distrain.running.resuming import find_run
 from distrain.schema import CATEGORICAL
 from distrain.spec import parse_spec, with_absolute_paths
@@ -169,14 +169,14 @@ def test_what_is_no_weights_is_told_by_the_preflight(today, tmp_path, path, told
     source = today if path == "data" else tmp_path / path
     spec = make_spec(today, f"train.init_from={source}")
     with pytest.raises(DistrainError, match=told):
-        preflight(spec)
+        JobChecks(spec).run()
 
 
 def test_a_run_without_a_model_names_its_checkpoints(today, model_run, tmp_path):
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "spec.yaml").write_text((model_run / "spec.yaml").read_text())
     with pytest.raises(SpecError, match="has no model yet") as caught:
-        preflight(make_spec(today, f"train.init_from={tmp_path / 'run'}"))
+        JobChecks(make_spec(today, f"train.init_from={tmp_path / 'run'}")).run()
     assert str(tmp_path / "run" / "checkpoints") in caught.value.hint
 
 
