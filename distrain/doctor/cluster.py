@@ -4,7 +4,7 @@ import asyncio
 import random
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -21,8 +21,7 @@ from distrain.doctor.facts import (
     ProcessPlace,
     ProcessRole,
 )
-from distrain.doctor.findings import Finding, Severity
-from distrain.doctor.verdicts import judge
+from distrain.doctor.report import Report, judge
 
 Answer = TypeVar("Answer")
 
@@ -32,19 +31,6 @@ MOST_HOSTS_IN_PAIRS = 16
 PEERS_OF_MANY = 8
 CONNECT_S = 5.0
 _END_S = 10.0
-
-
-@dataclass(frozen=True)
-class Report:
-    """What was seen of a cluster, and what is wrong with it, mistakes first."""
-
-    seen: ClusterSeen
-    findings: tuple[Finding, ...]
-
-    @property
-    def mistakes(self) -> int:
-        """How many findings keep jobs from running as asked."""
-        return sum(finding.severity is Severity.MISTAKE for finding in self.findings)
 
 
 def examine_cluster(
@@ -290,33 +276,6 @@ def choose_pairs(
         rest = [other for other in hosts if other not in (host, following)]
         pairs[host] = [following, *draw.sample(rest, PEERS_OF_MANY - 1)]
     return pairs
-
-
-def report_json(report: Report) -> dict[str, Any]:
-    """A report as JSON values."""
-    seen = report.seen
-    warnings = len(report.findings) - report.mistakes
-    return {
-        "scheduler": seen.scheduler,
-        "mistakes": report.mistakes,
-        "warnings": warnings,
-        "findings": [asdict(finding) for finding in report.findings],
-        "processes": [
-            {
-                **asdict(place),
-                "facts": asdict(facts),
-                "clock": _asdict(seen.clocks.get(place)),
-                "run_root": _asdict(seen.folders.get(place)),
-                "data": _asdict(seen.data.get(place)),
-            }
-            for place, facts in sorted(seen.facts.items())
-        ],
-        "connections": [asdict(link) for link in seen.links],
-    }
-
-
-def _asdict(value: Any) -> dict[str, Any] | None:
-    return None if value is None else asdict(value)
 
 
 def _worker(address: str, told: Mapping[str, Any]) -> ProcessPlace:

@@ -3,7 +3,8 @@
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -24,16 +25,12 @@ def check_machine() -> Iterator[Check]:
     yield Check("distrain", Verdict.OK, build())
     for package in NEEDED:
         yield _installed(package)
-    checks: dict[str, Callable[[], Iterable[Check]]] = {
-        "dask = distributed": lambda: [_same_dask()],
-        "cores": lambda: [_cores()],
-        "memory": lambda: [_memory()],
-        "/dev/shm": lambda: [_shared_memory()],
-        "loader kernel": lambda: [_loader_kernel()],
-        "page decoder": lambda: [_page_decoder()],
-        "order kernel": lambda: [_order_kernel()],
-        "text splitter": lambda: [_text_splitter()],
-        "tables' kernels": lambda: [_tables_kernels()],
+    checks: dict[str, Callable[[], Iterator[Check]]] = {
+        "dask = distributed": _same_dask,
+        "cores": _cores,
+        "memory": _memory,
+        "/dev/shm": _shared_memory,
+        **{name: partial(_kernel, name) for name in _KERNELS},
         "gpu": _gpus,
     }
     for name, check in checks.items():
@@ -99,88 +96,80 @@ def _installed(package: str) -> Check:
 _REBUILD = "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps ."
 
 
-def _loader_kernel() -> Check:
-    from distrain.loader.filling import KERNEL
+_KERNELS = {  # by name the flag that says whether it is built, and what works without it
+    "loader kernel": ("distrain.loader.filling:KERNEL", "NumPy fills batches"),
+    "page decoder": ("distrain.loader.pages:BUILT", "Arrow decodes all columns"),
+    "order kernel": (
+        "distrain.partition:ORDER_IS_BUILT",
+        "NumPy draws and sorts the order of rows",
+    ),
+    "text splitter": ("distrain.etl:SPLITTER_IS_BUILT", "Arrow reads all of Criteo's text"),
+    "tables' kernels": (
+        "distrain.embeddings.kernels:is_built",
+        "torch looks up and updates embedding rows",
+    ),
+}
 
-    return _kernel("loader kernel", KERNEL == "C", "NumPy fills batches")
 
-
-def _page_decoder() -> Check:
-    from distrain.loader import pages
-
-    if pages.BUILT and not pages.is_enabled():
+def _kernel(name: str) -> Iterator[Check]:
+    (place, _, flag), instead = _KERNELS[name][0].partition(":"), _KERNELS[name][1]
+    module = import_module(place)
+    is_built = getattr(module, flag)
+    is_built = is_built() if callable(is_built) else is_built in (True, "C")
+    if name == "page decoder" and is_built and not module.is_enabled():
         mend = "Unset DISTRAIN_PAGES, or set it to 1."
-        return Check("page decoder", Verdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
-    return _kernel("page decoder", pages.BUILT, "Arrow decodes all columns")
+        yield Check(name, Verdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
+    elif is_built:
+        yield Check(name, Verdict.OK, "built")
+    else:
+        yield Check(name, Verdict.NOTE, f"not built: {instead}, more slowly", _REBUILD)
 
 
-def _order_kernel() -> Check:
-    from distrain.partition import ORDER_IS_BUILT
-
-    return _kernel("order kernel", ORDER_IS_BUILT, "NumPy draws and sorts the order of rows")
-
-
-def _text_splitter() -> Check:
-    from distrain.etl import SPLITTER_IS_BUILT
-
-    return _kernel("text splitter", SPLITTER_IS_BUILT, "Arrow reads all of Criteo's text")
-
-
-def _tables_kernels() -> Check:
-    from distrain.embeddings import kernels
-
-    instead = "torch looks up and updates embedding rows"
-    return _kernel("tables' kernels", kernels.is_built(), instead)
-
-
-def _kernel(name: str, is_built: bool, instead: str) -> Check:
-    if is_built:
-        return Check(name, Verdict.OK, "built")
-    return Check(name, Verdict.NOTE, f"not built: {instead}, more slowly", _REBUILD)
-
-
-def _same_dask() -> Check:
+def _same_dask() -> Iterator[Check]:
     try:
         dask, distributed = version("dask"), version("distributed")
     except PackageNotFoundError as error:
-        return Check("dask = distributed", Verdict.FAIL, f"{error} is missing")
+        yield Check("dask = distributed", Verdict.FAIL, f"{error} is missing")
+        return
     if dask != distributed:
         mend = f"pip install dask=={dask} distributed=={dask}"
-        return Check("dask = distributed", Verdict.FAIL, f"{dask} and {distributed}", mend)
-    return Check("dask = distributed", Verdict.OK, dask)
+        yield Check("dask = distributed", Verdict.FAIL, f"{dask} and {distributed}", mend)
+    else:
+        yield Check("dask = distributed", Verdict.OK, dask)
 
 
-def _cores() -> Check:
+def _cores() -> Iterator[Check]:
     cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
-    if cores < 2:
-        return Check("cores", Verdict.NOTE, str(cores), "Two ranks would share the one core.")
-    return Check("cores", Verdict.OK, str(cores))
+    mend = "Two ranks would share the one core."
+    yield _noted("cores", str(cores), "" if cores > 1 else mend)
 
 
-def _memory() -> Check:
+def _memory() -> Iterator[Check]:
     import psutil
 
     available = psutil.virtual_memory().available
-    detail = f"{byte_size(available)} available"
-    if available >= LEAST_MEMORY_GIB * 2**30:
-        return Check("memory", Verdict.OK, detail)
     mend = "prepare with one worker, train with few prefetched batches."
-    return Check("memory", Verdict.NOTE, detail, f"Under {LEAST_MEMORY_GIB:g} GiB: {mend}")
+    mend = f"Under {LEAST_MEMORY_GIB:g} GiB: {mend}"
+    is_enough = available >= LEAST_MEMORY_GIB * 2**30
+    yield _noted("memory", f"{byte_size(available)} available", "" if is_enough else mend)
 
 
-def _shared_memory() -> Check:
+def _shared_memory() -> Iterator[Check]:
     from distrain.cluster import check_shared_memory
 
     try:
         stats = check_shared_memory()
     except DistrainError as error:
-        return Check("/dev/shm", Verdict.FAIL, error.message, error.hint or "")
+        yield Check("/dev/shm", Verdict.FAIL, error.message, error.hint or "")
+        return
     free = stats.f_bavail * stats.f_frsize
-    detail = f"{byte_size(free)} free"
-    if free >= 256 * 2**20:
-        return Check("/dev/shm", Verdict.OK, detail)
     mend = "`docker run --shm-size=1g`, or an emptyDir with medium: Memory."
-    return Check("/dev/shm", Verdict.NOTE, detail, f"NCCL may fail with less than 256 MiB: {mend}")
+    mend = f"NCCL may fail with less than 256 MiB: {mend}"
+    yield _noted("/dev/shm", f"{byte_size(free)} free", "" if free >= 256 * 2**20 else mend)
+
+
+def _noted(name: str, detail: str, mend: str) -> Check:
+    return Check(name, Verdict.NOTE if mend else Verdict.OK, detail, mend)
 
 
 def _gpus() -> Iterator[Check]:
@@ -206,3 +195,19 @@ def _gpus() -> Iterator[Check]:
             yield Check(package, Verdict.OK, version(package))
         except PackageNotFoundError:
             yield Check(package, Verdict.NOTE, "not installed", how_to_install("gpu"))
+
+
+def check_for_rapids(verbose: bool = False, **_: object) -> str:
+    """Distrain and its packages are installed and fit each other.
+
+    `rapids doctor` finds this by the entry point `rapids_doctor_check`.
+
+    Returns:
+        The number of checks; with `verbose` each check's result.
+    """
+    checks = list(check_machine())
+    failed = [check for check in checks if check.verdict is Verdict.FAIL]
+    if failed:
+        raise ValueError("; ".join(f"{c.name}: {c.detail}. {c.mend}" for c in failed))
+    details = "\n".join(f"{check.name}: {check.detail}" for check in checks)
+    return details if verbose else f"{len(checks)} checks of distrain passed"

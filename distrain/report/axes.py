@@ -24,7 +24,10 @@ def minutes(record: Record) -> float:
     return record.elapsed_s / 60
 
 
-ALONG_LABELS: dict[Along, str] = {millions: "rows trained [millions]", minutes: "wall time [minutes]"}
+ALONG_LABELS: dict[Along, str] = {
+    millions: "rows trained [millions]",
+    minutes: "wall time [minutes]",
+}
 
 
 def draw_column(

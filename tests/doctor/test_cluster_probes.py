@@ -14,7 +14,7 @@ from distributed import LocalCluster
 from distrain.cli.main import cli
 from distrain.doctor import folders, gpus, links, probes
 from distrain.doctor.facts import ProcessFacts, ProcessPlace, ProcessRole
-from distrain.doctor.rapids import check_for_rapids
+from distrain.doctor.machine import check_for_rapids
 
 LOOPBACK = "127.0.0.1"
 SMI = """#!/bin/sh

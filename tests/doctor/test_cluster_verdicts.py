@@ -16,7 +16,7 @@ from distrain.doctor.facts import (
     ProcessRole,
 )
 from distrain.doctor.findings import Severity
-from distrain.doctor.verdicts import judge
+from distrain.doctor.report import judge
 
 ADDRESS = "tcp://10.0.0.1:8786"
 SCHEDULER = ProcessPlace(ProcessRole.SCHEDULER, ADDRESS)

@@ -1,12 +1,50 @@
-"""A report on a cluster as text for people: the verdict first, then what to do, then the facts."""
+"""A report on a cluster: the verdict on what was seen of it, as text and as JSON. Pure."""
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
 
-from distrain.doctor.cluster import Report
 from distrain.doctor.facts import ClusterSeen, ProcessFacts, ProcessPlace, ProcessRole
-from distrain.doctor.findings import Severity
+from distrain.doctor.findings import Finding, Severity
+from distrain.doctor.on_machines import judge_gpus, judge_limits, judge_memory
+from distrain.doctor.on_network import judge_answers, judge_interfaces, judge_links, judge_ports
+from distrain.doctor.on_software import judge_clocks, judge_data, judge_folders, judge_versions
 from distrain.wording import byte_size
+
+CHECKS = (
+    judge_answers,
+    judge_versions,
+    judge_interfaces,
+    judge_links,
+    judge_folders,
+    judge_data,
+    judge_clocks,
+    judge_gpus,
+    judge_memory,
+    judge_limits,
+    judge_ports,
+)
+
+
+def judge(seen: ClusterSeen) -> list[Finding]:
+    """All findings, mistakes first."""
+    findings = [finding for check in CHECKS for finding in check(seen)]
+    return sorted(findings, key=lambda finding: finding.severity is not Severity.MISTAKE)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What was seen of a cluster, and what is wrong with it, mistakes first."""
+
+    seen: ClusterSeen
+    findings: tuple[Finding, ...]
+
+    @property
+    def mistakes(self) -> int:
+        """How many findings keep jobs from running as asked."""
+        return sum(finding.severity is Severity.MISTAKE for finding in self.findings)
+
 
 _MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
 
@@ -70,3 +108,30 @@ def _row(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> tuple[s
 
 def _counted(number: int, word: str) -> str:
     return f"{number} {word}" + ("" if number == 1 else "s")
+
+
+def report_json(report: Report) -> dict[str, Any]:
+    """A report as JSON values."""
+    seen = report.seen
+    warnings = len(report.findings) - report.mistakes
+    return {
+        "scheduler": seen.scheduler,
+        "mistakes": report.mistakes,
+        "warnings": warnings,
+        "findings": [asdict(finding) for finding in report.findings],
+        "processes": [
+            {
+                **asdict(place),
+                "facts": asdict(facts),
+                "clock": _asdict(seen.clocks.get(place)),
+                "run_root": _asdict(seen.folders.get(place)),
+                "data": _asdict(seen.data.get(place)),
+            }
+            for place, facts in sorted(seen.facts.items())
+        ],
+        "connections": [asdict(link) for link in seen.links],
+    }
+
+
+def _asdict(value: Any) -> dict[str, Any] | None:
+    return None if value is None else asdict(value)
