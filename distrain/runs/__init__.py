@@ -5,7 +5,6 @@ from distrain.runs.curve_reading import (
     read_new_records as read_new_records,
 )
 from distrain.runs.history import History as History
-from distrain.runs.locks import RunInUse as RunInUse
 from distrain.runs.log_bytes import (
     BeyondLog as BeyondLog,
     LogFiles as LogFiles,
@@ -41,6 +40,7 @@ from distrain.runs.run_data import (
 )
 from distrain.runs.run_file import (
     RunFile as RunFile,
+    RunInUse as RunInUse,
     ServiceMark as ServiceMark,
     check_new_run as check_new_run,
     read_records as read_records,

@@ -13,8 +13,14 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.progress import remove_reports
 from distrain.run_paths import RunPaths
-from distrain.runs.locks import RunInUse, locked
-from distrain.runs.run_file import RunFile, ServiceMark, check_new_run, read_run_file
+from distrain.runs.run_file import (
+    RunFile,
+    RunInUse,
+    ServiceMark,
+    check_new_run,
+    locked,
+    read_run_file,
+)
 from distrain.storage import no_pipe, translated_errors
 
 

@@ -11,12 +11,14 @@ from distrain.jobs import AttemptStarted, Entry, JobState, JobView, Record
 from distrain.progress import replay_reports
 from distrain.run_paths import RunPaths
 from distrain.runs.history import Followed, History
-from distrain.runs.locks import RunInUse, alone_in, locked
 from distrain.runs.places import RunPlace
 from distrain.runs.run_file import (
     RunFile,
+    RunInUse,
+    alone_in,
     check_new_run,
     is_finished,
+    locked,
     read_records,
     read_run_and_spec,
     read_run_file,

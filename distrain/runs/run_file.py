@@ -1,15 +1,17 @@
-"""`run.json`, and what else is read of a run directory to go on with its run."""
+"""`run.json`, its lock, and what else is read of a run directory to go on with its run."""
 
+import fcntl
 import math
 import os
 import platform
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import psutil
 
@@ -20,7 +22,7 @@ from distrain.reasons import LEFT_OFF
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import json_of, read_outcome, record_of, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
-from distrain.storage import read_file, translated_errors, whole_file
+from distrain.storage import no_pipe, read_file, translated_errors, whole_file
 from distrain.version import build, package_version
 
 _PACKAGES = (
@@ -208,3 +210,44 @@ def describe_environment() -> dict[str, Any]:
         "packages": {"distrain": build()}
         | {name: version for name in _PACKAGES if (version := package_version(name))},
     }
+
+
+class RunInUse(OutputError):
+    """Another command keeps the run directory up to date."""
+
+
+@contextmanager
+def alone_in(root: Path) -> Iterator[None]:
+    """Keep other commands from beginning a run in the same directory."""
+    with translated_errors(root):
+        folder = os.open(root, os.O_RDONLY)
+    try:
+        _lock(folder, root)
+        yield
+    finally:
+        os.close(folder)
+
+
+def locked(path: Path) -> BinaryIO:
+    """A file, locked for this process as long as it is open."""
+    with translated_errors(path):
+        file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
+    try:
+        _lock(file.fileno(), path.parent)
+    except RunInUse:
+        file.close()
+        raise
+    return file
+
+
+def _lock(descriptor: int, root: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise RunInUse(
+            "another command is at this run",
+            where={"path": str(root)},
+            hint="Wait for its end, or end it.",
+        ) from None
+    except OSError:  # a filesystem without locks
+        pass

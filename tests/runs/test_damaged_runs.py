@@ -14,7 +14,7 @@ from distrain.errors import InputError, OutputError
 from distrain.jobs.states import JobState
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run, read_records, read_run_and_spec, read_status, read_summary
-from distrain.runs.locks import locked
+from distrain.runs.run_file import locked
 
 DEEP = "[" * 100_000
 RUN = {"job_id": "a", "created": "2026", "version": "1"}

@@ -25,7 +25,7 @@ from distrain.runs import (
     reopen_run,
     take_over_run,
 )
-from distrain.runs.lines import lines_of
+from distrain.runs.writer import lines_of
 from distrain.spec import parse_spec
 
 JOB_SPEC = parse_spec(SPEC)

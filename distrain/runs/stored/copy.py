@@ -14,8 +14,18 @@ from pathlib import Path
 
 from distrain.runs.places import LeasedFolder
 from distrain.runs.run_file import ServiceMark
-from distrain.runs.stored.folder import RECORDS, RecordedReader, StoredFolder, store_errors
-from distrain.runs.stored.record import RECORD, TAIL_BYTES, RecordedFile, RunRecord, Segment, loads
+from distrain.runs.stored.folder import (
+    RECORD,
+    RECORDS,
+    TAIL_BYTES,
+    RecordedFile,
+    RecordedReader,
+    RunRecord,
+    Segment,
+    StoredFolder,
+    loads,
+    store_errors,
+)
 from distrain.storage import Changed, translated_errors
 
 _SEGMENT_BYTES = 16 * 2**20

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 from served_jobs import record
 
-from distrain.runs.lines import lines_of
+from distrain.runs.writer import lines_of
 from distrain.service.page.job_parts import records_of as page_records
 from distrain.service.page.jobs_page import differences
 

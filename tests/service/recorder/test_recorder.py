@@ -23,7 +23,7 @@ from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import LeasedFolder, ServedRun, read_records, read_run_and_spec, read_summary
-from distrain.runs.lines import append
+from distrain.runs.writer import append
 from distrain.service.recorder import Recorder, recorder as recorder_module
 from distrain.service.settings import Settings
 
