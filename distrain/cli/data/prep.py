@@ -192,9 +192,8 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     from distrain.etl import check_tables, prepare, with_features
     from distrain.storage import check_output, list_inputs
 
-    _refuse_what_a_workflow_settles(context)
-    _refuse_what_features_settle(context)
-    _refuse_fast_objects(context)
+    if text := _contradiction(context):
+        raise click.UsageError(text, ctx=context)
     request = with_features(_request(inputs, options))
     # Starting workers takes seconds; a mistyped path should not.
     files = list_inputs([*request.inputs, *request.valid])
@@ -230,45 +229,32 @@ def _pack_splits(folder: Path, row_group_rows: int) -> None:
             packed.rename(prepared)
 
 
-def _refuse_what_a_workflow_settles(context: click.Context) -> None:
-    given = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
-    saved, update = context.params["saved_workflow"], context.params["update"]
-    if given and saved:
-        raise click.UsageError(
-            f"--workflow is fitted already: leave out {', '.join(given)}.", ctx=context
-        )
-    if update and not saved:
-        raise click.UsageError(
-            "--update needs --workflow, the folder of the workflow that learns.", ctx=context
-        )
-    if context.params["keep_counts"] is not None and saved and not update:
-        raise click.UsageError(
-            "with --workflow nothing is counted: --keep-counts needs --update.", ctx=context
-        )
-
-
-def _refuse_what_features_settle(context: click.Context) -> None:
-    settled = ("freq_threshold", "max_size", "num_buckets", "delimiter", "header")
-    given = given_options(context, settled)
-    if given and context.params["features"]:
-        raise click.UsageError(
-            f"--config says what columns and text are: leave out {', '.join(given)}.", ctx=context
-        )
-
-
-def _refuse_fast_objects(context: click.Context) -> None:
+def _contradiction(context: click.Context) -> str:
+    """Why some options do not go together; "" if all do."""
     from distrain.storage import is_remote
 
-    traced = context.params["keep"] or context.params["unlabeled"]
-    if context.params["layout"] == "fast" and traced:
-        raise click.UsageError(
-            "--layout fast holds features alone: leave it out, or --keep and --unlabeled.",
-            ctx=context,
-        )
-    if context.params["layout"] == "fast" and is_remote(context.params["out"]):
-        raise click.UsageError(
-            "--layout fast is written to folders only: prepare to one, and copy it.", ctx=context
-        )
+    values = context.params
+    saved, update = values["saved_workflow"], values["update"]
+    is_fast = values["layout"] == "fast"
+    sizes = given_options(context, ("freq_threshold", "max_size", "num_buckets"))
+    settled = [*sizes, *given_options(context, ("delimiter", "header"))]
+    contradictions = {
+        f"--workflow is fitted already: leave out {', '.join(sizes)}.": saved and sizes,
+        "--update needs --workflow, the folder of the workflow that learns.": update and not saved,
+        "with --workflow nothing is counted: --keep-counts needs --update.": (
+            values["keep_counts"] is not None and saved and not update
+        ),
+        f"--config says what columns and text are: leave out {', '.join(settled)}.": (
+            values["features"] and settled
+        ),
+        "--layout fast holds features alone: leave it out, or --keep and --unlabeled.": (
+            is_fast and (values["keep"] or values["unlabeled"])
+        ),
+        "--layout fast is written to folders only: prepare to one, and copy it.": (
+            is_fast and is_remote(values["out"])
+        ),
+    }
+    return next((text for text, is_one in contradictions.items() if is_one), "")
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
