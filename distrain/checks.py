@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Verdict(StrEnum):
+class CheckVerdict(StrEnum):
     OK = "ok"
     NOTE = "note"  # works, but somebody may care
     FAIL = "fail"  # does not work, or not as asked
@@ -16,6 +16,6 @@ class Check:
     """The outcome of one check, with its mend."""
 
     name: str
-    verdict: Verdict
+    verdict: CheckVerdict
     detail: str
     mend: str = ""  # what to do about it

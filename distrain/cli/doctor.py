@@ -81,7 +81,7 @@ def command(
 def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
     from dataclasses import asdict
 
-    from distrain.checks import Verdict
+    from distrain.checks import CheckVerdict
     from distrain.cli.output import print_json, print_result
     from distrain.doctor import check_machine, check_scheduler, check_write_access
 
@@ -91,12 +91,12 @@ def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        marks = {Verdict.OK: "ok  ", Verdict.NOTE: "note", Verdict.FAIL: "FAIL"}
+        marks = {CheckVerdict.OK: "ok  ", CheckVerdict.NOTE: "note", CheckVerdict.FAIL: "FAIL"}
         for check in checks:
             print_result(f"{marks[check.verdict]}  {check.name:22} {check.detail}")
             if check.mend:
                 print_result(f"{'':28} -> {check.mend}")
-    return any(check.verdict is Verdict.FAIL for check in checks)
+    return any(check.verdict is CheckVerdict.FAIL for check in checks)
 
 
 def _examine(

@@ -9,7 +9,7 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from distrain.checks import Check, Verdict
+from distrain.checks import Check, CheckVerdict
 from distrain.errors import DistrainError
 from distrain.storage import check_writable
 from distrain.version import build, how_to_install
@@ -21,8 +21,8 @@ LEAST_MEMORY_GIB = 4.0
 
 
 def check_machine() -> Iterator[Check]:
-    yield Check("python", Verdict.OK, f"{platform.python_version()} at {sys.executable}")
-    yield Check("distrain", Verdict.OK, build())
+    yield Check("python", CheckVerdict.OK, f"{platform.python_version()} at {sys.executable}")
+    yield Check("distrain", CheckVerdict.OK, build())
     for package in NEEDED:
         yield _installed(package)
     checks: dict[str, Callable[[], Iterator[Check]]] = {
@@ -37,17 +37,19 @@ def check_machine() -> Iterator[Check]:
         try:
             yield from check()
         except Exception as error:  # a check that fails is a finding, and the others go on
-            yield Check(name, Verdict.FAIL, f"cannot look: {type(error).__name__}: {error}")
+            yield Check(name, CheckVerdict.FAIL, f"cannot look: {type(error).__name__}: {error}")
 
 
 def check_write_access(folder: Path) -> Check:
     try:
         check_writable(folder)
     except DistrainError as error:
-        return Check("write access", Verdict.FAIL, f"{folder}: {error.message}", error.hint or "")
+        return Check(
+            "write access", CheckVerdict.FAIL, f"{folder}: {error.message}", error.hint or ""
+        )
     except ValueError as error:  # a path that no system takes
-        return Check("write access", Verdict.FAIL, f"{folder!r}: {error}")
-    return Check("write access", Verdict.OK, str(folder.absolute()))
+        return Check("write access", CheckVerdict.FAIL, f"{folder!r}: {error}")
+    return Check("write access", CheckVerdict.OK, str(folder.absolute()))
 
 
 def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
@@ -57,24 +59,24 @@ def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
     try:
         with connect(address, timeout_s=timeout_s) as client:
             workers = client.scheduler_info(n_workers=-1)["workers"]
-            yield Check("scheduler", Verdict.OK, f"{address}, {len(workers)} workers")
+            yield Check("scheduler", CheckVerdict.OK, f"{address}, {len(workers)} workers")
             if not workers:
                 mend = f"Start some: dask worker {address}"
-                yield Check("workers", Verdict.FAIL, "the cluster has none", mend)
+                yield Check("workers", CheckVerdict.FAIL, "the cluster has none", mend)
                 return
             theirs = client.run(_versions)
             odd = [worker for worker, found in theirs.items() if found != _versions()]
             yield Check(
                 "same versions",
-                Verdict.FAIL if odd else Verdict.OK,
+                CheckVerdict.FAIL if odd else CheckVerdict.OK,
                 f"{', '.join(odd)} differ: {theirs[odd[0]]}" if odd else f"{_versions()}",
                 "Install the same distrain, torch and dask everywhere." if odd else "",
             )
     except DistrainError as error:
-        yield Check("scheduler", Verdict.FAIL, error.message, error.hint or "")
+        yield Check("scheduler", CheckVerdict.FAIL, error.message, error.hint or "")
     except Exception as error:
         mend = "Install distrain on every worker and on the scheduler."
-        yield Check("workers", Verdict.FAIL, f"cannot run distrain there: {error}", mend)
+        yield Check("workers", CheckVerdict.FAIL, f"cannot run distrain there: {error}", mend)
 
 
 def _versions() -> dict[str, str]:
@@ -86,11 +88,11 @@ def _installed(package: str) -> Check:
         found = version(package)
         import_module(package)
     except PackageNotFoundError:
-        return Check(package, Verdict.FAIL, "not installed", f"pip install {package}")
+        return Check(package, CheckVerdict.FAIL, "not installed", f"pip install {package}")
     except Exception as error:
         detail, mend = f"cannot be imported: {error}", f"pip install -U {package}"
-        return Check(package, Verdict.FAIL, detail, mend)
-    return Check(package, Verdict.OK, found)
+        return Check(package, CheckVerdict.FAIL, detail, mend)
+    return Check(package, CheckVerdict.OK, found)
 
 
 _REBUILD = "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps ."
@@ -118,24 +120,24 @@ def _kernel(name: str) -> Iterator[Check]:
     is_built = is_built() if callable(is_built) else is_built in (True, "C")
     if name == "page decoder" and is_built and not module.is_enabled():
         mend = "Unset DISTRAIN_PAGES, or set it to 1."
-        yield Check(name, Verdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
+        yield Check(name, CheckVerdict.NOTE, "off: DISTRAIN_PAGES is 0", mend)
     elif is_built:
-        yield Check(name, Verdict.OK, "built")
+        yield Check(name, CheckVerdict.OK, "built")
     else:
-        yield Check(name, Verdict.NOTE, f"not built: {instead}, more slowly", _REBUILD)
+        yield Check(name, CheckVerdict.NOTE, f"not built: {instead}, more slowly", _REBUILD)
 
 
 def _same_dask() -> Iterator[Check]:
     try:
         dask, distributed = version("dask"), version("distributed")
     except PackageNotFoundError as error:
-        yield Check("dask = distributed", Verdict.FAIL, f"{error} is missing")
+        yield Check("dask = distributed", CheckVerdict.FAIL, f"{error} is missing")
         return
     if dask != distributed:
         mend = f"pip install dask=={dask} distributed=={dask}"
-        yield Check("dask = distributed", Verdict.FAIL, f"{dask} and {distributed}", mend)
+        yield Check("dask = distributed", CheckVerdict.FAIL, f"{dask} and {distributed}", mend)
     else:
-        yield Check("dask = distributed", Verdict.OK, dask)
+        yield Check("dask = distributed", CheckVerdict.OK, dask)
 
 
 def _cores() -> Iterator[Check]:
@@ -160,7 +162,7 @@ def _shared_memory() -> Iterator[Check]:
     try:
         stats = check_shared_memory()
     except DistrainError as error:
-        yield Check("/dev/shm", Verdict.FAIL, error.message, error.hint or "")
+        yield Check("/dev/shm", CheckVerdict.FAIL, error.message, error.hint or "")
         return
     free = stats.f_bavail * stats.f_frsize
     mend = "`docker run --shm-size=1g`, or an emptyDir with medium: Memory."
@@ -169,7 +171,7 @@ def _shared_memory() -> Iterator[Check]:
 
 
 def _noted(name: str, detail: str, mend: str) -> Check:
-    return Check(name, Verdict.NOTE if mend else Verdict.OK, detail, mend)
+    return Check(name, CheckVerdict.NOTE if mend else CheckVerdict.OK, detail, mend)
 
 
 def _gpus() -> Iterator[Check]:
@@ -177,24 +179,26 @@ def _gpus() -> Iterator[Check]:
 
     gpus = count_gpus()
     if not gpus:
-        yield Check("gpu", Verdict.NOTE, "none that CUDA's driver shows; ranks train on the CPU")
+        yield Check(
+            "gpu", CheckVerdict.NOTE, "none that CUDA's driver shows; ranks train on the CPU"
+        )
         return
     import torch
 
     if not torch.cuda.is_available():
         detail = f"the driver shows {gpus}, but torch {torch.__version__} cannot use them"
         mend = "Install a CUDA build of torch that fits the driver (see nvidia-smi)."
-        yield Check("gpu", Verdict.FAIL, detail, mend)
+        yield Check("gpu", CheckVerdict.FAIL, detail, mend)
         return
     for index in range(torch.cuda.device_count()):
         properties = torch.cuda.get_device_properties(index)
         memory = byte_size(properties.total_memory)
-        yield Check("gpu", Verdict.OK, f"{index}: {properties.name}, {memory}")
+        yield Check("gpu", CheckVerdict.OK, f"{index}: {properties.name}, {memory}")
     for package in GPU_NEEDED:
         try:
-            yield Check(package, Verdict.OK, version(package))
+            yield Check(package, CheckVerdict.OK, version(package))
         except PackageNotFoundError:
-            yield Check(package, Verdict.NOTE, "not installed", how_to_install("gpu"))
+            yield Check(package, CheckVerdict.NOTE, "not installed", how_to_install("gpu"))
 
 
 def check_for_rapids(verbose: bool = False, **_: object) -> str:
@@ -206,7 +210,7 @@ def check_for_rapids(verbose: bool = False, **_: object) -> str:
         The number of checks; with `verbose` each check's result.
     """
     checks = list(check_machine())
-    failed = [check for check in checks if check.verdict is Verdict.FAIL]
+    failed = [check for check in checks if check.verdict is CheckVerdict.FAIL]
     if failed:
         raise ValueError("; ".join(f"{c.name}: {c.detail}. {c.mend}" for c in failed))
     details = "\n".join(f"{check.name}: {check.detail}" for check in checks)

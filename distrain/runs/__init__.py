@@ -19,7 +19,7 @@ from distrain.runs.log_bytes import (
 )
 from distrain.runs.logs import (
     LoggedError as LoggedError,
-    RankLog as RankLog,
+    LogOfRank as LogOfRank,
     find_logs as find_logs,
     first_error as first_error,
     silent_ranks as silent_ranks,
@@ -52,8 +52,8 @@ from distrain.runs.run_file import (
 from distrain.runs.run_folder import (
     DescriptorReader as DescriptorReader,
     FileInRun as FileInRun,
-    FileReader as FileReader,
     NotInRun as NotInRun,
+    RunFileReader as RunFileReader,
     RunFolder as RunFolder,
 )
 from distrain.runs.served import ServedRun as ServedRun

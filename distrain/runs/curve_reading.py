@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from distrain.runs.run_folder import FileReader
+from distrain.runs.run_folder import RunFileReader
 
 _LONGEST_BYTES = 8 * 2**20
 _CHECKED_BYTES = 4096
@@ -26,7 +26,7 @@ class NewRecords:
     damaged: int = 0  # how many lines are no records
 
 
-def read_new_records(file: FileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
+def read_new_records(file: RunFileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
     """Read whole lines after a cursor, up to a limit, or one line that is longer.
 
     Args:
@@ -52,7 +52,7 @@ def read_new_records(file: FileReader | None, since: str | None, limit_bytes: in
     return NewRecords(records, cursor, restart, more, len(parsed) - len(records))
 
 
-def _whole_lines(file: FileReader, start: int, limit_bytes: int, size: int) -> bytes:
+def _whole_lines(file: RunFileReader, start: int, limit_bytes: int, size: int) -> bytes:
     while True:
         data = file.pread(limit_bytes, start)
         whole = data[: data.rfind(b"\n") + 1]
@@ -71,11 +71,11 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _holds(file: FileReader, number: int, known: tuple[int, int, int]) -> bool:
+def _holds(file: RunFileReader, number: int, known: tuple[int, int, int]) -> bool:
     return known[0] in (0, number) and _checksum(file, known[1]) == known[2]
 
 
-def _checksum(file: FileReader, end: int) -> int:
+def _checksum(file: RunFileReader, end: int) -> int:
     begin = max(0, end - _CHECKED_BYTES)
     data = file.pread(end - begin, begin) if end else b""
     return zlib.crc32(data) if len(data) == end - begin else -1

@@ -41,7 +41,7 @@ _END_BYTES = 32
 
 
 @dataclass(frozen=True)
-class Piece:
+class LogPiece:
     name: str
     first: int
     end: int
@@ -69,7 +69,7 @@ class BeyondLog(ValueError):
         super().__init__(f"byte {offset:,} is beyond the log's end, {end:,}")
 
 
-def log_pieces(folder: Folder, log_name: str) -> list[Piece]:
+def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
     """The pieces of a log in order; empty if there is no such log.
 
     Args:
@@ -81,11 +81,11 @@ def log_pieces(folder: Folder, log_name: str) -> list[Piece]:
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():
         first = 0 if name == log_name else first_byte_of_part(name, log_name)
         if first is not None and (size := _size(folder, name, sizes)) is not None:
-            by_first[first] = Piece(name, first, first + size)
+            by_first[first] = LogPiece(name, first, first + size)
     pieces = [by_first[first] for first in sorted(by_first)]
     for name in unnumbered_parts(log_name):
         if pieces and (size := _size(folder, name, sizes)) is not None:
-            pieces.append(Piece(name, pieces[-1].end, pieces[-1].end + size))
+            pieces.append(LogPiece(name, pieces[-1].end, pieces[-1].end + size))
     return pieces
 
 
@@ -184,7 +184,7 @@ def _last_lines(data: bytes, wanted: int, *, at_end: bool) -> tuple[int, int]:
     return at + 1, 0
 
 
-def _look(folder: Folder, log_name: str) -> tuple[Sequence[Piece], int, bool]:
+def _look(folder: Folder, log_name: str) -> tuple[Sequence[LogPiece], int, bool]:
     closed_at = _closed_at(folder, log_name)  # first: what is there then is all there will be
     pieces = log_pieces(folder, log_name)
     end = max(pieces[-1].end if pieces else 0, closed_at or 0)
@@ -194,7 +194,7 @@ def _look(folder: Folder, log_name: str) -> tuple[Sequence[Piece], int, bool]:
 def _closed_at(folder: Folder, log_name: str) -> int | None:
     name = log_end(Path(log_name)).name
     try:
-        text = _read(folder, Piece(name, 0, _END_BYTES), 0, _END_BYTES)
+        text = _read(folder, LogPiece(name, 0, _END_BYTES), 0, _END_BYTES)
     except FileNotFoundError:
         return None
     return int(text) if text.strip().isdigit() else None
@@ -210,7 +210,7 @@ def _size(folder: Folder, name: str, sizes: Mapping[str, int] | None) -> int | N
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _read(folder: Folder, piece: Piece, first: int, num_bytes: int) -> bytes:
+def _read(folder: Folder, piece: LogPiece, first: int, num_bytes: int) -> bytes:
     if not isinstance(folder, int):
         return folder.read(piece.name, first - piece.first, num_bytes)
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC

@@ -21,7 +21,7 @@ LINES_BEFORE, LINES_AFTER = 5, 40
 
 
 @dataclass(frozen=True)
-class RankLog:
+class LogOfRank:
     attempt: int
     rank: int
     path: Path
@@ -32,7 +32,7 @@ class RankLog:
 
 @dataclass(frozen=True)
 class LoggedError:
-    log: RankLog
+    log: LogOfRank
     line: int  # its line, from 1
     text: str  # the error with some lines before it, up to the next logged line
     at: str  # the time stamp at or before it
@@ -41,11 +41,11 @@ class LoggedError:
 
 def find_logs(
     paths: RunPaths, attempt: int | None = None, rank: int | None = None
-) -> list[RankLog]:
+) -> list[LogOfRank]:
     """The logs of a run, or of an attempt or rank, in order; an `InputError` if there is none."""
     check_run_dir(paths)
     logs = [
-        RankLog(number, of_rank, path)
+        LogOfRank(number, of_rank, path)
         for number in paths.attempts()
         for of_rank, path in of_all_ranks(paths.log(0, number)).items()
     ]
@@ -60,13 +60,13 @@ def find_logs(
     return chosen
 
 
-def first_error(logs: Sequence[RankLog]) -> LoggedError | None:
+def first_error(logs: Sequence[LogOfRank]) -> LoggedError | None:
     """The earliest error in some logs; errors about lost peers count only if there is no other."""
     errors = [error for log in logs for error in [_first_error(log)] if error is not None]
     return min(errors, key=lambda e: (e.of_peers, e.log.attempt, e.at), default=None)
 
 
-def silent_ranks(logs: Sequence[RankLog], attempt: int) -> list[int]:
+def silent_ranks(logs: Sequence[LogOfRank], attempt: int) -> list[int]:
     """The ranks of an attempt that logged no error.
 
     Where all others lost a peer, these are the peers: a killed rank logs nothing.
@@ -74,7 +74,7 @@ def silent_ranks(logs: Sequence[RankLog], attempt: int) -> list[int]:
     return [log.rank for log in logs if log.attempt == attempt and _first_error(log) is None]
 
 
-def _first_error(log: RankLog) -> LoggedError | None:
+def _first_error(log: LogOfRank) -> LoggedError | None:
     lines = log.text().splitlines()
     at, of_peer = _LATEST, None
     for index, line in enumerate(lines):

@@ -31,7 +31,7 @@ class NotInRun(LookupError):
     """There is no such plain file or folder in a run directory."""
 
 
-class FileReader(Protocol):
+class RunFileReader(Protocol):
     @property
     def name(self) -> str: ...
 

@@ -107,7 +107,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
-class Features:
+class DrawnFeatures:
     """The features of `CHUNK_ROWS` rows, by column name."""
 
     integers: dict[str, Ints]  # the integer columns, int32 `[rows]`; meaningless where missing
@@ -119,13 +119,13 @@ class Features:
     coin: Floats  # A uniform number in [0, 1) per row, for the label, float64 `[rows]`
 
 
-def draw_features(seed: int, split: str, chunk: int, scale: float) -> Features:
+def draw_features(seed: int, split: str, chunk: int, scale: float) -> DrawnFeatures:
     source = np.random.SFC64(np.random.SeedSequence((seed, SPLITS[split], chunk)))
     coin = _uniform(source)
     missing = _draw_missing(source)
     integers = {column.name: integer_values(column, _uniform(source)) for column in INTEGERS}
     ids = {c.name: category_ids(c, scale, _uniform(source)) for c in CATEGORIES}
-    return Features(integers, ids, missing, coin)
+    return DrawnFeatures(integers, ids, missing, coin)
 
 
 def integer_values(column: IntegerColumn, uniform: Floats) -> Ints:

@@ -13,7 +13,7 @@ import pyarrow.csv
 import pyarrow.parquet
 
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL
-from distrain.synth.draw import CHUNK_ROWS, Features, Flags, Words32, raw_category
+from distrain.synth.draw import CHUNK_ROWS, DrawnFeatures, Flags, Words32, raw_category
 
 # Four hexadecimal digits of every 16-bit word, as the four bytes of an integer.
 _HEX = np.frombuffer("".join(f"{word:04x}" for word in range(1 << 16)).encode(), np.uint32)
@@ -27,7 +27,7 @@ RAW_SCHEMA = pa.schema(
 )
 
 
-def raw_table(features: Features, labels: npt.NDArray[np.int32]) -> Any:
+def raw_table(features: DrawnFeatures, labels: npt.NDArray[np.int32]) -> Any:
     """The rows as a `pyarrow.Table` of `RAW_SCHEMA`: label, I1..I13, C1..C26; missing is null."""
     arrays = [pa.array(labels)]
     for name in CONTINUOUS:

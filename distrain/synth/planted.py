@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distrain.metrics import NUM_BINS, BinaryMetrics, area_under_roc, bin_of
-from distrain.synth.draw import Features, Floats, draw_features, pseudo_normal
+from distrain.synth.draw import DrawnFeatures, Floats, draw_features, pseudo_normal
 
 PILOT_CHUNKS = 2
 SPREAD = 1.25
@@ -39,7 +39,7 @@ class IntegerTerm:
     missing: float | None = None
     sign: int = 1
 
-    def value(self, features: Features, seed: int) -> Floats:
+    def value(self, features: DrawnFeatures, seed: int) -> Floats:
         x = np.maximum(features.integers[self.column], 0).astype(np.float64)
         missing = features.missing.get(self.column)
         if missing is not None:
@@ -56,7 +56,7 @@ class CategoryTerm:
 
     column: str
 
-    def value(self, features: Features, seed: int) -> Floats:
+    def value(self, features: DrawnFeatures, seed: int) -> Floats:
         ids = features.ids[self.column].astype(np.int64)
         effect = pseudo_normal(seed, self.column, ids) * (HEAD / (HEAD + ids))
         if self.column in features.missing:
@@ -72,7 +72,7 @@ class PairTerm:
     left: str
     right: str
 
-    def value(self, features: Features, seed: int) -> Floats:
+    def value(self, features: DrawnFeatures, seed: int) -> Floats:
         ids = features.ids[self.left].astype(np.int64) * 2**31 + features.ids[self.right]
         return pseudo_normal(seed, f"{self.left}x{self.right}", ids)
 
@@ -131,7 +131,7 @@ class PlantedModel:
         logits = np.concatenate([model.logits(features) for features in pilot])
         return replace(model, bias=_solve_bias(logits, click_rate))
 
-    def logits(self, features: Features) -> Floats:
+    def logits(self, features: DrawnFeatures) -> Floats:
         logits = np.full(len(features.coin), self.bias)
         for (term, _), mean, weight in zip(TERMS, self.means, self.weights, strict=True):
             logits += weight * (term.value(features, self.seed) - mean)

@@ -17,7 +17,7 @@ import pytest
 from dask_world import wait_for
 
 from distrain.cli.interrupts import TERMINATED
-from distrain.cli.top.keys import Key, Keyboard, keyboard, keys_of
+from distrain.cli.top.keys import Keyboard, KeyPress, keyboard, keys_of
 
 ROWS, COLUMNS = 24, 80
 FOOTER = "j/k, arrows: choose a job"
@@ -218,17 +218,25 @@ def test_without_a_terminal_to_press_keys_on_there_are_none(server: Server) -> N
 def test_keys_that_come_in_pieces() -> None:
     assert keys_of("\x1b") == ([], "\x1b")
     assert keys_of("\x1b[1;5") == ([], "\x1b[1;5")
-    assert keys_of("\x1b[1;5Bq") == ([Key.QUIT], "")
-    assert keys_of("\x1bOAk\x1bOB ") == ([Key.UP, Key.UP, Key.DOWN, Key.PIN], "")
+    assert keys_of("\x1b[1;5Bq") == ([KeyPress.QUIT], "")
+    assert keys_of("\x1bOAk\x1bOB ") == (
+        [KeyPress.UP, KeyPress.UP, KeyPress.DOWN, KeyPress.PIN],
+        "",
+    )
     assert keys_of("\xff\x00Qz") == ([], "")
     reader, writer = os.pipe()
     keys = Keyboard(reader)
     assert keys.wait(0.0) == []
-    for piece, pressed in ((b"\x1b", []), (b"[", []), (b"A", [Key.UP]), (b"j", [Key.DOWN])):
+    for piece, pressed in (
+        (b"\x1b", []),
+        (b"[", []),
+        (b"A", [KeyPress.UP]),
+        (b"j", [KeyPress.DOWN]),
+    ):
         os.write(writer, piece)
         assert keys.wait(10.0) == pressed
     os.close(writer)
-    assert keys.wait(10.0) == [Key.QUIT]  # who pressed them has gone
+    assert keys.wait(10.0) == [KeyPress.QUIT]  # who pressed them has gone
     os.close(reader)
 
 

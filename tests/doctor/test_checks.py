@@ -1,6 +1,6 @@
 import pytest
 
-from distrain.checks import Check, Verdict
+from distrain.checks import Check, CheckVerdict
 from distrain.doctor import (
     check_machine,
     check_scheduler,
@@ -19,14 +19,14 @@ def test_the_machine_is_looked_at_from_all_sides():
     names = [check.name for check in found]
     assert len(names) == len(set(names))
     assert {"python", "torch", "dask", "dask = distributed", "cores", "memory", "gpu"} <= set(names)
-    failed = [check for check in found if check.verdict is Verdict.FAIL]
+    failed = [check for check in found if check.verdict is CheckVerdict.FAIL]
     assert all(check.mend for check in failed)
 
 
 def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     monkeypatch.setattr(checks, "NEEDED", ("no-such-package-anywhere",))
     missing = by_name(check_machine())["no-such-package-anywhere"]
-    assert missing.verdict is Verdict.FAIL
+    assert missing.verdict is CheckVerdict.FAIL
     assert missing.mend == "pip install no-such-package-anywhere"
 
     def broken(name):
@@ -35,7 +35,7 @@ def test_a_missing_and_a_broken_package_say_how_to_mend_them(monkeypatch):
     monkeypatch.setattr(checks, "NEEDED", ("numpy",))
     monkeypatch.setattr(checks, "import_module", broken)
     found = by_name(check_machine())["numpy"]
-    assert (found.verdict, found.mend) == (Verdict.FAIL, "pip install -U numpy")
+    assert (found.verdict, found.mend) == (CheckVerdict.FAIL, "pip install -U numpy")
     assert "libfoo.so" in found.detail
 
 
@@ -44,13 +44,13 @@ def test_dask_and_distributed_of_different_versions_are_told(monkeypatch):
     monkeypatch.setattr(checks, "NEEDED", ())
     monkeypatch.setattr(checks, "version", versions.__getitem__)
     found = by_name(check_machine())["dask = distributed"]
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckVerdict.FAIL
     assert found.detail == "2026.7.1 and 2026.3.0"
 
 
 def test_a_loader_without_its_kernel_is_told(monkeypatch):
     monkeypatch.setattr(checks, "NEEDED", ())
-    for kernel, verdict in (("C", Verdict.OK), ("NumPy", Verdict.NOTE)):
+    for kernel, verdict in (("C", CheckVerdict.OK), ("NumPy", CheckVerdict.NOTE)):
         monkeypatch.setattr("distrain.loader.filling.KERNEL", kernel)
         assert by_name(check_machine())["loader kernel"].verdict is verdict
 
@@ -60,9 +60,9 @@ def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
 
     monkeypatch.setattr(checks, "NEEDED", ())
     for built, switch, verdict, words in (
-        (True, "1", Verdict.OK, "built"),
-        (True, "0", Verdict.NOTE, "off: DISTRAIN_PAGES is 0"),
-        (False, "1", Verdict.NOTE, "not built: Arrow decodes all columns, more slowly"),
+        (True, "1", CheckVerdict.OK, "built"),
+        (True, "0", CheckVerdict.NOTE, "off: DISTRAIN_PAGES is 0"),
+        (False, "1", CheckVerdict.NOTE, "not built: Arrow decodes all columns, more slowly"),
     ):
         monkeypatch.setattr(leaves, "BUILT", built)
         monkeypatch.setattr("distrain.loader.pages.BUILT", built)
@@ -81,10 +81,10 @@ def test_a_page_decoder_that_is_off_or_not_built_is_told(monkeypatch):
 def test_a_kernel_that_is_not_built_is_told(monkeypatch, name, flag, instead):
     monkeypatch.setattr(checks, "NEEDED", ())
     monkeypatch.setattr(flag, True)
-    assert by_name(check_machine())[name].verdict is Verdict.OK
+    assert by_name(check_machine())[name].verdict is CheckVerdict.OK
     monkeypatch.setattr(flag, False)
     found = by_name(check_machine())[name]
-    assert found.verdict is Verdict.NOTE
+    assert found.verdict is CheckVerdict.NOTE
     assert instead in found.detail
 
 
@@ -92,7 +92,7 @@ def test_tables_without_their_kernels_are_told(monkeypatch):
     from distrain.embeddings.kernels import cpu as kernels_cpu
 
     monkeypatch.setattr(checks, "NEEDED", ())
-    for built, verdict in ((True, Verdict.OK), (False, Verdict.NOTE)):
+    for built, verdict in ((True, CheckVerdict.OK), (False, CheckVerdict.NOTE)):
         monkeypatch.setattr(kernels_cpu, "AVAILABLE", built)
         assert by_name(check_machine())["tables' kernels"].verdict is verdict
 
@@ -108,7 +108,7 @@ def test_a_look_that_fails_is_a_finding_and_the_others_go_on(monkeypatch, look):
     found = list(check_machine())
     assert len(found) == before
     (odd,) = [check for check in found if "no luck" in check.detail]
-    assert odd.verdict is Verdict.FAIL
+    assert odd.verdict is CheckVerdict.FAIL
     assert odd.detail == "cannot look: RuntimeError: no luck"
 
 
@@ -116,7 +116,7 @@ def test_shared_memory_that_cannot_be_written_is_told_whatever_is_free(monkeypat
     monkeypatch.setattr(checks, "NEEDED", ())
     monkeypatch.setattr("distrain.cluster.local.SHARED_MEMORY", str(tmp_path / "missing"))
     found = by_name(check_machine())["/dev/shm"]
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckVerdict.FAIL
     assert found.detail == f"{tmp_path / 'missing'} cannot be written: No such file or directory"
     assert "mount -t tmpfs" in found.mend
 
@@ -126,24 +126,24 @@ def test_a_driver_that_torch_cannot_use_is_told(monkeypatch):
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setattr(checks, "NEEDED", ())
     found = by_name(check_machine())["gpu"]
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckVerdict.FAIL
     assert "the driver shows 2, but torch" in found.detail
     assert "CUDA build" in found.mend
 
 
 def test_a_folder_that_can_be_written(tmp_path):
     found = check_write_access(tmp_path / "runs")
-    assert (found.verdict, found.detail) == (Verdict.OK, str(tmp_path / "runs"))
+    assert (found.verdict, found.detail) == (CheckVerdict.OK, str(tmp_path / "runs"))
     assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_folder_that_cannot_be_written_says_which_and_why(tmp_path):
     (tmp_path / "file").write_text("x")
     found = check_write_access(tmp_path / "file" / "runs")
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckVerdict.FAIL
     assert found.detail == f"{tmp_path / 'file' / 'runs'}: could not write: Not a directory"
     assert found.mend == "A part of the path is a file, not a folder."
-    assert check_write_access(tmp_path / "a\0b").verdict is Verdict.FAIL
+    assert check_write_access(tmp_path / "a\0b").verdict is CheckVerdict.FAIL
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_folder_that_cannot_be_written_says_which_and_why(tmp_path):
 )
 def test_a_scheduler_that_does_not_answer_is_a_finding(address, words, mend):
     (found,) = check_scheduler(address, timeout_s=0.3)
-    assert (found.name, found.verdict) == ("scheduler", Verdict.FAIL)
+    assert (found.name, found.verdict) == ("scheduler", CheckVerdict.FAIL)
     assert words in found.detail
     assert mend in found.mend
 
@@ -170,15 +170,15 @@ def test_a_cluster_without_and_with_workers():
     with LocalCluster(n_workers=0, **options) as cluster:
         address = cluster.scheduler_address
         answers, workers = check_scheduler(address, timeout_s=5.0)
-        assert (answers.verdict, answers.detail) == (Verdict.OK, f"{address}, 0 workers")
+        assert (answers.verdict, answers.detail) == (CheckVerdict.OK, f"{address}, 0 workers")
         assert (workers.verdict, workers.mend) == (
-            Verdict.FAIL,
+            CheckVerdict.FAIL,
             f"Start some: dask worker {address}",
         )
         cluster.scale(1)
         cluster.wait_for_workers(1, timeout=60)
         verdicts = [check.verdict for check in check_scheduler(address, timeout_s=5.0)]
-        assert verdicts == [Verdict.OK, Verdict.OK]
+        assert verdicts == [CheckVerdict.OK, CheckVerdict.OK]
 
 
 def test_workers_of_other_versions_are_told(monkeypatch):
@@ -197,7 +197,7 @@ def test_workers_of_other_versions_are_told(monkeypatch):
 
     monkeypatch.setattr("distrain.cluster.connect", connect)
     _, versions = check_scheduler("tcp://a:0")
-    assert versions.verdict is Verdict.FAIL
+    assert versions.verdict is CheckVerdict.FAIL
     assert versions.detail == "tcp://a:1 differ: {'distrain': '0.0.1'}"
 
 
@@ -207,5 +207,5 @@ def test_workers_that_cannot_run_us_are_told(monkeypatch):
 
     monkeypatch.setattr("distrain.cluster.connect", connect)
     (found,) = check_scheduler("tcp://a:0")
-    assert found.verdict is Verdict.FAIL
+    assert found.verdict is CheckVerdict.FAIL
     assert found.detail == "cannot run distrain there: No module named 'distrain'"

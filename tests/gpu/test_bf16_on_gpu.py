@@ -12,7 +12,7 @@ from small_jobs import make_spec
 from distrain.schema import CATEGORICAL, criteo_schema
 from distrain.submission.handle import raise_for_state
 from distrain.submission.inline import run_inline
-from distrain.synth.draw import CATEGORIES, CHUNK_ROWS, Features, draw_features
+from distrain.synth.draw import CATEGORIES, CHUNK_ROWS, DrawnFeatures, draw_features
 from distrain.synth.planted import PlantedModel, Truth, probabilities
 
 SEED, SCALE, CLICK_RATE = 0, 0.001, 0.25
@@ -44,12 +44,12 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     return root, truth.summary(()).bayes_auc
 
 
-def prepared(features: Features, name: str) -> np.ndarray:
+def prepared(features: DrawnFeatures, name: str) -> np.ndarray:
     values = np.log1p(np.maximum(features.integers[name], 0))
     return np.where(features.missing.get(name, False), 0, values).astype("float32")
 
 
-def known(features: Features, name: str) -> np.ndarray:
+def known(features: DrawnFeatures, name: str) -> np.ndarray:
     return np.where(features.missing.get(name, False), 0, features.ids[name] + 1).astype("int32")
 
 

@@ -5,7 +5,7 @@ import socket
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import Place, job_options, wait_option
+from distrain.cli.jobs.place import JobPlace, job_options, wait_option
 from distrain.cli.options import json_option, overrides_option
 from distrain.cli.output import print_answer, print_result
 
@@ -15,7 +15,7 @@ from distrain.cli.output import print_answer, print_result
 @job_options
 @wait_option
 @json_option("Print what was done as JSON.")
-def cancel(job: str, place: Place, waits: bool, as_json: bool) -> None:
+def cancel(job: str, place: JobPlace, waits: bool, as_json: bool) -> None:
     """Stop JOB: its ranks save a checkpoint, within deadlines.stop_grace_s, and end.
 
     JOB is a job's id, or its beginning. A job that has ended stays as it is. `distrain train
@@ -52,7 +52,9 @@ def cancel(job: str, place: Place, waits: bool, as_json: bool) -> None:
 @wait_option
 @job_options
 @json_option("Print the job as JSON.")
-def resume(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_json: bool) -> None:
+def resume(
+    job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace, as_json: bool
+) -> None:
     """Let JOB, which failed or was cancelled, go on from its last checkpoint.
 
     JOB is a job's id, or its beginning. It keeps its id and its run directory. --set changes its
@@ -75,7 +77,9 @@ def resume(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_j
 @wait_option
 @job_options
 @json_option("Print the new job as JSON.")
-def clone(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_json: bool) -> None:
+def clone(
+    job: str, overrides: tuple[str, ...], waits: bool, place: JobPlace, as_json: bool
+) -> None:
     """Submit a new job with the spec of JOB, and with what --set changes.
 
     JOB is a job's id, or its beginning. The new job begins at step 0, in a run directory of its
@@ -96,7 +100,7 @@ def clone(job: str, overrides: tuple[str, ...], waits: bool, place: Place, as_js
 @click.argument("priority", type=int)
 @job_options
 @json_option("Print the job as JSON.")
-def priority(job: str, priority: int, place: Place, as_json: bool) -> None:
+def priority(job: str, priority: int, place: JobPlace, as_json: bool) -> None:
     """Set the PRIORITY of JOB, which waits at a service: the highest goes first.
 
     JOB is a job's id, or its beginning. A job that runs keeps what it has. A bare scheduler takes a

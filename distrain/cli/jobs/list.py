@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.jobs.place import READ_S, Place, place_options
+from distrain.cli.jobs.place import READ_S, JobPlace, place_options
 from distrain.cli.options import json_option
 from distrain.cli.output import (
     STATE_STYLES,
@@ -54,7 +54,7 @@ def command(
     owner: str | None,
     tags: tuple[str, ...],
     limit: int,
-    place: Place,
+    place: JobPlace,
     as_json: bool,
 ) -> None:
     """List the jobs of a service, or of a scheduler, the newest first.

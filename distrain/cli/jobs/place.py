@@ -79,7 +79,7 @@ READ_S = 10.0
 
 
 @dataclass(frozen=True)
-class Place:
+class JobPlace:
     """The address of a bare scheduler, or of a service."""
 
     address: str
@@ -127,7 +127,7 @@ def _keep_no_retry(context: click.Context, _: click.Parameter, value: bool) -> N
 
 
 def place_options(help_text: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """`--scheduler` with the options of TLS, and `--server`: the command gets the `Place`."""
+    """`--scheduler` with the options of TLS, and `--server`: the command gets the `JobPlace`."""
 
     def decorate(function: Callable[..., None]) -> Callable[..., None]:
         @wraps(function)
@@ -145,7 +145,7 @@ wait_option = click.option(
 )
 
 
-def _chosen(scheduler: str | None, server: str | None) -> Place:
+def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
     """Where the running command's jobs are.
 
     What the command line names goes first, then DISTRAIN_SCHEDULER, DISTRAIN_SERVER and the default
@@ -160,13 +160,13 @@ def _chosen(scheduler: str | None, server: str | None) -> Place:
     if scheduler and server and on_command_line >= {"scheduler", "server"}:
         raise click.UsageError("Give either --scheduler or --server: a job is in one place.")
     if server and "server" in on_command_line:
-        return Place(server, is_service=True)
+        return JobPlace(server, is_service=True)
     if scheduler:
-        return Place(scheduler, is_service=False)
+        return JobPlace(scheduler, is_service=False)
     address = server or default_server()
     if address is None:
         raise click.UsageError(_NOWHERE)
-    return Place(address, is_service=True)
+    return JobPlace(address, is_service=True)
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import READ_S, Place, job_options
+from distrain.cli.jobs.place import READ_S, JobPlace, job_options
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_answer, print_result, print_warning
 
@@ -16,7 +16,7 @@ from distrain.cli.output import print_answer, print_result, print_warning
 @click.argument("job")
 @job_options
 @json_option("Print the job as JSON.")
-def status(job: str, place: Place, as_json: bool) -> None:
+def status(job: str, place: JobPlace, as_json: bool) -> None:
     """Show the state of JOB: its step, restarts, checkpoints, and why it waits or failed.
 
     JOB is a job's id, or its beginning. The exit code is 0 also for a job that failed.
@@ -40,7 +40,7 @@ def status(job: str, place: Place, as_json: bool) -> None:
 @click.option("--timeout", "timeout_s", type=click.FloatRange(min=0), help="Seconds at most.")
 @job_options
 @json_option("Print the job as JSON at its end.")
-def wait(job: str, timeout_s: float | None, place: Place, as_json: bool) -> None:
+def wait(job: str, timeout_s: float | None, place: JobPlace, as_json: bool) -> None:
     """Wait for the end of JOB, also across restarts of the service.
 
     JOB is a job's id, or its beginning. The exit code is 0 if the job succeeded, 100 if it failed,
@@ -66,7 +66,7 @@ def wait(job: str, timeout_s: float | None, place: Place, as_json: bool) -> None
     help="With --scheduler: the run directory on this machine. Default: as the submitter named it.",
 )
 @json_option("Print the run's summary as JSON at its end; of a service, the job.")
-def attach(job: str, place: Place, run_dir: Path | None, as_json: bool) -> None:
+def attach(job: str, place: JobPlace, run_dir: Path | None, as_json: bool) -> None:
     """Follow JOB to its end; with a scheduler as `distrain train` does, run directory included.
 
     JOB is a job's id, or its beginning. Ctrl-C ends this command and leaves the job alone;
@@ -93,7 +93,7 @@ def attach(job: str, place: Place, run_dir: Path | None, as_json: bool) -> None:
 @click.option("--no-browser", is_flag=True, help="Print the address alone.")
 @job_options
 @json_option("Print the address as JSON; no browser is opened.")
-def open_page(job: str | None, no_browser: bool, place: Place, as_json: bool) -> None:
+def open_page(job: str | None, no_browser: bool, place: JobPlace, as_json: bool) -> None:
     """Open the page of JOB, or of all jobs, in the browser, and print its address.
 
     JOB is a job's id, or its beginning. A bare scheduler has one page for all its jobs, in Dask's

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.jobs.place import Place, place_options, wait_option
+from distrain.cli.jobs.place import JobPlace, place_options, wait_option
 from distrain.cli.options import PATH, json_option, overrides_option
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def command(
     follows: bool,
     again: bool,
     run_dir: Path | None,
-    place: Place,
+    place: JobPlace,
     as_json: bool,
 ) -> None:
     """Submit the job in SPEC.yaml, print its id, and end; the job goes on.

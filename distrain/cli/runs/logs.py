@@ -12,7 +12,7 @@ from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, 
 
 if TYPE_CHECKING:
     from distrain.run_paths import RunPaths
-    from distrain.runs import LoggedError, RankLog
+    from distrain.runs import LoggedError, LogOfRank
 
 
 @click.command()
@@ -101,7 +101,7 @@ def _account(paths: "RunPaths") -> dict[str, Any] | None:
     return end and {name: end.get(name) for name in ("attempt", "reason", "message")}
 
 
-def _place(log: "RankLog") -> dict[str, Any]:
+def _place(log: "LogOfRank") -> dict[str, Any]:
     return {"version": VERSION, "attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from distrain.client import Artifact, Client, Job
-    from distrain.runs import LoggedError, RankLog
+    from distrain.runs import LoggedError, LogOfRank
 
 _LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
 
@@ -70,7 +70,7 @@ def error_of_job(
     with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
         job = client.find(word)
         if_interrupted(f"job {job.id} goes on without this command")
-        paths, logs = RunPaths(Path(folder)), list["RankLog"]()
+        paths, logs = RunPaths(Path(folder)), list["LogOfRank"]()
         for number, ranks in _logs_there(client, job, rank, attempt).items():
             logs += [_fetched(client, job.id, paths, number, one) for one in ranks]
             error = first_error(logs)
@@ -109,15 +109,17 @@ def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
         return ()
 
 
-def _fetched(client: "Client", job_id: str, paths: RunPaths, attempt: int, rank: int) -> "RankLog":
-    from distrain.runs import RankLog
+def _fetched(
+    client: "Client", job_id: str, paths: RunPaths, attempt: int, rank: int
+) -> "LogOfRank":
+    from distrain.runs import LogOfRank
 
     path = paths.log(rank, attempt)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         for piece in client.logs(job_id, rank=rank, attempt=attempt):
             file.write(piece)
-    return RankLog(attempt, rank, path)
+    return LogOfRank(attempt, rank, path)
 
 
 def lines_of(pieces: "Iterable[bytes]") -> "Iterator[str]":

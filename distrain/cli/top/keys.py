@@ -15,7 +15,7 @@ from distrain.cli.interrupts import TERMINATED
 from distrain.errors import on_sigterm
 
 
-class Key(Enum):
+class KeyPress(Enum):
     UP = "up"
     DOWN = "down"
     PIN = "pin"
@@ -23,20 +23,20 @@ class Key(Enum):
 
 
 _KEYS = {
-    "k": Key.UP, "\x1b[A": Key.UP, "\x1bOA": Key.UP,
-    "j": Key.DOWN, "\x1b[B": Key.DOWN, "\x1bOB": Key.DOWN,
-    " ": Key.PIN, "\r": Key.PIN, "\n": Key.PIN,
-    "q": Key.QUIT,
+    "k": KeyPress.UP, "\x1b[A": KeyPress.UP, "\x1bOA": KeyPress.UP,
+    "j": KeyPress.DOWN, "\x1b[B": KeyPress.DOWN, "\x1bOB": KeyPress.DOWN,
+    " ": KeyPress.PIN, "\r": KeyPress.PIN, "\n": KeyPress.PIN,
+    "q": KeyPress.QUIT,
 }  # fmt: skip
 _PRESSED = re.compile(r"\x1b(?:\[[0-9;]*[@-~]|O.)|[^\x1b]|\x1b", re.DOTALL)
 _BEGUN = re.compile(r"\x1b(?:\[[0-9;]*|O)?\Z")
 
 
-def keys_of(text: str) -> tuple[list[Key], str]:
+def keys_of(text: str) -> tuple[list[KeyPress], str]:
     """The keys in what a terminal sent, and its end if that may be the beginning of a key.
 
     >>> keys_of("jx\\x1b[A\\x1b[")
-    ([<Key.DOWN: 'down'>, <Key.UP: 'up'>], '\\x1b[')
+    ([<KeyPress.DOWN: 'down'>, <KeyPress.UP: 'up'>], '\\x1b[')
     """
     begun = _BEGUN.search(text)
     whole = text[: begun.start()] if begun else text
@@ -51,7 +51,7 @@ class Keyboard:
         self.fd = fd
         self._rest = ""
 
-    def wait(self, timeout_s: float) -> list[Key]:
+    def wait(self, timeout_s: float) -> list[KeyPress]:
         """Wait for keys up to a time and return them. A terminal that went away quits."""
         if self.fd is None:
             time.sleep(timeout_s)
@@ -63,7 +63,7 @@ class Keyboard:
         except OSError:
             sent = b""
         keys, self._rest = keys_of(self._rest + sent.decode("latin-1"))
-        return keys if sent else [Key.QUIT]
+        return keys if sent else [KeyPress.QUIT]
 
 
 @contextmanager

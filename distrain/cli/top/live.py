@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from distrain.cli.top.keys import Key, keyboard
+from distrain.cli.top.keys import KeyPress, keyboard
 from distrain.cli.top.view import Document, framed, listed, screen
 from distrain.jobs import FINAL_STATES
 
@@ -44,7 +44,7 @@ def show(console: "Console", dashboard: "Dashboard", job_id: str | None, interva
         while True:
             live.update(_drawn(watched, console.size.height, keys.fd is not None), refresh=True)
             pressed = keys.wait(interval_s)
-            if Key.QUIT in pressed:
+            if KeyPress.QUIT in pressed:
                 return
             for key in pressed:
                 watched.press(key)
@@ -105,9 +105,9 @@ class DashboardView:
         except DistrainError as error:
             self.note = f"{clean_line(error.message)}; trying again"
 
-    def press(self, key: Key) -> None:
-        if key in (Key.UP, Key.DOWN):
+    def press(self, key: KeyPress) -> None:
+        if key in (KeyPress.UP, KeyPress.DOWN):
             shown = chosen(self.jobs, self.wanted)
-            self.wanted = moved(self.jobs, shown, -1 if key is Key.UP else 1)
-        elif key is Key.PIN:
+            self.wanted = moved(self.jobs, shown, -1 if key is KeyPress.UP else 1)
+        elif key is KeyPress.PIN:
             self.wanted = chosen(self.jobs, None) if self.wanted is None else None

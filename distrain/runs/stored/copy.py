@@ -20,8 +20,8 @@ from distrain.runs.stored.folder import (
     TAIL_BYTES,
     RecordedFile,
     RecordedReader,
+    RecordSegment,
     RunRecord,
-    Segment,
     StoredFolder,
     loads,
     store_errors,
@@ -234,10 +234,10 @@ class StoredCopy(LeasedFolder):
         )
         return RecordedFile("", time.time(), segments + new, line)
 
-    def _segment(self, data: bytes, mark: ServiceMark) -> Segment:
+    def _segment(self, data: bytes, mark: ServiceMark) -> RecordSegment:
         name = f"{RECORDS}{mark.generation:08}-{uuid.uuid4().hex}"
         self.objects.put(name, data)  # nobody else writes, or knows, that name
-        return Segment(name, len(data))
+        return RecordSegment(name, len(data))
 
     def _remove_replaced(self, old: RecordedFile | None, new: RecordedFile | None) -> None:
         in_use = set(new.segments) if new is not None else set()

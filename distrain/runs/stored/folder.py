@@ -30,7 +30,7 @@ _HINT = "Check the bucket, the credentials of the service, and that its server a
 
 
 @dataclass(frozen=True)
-class Segment:
+class RecordSegment:
     """An object that holds some bytes of a file, and never changes."""
 
     name: str
@@ -43,7 +43,7 @@ class RecordedFile:
 
     text: str
     modified_s: float
-    segments: tuple[Segment, ...] = ()
+    segments: tuple[RecordSegment, ...] = ()
     line: int = 1  # grows when the file is written anew instead of longer
 
     @property
@@ -208,7 +208,7 @@ class RecordedReader:
         return b"".join(parts)
 
 
-def _of_segment(objects: Objects, segment: Segment, first: int, num_bytes: int) -> bytes:
+def _of_segment(objects: Objects, segment: RecordSegment, first: int, num_bytes: int) -> bytes:
     if segment.size_bytes > _HELD_BYTES:
         return objects.read_range(segment.name, first, num_bytes)
     return _whole(objects.url, segment.name)[first : first + num_bytes]

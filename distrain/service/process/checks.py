@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from distrain.checks import Check, Verdict
+from distrain.checks import Check, CheckVerdict
 from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import key_file
 from distrain.service.clusters import (
@@ -41,7 +41,7 @@ def check_service(settings: Settings) -> list[Check]:
             checks += [*_database(store), *_key(store, settings)]
     except DistrainError as error:
         away = isinstance(error, Unavailable)
-        checks.append(_failed("database", error, Verdict.AWAY if away else Verdict.FAIL))
+        checks.append(_failed("database", error, CheckVerdict.AWAY if away else CheckVerdict.FAIL))
     for name, profile in settings.clusters.items():
         checks.append(_run_root(name, settings.run_place(name)))
         checks += _roots(name, profile)
@@ -53,12 +53,12 @@ def check_service(settings: Settings) -> list[Check]:
 def exit_code(checks: list[Check]) -> int:
     """0: all is well; 1: something must be mended; 69: something does not answer."""
     verdicts = {check.verdict for check in checks}
-    if Verdict.FAIL in verdicts:
+    if CheckVerdict.FAIL in verdicts:
         return 1
-    return 69 if Verdict.AWAY in verdicts else 0
+    return 69 if CheckVerdict.AWAY in verdicts else 0
 
 
-def _failed(name: str, error: DistrainError, verdict: Verdict = Verdict.FAIL) -> Check:
+def _failed(name: str, error: DistrainError, verdict: CheckVerdict = CheckVerdict.FAIL) -> Check:
     where = "; ".join(f"{key}: {value}" for key, value in error.where.items())
     detail = f"{error.message} ({where})" if where else error.message
     return Check(name, verdict, detail, error.hint or "")
@@ -67,19 +67,29 @@ def _failed(name: str, error: DistrainError, verdict: Verdict = Verdict.FAIL) ->
 def _data_folder(settings: Settings) -> Check:
     folder = settings.data_dir
     if not folder.is_dir():
-        return Check("data_dir", Verdict.NOTE, f"{folder} is not there: the first start makes it")
+        return Check(
+            "data_dir", CheckVerdict.NOTE, f"{folder} is not there: the first start makes it"
+        )
     if not os.access(folder, os.W_OK | os.X_OK):
         return Check(
-            "data_dir", Verdict.FAIL, f"{folder} cannot be written", "Change owner or permissions."
+            "data_dir",
+            CheckVerdict.FAIL,
+            f"{folder} cannot be written",
+            "Change owner or permissions.",
         )
     if folder.stat().st_mode & 0o077:
-        return Check("data_dir", Verdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}")
+        return Check(
+            "data_dir", CheckVerdict.FAIL, f"others may enter {folder}", f"chmod 700 {folder}"
+        )
     free_bytes = shutil.disk_usage(folder).free
     if free_bytes < LEAST_FREE_BYTES:
         return Check(
-            "data_dir", Verdict.FAIL, f"{free_bytes >> 20} MiB are free in {folder}", "Free space."
+            "data_dir",
+            CheckVerdict.FAIL,
+            f"{free_bytes >> 20} MiB are free in {folder}",
+            "Free space.",
         )
-    return Check("data_dir", Verdict.OK, str(folder))
+    return Check("data_dir", CheckVerdict.OK, str(folder))
 
 
 def _secret_files(settings: Settings) -> Iterator[tuple[str, Path]]:
@@ -101,27 +111,27 @@ def _private_file(name: str, path: Path) -> Check:
         with path.open("rb"):
             pass
     except OSError as error:
-        return Check(name, Verdict.FAIL, f"{path}: {error.strerror}", "Check path and owner.")
+        return Check(name, CheckVerdict.FAIL, f"{path}: {error.strerror}", "Check path and owner.")
     # Kubernetes and packages hand secrets over as files of root that a service's group may read.
     from_root = found.st_uid == 0 and os.geteuid() != 0
     if found.st_mode & (0o037 if from_root else 0o077):
-        return Check(name, Verdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
-    return Check(name, Verdict.OK, str(path))
+        return Check(name, CheckVerdict.FAIL, f"others may read {path}", f"chmod 600 {path}")
+    return Check(name, CheckVerdict.OK, str(path))
 
 
 def _database(store: Store) -> list[Check]:
     skew_s = store.now_s() - time.time()
     clock = (
-        Check("clock", Verdict.OK, "that of the database")
+        Check("clock", CheckVerdict.OK, "that of the database")
         if abs(skew_s) <= MOST_SKEW_S
         else Check(
             "clock",
-            Verdict.FAIL,
+            CheckVerdict.FAIL,
             f"the database's differs by {skew_s:+.1f} s",
             "Have both machines set their clocks by NTP.",
         )
     )
-    return [Check("database", Verdict.OK, f"{store.db.where}, of this version"), clock]
+    return [Check("database", CheckVerdict.OK, f"{store.db.where}, of this version"), clock]
 
 
 def _key(store: Store, settings: Settings) -> Iterator[Check]:
@@ -144,9 +154,12 @@ def _run_root(cluster: str, place: str) -> Check:
             pass
     except OSError as error:
         return Check(
-            name, Verdict.FAIL, f"{folder}: {error.strerror}", "Let the service's user write there."
+            name,
+            CheckVerdict.FAIL,
+            f"{folder}: {error.strerror}",
+            "Let the service's user write there.",
         )
-    return Check(name, Verdict.OK, str(folder))
+    return Check(name, CheckVerdict.OK, str(folder))
 
 
 def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
@@ -155,7 +168,7 @@ def _roots(cluster: str, profile: ClusterProfile) -> Iterator[Check]:
         return
     yield Check(
         f"clusters.{cluster}.allowed_roots",
-        Verdict.NOTE,
+        CheckVerdict.NOTE,
         "none: specs may name any path and URL that the workers' user can read",
         "Name the folders and URL prefixes of the data.",
     )
@@ -175,11 +188,11 @@ def _bucket(name: str, url: str) -> Check:
         finally:
             objects.delete(probe)
     except (OSError, DistrainError) as error:
-        return Check(name, Verdict.FAIL, f"{url}: {first_line(error)}", hint)
+        return Check(name, CheckVerdict.FAIL, f"{url}: {first_line(error)}", hint)
     if not all(refused):
         hint = "Use a store with conditional writes: If-None-Match and If-Match of PutObject."
-        return Check(name, Verdict.FAIL, f"{url}: conditions of writes are ignored", hint)
-    return Check(name, Verdict.OK, url)
+        return Check(name, CheckVerdict.FAIL, f"{url}: conditions of writes are ignored", hint)
+    return Check(name, CheckVerdict.OK, url)
 
 
 def _refuses(write: Callable[[], object]) -> bool:
@@ -197,11 +210,11 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
         found = launcher.find()
         if found is None:
             state = launcher.state()
-            verdict = Verdict.FAIL if state.phase == "failed" else Verdict.NOTE
+            verdict = CheckVerdict.FAIL if state.phase == "failed" else CheckVerdict.NOTE
             detail = f"{state.phase}: {state.detail}" if state.detail else state.phase
             return Check(label, verdict, detail, "The service starts it when it runs.")
     except DistrainError as error:
-        return _failed(label, error, Verdict.AWAY)
+        return _failed(label, error, CheckVerdict.AWAY)
     return _asked(label, profile, found, service_id)
 
 
@@ -215,11 +228,11 @@ def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
         state = launcher.state()
     except KubeRefused as error:
         may_pass = error.status == 429 or error.status >= 500
-        yield _failed(label, error, Verdict.AWAY if may_pass else Verdict.FAIL)
+        yield _failed(label, error, CheckVerdict.AWAY if may_pass else CheckVerdict.FAIL)
     except DistrainError as error:
-        yield _failed(label, error, Verdict.AWAY)
+        yield _failed(label, error, CheckVerdict.AWAY)
     else:
-        yield Check(label, Verdict.OK, state.detail)
+        yield Check(label, CheckVerdict.OK, state.detail)
 
 
 def _asked(label: str, profile: ClusterProfile, found: Found, service_id: str) -> Check:
@@ -229,11 +242,11 @@ def _asked(label: str, profile: ClusterProfile, found: Found, service_id: str) -
     except Refused as error:
         if error.status in (401, 403):
             mend = "token_file holds what DISTRAIN_DASHBOARD_TOKEN is to the scheduler."
-            return Check(label, Verdict.FAIL, f"{found.url} refuses the token", mend)
+            return Check(label, CheckVerdict.FAIL, f"{found.url} refuses the token", mend)
         if error.status == 404:
             mend = "Start it with `dask scheduler --preload distrain.preload`, of this version."
-            return Check(label, Verdict.FAIL, f"{found.url} has no routes for jobs", mend)
-        return Check(label, Verdict.AWAY, f"{found.url} answers {error.status}")
+            return Check(label, CheckVerdict.FAIL, f"{found.url} has no routes for jobs", mend)
+        return Check(label, CheckVerdict.AWAY, f"{found.url} answers {error.status}")
     except DistrainError as error:
-        return _failed(label, error, Verdict.AWAY)
-    return Check(label, Verdict.OK, found.url)
+        return _failed(label, error, CheckVerdict.AWAY)
+    return Check(label, CheckVerdict.OK, found.url)

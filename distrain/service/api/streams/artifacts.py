@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final
 from urllib.parse import quote
 
-from distrain.runs import FileInRun, FileReader, open_run_folder
+from distrain.runs import FileInRun, RunFileReader, open_run_folder
 
 InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
 CHUNK_BYTES = 2**20
@@ -32,7 +32,7 @@ _OF_PAGES = "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inlin
 """Whoever writes the run directory writes its pages: no script, no form, nothing loaded."""
 
 
-def headers_of(file: FileReader) -> dict[str, str]:
+def headers_of(file: RunFileReader) -> dict[str, str]:
     last = PurePosixPath(file.name)
     shown = _SHOWN.get(last.suffix)
     kind = "inline" if shown else "attachment"
@@ -48,7 +48,7 @@ def headers_of(file: FileReader) -> dict[str, str]:
 
 
 async def chunks_of(
-    file: FileReader, first: int, end: int, in_thread: InThread
+    file: RunFileReader, first: int, end: int, in_thread: InThread
 ) -> AsyncIterator[bytes]:
     """Bytes from `first` up to `end`; fewer only if the file was cut meanwhile."""
     while first < end:
@@ -67,7 +67,7 @@ def list_files(run_dir: str, below: str, after: str, limit: int) -> tuple[list[F
     return found[:limit], len(found) > limit
 
 
-def open_artifact(run_dir: str, name: str) -> FileReader:
+def open_artifact(run_dir: str, name: str) -> RunFileReader:
     """Open a file as it is now, which the caller closes; raises NotInRun, OSError."""
     with open_run_folder(run_dir) as folder:
         return folder.open(name)
