@@ -5,14 +5,14 @@ from typing import Any
 
 import click
 
-from distrain.cli.options import PATH, connection_options, json_option
+from distrain.cli.options import EXISTING_FILE, PATH, connection_options, json_option
 
 
 @click.command()
 @connection_options("Check this Dask cluster, too.")
 @click.option(
     "--scheduler-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="The same, by the file that `dask scheduler --scheduler-file` wrote.",
 )
 @click.option(

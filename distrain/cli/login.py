@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import json_option
+from distrain.cli.options import EXISTING_FILE, json_option
 from distrain.cli.output import print_answer, print_remark, print_result
 from distrain.errors import InputError
 
@@ -21,7 +21,7 @@ _LONGEST = 4096
 @click.argument("address")
 @click.option(
     "--ca-file",
-    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    type=EXISTING_FILE,
     help="PEM file of the authority that signed the service's certificate.",
 )
 @click.option("--no-default", is_flag=True, help="Keep the default service that there is.")

@@ -79,6 +79,7 @@ COUNT = CountType()
 SHARE = ShareType()
 PLACE = PlaceType()
 PATH = click.Path(path_type=Path)
+EXISTING_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 POSITIVE = click.IntRange(min=1)
 
 row_group_option = click.option(
@@ -173,7 +174,7 @@ def tls_options(function: Function) -> Function:
         function = click.option(
             name,
             metavar="FILE",
-            type=click.Path(path_type=Path, exists=True, dir_okay=False),
+            type=EXISTING_FILE,
             expose_value=False,
             callback=_dask_setter(f"distributed.comm.tls.{key}"),
             help=help_text,

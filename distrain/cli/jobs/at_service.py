@@ -12,7 +12,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.list import status_lines
-from distrain.cli.jobs.pending import age, digest, pending
+from distrain.cli.jobs.pending import digest, pending
 from distrain.cli.jobs.place import at, service_at
 from distrain.cli.output import (
     clean_line,
@@ -219,8 +219,9 @@ class ServiceJobs:
         folder = state_folder() / "submissions"
         with pending(folder, digest(self.client.address, what), time.time(), again=again) as note:
             if note.is_old:
+                age_s = max(0.0, time.time() - note.begun_s)
                 print_remark(
-                    f"the same submission was left unanswered {duration(age(note), 0)} ago: "
+                    f"the same submission was left unanswered {duration(age_s, 0)} ago: "
                     f"looking for its job, or submitting it now{other}"
                 )
             if_interrupted(
@@ -234,9 +235,9 @@ class ServiceJobs:
                 raise
             except ServiceError as error:
                 if error.status is not None and error.code != "key_in_flight":
-                    note.answered()
+                    note.is_answered = True
                 raise
-            note.answered()
+            note.is_answered = True
         return job
 
     def _check_data(self, body: Mapping[str, Any]) -> None:

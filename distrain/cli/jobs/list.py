@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.jobs.place import READ_S, JobPlace, place_options
-from distrain.cli.options import json_option
+from distrain.cli.options import POSITIVE, json_option
 from distrain.cli.output import (
     STATE_STYLES,
     clean_line,
@@ -43,9 +43,7 @@ HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC"
 @click.option(
     "--tag", "tags", multiple=True, metavar="NAME=VALUE", help="Of a service: only jobs with it."
 )
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=100, help="Of a service: at most so many."
-)
+@click.option("--limit", type=POSITIVE, default=100, help="Of a service: at most so many.")
 @place_options("The Dask scheduler whose jobs to list.")
 @json_option("Print the jobs as JSON.")
 def command(

@@ -8,7 +8,6 @@ import fcntl
 import hashlib
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -30,9 +29,6 @@ class Pending:
     begun_s: float  # when it was first tried, in unix seconds
     is_old: bool = False  # whether an earlier command began it
     is_answered: bool = False
-
-    def answered(self) -> None:
-        self.is_answered = True
 
 
 def digest(address: str, body: Mapping[str, Any]) -> str:
@@ -122,7 +118,3 @@ def _read(number: int) -> Pending | None:
         return Pending(str(values["key"]), float(values["begun_s"]), is_old=True)
     except (ValueError, KeyError, TypeError):
         return None
-
-
-def age(note: Pending) -> float:
-    return max(0.0, time.time() - note.begun_s)

@@ -6,13 +6,11 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import PATH, json_option, workers_options
+from distrain.cli.options import EXISTING_FILE, PATH, json_option, workers_options
 from distrain.cli.output import print_answer, print_remark, print_result
 
 if TYPE_CHECKING:
     from distrain.bench import Bench, BenchVerdict
-
-_FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 
 
 @click.command()
@@ -21,14 +19,14 @@ _FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
     "--accept",
     "profile",
     metavar="PROFILE",
-    type=_FILE,
+    type=EXISTING_FILE,
     help="YAML file with what this type of machine must reach; a miss or an outlier fails.",
 )
 @click.option(
     "--compare",
     "earlier",
     metavar="EARLIER.json",
-    type=_FILE,
+    type=EXISTING_FILE,
     help="An earlier bench; a figure that is worse, beyond what both spread, fails.",
 )
 @click.option(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from distrain.cli.options import PATH, json_option, overrides_option, scheduler_option
+from distrain.cli.options import PATH, POSITIVE, json_option, overrides_option, scheduler_option
 from distrain.cli.output import print_json, print_result, print_warning
 from distrain.wording import byte_size
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--ranks",
-    type=click.IntRange(min=1),
+    type=POSITIVE,
     metavar="N",
     help="Plan for so many ranks, instead of resources.num_ranks.",
 )
