@@ -2,8 +2,16 @@
 
 from collections.abc import Callable, Iterator
 
-from distrain.doctor.facts import ClusterSeen, ProcessFacts, ProcessPlace, ProcessRole
-from distrain.doctor.findings import Finding, by_value, mistake, warning
+from distrain.doctor.facts import (
+    ClusterSeen,
+    Finding,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    by_value,
+    mistake,
+    warning,
+)
 from distrain.version import how_to_install
 from distrain.wording import byte_size
 

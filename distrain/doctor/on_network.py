@@ -3,8 +3,16 @@
 import ipaddress
 from collections.abc import Iterator
 
-from distrain.doctor.facts import ClusterSeen, Link, ProcessFacts, ProcessPlace, ProcessRole
-from distrain.doctor.findings import Finding, mistake, warning
+from distrain.doctor.facts import (
+    ClusterSeen,
+    Finding,
+    Link,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    mistake,
+    warning,
+)
 
 LITTLE_PORTS = 1000
 _SETTINGS = "docs/security.md, Settings for a firewall"

@@ -6,12 +6,15 @@ from distrain.doctor.facts import (
     Clock,
     ClusterSeen,
     DataSeen,
+    Finding,
     FolderSeen,
     ProcessFacts,
     ProcessPlace,
     ProcessRole,
+    by_value,
+    mistake,
+    warning,
 )
-from distrain.doctor.findings import Finding, by_value, mistake, warning
 from distrain.wording import byte_size
 
 LARGEST_OFFSET_S = 2.0

@@ -5,8 +5,14 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.doctor.facts import ClusterSeen, ProcessFacts, ProcessPlace, ProcessRole
-from distrain.doctor.findings import Finding, Severity
+from distrain.doctor.facts import (
+    ClusterSeen,
+    Finding,
+    ProcessFacts,
+    ProcessPlace,
+    ProcessRole,
+    Severity,
+)
 from distrain.doctor.on_machines import judge_gpus, judge_limits, judge_memory
 from distrain.doctor.on_network import judge_answers, judge_interfaces, judge_links, judge_ports
 from distrain.doctor.on_software import judge_clocks, judge_data, judge_folders, judge_versions

@@ -2,8 +2,8 @@
 
 from distrain.submission.handle import (
     JobHandle as JobHandle,
+    check_on_worker as check_on_worker,
     list_jobs as list_jobs,
     raise_for_state as raise_for_state,
 )
 from distrain.submission.inline import run_inline as run_inline
-from distrain.submission.worker_check import check_on_worker as check_on_worker

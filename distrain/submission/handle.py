@@ -1,13 +1,15 @@
 """A job seen from a Dask client: submit it, look at it, wait for it, cancel it."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
 
-from distrain.errors import ClusterError, JobCancelled, JobError
+from distrain.errors import ClusterError, JobCancelled, JobError, Mistakes
 from distrain.jobs import JobState, JobStatus, JobView, Reason
 from distrain.spec import JobSpec, with_absolute_paths
 
@@ -28,6 +30,10 @@ _NO_PROGRESS = 2**62
 
 LOST_AFTER_S = 20.0
 """How long a scheduler that does not answer is asked again before its jobs are given up."""
+
+CHECK_S = 120.0
+WORKER_WITHIN_S = 60.0
+"""How long the check may wait for a worker, and its answer may travel."""
 
 
 @dataclass(frozen=True)
@@ -203,4 +209,43 @@ def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = 
         | ({"checkpoints": view.checkpoints.outcome} if view.checkpoints.outcome else {})
         | ({"logs": logs} if logs else {}),
         hint=hint,
+    )
+
+
+def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
+    """Have a worker look at a job's data, places and model; returns its notes.
+
+    Raises:
+        InputError: It finds mistakes; the message has all of them.
+        ClusterError: No worker could look.
+    """
+    from distributed import TimeoutError as DaskTimeout
+
+    from distrain.worker import check_spec
+
+    text = json.dumps(spec.model_dump(mode="json"))
+    key = f"distrain-check-{uuid4().hex}"
+    future = client.submit(check_spec, text, CHECK_S, key=key, pure=False, retries=0)
+    try:
+        verdict: dict[str, Any] = future.result(timeout=CHECK_S + WORKER_WITHIN_S)
+    except (DaskTimeout, TimeoutError) as error:
+        raise _could_not("no worker had room for it") from error
+    except Exception as error:  # a worker that dies, or has another version
+        raise _could_not(repr(error)) from error
+    finally:
+        future.release()  # which ends it, if it still runs
+    if "could_not_check" in verdict:
+        raise _could_not(str(verdict["could_not_check"]))
+    mistakes = Mistakes()
+    for one in verdict.get("errors") or ():
+        mistakes.add_json(one, on="a worker")
+    mistakes.raise_found()
+    return tuple(map(str, verdict.get("notes") or ()))
+
+
+def _could_not(why: str) -> ClusterError:
+    return ClusterError(
+        f"the job could not be checked on a worker: {why}",
+        hint="Nothing was submitted. See `distrain jobs` for who has the workers, or submit "
+        "without --check.",
     )

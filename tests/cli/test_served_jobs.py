@@ -20,7 +20,7 @@ from scripted_service import Reply, ScriptedService, Seen, problem
 
 from distrain.cli.jobs.place import default_server
 from distrain.cli.main import cli
-from distrain.cli.runs.served_logs import lines_of
+from distrain.cli.runs.logs import lines_of
 from distrain.client import servers_file
 from distrain.errors import DistrainError, JobCancelled, JobError
 

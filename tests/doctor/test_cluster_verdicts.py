@@ -14,8 +14,8 @@ from distrain.doctor.facts import (
     ProcessFacts,
     ProcessPlace,
     ProcessRole,
+    Severity,
 )
-from distrain.doctor.findings import Severity
 from distrain.doctor.report import judge
 
 ADDRESS = "tcp://10.0.0.1:8786"

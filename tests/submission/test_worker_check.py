@@ -60,15 +60,15 @@ def test_mistakes_are_told_with_their_place(client, monkeypatch):
 )
 def test_a_check_that_comes_to_nothing(client, monkeypatch, text, within_s, told):
     program(monkeypatch, text)
-    monkeypatch.setattr(worker_check, "CHECK_S", within_s)
+    monkeypatch.setattr(handle, "CHECK_S", within_s)
     with pytest.raises(ClusterError, match=told) as failed:
         check_on_worker(client, SPEC)
     assert "Nothing was submitted" in failed.value.hint
 
 
 def test_a_cluster_without_workers_is_not_waited_for_for_ever(monkeypatch):
-    monkeypatch.setattr(worker_check, "CHECK_S", 0.05)
-    monkeypatch.setattr(worker_check, "WORKER_WITHIN_S", 0.05)
+    monkeypatch.setattr(handle, "CHECK_S", 0.05)
+    monkeypatch.setattr(handle, "WORKER_WITHIN_S", 0.05)
     cluster = LocalCluster(n_workers=0, processes=False, dashboard_address="127.0.0.1:0")
     with (
         cluster,

@@ -1,18 +1,26 @@
 """`distrain logs`: the logs of the ranks of a run, or of a job of a service."""
 
-from collections.abc import Mapping, Sequence
+import codecs
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from distrain.cli.jobs import server_of_run, server_option
+from distrain.cli.interrupts import if_interrupted
+from distrain.cli.jobs import READ_S, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import VERSION, json_wanted, print_answer, print_json, print_result
+from distrain.errors import InputError
+from distrain.run_paths import RunPaths
 
 if TYPE_CHECKING:
-    from distrain.run_paths import RunPaths
+    from distrain.client import Artifact, Client, Job
     from distrain.runs import LoggedError, LogOfRank
+
+_LOG = re.compile(r"logs/attempt-(\d+)/rank-(\d+)\.log")
 
 
 @click.command()
@@ -57,18 +65,15 @@ def command(
       distrain logs dlrm --server https://jobs.example --rank 1 --tail 100
     """
     if address := server_of_run(run, server):
-        from distrain.cli.runs.served_logs import error_of_job, print_logs
-
         if first_error:
             if follow or tail is not None:
                 raise click.UsageError("--first-error goes without --follow and --tail.")
-            _print_error(*error_of_job(address, str(run), rank, attempt))
+            _print_error(*_served_error(address, str(run), rank, attempt))
             return
-        print_logs(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
+        _print_served(address, str(run), rank, attempt, tail, follows=follow, as_json=as_json)
         return
     if follow or tail is not None:
         raise click.UsageError("--follow and --tail are for a job of a service: name it, --server.")
-    from distrain.run_paths import RunPaths
     from distrain.runs import find_logs
 
     paths = RunPaths(run)
@@ -91,7 +96,7 @@ def command(
         print_result(log.text().rstrip("\n"))
 
 
-def _account(paths: "RunPaths") -> dict[str, Any] | None:
+def _account(paths: RunPaths) -> dict[str, Any] | None:
     """The coordinator's account of an attempt's end: a rank that was killed logs nothing of it."""
     from distrain.runs import read_summary
 
@@ -147,3 +152,118 @@ def _of_lost_peers(silent: Sequence[int]) -> str:
         return lost
     ranks = f"Rank{'s' if len(silent) > 1 else ''} {', '.join(map(str, silent))}"
     return f"{lost} {ranks} logged nothing: killed from outside, or by Linux for lack of memory."
+
+
+def _print_served(
+    server: str,
+    word: str,
+    rank: int | None,
+    attempt: int | None,
+    tail: int | None,
+    *,
+    follows: bool,
+    as_json: bool,
+) -> None:
+    """Print the logs of one rank, or of all; with `follows` that of one, to its end."""
+    with service_at(server, None if follows else READ_S) as client:
+        job = client.find(word)
+        if_interrupted(f"job {job.id} goes on without this command")
+        several = rank is None and not follows and job.num_ranks > 1
+        for one in range(job.num_ranks) if several else [rank or 0]:
+            if several and not as_json:
+                print_result(f"==> attempt {attempt or job.attempt}, rank {one} <==", bold=True)
+            pieces = client.logs(job.id, rank=one, attempt=attempt, tail=tail, follow=follows)
+            if not as_json:
+                for line in lines_of(pieces):
+                    print_result(line)
+            else:
+                _print_served_json(job, one, attempt, pieces, follows)
+
+
+def _print_served_json(
+    job: "Job", rank: int, attempt: int | None, pieces: Iterable[bytes], follows: bool
+) -> None:
+    """A document for the log; with `follows` one for each line, as it comes."""
+    place = {"version": VERSION, "job_id": job.id, "rank": rank}
+    if follows:
+        for line in lines_of(pieces):
+            print_json({**place, "text": line})
+        return
+    text = b"".join(pieces).decode("utf-8", "replace")
+    print_json({**place, "attempt": attempt or job.attempt, "text": text})
+
+
+def _served_error(
+    server: str, word: str, rank: int | None, attempt: int | None
+) -> "tuple[LoggedError | None, Mapping[str, Any] | None, str, list[int]]":
+    """The first error of a job's ranks, the service's account, the log's name, and silent ranks."""
+    from distrain.runs import first_error, silent_ranks
+
+    error = None
+    with service_at(server, READ_S) as client, TemporaryDirectory() as folder:
+        job = client.find(word)
+        if_interrupted(f"job {job.id} goes on without this command")
+        paths, logs = RunPaths(Path(folder)), list["LogOfRank"]()
+        for number, ranks in _logs_there(client, job, rank, attempt).items():
+            logs += [_fetched(client, job.id, paths, number, one) for one in ranks]
+            error = first_error(logs)
+            if error is not None and not error.of_peers:
+                break  # what comes in later attempts is not the first
+        account = {"attempt": job.attempt, "reason": job.reason, "message": job.message}
+        name = error.log.path.relative_to(paths.root).as_posix() if error else ""
+        silent = silent_ranks(logs, error.log.attempt) if error else []
+    return error, account if job.reason else None, name, silent
+
+
+def _logs_there(
+    client: "Client", job: "Job", rank: int | None, attempt: int | None
+) -> dict[int, list[int]]:
+    """By attempt, the ranks that have logs."""
+    found: dict[int, list[int]] = {}
+    for file in _files(client, job):
+        match = _LOG.fullmatch(file.name)
+        if match and attempt in (None, int(match[1])) and rank in (None, int(match[2])):
+            found.setdefault(int(match[1]), []).append(int(match[2]))
+    if not found:
+        raise InputError(
+            "no rank has printed anything" if rank is attempt is None else "no such log",
+            where={"job": job.id, "state": job.state},
+            hint=f"What is known of it: distrain status {job.id}",
+        )
+    return {number: sorted(found[number]) for number in sorted(found)}
+
+
+def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":
+    from distrain.client import NotFound
+
+    try:
+        return client.artifacts(job.id, below="logs")
+    except NotFound:  # the folder: no rank has been started
+        return ()
+
+
+def _fetched(
+    client: "Client", job_id: str, paths: RunPaths, attempt: int, rank: int
+) -> "LogOfRank":
+    from distrain.runs import LogOfRank
+
+    path = paths.log(rank, attempt)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        for piece in client.logs(job_id, rank=rank, attempt=attempt):
+            file.write(piece)
+    return LogOfRank(attempt, rank, path)
+
+
+def lines_of(pieces: Iterable[bytes]) -> Iterator[str]:
+    """Lines out of bytes that come in any pieces.
+
+    >>> list(lines_of([b"one\\ntw", b"o \\xc3", b"\\xa4\\n", b"\\nrest"]))
+    ['one', 'two \u00e4', '', 'rest']
+    """
+    rest = ""
+    for text in codecs.iterdecode(pieces, "utf-8", "replace"):
+        *lines, rest = (rest + text).split("\n")
+        yield from lines
+    if rest:
+        yield rest
