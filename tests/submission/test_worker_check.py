@@ -10,7 +10,7 @@ from small_jobs import run_distrain, small_document, write_prepared
 
 from distrain.errors import ClusterError, InputError
 from distrain.spec import parse_spec
-from distrain.submission import check_on_worker, worker_check
+from distrain.submission import check_on_worker, handle
 from distrain.worker import spec_check
 
 SPEC = parse_spec({"data": {"train": "/nowhere"}, "model": {"kind": "mlp"}})
