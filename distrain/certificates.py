@@ -5,13 +5,9 @@ from pathlib import Path
 
 
 def ends_s(certificate: str | os.PathLike[str]) -> float | None:
-    """The end of the first certificate to end, in unix seconds.
+    """The end of the first certificate to end, in unix seconds, of a PEM file or text.
 
-    Args:
-        certificate: A PEM file's path, or PEM text itself.
-
-    Returns:
-        `None` if it cannot be read, or without the library `cryptography`.
+    `None` if it cannot be read, or without the library `cryptography`.
     """
     try:
         from cryptography import x509

@@ -23,12 +23,9 @@ if TYPE_CHECKING:
 
 
 class JobProgress(LoggedProgress):
-    """Shows views of one job as they come.
+    """Shows views of one job as they come, in bars if the console is a terminal.
 
-    Args:
-        console: The form depends on whether it is a terminal.
-        left: The text for an interrupted command after the first view.
-        ended: The same after the last view.
+    An interrupted command prints `left` after the first view, and `ended` after the last one.
     """
 
     def __init__(self, console: "Console", left: str = "", ended: str = ""):

@@ -25,14 +25,10 @@ async def listen(key: str, host: str, lifetime_s: float) -> list[int]:
 async def listen_for_rendezvous(
     key: str, host: str, listens_at: str, lifetime_s: float
 ) -> list[int]:
-    """Listen on the scheduler, as the stores of attempts do.
+    """Listen on the scheduler, as the stores of attempts do; a `ClusterError` if nothing can.
 
-    Returns:
-        The first, one in the middle and the last of the free ports of `DISTRAIN_RENDEZVOUS_PORTS`;
-        without it any free port.
-
-    Raises:
-        ClusterError: The variable is no range, or all its ports are taken.
+    Returns the first, one in the middle and the last of the free ports of
+    `DISTRAIN_RENDEZVOUS_PORTS`; without it any free port.
     """
     from distrain.scheduler import listen_for_store, rendezvous_ports
 

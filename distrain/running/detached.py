@@ -34,14 +34,9 @@ def submit(
 ) -> None:
     """Check a job, make its run directory, queue it, and leave it to its cluster.
 
-    Args:
-        run: Has a scheduler's address, and no sinks: who follows a job feeds those.
-        on_queued: Called as soon as the cluster has the job.
-        checks_on_worker: Have a worker look at data and places first: it may not see what this
-            machine sees.
-
-    Raises:
-        DistrainError: A check failed, or the scheduler does not answer; nothing was submitted.
+    The run has a scheduler's address, and no sinks: who follows a job feeds those. `on_queued` is
+    called as soon as the cluster has the job; with `checks_on_worker` a worker looks at data and
+    places first. After an error nothing was submitted.
     """
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.submission import JobHandle, check_on_worker
@@ -90,14 +85,8 @@ def attach(
     it is not on this machine or cannot be written, the job is only shown; when that command leaves,
     this one goes on with the directory. An exception, such as Ctrl-C's, leaves the job alone.
 
-    Args:
-        job: The job as the scheduler lists it; it may have ended.
-        run_dir: The run directory on this machine.
-        on_summary: Called with the summary of a job that ended, also of one that ended badly.
-
-    Raises:
-        InputError: The directory holds another run.
-        JobError: The job ended badly.
+    `on_summary` gets the summary before a `JobError` is raised. A directory of another run is an
+    `InputError`.
     """
     from distrain.reasons import LEFT_OFF
     from distrain.submission import JobHandle, raise_for_state

@@ -57,9 +57,7 @@ class RetryingRecorder:
 def finish(recorder: "RunRecorder", view: "JobView", say: Callable[[str], None]) -> "Summary":
     """Finish the run directory of a job that has ended; returns its summary.
 
-    Raises:
-        OutputError: It cannot be written, and the job succeeded. What ended another job matters
-            more, and may have the same cause: then this is a warning.
+    An `OutputError` of a job that did not succeed is a warning: what ended it matters more.
     """
     try:
         return recorder.finish(view, draw_curves)

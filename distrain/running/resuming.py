@@ -51,15 +51,9 @@ def find_run(
 ) -> tuple[str, JobSpec, Resumption]:
     """The job whose run a directory holds: its id, the spec to go on with, where it was left.
 
-    Args:
-        root: The run directory.
-        overrides: Fields of the spec to be set, as `SECTION.FIELD=VALUE`.
-        without_checkpoint: Whether the run may begin anew if its checkpoints are not found.
-
-    Raises:
-        InputError: There is no run, or one that has succeeded, or its checkpoints are not where
-            they should be.
-        DataError: Its checkpoints cannot be read.
+    The spec gets `overrides`, as `SECTION.FIELD=VALUE`. With `without_checkpoint` the run may begin
+    anew if its checkpoints are not found. An `InputError` says that there is no run, that it has
+    succeeded, or that its checkpoints are not where they should be.
     """
     from distrain.run_paths import RunPaths
     from distrain.runs import read_run_and_spec, read_status, read_summary

@@ -87,12 +87,7 @@ def train(
 ) -> "Summary":
     """Check a job, train it, and keep its run directory up to date.
 
-    Args:
-        on_summary: Called with the summary of a job that ended, also of one that ended badly.
-
-    Raises:
-        DistrainError: A check failed, or the job ended badly; then the run directory has a summary
-            that says so.
+    `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
     """
     from distrain.submission import raise_for_state
 

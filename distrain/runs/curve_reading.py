@@ -29,9 +29,8 @@ class NewRecords:
 def read_new_records(file: RunFileReader | None, since: str | None, limit_bytes: int) -> NewRecords:
     """Read whole lines after a cursor, up to a limit, or one line that is longer.
 
-    Args:
-        file: `None`: there is none yet.
-        since: The last call's cursor; `None` reads from the beginning, a bad one is a `ValueError`.
+    Without a cursor, `since`, from the beginning; a bad one is a `ValueError`. `file` is `None`
+    while there is none.
     """
     cursor_before = _parsed(since) if since is not None else None
     if file is None:

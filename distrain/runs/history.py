@@ -10,9 +10,8 @@ Key = tuple[int, str]
 class History:
     """A run's records in order, without those that a later attempt replaced.
 
-    Args:
-        records: Earlier records.
-        resumed: By attempt that has begun to train, the step at which it began; grows with `add`.
+    `resumed` has, by attempt that has begun to train, the step at which it began; it grows with
+    `add`.
     """
 
     def __init__(self, records: Iterable[Record] = (), resumed: Mapping[int, int] | None = None):
@@ -37,12 +36,9 @@ class History:
         return ([] if rewound else self.records[len(before) :]), rewound
 
     def complete(self, replayed: Iterable[Entry]) -> None:
-        """Merge the replayed entries of the whole run with the records that are known.
+        """Merge the replayed entries of the whole run, attempt by attempt, with the records.
 
-        Where a replayed record joins several reports, the known finer ones stay.
-
-        Args:
-            replayed: Attempt by attempt, in order; each begins with its `AttemptStarted`.
+        Where a replayed record joins several reports, the finer ones stay.
         """
         merged = {_key(record): record for record in self.records}
         for entry in replayed:

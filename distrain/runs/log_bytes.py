@@ -70,12 +70,7 @@ class BeyondLog(ValueError):
 
 
 def log_pieces(folder: Folder, log_name: str) -> list[LogPiece]:
-    """The pieces of a log in order; empty if there is no such log.
-
-    Args:
-        folder: A descriptor of the log's folder, or the files elsewhere.
-        log_name: The name of its file there, `rank-0.log`, say.
-    """
+    """The pieces of a log, `rank-0.log`, say, in order; empty if there is no such log."""
     sizes = None if isinstance(folder, int) else folder.sizes()
     by_first = {}
     for name in os.listdir(folder) if isinstance(folder, int) else sizes or ():

@@ -38,11 +38,8 @@ DrawCurves = Callable[[Sequence[Record], str, Path], None]
 def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False) -> "RunRecorder":
     """Make a run directory, and write its `run.json` and the resolved spec.
 
-    A run that never trained is removed, with `overwrite` any run.
-
-    Raises:
-        OutputError: It holds a run already, or cannot be written; then it is as it was.
-        RunInUse: Another command begins a run there.
+    A run that never trained is removed, with `overwrite` any run. After an `OutputError` the
+    directory is as it was; `RunInUse`: another command begins a run there.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -62,11 +59,8 @@ def open_run(root: Path, spec: JobSpec, job_id: str, *, overwrite: bool = False)
 def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
     """Go on with the run directory of a job that is resumed; `spec` replaces the one there.
 
-    A job that ends before it trains leaves a run that had succeeded as it was.
-
-    Raises:
-        OutputError: It cannot be written, or another command is at it.
-        InputError: Its records cannot be read.
+    A job that ends before it trains leaves a run that had succeeded as it was. An `OutputError`: it
+    cannot be written, or another command is at it; an `InputError`: its records cannot be read.
     """
     paths = RunPaths(root)
     check_writable(root)
@@ -83,10 +77,8 @@ def reopen_run(root: Path, spec: JobSpec) -> "RunRecorder":
 def take_over_run(root: Path, job_id: str) -> "RunRecorder":
     """Go on with the run directory of a job that no command follows.
 
-    Raises:
-        InputError: It holds no run, or that of another job.
-        RunInUse: Another command is at it.
-        OutputError: It cannot be written.
+    An `InputError`: it holds no run, or that of another job; an `OutputError`: it cannot be
+    written, or (`RunInUse`) another command is at it.
     """
     paths = RunPaths(root)
     run, _ = read_run_and_spec(root)
@@ -106,15 +98,11 @@ def take_over_run(root: Path, job_id: str) -> "RunRecorder":
 
 
 class RunRecorder(RunWriter):
-    """A command's door to its run directory: one at a time, which holds the lock of `run.json`.
+    """A command's door to its run directory: one at a time, which locks `run.json`.
 
     The records stay in memory, so that those which a full disk did not take are written later.
-
-    Args:
-        paths: The run directory, which holds a `run.json`.
-        records: Records of earlier attempts.
-        before: The summary or status that the command before left.
-        lock: The locked `run.json`, if it is locked already.
+    `records` are those of earlier attempts, `before` is the summary or status that the command
+    before left, and `lock` the `run.json` that is locked already.
     """
 
     def __init__(

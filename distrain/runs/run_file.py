@@ -72,9 +72,8 @@ def write_spec(spec: JobSpec, paths: RunPaths) -> None:
 def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFile, JobSpec]:
     """The `run.json` and the spec of a run directory; overrides are `SECTION.FIELD=VALUE`.
 
-    Raises:
-        InputError: It holds no run that can be read.
-        SpecError: The spec, or an override, cannot be used.
+    An `InputError`: it holds no run that can be read; a `SpecError`: the spec, or an override,
+    cannot be used.
     """
     paths = RunPaths(root)
     run = read_run_file(paths)

@@ -122,14 +122,9 @@ class RunFolder:
         return RunPaths(self._root).attempts()
 
     def files(self, below: str = "", after: str = "") -> Iterator[FileInRun]:
-        """All plain files in order of their names; links and unreadable folders are left out.
+        """All plain files `below` a folder in order of their names, those behind `after`.
 
-        Args:
-            below: A folder's name; "": the whole run directory.
-            after: Only names behind this one.
-
-        Raises:
-            NotInRun: There is no such folder.
+        Links and unreadable folders are left out. `NotInRun`: there is no such folder.
         """
         parts = parts_of(below) if below else []
         folder = self._open_folder(parts)

@@ -29,10 +29,7 @@ class ServedRun(RunWriter):
     """Writes one run directory for a service; one thread at a time.
 
     No file stays open, and no record in memory. Every method may be called again after it failed,
-    also by another process.
-
-    Args:
-        first_attempt: The first attempt of the job's current submission.
+    also by another process. `first_attempt` is the first one of the job's current submission.
     """
 
     place: LeasedFolder
@@ -46,9 +43,8 @@ class ServedRun(RunWriter):
     def begin(self, spec: JobSpec, mark: ServiceMark) -> None:
         """Make the directory, or go on with that of an earlier submission, and write the spec.
 
-        Raises:
-            RunInUse: Another process writes it now; `NotOurs`: with a newer lease.
-            OutputError: It cannot be written, or holds something else.
+        `RunInUse`: another process writes it now (`NotOurs`: with a newer lease); another
+        `OutputError`: it cannot be written, or holds something else.
         """
         with self._written(mark):
             self.place.begin(mark)
@@ -61,11 +57,9 @@ class ServedRun(RunWriter):
     def add(self, view: JobView, mark: ServiceMark) -> None:
         """Record what is new in a view.
 
-        Raises:
-            NotOurs: The directory is another's by now; nothing was written.
-            OutputError: Something could not be written; `metrics.jsonl` holds whole lines. The
-                view must be given again, or counted as missed.
-            InputError: The files that are there cannot be read.
+        After `NotOurs` nothing was written: the directory is another's by now. After another
+        `OutputError` `metrics.jsonl` holds whole lines, and the view must be given again, or
+        counted as missed. An `InputError`: the files that are there cannot be read.
         """
         with self._written(mark) as fetched:
             if fetched and not view.state.is_final and self.is_finished():

@@ -65,9 +65,8 @@ _RECORD = TypeAdapter(Record)
 def json_of(text: str) -> Any:
     """JSON values that can be written again.
 
-    Raises:
-        ValueError: The text is not JSON, is nested deeper than can be read, or has characters that
-            no file can hold.
+    A `ValueError`: the text is not JSON, is nested deeper than can be read, or has characters that
+    no file can hold.
     """
     try:
         document = json.loads(text)

@@ -29,9 +29,7 @@ class RunWriter:
 
     `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
     in it no longer count, or when it is not as this process left it. The other files appear whole.
-
-    Args:
-        first_attempt: The first attempt of the job's current submission to a service.
+    `first_attempt` is the first one of the job's current submission to a service.
     """
 
     most_bytes = math.inf  # of `metrics.jsonl`, to be read

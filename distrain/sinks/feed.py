@@ -25,12 +25,9 @@ log = logging.getLogger(__name__)
 
 
 class Feeds:
-    """All sinks of one run, by name.
+    """All sinks of one run, by name; `say` prints a line for people.
 
-    Args:
-        say: Prints a line for people.
-        capacity: Entries that may wait for one sink.
-        last_entries_s: How long all sinks are waited for at the end.
+    Up to `capacity` entries wait for one sink; at the end all are waited for `last_entries_s`.
     """
 
     def __init__(

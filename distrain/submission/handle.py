@@ -46,15 +46,9 @@ class JobHandle:
     def submit(self, spec: JobSpec, run_dir: Path, first_attempt: int = 1) -> bool:
         """Queue the job, unless it is there and has not ended; say whether that was done.
 
-        The client's cluster gets a coordinator if it has none.
-
-        Args:
-            spec: The job; its paths are those of this process.
-            run_dir: Its run directory, on a filesystem that every worker sees.
-            first_attempt: Above 1 for a job that goes on from where earlier attempts ended.
-
-        Raises:
-            ClusterError: The scheduler does not answer, or cannot load this version's coordinator.
+        The client's cluster gets a coordinator if it has none. The spec's paths are those of this
+        process; every worker sees `run_dir`; a job that goes on has a `first_attempt` above 1. A
+        `ClusterError`: the scheduler does not answer, or cannot load this version's coordinator.
         """
         # Late: `raise_for_state` also serves a rank inline, where Dask may not be installed.
         from distrain.scheduler import ensure_coordinator
@@ -103,17 +97,12 @@ class JobHandle:
     def watch(
         self, on_view: Callable[[JobView], None], since: int = 0, lost_after_s: float = LOST_AFTER_S
     ) -> JobView:
-        """Follow the job to its end; `on_view` gets each view with the new progress.
+        """Follow the job to its end, and return its last view.
 
-        Args:
-            on_view: Called several times a second.
-            since: How many entries of its progress the caller has already.
-            lost_after_s: How long a scheduler may be silent.
-
-        Returns:
-            The last view. If the scheduler went away, or came back without the job, it is one that
-            has failed with reason `CoordinatorLost`; with `Preempted` if the job waited after a
-            notice to leave.
+        `on_view` gets each view with the new progress, several times a second; the caller has
+        `since` entries of it already. If the scheduler is silent for `lost_after_s`, or comes back
+        without the job, the last view has failed with reason `CoordinatorLost`; with `Preempted` if
+        the job waited after a notice to leave.
         """
         last: JobView | None = None
         heard_s = time.monotonic()
@@ -194,12 +183,7 @@ def _lost(last: JobView, error: ClusterError | JobError) -> JobView:
 
 
 def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = None) -> None:
-    """Raise if the job ended badly; the error names `logs`, the ranks' folder, and the next step.
-
-    Raises:
-        JobCancelled: Somebody cancelled it.
-        JobError: It failed; the message names the culprit.
-    """
+    """Raise a `JobError` if the job ended badly, with `logs`, the ranks' folder, and the hint."""
     if not view.state.is_final or view.reason is None:
         return
     kind = JobCancelled if view.state.value == "cancelled" else JobError
@@ -215,9 +199,7 @@ def raise_for_state(view: JobView, logs: Path | None = None, hint: str | None = 
 def check_on_worker(client: "Client", spec: JobSpec) -> tuple[str, ...]:
     """Have a worker look at a job's data, places and model; returns its notes.
 
-    Raises:
-        InputError: It finds mistakes; the message has all of them.
-        ClusterError: No worker could look.
+    An `InputError` has all mistakes that it finds; a `ClusterError`: no worker could look.
     """
     from distributed import TimeoutError as DaskTimeout
 

@@ -23,12 +23,7 @@ _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "ot
 def measure_steps(
     client: Any, data: Path, folder: Path, sizes: Sizes, device: str, say: Callable[[str], None]
 ) -> list[Step]:
-    """Train on 1, 2, 4 ... ranks and on all.
-
-    Args:
-        data: The folder of `write_rows`.
-        folder: For the run directories; all workers see it.
-    """
+    """Train on 1, 2, 4 ... ranks and on all; `folder`, which all workers see, takes the runs."""
     most = sum(map(len, workers_by_host(client).values()))
     steps = []
     for ranks in _numbers(most):

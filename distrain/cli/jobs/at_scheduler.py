@@ -174,11 +174,7 @@ class SchedulerJobs:
         return f"{link.removesuffix('/status')}/training"
 
     def _run_dir(self, word: str) -> Path:
-        """A job's run directory on this machine.
-
-        Raises:
-            InputError: It is not there.
-        """
+        """A job's run directory; an `InputError` if it is not on this machine."""
         job = self.find(word)
         root = Path(job.run_dir)
         if not (job.run_dir and root.is_dir()):

@@ -104,12 +104,7 @@ class ServiceJobs:
         )
 
     def print_end(self, _: _JobRef, end: Job) -> None:
-        """Print how a job ended, and end the command accordingly.
-
-        Raises:
-            JobCancelled: Somebody cancelled it.
-            JobError: It ended in another way than with success.
-        """
+        """Print how a job ended; raises the error of one that did not succeed."""
         if json_wanted():
             print_answer(job=_json(end))
         if end.state == "succeeded":
@@ -142,12 +137,7 @@ class ServiceJobs:
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, again: bool
     ) -> tuple[Job, str]:
-        """The job of a spec, and what was done, in words; see `_kept`.
-
-        Args:
-            asked: Other arguments of `distrain.client.submission`.
-            checks: Have a worker look at the data first.
-        """
+        """The job of a spec, and what was done, in words; `asked`: as of `submission`."""
         body = submission(spec_document(with_absolute_paths(spec)), **asked)
         if checks:
             self._check_data(body)
@@ -208,13 +198,10 @@ class ServiceJobs:
         again: bool = False,
         other: str = "",
     ) -> Job:
-        """The job that a request makes, under a key that is on disk before the request is sent.
+        """The job that `make` requests, under a key that is on disk before the request.
 
-        Args:
-            what: What makes it the same request as an earlier one.
-            make: Sends it.
-            again: Make another job, whatever was left behind.
-            other: How people get another job, for where one was left behind.
+        `what` makes it the same request as an earlier one; `again` makes another job, whatever was
+        left behind, and `other` says how people get one.
         """
         folder = state_folder() / "submissions"
         with pending(folder, digest(self.client.address, what), time.time(), again=again) as note:
@@ -241,12 +228,7 @@ class ServiceJobs:
         return job
 
     def _check_data(self, body: Mapping[str, Any]) -> None:
-        """Have a worker look at a job's data, and print its notes.
-
-        Raises:
-            InputError: The spec or the data have mistakes; the message has all of them.
-            ClusterError: No worker could look.
-        """
+        """Have a worker look at a job's data; prints its notes, raises its mistakes."""
         print_remark("a worker looks at the data; nothing is submitted yet")
         checked = self.client.validate(
             body["spec"], project=body.get("project"), cluster=body.get("cluster"), data=True

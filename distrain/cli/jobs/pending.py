@@ -41,9 +41,7 @@ def digest(address: str, body: Mapping[str, Any]) -> str:
 def pending(folder: Path, same: str, now_s: float, *, again: bool = False) -> Iterator[Pending]:
     """The submission to make: one that an ended command left behind, or a new one.
 
-    Args:
-        same: The `digest` of the submission.
-        again: Submit anew, whatever was left behind.
+    `same` is its `digest`; with `again` what was left behind does not count.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -116,12 +116,10 @@ def _print_error(
     path: str,
     silent: Sequence[int] = (),
 ) -> None:
-    """Print the error of a run's ranks that came first.
+    """Print the error of a run's ranks that came first, in the log at `path`.
 
-    Args:
-        account: The coordinator's account of the attempt's end, for errors that no rank logged.
-        path: The name of the error's log.
-        silent: The ranks of its attempt that logged no error.
+    The coordinator's `account` of the attempt's end is for errors that no rank logged, and for
+    those of ranks that lost a peer: then the `silent` ones, which logged no error, are named.
     """
     of_peers = error is not None and error.of_peers
     account = account if error is None or of_peers else None

@@ -33,14 +33,10 @@ _TRIES = 5
 
 
 class StoredCopy(LeasedFolder):
-    """A run directory in an object store, with a copy in a folder of this process.
+    """A run directory in an object store, with a copy in a folder of this run and process.
 
     What was changed in the copy is published by one conditional write. After any failure the copy
     is made anew from what the store has.
-
-    Args:
-        url: The run directory.
-        copy: A folder for the copy, of this run and process alone.
     """
 
     def __init__(self, url: str, copy: Path, job_id: str):
