@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import StreamingResponse
 from starlette.types import Receive, Scope, Send
 
-from distrain.runs import FileReader, NotInRun
+from distrain.runs import NotInRun, RunFileReader
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import VisibleJob
 from distrain.service.api.documents import Answer, Time
@@ -104,7 +104,7 @@ async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response
         raise
 
 
-def _answer(request: Request, streams: Streams, file: FileReader) -> Response:
+def _answer(request: Request, streams: Streams, file: RunFileReader) -> Response:
     headers = SAFE | {"Cache-Control": "private, no-cache"} | headers_of(file)
     if is_named(request.headers.get("if-none-match"), file.etag):
         file.close()
