@@ -27,14 +27,14 @@ from typing import Any
 import torch
 from torch.distributed import TCPStore
 
-from distrain.checkpoint import CheckpointDir, CheckpointWriter, TrainingState
+from distrain.checkpoint import CheckpointDir, CheckpointWriter, RankStore, TrainingState
 from distrain.embeddings import Peers, SparseOptimizer
 from distrain.jobs.assignment import Rendezvous
 from distrain.models import build_model
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec
+from distrain.train.control.control import join_store
 from distrain.train.control.gate import StepGate
-from distrain.train.control.torch_store import TorchRankStore
 
 LONG_S = 240.0
 SIZES, QUICK_SIZES = (4, 64, 256), (4, 16, 64)
@@ -95,7 +95,7 @@ class Stores:
         """A counting client for each rank, with keys of their own."""
         self.gangs += 1
         meeting = Rendezvous("127.0.0.1", self.server.port, f"gang/{self.gangs}")
-        boards = [TorchRankStore.join(meeting, LONG_S) for _ in range(num_ranks)]
+        boards = [join_store(meeting, LONG_S) for _ in range(num_ranks)]
         return [CountedStore(board._store) for board in boards]
 
 
@@ -121,7 +121,7 @@ def gate_agreement(stores: list[CountedStore]) -> Cost:
         targets.append(target)
         told.release()
 
-    gates = [StepGate(TorchRankStore(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
+    gates = [StepGate(RankStore(s), r, num_ranks, hear) for r, s in enumerate(stores)]  # type: ignore[arg-type]
     for rank, gate in enumerate(gates):
         for _ in range(rank % 3):
             gate.begin()
@@ -162,7 +162,7 @@ def checkpoint_agreement(stores: list[CountedStore]) -> Cost:
         place = CheckpointDir(folder)
 
         def save(rank: int, store: CountedStore) -> None:
-            peers, board = Peers(rank, num_ranks), TorchRankStore(store)  # type: ignore[arg-type]
+            peers, board = Peers(rank, num_ranks), RankStore(store)  # type: ignore[arg-type]
             writer = CheckpointWriter(place, states[rank], peers, board, keep=1, patience_s=LONG_S)
             whole.append(writer.save(1, 1, {}, {}, wait=True).whole)
 
@@ -189,7 +189,7 @@ def questions_per_s(stores: Stores) -> float:
     """How often a rank asks that waits for something that does not come."""
     (store,) = stores.of_gang(1)
     try:
-        TorchRankStore(store).read("never", WAITS_S)  # type: ignore[arg-type]
+        RankStore(store).read("never", WAITS_S)  # type: ignore[arg-type]
     except TimeoutError:
         return store.calls["check"] / WAITS_S
     raise AssertionError

@@ -3,6 +3,7 @@
 from distrain.checkpoint.checkpoint_dir import (
     CheckpointDir as CheckpointDir,
     CheckpointEntry as CheckpointEntry,
+    entry_of_step as entry_of_step,
     numbers_of as numbers_of,
 )
 from distrain.checkpoint.collectives import (
@@ -33,12 +34,7 @@ from distrain.checkpoint.ownership import (
     claim_together as claim_together,
     release_dir as release_dir,
 )
-from distrain.checkpoint.rank_store import (
-    LocalRankStore as LocalRankStore,
-    RankStore as RankStore,
-    not_posted as not_posted,
-)
-from distrain.checkpoint.retention import entry_of_step as entry_of_step
+from distrain.checkpoint.rank_store import RankStore as RankStore
 from distrain.checkpoint.shard_reading import row_slabs as row_slabs
 from distrain.checkpoint.training_state import TrainingState as TrainingState
 from distrain.checkpoint.writer import (

@@ -2,7 +2,7 @@
 
 import contextlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -46,26 +46,20 @@ class CheckpointDir:
             `None`: anybody's.
         resumed: Whether the run goes on from an earlier submission. Checkpoints of older versions,
             which name no run, are its own then.
-
-    Attributes:
-        damaged: In words, the checkpoints that the last `list` could not use.
     """
 
     def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):
         self.url = url
         self.run = run
         self._resumed = resumed
-        self.damaged: list[str] = []
+        self.damaged: list[str] = []  # in words, the checkpoints that the last `list` could not use
 
     def list(self) -> list[CheckpointEntry]:
         """The whole checkpoints, in the order in which one would go on from them.
 
-        The latest attempt comes first, and in it the latest step: when an attempt had to go back,
-        since the newest checkpoint was damaged, say, its own history counts, although an earlier
-        attempt may have got further.
-
-        Only manifests are read: missing or damaged files show when one is loaded. A missing
-        directory is empty; `Unavailable` if it could not be read.
+        The latest attempt comes first, and in it the latest step: an attempt that had to go back
+        counts. Missing or damaged files show when one is loaded. A missing directory is empty;
+        `Unavailable` if it could not be read.
         """
         try:
             survey = self.survey()
@@ -75,10 +69,7 @@ class CheckpointDir:
         return survey.whole
 
     def likely_newest(self) -> tuple[int, int] | None:
-        """Attempt and step of the checkpoint that `list` would probably put first.
-
-        By names and the presence of manifests: cheap, for every rank to ask. Errors as of `list`.
-        """
+        """Attempt and step of what `list` would put first, by names and manifests alone."""
         try:
             named = {name: numbers_of(name) for name in open_folder(self.url).folders()}
             numbered = [(n[1], n[0], name) for name, n in named.items() if n is not None]
@@ -101,13 +92,7 @@ class CheckpointDir:
         return self.run is None or (self._resumed if run is None else run == self.run)
 
     def read_manifest(self, name: str) -> dict[str, Any]:
-        """A checkpoint's manifest, as JSON values.
-
-        Raises:
-            Damaged: There is none, or it is damaged.
-            Unavailable: It could not be read.
-            DataError: It is of another format.
-        """
+        """A manifest as JSON values; `Damaged`, `Unavailable`, or `DataError` of a format."""
         folder = self.folder(name)
         try:
             content = folder.read(MANIFEST_FILE)
@@ -189,3 +174,40 @@ def _without_manifest(folder: Folder) -> str:
     except OSError:
         return f"the checkpoint {folder.url} was never finished"
     return f"the checkpoint {folder.url} was set aside as damaged"
+
+
+def expendable(
+    entries: Sequence[CheckpointEntry], keep: int, best_step: int | None
+) -> list[CheckpointEntry]:
+    """The checkpoints that are neither among the `keep` newest nor that of the best step."""
+    kept = [*entries[:keep], entry_of_step(entries, best_step)]
+    return [entry for entry in entries if entry not in kept]
+
+
+def entry_of_step(entries: Sequence[CheckpointEntry], step: int | None) -> CheckpointEntry | None:
+    """The checkpoint of a step: of several, that of the latest attempt."""
+    return next((entry for entry in entries if entry.step == step), None)
+
+
+def leftovers(survey: Survey, current: str) -> list[str]:
+    """The folders without a checkpoint that nobody can be writing any more.
+
+    Others may be writing one after `current`. What another version wrote is left alone, too.
+    """
+    if survey.others:  # a folder without a manifest may be another run's
+        return []
+    return [name for name in survey.broken if attempt_and_step(name) < attempt_and_step(current)]
+
+
+def attempt_and_step(name: str) -> tuple[int, int]:
+    step, attempt = numbers_of(name) or (0, 0)
+    return attempt, step
+
+
+def prune(directory: CheckpointDir, current: str, keep: int, best_step: int | None) -> None:
+    """Remove what need not be kept, after a checkpoint became whole; may raise `OSError`."""
+    survey = directory.survey()
+    names = [entry.name for entry in expendable(survey.whole, keep, best_step)]
+    for name in [*names, *leftovers(survey, current)]:
+        # Without its manifest it is none any more, however far this gets.
+        directory.folder(name).remove(first=[MANIFEST_FILE])

@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from time import monotonic, sleep
 
-from distrain.checkpoint.checkpoint_dir import CheckpointDir
+from distrain.checkpoint.checkpoint_dir import CheckpointDir, prune
 from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest
 from distrain.checkpoint.rank_store import RankStore
-from distrain.checkpoint.retention import prune
 from distrain.checkpoint.shard import Shard, ShardContent, shard_file, write_shard
 from distrain.embeddings import Peers
 from distrain.errors import DistrainError

@@ -27,20 +27,15 @@ from distrain.models import ClickModel, model_tensors
 
 @dataclass(frozen=True)
 class LoadResult:
-    """The outcome of `load_newest`.
+    """The outcome of `load_newest`."""
 
-    Attributes:
-        entry: The checkpoint that was loaded; `None` if there was none to use.
-        touched: Without an entry: whether a damaged one has overwritten the state, so that the
-            model and its optimizers must be built anew.
-        rank_tensors: By the rank that saved it, its own tensors, on the CPU. With as many ranks as
-            saved each gets its own; with another number rank `r` gets those of rank `r`, `r` + that
-            number, and so on.
-    """
-
-    entry: CheckpointEntry | None
+    entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if there was none to use
+    # without an entry: whether a damaged one has overwritten the state, so that the model and its
+    # optimizers must be built anew
     touched: bool = False
     values: Mapping[str, Any] = field(default_factory=dict)
+    # by the rank that saved it, its own tensors, on the CPU. With as many ranks as saved each gets
+    # its own; with another number rank `r` gets those of rank `r`, `r` + that number, and so on
     rank_tensors: Mapping[int, dict[str, Tensor]] = field(default_factory=dict)
     saved_by: int = 0
 
@@ -147,12 +142,8 @@ class _Loading:
 class WeightsReading:
     """Reads a checkpoint's weights into a model on one rank; no collective operation.
 
-    Args:
-        model: Takes the weights, of the shapes that were saved; each rank the rows that it holds.
-
-    Raises:
-        Damaged, Unavailable: Its manifest cannot be used.
-        DataError: The model has other tensors.
+    The model has the shapes that were saved, and each rank the rows that it holds. Raises
+    `Damaged` or `Unavailable` for its manifest, `DataError` for a model with other tensors.
     """
 
     def __init__(

@@ -27,8 +27,7 @@ class Damaged(DataError):
     """Bytes of a checkpoint are missing, or not those that were written."""
 
 
-TensorFacts = tuple[str, tuple[int, ...]]
-"""dtype, as safetensors calls it, and shape."""
+TensorFacts = tuple[str, tuple[int, ...]]  # dtype, as safetensors calls it, and shape
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,7 @@ class Manifest:
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
-    """A manifest's content, as JSON values.
-
-    Raises:
-        Damaged: It is damaged, or no manifest.
-        DataError: It is of another format.
-    """
+    """A manifest as JSON values; `Damaged`, or `DataError` for another format."""
     where = {"file": f"{url}/{MANIFEST_FILE}"}
     try:
         document = json.loads(content)
@@ -116,8 +110,7 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
 def from_document(content: Mapping[str, Any], url: str = "") -> Manifest:
     """A manifest from its JSON values; `Damaged` if something in it cannot be true.
 
-    Nothing in it is believed: it is compared with itself here, and with the files before memory is
-    taken for their content.
+    It is compared with itself here, and with files before memory is taken for them.
     """
     try:
         manifest = Manifest(

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote
 
 import torch
 
-from distrain.checkpoint.checkpoint_dir import CheckpointDir, numbers_of
+from distrain.checkpoint.checkpoint_dir import CheckpointDir, attempt_and_step, numbers_of
 from distrain.checkpoint.collectives import fail_together, on_one_line
 from distrain.embeddings import Peers
 from distrain.errors import OutputError, SpecError, Unavailable
@@ -41,12 +41,7 @@ _WRITE_HINT = "Check checkpoint.dir, its permissions, and that all workers can w
 
 
 def check_owner(directory: CheckpointDir) -> None:
-    """Raise, without writing, if another run has checkpoints there or a claim.
-
-    Raises:
-        SpecError: Another run has the directory.
-        Unavailable: It could not be read.
-    """
+    """Raise, without writing, a `SpecError` if another run has the directory."""
     try:
         _look(directory)
     except OSError as error:
@@ -56,12 +51,8 @@ def check_owner(directory: CheckpointDir) -> None:
 def claim_dir(directory: CheckpointDir, run_dir: str) -> None:
     """Claim a directory for its run, which shows at once whether it can be written.
 
-    The claim names the run's directory for others, who are refused; a claim of the same run is
-    written again.
-
-    Raises:
-        SpecError: Another run has the directory, or takes it at this moment.
-        OutputError, Unavailable: It cannot be written, for good or for now.
+    The claim names the run's directory for others, who are refused with a `SpecError`; one of the
+    same run is written again. `OutputError` or `Unavailable`: it cannot be written.
     """
     assert directory.run is not None
     name = _claim_file(directory.run)
@@ -105,8 +96,7 @@ def claim_together(
 ) -> None:
     """Have rank 0 claim a directory; a collective operation. Errors as `claim_dir`, on every rank.
 
-    Args:
-        report: Gets, on rank 0, that the directory cannot be written, which then is no error.
+    `report` gets, on rank 0, that the directory cannot be written, which then is no error.
     """
     with fail_together(peers, device, directory.url):
         if peers.rank != 0:
@@ -145,7 +135,7 @@ def _refuse(directory: CheckpointDir, folder: Folder, claims: list[str]) -> None
     runs = sorted({*claimed, *saved})
     if not runs and not survey.others:
         return
-    newest = max(survey.others, key=_attempt_and_step, default=None)
+    newest = max(survey.others, key=attempt_and_step, default=None)
     where: dict[str, object] = {"place": directory.url}
     if directory.run is not None:
         where["this run"] = directory.run
@@ -184,11 +174,6 @@ def _is_over(folder: Folder, run: str) -> bool:
         return run_file["job_id"] == run and paths.summary.is_file()
     except (OSError, ValueError, KeyError, TypeError):
         return False
-
-
-def _attempt_and_step(name: str) -> tuple[int, int]:
-    step, attempt = numbers_of(name) or (0, 0)
-    return attempt, step
 
 
 def _hint(directory: CheckpointDir, run_dir: str | None, newest: str | None) -> str:

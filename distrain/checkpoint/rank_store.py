@@ -1,14 +1,20 @@
 """Short texts that the ranks of an attempt exchange through a store, without a collective."""
 
+import json
 import threading
 import time
-from typing import Protocol
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
-_SLICE_S = 0.05
+from torch.distributed import HashStore, Store
+
+_FIRST_PAUSE_S = 0.01
+_GROWTH = 1.5
+_LONGEST_PAUSE_S = 0.5
 
 
-class RankStore(Protocol):
-    """Texts under keys that all ranks of one attempt can read.
+class RankStore:
+    """Texts under keys that all ranks of one attempt can read, in one of torch's stores.
 
     Unlike a collective operation it may be used by any thread, in the middle of a step, and no
     caller waits longer for a dead peer than its timeout. A store that cannot be reached any more
@@ -16,79 +22,78 @@ class RankStore(Protocol):
 
     Who needs a text of every other rank uses `add` and `take`: the rank that adds the last text
     sees so in the count and posts it, so that nobody asks for each rank's text.
+
+    Args:
+        store: A client of its own, with keys that nobody else uses; `None` for a rank without
+            peers, and for several ranks in threads of one process.
+        waiting: A context in which this rank waits for its peers.
     """
 
-    def post(self, key: str, text: str) -> None: ...
+    def __init__(
+        self,
+        store: Store | None = None,
+        waiting: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ):
+        self._store = HashStore() if store is None else store
+        self._waiting = waiting
+        self._own: set[str] = set()
+        self._lock = threading.Lock()
+
+    def post(self, key: str, text: str) -> None:
+        with self._lock:
+            self._own.add(key)
+        self._store.set(key, text)
 
     def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
         """A key's text; a `TimeoutError` after `timeout_s` seconds, or once `given_up` is set."""
+        # A store's client answers one call at a time: one that waits would hold up all others.
+        given_up = given_up or threading.Event()
+        until_s, pause_s = time.monotonic() + timeout_s, _FIRST_PAUSE_S
+        with self._waiting():
+            while not self.check(key):
+                left_s = until_s - time.monotonic()
+                if left_s <= 0 or given_up.wait(min(pause_s, left_s)):
+                    raise TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
+                pause_s = min(_GROWTH * pause_s, _LONGEST_PAUSE_S)
+        return self._text(key)
 
-    def check(self, key: str) -> bool: ...
+    def _text(self, key: str) -> str:
+        text: bytes = self._store.get(key)
+        return text.decode()
+
+    def check(self, key: str) -> bool:
+        return bool(self._store.check([key]))
 
     def clear(self, prefix: str) -> None:
         """Delete the texts that this rank posted under keys that begin with `prefix`."""
+        with self._lock:
+            keys = [key for key in self._own if key.startswith(prefix)]
+            self._own.difference_update(keys)
+        for key in keys:
+            self._store.delete_key(key)
 
     def add(self, key: str, text: str) -> int:
-        """Add a text under a key that is used for nothing else, and return the number of texts.
-
-        Who gets n finds n texts with `take`.
-        """
+        """Add a text under a key that is used for nothing else; who gets n finds n with `take`."""
+        # Before it is counted. torch has not annotated it.
+        self._store.append(key, json.dumps(text) + "\n")  # type: ignore[attr-defined]
+        return int(self._store.add(_count_of(key), 1))
 
     def take(self, key: str) -> list[str]:
         """Remove and return the texts that were added to a key; for one rank to call, once."""
+        if not self.check(key):
+            return []
+        lines = self._text(key).splitlines()
+        for taken in (key, _count_of(key)):
+            self._store.delete_key(taken)
+        return [json.loads(line) for line in lines]
 
     def decide(self, key: str, text: str) -> str:
         """Set the text of a key unless it has one, and return the one that all callers get."""
+        with self._lock:
+            self._own.add(key)
+        won: bytes = self._store.compare_set(key, "", text)
+        return won.decode()
 
 
-class LocalRankStore:
-    """The store of a rank without peers, and of several ranks in threads of one process."""
-
-    def __init__(self) -> None:
-        self._texts: dict[str, str] = {}
-        self._added: dict[str, list[str]] = {}
-        self._changed = threading.Condition()
-
-    def post(self, key: str, text: str) -> None:
-        with self._changed:
-            self._texts[key] = text
-            self._changed.notify_all()
-
-    def read(self, key: str, timeout_s: float, given_up: threading.Event | None = None) -> str:
-        until_s = time.monotonic() + timeout_s
-        with self._changed:
-            while key not in self._texts:
-                left_s = until_s - time.monotonic()
-                if left_s <= 0 or (given_up is not None and given_up.is_set()):
-                    raise not_posted(key, timeout_s)
-                self._changed.wait(left_s if given_up is None else min(left_s, _SLICE_S))
-            return self._texts[key]
-
-    def check(self, key: str) -> bool:
-        with self._changed:
-            return key in self._texts
-
-    def clear(self, prefix: str) -> None:
-        """Delete the texts of all ranks: who posted them is not kept."""
-        with self._changed:
-            for key in [key for key in self._texts if key.startswith(prefix)]:
-                del self._texts[key]
-
-    def add(self, key: str, text: str) -> int:
-        with self._changed:
-            added = self._added.setdefault(key, [])
-            added.append(text)
-            return len(added)
-
-    def take(self, key: str) -> list[str]:
-        with self._changed:
-            return self._added.pop(key, [])
-
-    def decide(self, key: str, text: str) -> str:
-        with self._changed:
-            self._changed.notify_all()
-            return self._texts.setdefault(key, text)
-
-
-def not_posted(key: str, timeout_s: float) -> TimeoutError:
-    return TimeoutError(f"nothing was posted as {key} in {timeout_s:.3g} s")
+def _count_of(key: str) -> str:
+    return f"{key}/count"

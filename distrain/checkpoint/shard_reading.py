@@ -22,7 +22,7 @@ from distrain.checkpoint.shard import (
 from distrain.embeddings import CanonicalTensor
 from distrain.host_memory import Slab
 from distrain.models import bytes_of, dtype_of
-from distrain.storage import FileReader, Folder
+from distrain.storage import Folder, FolderFile
 
 _HOST = torch.device("cpu")
 
@@ -54,11 +54,7 @@ class Part(NamedTuple):
 class ShardReading:
     """The reading of a checkpoint by one rank.
 
-    Args:
-        owned: The ranks whose own tensors are read; `None` for this rank alone.
-
-    Attributes:
-        begun: Whether some of the live tensors may have been overwritten.
+    `owned` are the ranks whose own tensors are read; `None` for this rank alone.
     """
 
     def __init__(
@@ -70,7 +66,7 @@ class ShardReading:
         after_slab: Callable[[], None],
         owned: Sequence[int] | None = None,
     ):
-        self.begun = False
+        self.begun = False  # whether some of the live tensors may have been overwritten
         self._folder = folder
         self._after_slab = after_slab
         held: dict[str, list[LocalRows]] = defaultdict(list)
@@ -96,13 +92,9 @@ class ShardReading:
             self._after_slab()
 
     def run(self) -> dict[int, dict[str, Tensor]]:
-        """Read all rows of this rank, after `check`.
+        """Read all rows of this rank, after `check`; `Damaged` if bytes are not those written.
 
-        Returns:
-            By the rank that saved them, this rank's share of the ranks' own tensors.
-
-        Raises:
-            Damaged: Some bytes are not those that were written.
+        Returns the ranks' own tensors of `owned`, by the rank that saved them.
         """
         rank_tensors = {number: new_rank_tensors(shard) for number, shard in self._owned.items()}
         by_file = {shard.file: rank_tensors[number] for number, shard in self._owned.items()}
@@ -126,7 +118,7 @@ class ShardReading:
         if xxhash.xxh3_64_hexdigest(bytes(header)) != shard.header_xxh3_64:
             raise self._damaged(shard, "the checksum of its header is wrong")
 
-    def _read_file(self, file: FileReader, shard: Shard, needs: Sequence[Need]) -> None:
+    def _read_file(self, file: FolderFile, shard: Shard, needs: Sequence[Need]) -> None:
         hashed = xxhash.xxh3_64()
         for parts in slabs_of(needs, SLAB_BYTES):
             takers = [one for part in parts for one in part.need.takers]
@@ -170,12 +162,7 @@ class ShardReading:
 
 
 def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> list[Need]:
-    """The pieces that a rank needs, in the order of their offsets.
-
-    Args:
-        owned: Whether the rank takes the writer's own tensors. Their takers are made later: no
-            memory is taken before the file is as large as the manifest says.
-    """
+    """The pieces that a rank needs, by offset; `owned`: it takes the writer's own tensors."""
     needs = []
     for piece in shard.pieces:
         if piece.name.startswith(RANK_PREFIX):
@@ -190,10 +177,7 @@ def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> li
 
 
 def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
-    """Cut the needed pieces of a file into slabs; each is one stretch of bytes, read at once.
-
-    A slab has at most `most_bytes`, unless a single row is larger.
-    """
+    """Cut a file's needed pieces into stretches of bytes of at most `most_bytes`, or one row."""
     slab: list[Part] = []
     room, end = most_bytes, -1
     for need in needs:
@@ -219,7 +203,7 @@ def row_slabs(
 ) -> Iterator[tuple[Rows, Tensor]]:
     """Read a tensor in slabs `[rows, ...]`, all in one piece of memory; a scalar is one row.
 
-    `Damaged` if bytes are missing, or not those that were written, which shows at a piece's end.
+    `Damaged` if bytes are not those written, which shows at a piece's end.
     """
     dtype_name, shape = manifest.tensors[name]
     row = torch.empty((1, *shape[1:]), dtype=dtype_of(dtype_name))

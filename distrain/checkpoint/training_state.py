@@ -28,8 +28,8 @@ from distrain.models import ClickModel, dtype_name
 class TrainingState:
     """A model and its optimizers, as tensors by name.
 
-    The names depend neither on the placement of the tables, nor on the number of ranks, nor on how
-    the dense parameters are held: what is saved of one fits another.
+    Names depend neither on the tables' placement, nor on the ranks, nor on how the dense parameters
+    are held: what is saved of one fits another.
     """
 
     model: ClickModel
@@ -119,13 +119,10 @@ def _text(facts: TensorFacts | None, otherwise: str) -> str:
 
 
 def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
-    """The live tensors on which the module's training depends.
+    """The live tensors on which the module's training depends, after the optimizer has a state.
 
-    An optimizer that has not stepped yet is made to create its state. The module is not wrapped.
-
-    Returns:
-        `dense.NAME` for each parameter and buffer, `dense_optimizer.NAME.KEY` for the
-        optimizer's state of a parameter: of its shape, or a scalar such as the number of steps.
+    `dense.NAME` for each parameter and buffer, `dense_optimizer.NAME.KEY` for the optimizer's state
+    of a parameter: of its shape, or a scalar such as the number of steps.
 
     >>> layer = nn.Linear(2, 1)
     >>> tensors = dense_tensors(layer, torch.optim.Adagrad(layer.parameters()))

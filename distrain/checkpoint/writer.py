@@ -29,8 +29,7 @@ from distrain.embeddings import CanonicalTensor, Peers
 from distrain.host_memory import empty
 from distrain.storage import PAGE_BYTES
 
-PATIENCE_S = 600.0
-"""How long ranks wait for each other's files before a checkpoint is given up."""
+PATIENCE_S = 600.0  # how long ranks wait for each other's files before a checkpoint is given up
 
 
 @dataclass(frozen=True)
@@ -156,11 +155,7 @@ class CheckpointWriter:
         return SaveResult(stood_still_s, None)
 
     def wait(self, timeout_s: float = PATIENCE_S) -> bool | None:
-        """Wait for the checkpoint that is being written.
-
-        Returns:
-            Whether the last one is whole; `None` if there was none, or it is still being written.
-        """
+        """Wait for the writing; whether the last checkpoint is whole, `None`: none or not yet."""
         if self._thread is not None:
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -169,11 +164,7 @@ class CheckpointWriter:
         return None if self._last is None else self._last.whole
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Finish what only waits for the disk, give up what waits for other ranks.
-
-        Returns after `timeout_s` seconds at the latest; who wants all of it finished calls `wait`
-        before.
-        """
+        """Within `timeout_s`, finish what waits for the disk; give up what waits for ranks."""
         self._closing.set()
         self.wait(timeout_s)
 

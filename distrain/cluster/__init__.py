@@ -1,15 +1,15 @@
 """Where workers come from: a scheduler's address, or a new cluster on this machine."""
 
 from distrain.cluster.connect import connect as connect
-from distrain.cluster.dashboard_token import (
-    TOKEN_VARIABLE as TOKEN_VARIABLE,
-    token_of_environment as token_of_environment,
-)
 from distrain.cluster.local import (
     check_shared_memory as check_shared_memory,
     count_gpus as count_gpus,
     device_of_workers as device_of_workers,
     local_cluster as local_cluster,
+)
+from distrain.cluster.secrets import (
+    TOKEN_VARIABLE as TOKEN_VARIABLE,
+    token_of_environment as token_of_environment,
 )
 from distrain.cluster.slurm_node import (
     INTERFACE_VARIABLE as INTERFACE_VARIABLE,

@@ -13,10 +13,9 @@ CONNECT_TIMEOUT_S = 15.0
 
 @contextmanager
 def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
-    """Yield a client of a scheduler; the cluster stays, and a given client stays open.
+    """Yield a client of a scheduler, given by its address, a `distributed.Client` or a cluster.
 
-    Args:
-        scheduler: Its address, a `distributed.Client` of it, or a cluster.
+    The cluster stays, and a given client stays open.
     """
     from distributed import Client
 

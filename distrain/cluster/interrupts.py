@@ -7,10 +7,7 @@ from distributed import Worker, WorkerPlugin
 
 
 class IgnoreInterrupts(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Leaves Ctrl-C to the process that owns the local cluster: it ends its jobs, then the workers.
-
-    The rank processes of these workers inherit that.
-    """
+    """Leaves Ctrl-C to the process that owns the local cluster; rank processes inherit that."""
 
     name = "distrain-ignore-interrupts"
 

@@ -86,8 +86,7 @@ def local_threads(num_threads: int) -> Iterator[Any]:
     """Yield a client of a new cluster whose one worker is threads of this process.
 
     It starts in half a second of processor time, where processes take one and a half each. There is
-    no dashboard and no coordinator; Dask's two HTTP servers listen on this machine's loopback
-    alone, and serve nothing.
+    no dashboard and no coordinator; Dask's HTTP servers listen on the loopback, and serve nothing.
     """
     import dask
     from distributed import Client, Scheduler, SpecCluster, Worker

@@ -14,8 +14,8 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE
 from distrain.cluster.local import count_gpus, local_cluster
+from distrain.cluster.secrets import TOKEN_VARIABLE
 from distrain.cluster.started import (
     ProcessId,
     StartedCluster,
@@ -25,8 +25,7 @@ from distrain.cluster.started import (
 )
 from distrain.errors import ClusterError, DistrainError, Terminated, on_sigterm
 
-DEFAULT_WORKERS = 2
-"""Workers of a machine without GPUs."""
+DEFAULT_WORKERS = 2  # workers of a machine without GPUs
 
 
 def main(args: list[str] | None = None) -> int:

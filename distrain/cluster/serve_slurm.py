@@ -20,25 +20,24 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE
-from distrain.cluster.job_certificate import (
+from distrain.cluster.local import count_gpus
+from distrain.cluster.secrets import (
+    TOKEN_VARIABLE,
     has_certificates,
     tls_environment,
     write_certificate,
     write_private,
 )
-from distrain.cluster.local import count_gpus
 from distrain.cluster.slurm_node import NOTICE_S, address_of_node, gpu_of, life_of, listening_words
 from distrain.cluster.started import ProcessId, StartedCluster, write_started
 from distrain.errors import ClusterError, DistrainError
 
 CLIENT_FILE = "client.env"
 POLL_S = 0.5
-SCHEDULER_S = 300.0
-"""How long the scheduler may take to start, on a shared filesystem that is slow."""
+SCHEDULER_S = 300.0  # how long the scheduler may take to start, on a shared filesystem that is slow
 LEAVE_S = NOTICE_S - 10.0
 """How long the first task waits for the other workers to leave, before its scheduler ends."""
-_IGNORE_SIGTERM = "distrain.cluster.ignore_sigterm"
+_IGNORE_SIGTERM = "distrain.cluster.serve_slurm"  # whose `dask_setup` does so
 _NOTICES = frozenset({signal.SIGUSR1, signal.SIGTERM})
 
 
@@ -54,6 +53,16 @@ def main(args: list[str] | None = None) -> int:
     except DistrainError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+
+
+def dask_setup(_server: object) -> None:
+    """As a preload of Dask's scheduler and nannies, leave SIGTERM to the task that started them.
+
+    Slurm sends SIGTERM to every process of a step. The scheduler must not end by it while ranks
+    save checkpoints, and a nanny that gets it besides the notice of its task would end at once.
+    Dask has set its handlers before it calls preloads; a nanny's worker inherits this.
+    """
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
 class _Left(Exception): ...

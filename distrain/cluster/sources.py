@@ -11,40 +11,30 @@ from distrain.cluster.local import check_this_machine, local_cluster, local_thre
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """The workers that a command wants.
+    """The workers that a command wants."""
 
-    Attributes:
-        scheduler: The address of an existing cluster's scheduler, its `distributed.Client`, or the
-            cluster itself; `None` asks for a new cluster.
-        threads_per_worker: Dask's threads in each.
-        device: `cuda` gives each worker a GPU; `auto` does where there are enough of them.
-        dashboard_address: A new cluster's; port 0 takes a free one.
-        in_process: Whether threads of this process, one per worker, will do for a new cluster.
-    """
-
+    # the address of an existing cluster's scheduler, its `distributed.Client`, or the cluster
+    # itself; `None` asks for a new cluster
     scheduler: Any = None
     num_workers: int = 2
-    threads_per_worker: int = 1
+    threads_per_worker: int = 1  # dask's threads in each
+    # `cuda` gives each worker a GPU; `auto` does where there are enough of them
     device: str = "cpu"
-    dashboard_address: str = ":0"
+    dashboard_address: str = ":0"  # a new cluster's; port 0 takes a free one
+    # whether threads of this process, one per worker, will do for a new cluster
     in_process: bool = False
 
 
 @dataclass(frozen=True)
 class WorkerSource:
-    """A place where workers come from.
+    """A place where workers come from."""
 
-    Attributes:
-        serves: Whether a request is for this place.
-        opening: The progress text while it opens.
-        open: A context with a `distributed.Client`, whose exit ends what it started; raises
-            `ClusterError` if the scheduler does not answer, or the place cannot hold the workers.
-        check: Raises `ClusterError` if the place cannot hold the workers, as far as known now.
-    """
-
-    serves: Callable[[ClusterRequest], bool]
-    opening: Callable[[ClusterRequest], str]
+    serves: Callable[[ClusterRequest], bool]  # whether a request is for this place
+    opening: Callable[[ClusterRequest], str]  # the progress text while it opens
+    # a context with a `distributed.Client`, whose exit ends what it started; raises `ClusterError`
+    # if the scheduler does not answer, or the place cannot hold the workers
     open: Callable[[ClusterRequest], AbstractContextManager[Any]]
+    # raises `ClusterError` if the place cannot hold the workers, as far as known now
     check: Callable[[ClusterRequest], object] = lambda request: None
 
 

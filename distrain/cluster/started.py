@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 
-from distrain.storage import boot_id, translated_errors, whole_file
+from distrain.cluster.secrets import PRIVATE_MODE, write_private
+from distrain.storage import boot_id, started_ticks, translated_errors
 
 STATE_FILE = "state.json"
-PRIVATE_MODE = 0o600
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class ProcessId:
     @classmethod
     def seen(cls, pid: int) -> "ProcessId | None":
         """The process of that number here; `None` if it has ended, `OSError` if unknown."""
-        started = _started_ticks(pid)
+        started = started_ticks(pid)
         return (
             None if started is None else cls(pid, started, boot_id().strip(), socket.gethostname())
         )
@@ -49,24 +49,15 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class StartedCluster:
-    """A cluster, as its own program writes it.
+    """A cluster, as its own program writes it."""
 
-    Attributes:
-        process: The program, which ends the cluster when it ends.
-        token: For its scheduler's HTTP.
-        url: The scheduler's HTTP address; `None` before it answers.
-        scheduler: The address of the scheduler's comm.
-        slurm_job: The id of its Slurm job.
-        error: The reason why it could not start.
-    """
-
-    process: ProcessId
-    token: str
-    url: str | None = None
-    scheduler: str | None = None
+    process: ProcessId  # the program, which ends the cluster when it ends
+    token: str  # for its scheduler's HTTP
+    url: str | None = None  # the scheduler's HTTP address; `None` before it answers
+    scheduler: str | None = None  # the address of the scheduler's comm
     num_workers: int = 0
-    slurm_job: str | None = None
-    error: str | None = None
+    slurm_job: str | None = None  # the id of its Slurm job
+    error: str | None = None  # the reason why it could not start
 
 
 def read_started(folder: Path) -> StartedCluster | None:
@@ -80,11 +71,7 @@ def read_started(folder: Path) -> StartedCluster | None:
 
 
 def write_started(folder: Path, started: StartedCluster) -> None:
-    path = folder / STATE_FILE
-    with whole_file(path) as partial:
-        made = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_MODE)
-        with open(made, "w", encoding="utf-8") as file:
-            json.dump(asdict(started), file)
+    write_private(folder / STATE_FILE, json.dumps(asdict(started)).encode())
 
 
 @contextlib.contextmanager
@@ -115,14 +102,3 @@ def only_one(file: Path) -> Iterator[bool]:
         yield got
     finally:
         os.close(held)
-
-
-def _started_ticks(pid: int) -> int | None:
-    """The process's start in clock ticks after boot; `None` if it has ended, also as a zombie."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    # The name stands in brackets and may hold anything, also brackets.
-    state, *rest = text.rpartition(")")[2].split()
-    return None if state in "ZX" else int(rest[18])

@@ -50,11 +50,9 @@ class Moment:
 
 
 class JobHistory:
-    """One job, from its submission (in unix time) on.
+    """One job from its submission (in unix time) on.
 
-    Attributes:
-        train: Records of training, columns `TRAIN`, and `TARGET.METRIC` of further targets.
-        valid: Records of validation, columns `VALID`, and `TARGET.METRIC` of further targets.
+    Records have the columns `TRAIN` and `VALID`, and `TARGET.METRIC` of further targets.
     """
 
     def __init__(self, submitted_s: float):

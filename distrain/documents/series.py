@@ -34,10 +34,6 @@ class Series:
     Args:
         columns: `take_back` compares the first one.
         capacity: Points that are shown at most, an even number.
-
-    Attributes:
-        stride: Points added per point shown.
-        generation: How often points that had been shown were replaced or removed.
     """
 
     def __init__(self, columns: Sequence[Column], capacity: int = CAPACITY):
@@ -45,8 +41,8 @@ class Series:
             raise ValueError(f"a series' capacity is an even number, not {capacity}")
         self.columns = tuple(columns)
         self.capacity = capacity
-        self.stride = 1
-        self.generation = 0
+        self.stride = 1  # points added per point shown
+        self.generation = 0  # how often points that had been shown were replaced or removed
         # Per column, the values of the points (NaN: unknown), the open one's last. Means also have
         # the weights of what was known.
         self._values = [array("d") for _ in self.columns]
@@ -197,14 +193,7 @@ def curve_limits(
 
     The first steps of a training may have many times the loss of all others, and would flatten
     them. What lies among the first points, and further off the others than these spread, is left
-    out. Nothing else ever is.
-
-    Args:
-        curves: The values of each, in order; `None` or not finite: unknown.
-        whole: Values that are shown wherever they are, such as those of validation.
-
-    Returns:
-        The least and the greatest value, with some room; `None` without any values.
+    out; values of `whole`, such as those of validation, never are. `None` without any values.
 
     >>> low, high = curve_limits([[9.0, 0.5, 0.45, 0.4]], whole=[0.41, 0.6])
     >>> low < 0.4, 0.6 < high < 0.7

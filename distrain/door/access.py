@@ -22,7 +22,7 @@ from tornado import web
 from tornado.httputil import HTTPHeaders, HTTPServerRequest
 
 from distrain.cluster import TOKEN_VARIABLE, token_of_environment
-from distrain.door.refusal import Refusal
+from distrain.door.bodies import Refusal
 
 _OPEN_PATHS = frozenset({"/health"})
 _PARAMETER = "token"

@@ -28,12 +28,9 @@ log = logging.getLogger("distrain.door")
 
 
 def install() -> None:
-    """Prepare this process: schedulers that start later serve pages, documents and orders.
+    """Have schedulers that start later in this process serve pages, documents and orders.
 
-    To be called before a scheduler is made, since Dask builds its routes and its dashboard then.
-
-    Raises:
-        ClusterError: The environment asks for a token that cannot be used.
+    `ClusterError`: the environment asks for a token that cannot be used.
     """
     install_access()
     install_pages()
@@ -93,11 +90,7 @@ class DoorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyp
 
 
 def ensure_door(client: Client) -> None:
-    """Make sure that the client's scheduler, which has a coordinator, shows its jobs.
-
-    Raises:
-        ClusterError: It cannot; its jobs run all the same.
-    """
+    """Have the client's scheduler, with a coordinator, show its jobs; else a `ClusterError`."""
     try:
         client.register_plugin(DoorPlugin())
     except Exception as error:  # whatever another version of distrain, or of Dask, makes of it

@@ -21,14 +21,10 @@ class Body(BaseModel):
 
 
 class Order(Body):
-    """An order of a service.
+    """An order of a service."""
 
-    Attributes:
-        service: Its id.
-        generation: Grows with each process that is in charge; an older one is refused.
-    """
-
-    service: Word
+    service: Word  # its id
+    # grows with each process that is in charge; an older one is refused
     generation: Annotated[int, Field(ge=0, strict=True)]
 
 
@@ -83,3 +79,15 @@ def dumps(document: Any) -> str:
         return json.dumps(document, allow_nan=False, separators=(",", ":"))
     except ValueError:  # JSON has no NaN
         return json.dumps(finite(document), allow_nan=False, separators=(",", ":"))
+
+
+class Refusal(Exception):
+    """A request that is not carried out: HTTP's status, a word for programs, and a text for people.
+
+    `more` are other keys of the answer.
+    """
+
+    def __init__(self, status: int, code: str, error: str, hint: str, **more: Any):
+        super().__init__(error)
+        self.status = status
+        self.document = {"code": code, "error": error, "hint": hint, **more}

@@ -43,11 +43,7 @@ class Answer:
 
 
 class Changes:
-    """The changes of a monitor's jobs, whoever submitted them.
-
-    Args:
-        clock: Seconds.
-    """
+    """The changes of a monitor's jobs, whoever submitted them."""
 
     def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
         self.coordinator = monitor.coordinator
@@ -74,9 +70,8 @@ class Changes:
     def since(self, revision: int, collect_s: float = 0.0) -> Answer:
         """The changes since a revision; since 0: all jobs, with all of their progress that is kept.
 
-        Args:
-            collect_s: Jobs that only went on come in one answer, so long after the last such one.
-                Jobs with any other change come at once, and these with them.
+        Jobs that only went on come in one answer, `collect_s` after the last such one, or with a
+        job that has any other change.
         """
         self._look(revision, collect_s)
         answer = Answer(revision)
@@ -147,8 +142,7 @@ class Changes:
     def _look(self, revision: int, collect_s: float) -> None:
         """Stamp each job that has changed since its last stamp.
 
-        Jobs that only went on, and are not in the answer anyway, wait until `collect_s` after the
-        last such stamp.
+        Jobs that only went on wait until `collect_s` after the last such stamp, or for an answer.
         """
         now_s = self._clock()
         is_due = now_s - self._collected_s >= collect_s
@@ -161,11 +155,7 @@ class Changes:
                     self._collected_s = now_s
 
     def _look_at(self, job_id: str, *, news: bool = True) -> bool:
-        """Stamp a job if it has changed, and say whether it was stamped.
-
-        Args:
-            news: Whether progress alone is a change.
-        """
+        """Stamp a job if it has changed, and say so; `news`: progress alone is a change."""
         job = self.coordinator.lifecycle.jobs[job_id]
         collector = self.coordinator.collectors[job_id]
         track = self.monitor.follow(job_id)

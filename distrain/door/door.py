@@ -2,18 +2,16 @@
 
 from typing import Any
 
-from distrain.door.bodies import dumps
+from distrain.door.bodies import Refusal, dumps
 from distrain.door.changes import Changes
 from distrain.door.monitor import Monitor
 from distrain.door.orders import Orders
 from distrain.door.preflight import Preflights
-from distrain.door.refusal import Refusal
 from distrain.jobs import Slot
 from distrain.lifecycle import Lifecycle
 from distrain.scheduler import CoordinatorPlugin
 
-EXTENSION = "distrain-door"
-"""The door's name among the scheduler's extensions."""
+EXTENSION = "distrain-door"  # the door's name among the scheduler's extensions
 
 
 class Door:
@@ -27,12 +25,10 @@ class Door:
     def changes_text(
         self, since: int, epoch: str | None, service: str, collect_s: float = 0.0
     ) -> str:
-        """The changes since a revision, as JSON.
+        """The changes since a revision of the scheduler's start `epoch`; of another start, since 0.
 
-        Args:
-            epoch: The scheduler's start that the revision is of; one of another start counts as 0.
-            service: The asking service, which has all changes until the revision; "" for nobody.
-            collect_s: How long jobs that only went on may wait for others.
+        `service` asks, and has all changes until the revision; "" for nobody. Jobs that only went
+        on may wait `collect_s` for others.
         """
         revisions = self.changes.revisions
         if epoch != self.coordinator.epoch or since > revisions.newest:
@@ -50,11 +46,7 @@ class Door:
         return f'{dumps(head)[:-1]},"jobs":[{",".join(answer.jobs)}]}}'
 
     def job(self, job_id: str) -> dict[str, Any]:
-        """One job without its progress.
-
-        Raises:
-            Refusal: It is not known, or only how it ended.
-        """
+        """One job without its progress; a `Refusal` if only its end is known, or nothing."""
         head = {"epoch": self.coordinator.epoch}
         if job_id in self.coordinator.lifecycle.jobs:
             return {**head, "job": self.changes.document(job_id)}

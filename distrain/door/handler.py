@@ -9,9 +9,8 @@ from pydantic import ValidationError
 from tornado.web import stream_request_body
 
 from distrain.door.access import trouble_with
-from distrain.door.bodies import Body, dumps, explain
+from distrain.door.bodies import Body, Refusal, dumps, explain
 from distrain.door.door import EXTENSION, Door
-from distrain.door.refusal import Refusal
 
 MOST_BODY_BYTES = 2**20
 
@@ -46,22 +45,14 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
 
     @property
     def door(self) -> Door:
-        """The scheduler's door.
-
-        Raises:
-            Refusal: The scheduler is only starting.
-        """
+        """The scheduler's door; a `Refusal` while the scheduler is only starting."""
         door: Door | None = self.server.extensions.get(EXTENSION)
         if door is None:
             raise Refusal(503, "starting", "the scheduler is starting", "Ask again in a second.")
         return door
 
     def body(self, kind: type[_BODY]) -> _BODY:
-        """The request's body.
-
-        Raises:
-            Refusal: It cannot be used as this kind.
-        """
+        """The request's body; a `Refusal` if it cannot be used as this kind."""
         try:
             return kind.model_validate(json.loads(bytes(self._received)))
         except ValidationError as error:
@@ -71,11 +62,7 @@ class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
         raise Refusal(400, "bad_request", mistakes, LISTED)
 
     def number(self, name: str, default: int) -> int:
-        """A whole number of the query.
-
-        Raises:
-            Refusal: The value is no whole number.
-        """
+        """A whole number of the query; a `Refusal` for another value."""
         text = self.get_query_argument(name, str(default))
         if not (text.isascii() and text.isdigit() and len(text) < 19):
             raise Refusal(400, "bad_request", f"{name}: {text!r} is no whole number", LISTED)

@@ -1,13 +1,14 @@
 """Jobs as documents, for whoever may read: `/distrain/jobs`."""
 
+from collections.abc import Callable
 from typing import Any
 
 from distributed.http.utils import RequestHandler
 
+from distrain.door.bodies import Refusal
 from distrain.door.door import EXTENSION, Door
 from distrain.door.handler import Handler, NothingHandler
 from distrain.door.monitor import Monitor
-from distrain.door.refusal import Refusal
 
 
 class _JobsHandler(Handler):
@@ -17,18 +18,17 @@ class _JobsHandler(Handler):
 
 
 class _OneHandler(Handler):
-    def monitor_of(self, job_id: str) -> Monitor:
-        """The monitor, if it has this job.
-
-        Raises:
-            Refusal: It has not.
-        """
+    def answer_about(
+        self, job_id: str, document_of: Callable[[Monitor], dict[str, Any] | None]
+    ) -> None:
+        """Answer with a document of a job; a `Refusal` if the monitor does not know the job."""
         door: Door | None = self.server.extensions.get(EXTENSION)
-        if door is None or not door.monitor.knows(job_id):
+        document = document_of(door.monitor) if door else None
+        if document is None:
             listed = "GET /distrain/jobs lists the jobs that are known here"
             forgotten = f"{listed}; the oldest are forgotten."
             raise Refusal(404, "unknown", f"no job {job_id!r}", forgotten)
-        return door.monitor
+        self.answer(document)
 
 
 class _JobHandler(_OneHandler):
@@ -37,19 +37,17 @@ class _JobHandler(_OneHandler):
         if wanted not in ("shown", "all"):
             hint = "Pass `all`, or leave `ranks` out to get at most 64."
             raise Refusal(400, "bad_request", f"ranks: {wanted!r} is none of shown, all", hint)
-        self.answer(self.monitor_of(job_id).job(job_id, all_ranks=wanted == "all") or {})
+        self.answer_about(job_id, lambda monitor: monitor.job(job_id, all_ranks=wanted == "all"))
 
 
 class _MetricsHandler(_OneHandler):
     def get(self, job_id: str) -> None:
         since = self.get_query_argument("since", None)
-        monitor = self.monitor_of(job_id)
         try:
-            document = monitor.metrics(job_id, since or None)
+            self.answer_about(job_id, lambda monitor: monitor.metrics(job_id, since or None))
         except ValueError as error:
             hint = "Pass `cursor` of the last answer, or leave `since` out to get all."
             raise Refusal(400, "bad_request", f"since: {error}", hint) from None
-        self.answer(document or {})
 
 
 routes: list[tuple[str, type[RequestHandler], dict[str, Any]]] = [

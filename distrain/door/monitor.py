@@ -26,37 +26,25 @@ log = logging.getLogger("distrain.door")
 
 @dataclass
 class Track:
-    """A job as far as it was taken in.
-
-    Attributes:
-        num_entries: Of its progress, in the history.
-        num_moves: Of its states, in the history.
-        has_reports: Whether a rank reported since the job was stamped last.
-        stamped: The fingerprint and the number of entries when it was stamped last, and whether it
-            had ended.
-        service: Who put it; `None`: it came by Dask.
-    """
+    """A job as far as it was taken in."""
 
     history: JobHistory
-    num_entries: int = 0
-    num_moves: int = 0
-    has_reports: bool = False
+    num_entries: int = 0  # of its progress, in the history
+    num_moves: int = 0  # of its states, in the history
+    has_reports: bool = False  # whether a rank reported since the job was stamped last
+    # the fingerprint and the number of entries when it was stamped last, and whether it had ended
     stamped: tuple[tuple[object, ...], int, bool] | None = None
-    service: str | None = None
+    service: str | None = None  # who put it; `None`: it came by Dask
 
 
 class Monitor:
-    """Histories of all jobs of one coordinator; pages and handlers ask it for documents.
-
-    Attributes:
-        revisions: Of the jobs' changes; `Changes` stamps them.
-    """
+    """Histories of all jobs of one coordinator; pages and handlers ask it for documents."""
 
     def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
         self.coordinator = coordinator
         self.tracks: dict[str, Track] = {}
         self._clock = clock
-        self.revisions = Revisions()
+        self.revisions = Revisions()  # of the jobs' changes; `Changes` stamps them
         self._failed: set[object] = set()  # places in the code that failed
 
     def handled(self, stimulus: Stimulus) -> None:
@@ -99,11 +87,7 @@ class Monitor:
         return job_document(self._watched(job_id), all_ranks=all_ranks)
 
     def metrics(self, job_id: str, since: str | None = None) -> dict[str, Any] | None:
-        """The document of a job's curves; `None` if unknown.
-
-        Raises:
-            ValueError: `since` is no cursor.
-        """
+        """The document of a job's curves, `None` if unknown; `ValueError` for what is no cursor."""
         if not self.knows(job_id):
             return None
         return metrics_document(self.tracks[job_id].history, since)

@@ -7,36 +7,26 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from distrain.door.bodies import CancelOrder, Order, PriorityOrder, PutOrder
+from distrain.door.bodies import CancelOrder, Order, PriorityOrder, PutOrder, Refusal
 from distrain.door.monitor import Monitor
-from distrain.door.refusal import Refusal
 from distrain.errors import SpecError
 from distrain.lifecycle import Cancel, ChangePriority, Job
 from distrain.spec import parse_spec
 
-MOST_SERVICES = 256
-"""Services whose generations are kept."""
+MOST_SERVICES = 256  # services whose generations are kept
 
 
 class Orders:
-    """The orders of all services to one coordinator.
-
-    Attributes:
-        generations: The highest generation of each service; an order of a lower one is refused.
-    """
+    """The orders of all services to one coordinator."""
 
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
+        # the highest generation of each service; an order of a lower one is refused
         self.generations: dict[str, int] = {}
 
     def put(self, job_id: str, order: PutOrder) -> bool:
-        """Queue a job, and say whether that was done: `False` if it is here already.
-
-        Raises:
-            Refusal: The order is for another start of the scheduler, the job has ended after this
-                attempt, it is another service's, or its spec has mistakes.
-        """
+        """Queue a job; whether that was done: `False` if it is here already."""
         self._check_generation(order)
         if order.epoch != self.coordinator.epoch:
             raise Refusal(
@@ -63,21 +53,13 @@ class Orders:
         return True
 
     def cancel(self, job_id: str, order: CancelOrder) -> None:
-        """Have a job end; a repeated order with a shorter grace hurries it.
-
-        Raises:
-            Refusal: The job is unknown, has ended, or is another service's.
-        """
+        """Have a job end; a repeated order with a shorter grace hurries it."""
         self._check_generation(order)
         self._live(job_id, order)
         self.coordinator.tell(Cancel(job_id, order.why, order.grace_s))
 
     def set_priority(self, job_id: str, order: PriorityOrder) -> None:
-        """Change the priority of a job that waits.
-
-        Raises:
-            Refusal: The job does not wait, is unknown, has ended, or is another service's.
-        """
+        """Change the priority of a job that waits."""
         self._check_generation(order)
         job = self._live(job_id, order)
         if not job.state.waits:

@@ -11,43 +11,32 @@ from weakref import WeakValueDictionary
 
 from distributed import Client
 
-from distrain.door.refusal import Refusal
+from distrain.door.bodies import Refusal
 from distrain.worker import check_spec
 
 MOST_AT_ONCE = 2
 MOST_WAITING = 20
-MOST_OF_OWNER = 3
-"""Waiting or running: who has globs over large folders leaves room for others."""
+MOST_OF_OWNER = 3  # waiting or running: who has globs over large folders leaves room for others
 KEPT_S = 900.0
-LIMIT_S = 120.0
-"""Of one check, from its start on a worker."""
+LIMIT_S = 120.0  # of one check, from its start on a worker
 WORKER_WITHIN_S = 60.0
 """How long a check may wait for a worker that does not train, and for its answer to travel."""
 
 
 @dataclass
 class _Preflight:
-    """One check.
+    """One check."""
 
-    Attributes:
-        state: `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could
-            not be checked).
-        owner: Who asked; "" if unknown.
-        verdict: The answer of the worker.
-    """
-
-    owner: str
+    owner: str  # who asked; "" if unknown
+    # `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could not be
+    # checked)
     state: str = "waiting"
-    verdict: dict[str, Any] = field(default_factory=dict)
+    verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
     ended_s: float | None = None
 
 
 class Preflights:
-    """The checks of one scheduler.
-
-    Args:
-        client: Makes a client of the scheduler.
-    """
+    """The checks of one scheduler."""
 
     def __init__(
         self,
@@ -62,11 +51,7 @@ class Preflights:
         self._turns = WeakValueDictionary[str, asyncio.Lock]()
 
     def start(self, spec: dict[str, Any], owner: str = "") -> str:
-        """Begin a check, and return its id.
-
-        Raises:
-            Refusal: Too many wait already, of all or of this owner.
-        """
+        """Begin a check, and return its id; a `Refusal` if too many wait, of all or its owner."""
         self._forget_old_ones()
         waiting = [one.owner for one in self._known.values() if one.ended_s is None]
         hint = "Ask again in a minute."
@@ -82,11 +67,7 @@ class Preflights:
         return preflight_id
 
     def document(self, preflight_id: str) -> dict[str, Any]:
-        """A check as JSON.
-
-        Raises:
-            Refusal: No such check is kept.
-        """
+        """A check as JSON; a `Refusal` if no such check is kept."""
         self._forget_old_ones()
         one = self._known.get(preflight_id)
         if one is None:

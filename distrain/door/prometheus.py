@@ -18,7 +18,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from distrain.documents import SHOWN_RANKS, Watched, time_left_s
+from distrain.documents import SHOWN_RANKS, Gpu, Watched, time_left_s
 from distrain.door.monitor import Monitor
 from distrain.jobs import JobState, targets_in
 
@@ -68,6 +68,22 @@ _SINGLE_VALUES: tuple[tuple[Any, str, str, Callable[[Watched], float | None]], .
      lambda job: job.history.checkpoint_s),
 )  # fmt: skip
 """Values of each job; an unknown one is left out."""
+_RANK_FIGURES = (
+    ("step_time_s", "distrain_rank_step_duration_seconds",
+     "A rank's own work per step, without waits for other ranks"),
+    ("rows_per_s", "distrain_rank_rows_per_second", "Rows trained per second"),
+    ("stall_pct", "distrain_rank_data_wait_ratio", "Share of wall time spent waiting for data"),
+)  # fmt: skip
+_GPU_FIGURES: tuple[tuple[str, str, Callable[[Gpu], float | None]], ...] = (
+    ("distrain_rank_gpu_utilisation_ratio",
+     "Share of time in which the rank's GPU ran a kernel, as NVML reports",
+     lambda gpu: _share(gpu.utilisation_pct)),
+    ("distrain_rank_gpu_memory_used_bytes",
+     "Memory of the rank's GPU in use by all processes, as NVML reports",
+     lambda gpu: gpu.memory_used_bytes),
+    ("distrain_rank_gpu_memory_total_bytes", "Memory of the rank's GPU",
+     lambda gpu: gpu.memory_total_bytes),
+)  # fmt: skip
 
 
 class JobsCollector(Collector):
@@ -97,11 +113,7 @@ class JobsCollector(Collector):
 
 
 def export(monitor: Monitor, certificate_ends_s: Mapping[str, float] | None = None) -> None:
-    """Serve this monitor's jobs from now on, in this process's registry.
-
-    Args:
-        certificate_ends_s: When each certificate of the scheduler ends, in unix seconds.
-    """
+    """Serve this monitor's jobs, and when certificates end, in this process's registry."""
     if _collector.monitor is None:
         REGISTRY.register(_collector)
     _collector.monitor = monitor
@@ -235,28 +247,22 @@ def _add_known(family: GaugeFamily, labels: Sequence[str], value: float | None) 
 
 
 def _work(jobs: Iterable[Watched]) -> Iterator[Metric]:
-    step = GaugeFamily(
-        "distrain_rank_step_duration_seconds",
-        "A rank's own work per step, without waits for other ranks",
-        labels=RANK,
-    )
-    speed = GaugeFamily("distrain_rank_rows_per_second", "Rows trained per second", labels=RANK)
-    stall = GaugeFamily(
-        "distrain_rank_data_wait_ratio", "Share of wall time spent waiting for data", labels=RANK
-    )
-    for job in jobs:
-        job_id, history = job.view.job_id, job.history
-        if len(history.now) > SHOWN_RANKS:
-            for name, series in history.ranks.items():
-                if not name.isdecimal():
-                    _add_known(step, [job_id, name], series.tail().get("step_time_s"))
-                    _add_known(speed, [job_id, name], series.tail().get("rows_per_s"))
-            continue
-        for rank, now in sorted(history.now.items()):
-            _add_known(step, [job_id, str(rank)], now.step_time_s)
-            _add_known(speed, [job_id, str(rank)], now.rows_per_s)
-            _add_known(stall, [job_id, str(rank)], _share(now.stall_pct))
-    yield from (step, speed, stall)
+    for figure, name, about in _RANK_FIGURES:
+        family = GaugeFamily(name, about, labels=RANK)
+        for job in jobs:
+            for rank, value in _of_ranks(job, figure).items():
+                is_share = figure.endswith("_pct")
+                _add_known(family, [job.view.job_id, rank], _share(value) if is_share else value)
+        yield family
+
+
+def _of_ranks(job: Watched, figure: str) -> dict[str, float | None]:
+    """A figure by rank; of more than `SHOWN_RANKS`, of the slowest, the median and the fastest."""
+    history = job.history
+    if len(history.now) <= SHOWN_RANKS:
+        return {str(rank): getattr(now, figure) for rank, now in sorted(history.now.items())}
+    ranks = history.ranks.items()
+    return {name: series.tail().get(figure) for name, series in ranks if not name.isdecimal()}
 
 
 def _memory(jobs: Iterable[Watched]) -> Iterator[Metric]:
@@ -274,30 +280,14 @@ def _memory(jobs: Iterable[Watched]) -> Iterator[Metric]:
 
 
 def _gpus(jobs: Iterable[Watched]) -> Iterator[Metric]:
-    busy = GaugeFamily(
-        "distrain_rank_gpu_utilisation_ratio",
-        "Share of time in which the rank's GPU ran a kernel, as NVML reports",
-        labels=RANK,
-    )
-    used = GaugeFamily(
-        "distrain_rank_gpu_memory_used_bytes",
-        "Memory of the rank's GPU in use by all processes, as NVML reports",
-        labels=RANK,
-    )
-    total = GaugeFamily(
-        "distrain_rank_gpu_memory_total_bytes", "Memory of the rank's GPU", labels=RANK
-    )
-    for job in jobs:
-        gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
-        with_gpu = {rank: gpu for rank, gpu in gpus.items() if gpu is not None}
-        for family, values in (
-            (busy, {rank: _share(gpu.utilisation_pct) for rank, gpu in with_gpu.items()}),
-            (used, {rank: gpu.memory_used_bytes for rank, gpu in with_gpu.items()}),
-            (total, {rank: gpu.memory_total_bytes for rank, gpu in with_gpu.items()}),
-        ):
+    for name, about, value_of in _GPU_FIGURES:
+        family = GaugeFamily(name, about, labels=RANK)
+        for job in jobs:
+            gpus = {rank: job.gpus.get(place.worker) for rank, place in job.places.items()}
+            values = {rank: value_of(gpu) for rank, gpu in gpus.items() if gpu is not None}
             for rank, value in _bounded(values).items():
                 family.add_metric([job.view.job_id, rank], value)
-    yield from (busy, used, total)
+        yield family
 
 
 def _bounded(values: Mapping[int, float | None]) -> dict[str, float]:

@@ -10,7 +10,6 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
-from distrain.embeddings.all_to_all import all_to_all as all_to_all
 from distrain.embeddings.canonical import (
     CanonicalTensor as CanonicalTensor,
     canonical_state as canonical_state,
@@ -21,15 +20,13 @@ from distrain.embeddings.collection import (
     TouchedRows as TouchedRows,
 )
 from distrain.embeddings.columns import (
+    PLACEMENTS as PLACEMENTS,
     TableColumn as TableColumn,
     first_of_tables as first_of_tables,
 )
 from distrain.embeddings.fixed import FixedTables as FixedTables
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
-from distrain.embeddings.peers import Peers as Peers
-from distrain.embeddings.placements import (
-    PLACEMENTS as PLACEMENTS,
-)
+from distrain.embeddings.peers import Peers as Peers, all_to_all as all_to_all
 from distrain.embeddings.route import Route as Route, Traffic as Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
 from distrain.embeddings.store import Store as Store

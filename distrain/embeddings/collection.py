@@ -71,7 +71,6 @@ class EmbeddingCollection(nn.Module):
             host-cached ones always are.
 
     Attributes:
-        tables: Of each table the first column that is looked up in it, in the columns' order.
         groups: For each group, the positions of its columns in `columns`.
         weights: For each store, `[rows on this rank, dim]`.
         route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
@@ -99,6 +98,7 @@ class EmbeddingCollection(nn.Module):
     ):
         super().__init__()
         self.columns = tuple(columns)
+        # of each table the first column that is looked up in it, in the columns' order
         self.tables = first_of_tables(self.columns)
         self.peers = self.route_peers = peers or Peers()
         self._memory = HostMemory()
@@ -129,9 +129,7 @@ class EmbeddingCollection(nn.Module):
     def table(self, name: str) -> Tensor:
         """One column's table, `[cardinality, dim]`: a view of its store's weight.
 
-        Raises:
-            KeyError: There is no such column.
-            InputError: This rank holds a share of it only.
+        `KeyError`: there is no such column. `InputError`: this rank holds a share of it only.
         """
         number, keys = self.keys_of_table(name)
         store = self.stores[number]
@@ -195,8 +193,7 @@ class EmbeddingCollection(nn.Module):
     def fetch(self, route: Route) -> tuple[Tensor, ...]:
         """The distinct rows that a batch needs; collective where ranks share row-wise tables.
 
-        Returns:
-            For each store `[u, dim]`, float32 (float64 for float64 tables).
+        For each store `[u, dim]`, float32 (float64 for float64 tables).
         """
         return tuple(
             store.fetch(weight, own)
@@ -208,9 +205,8 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """The embeddings of a batch, or of `part` of its rows, a slice without a step.
 
-        Returns:
-            For each group `[rows, columns of the group, dim]`. Where gradients are enabled, each
-            is a leaf that requires grad. The memory is used again once they are dropped.
+        For each group `[rows, columns of the group, dim]`: a leaf that requires grad where
+        gradients are enabled. The memory is used again once they are dropped.
         """
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
@@ -315,11 +311,7 @@ class EmbeddingCollection(nn.Module):
         return f"{len(self.columns)} columns in {sizes}"
 
     def keys_of_table(self, name: str) -> tuple[int, slice]:
-        """The number of a column's store, and which of the store's keys are the column's.
-
-        Raises:
-            KeyError: There is no such column.
-        """
+        """The number of a column's store, and the column's keys among the store's; `KeyError`."""
         for number, store in enumerate(self.stores):
             for table, column in zip(store.table_of, store.columns, strict=True):
                 if column.name == name:

@@ -1,4 +1,4 @@
-"""What a categorical column needs of its table."""
+"""What a categorical column needs of its table, and what placements mean. No torch in here."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,22 +8,34 @@ from distrain.spec import Combiner
 
 
 @dataclass(frozen=True)
-class TableColumn:
-    """One categorical column, and the table that it is looked up in.
+class PlacementFacts:
+    """One placement; nothing else knows placements' names."""
 
-    Attributes:
-        cardinality: Its ids lie in `0 .. cardinality-1`, which is also the table's row count.
-        dim: The width of its embeddings.
-        combiner: For a column of lists, how the embeddings of a row's ids become one; a row
-            without ids gets zeros. `None` for a column with one id per row.
-        table: Names the table; columns that name the same one share it. `None`: the table has the
-            column's name.
-    """
+    is_dealt: bool  # whether rank r has the rows of keys with `key % num_ranks == r`, not all rows
+    collectives: int  # collective operations of a store in a step
+    # whether rows lie in the host's memory, and recently used ones on the device too
+    on_host: bool = False
+
+
+PLACEMENTS = {
+    "replicated": PlacementFacts(is_dealt=False, collectives=3),
+    "row_wise": PlacementFacts(is_dealt=True, collectives=4),
+    "host_cached": PlacementFacts(is_dealt=True, collectives=4, on_host=True),
+}
+
+
+@dataclass(frozen=True)
+class TableColumn:
+    """One categorical column, and the table that it is looked up in."""
 
     name: str
-    cardinality: int
-    dim: int
+    cardinality: int  # its ids lie in `0 .. cardinality-1`, which is also the table's row count
+    dim: int  # the width of its embeddings
+    # for a column of lists, how the embeddings of a row's ids become one; a row without ids gets
+    # zeros. `None` for a column with one id per row
     combiner: Combiner | None = None
+    # names the table; columns that name the same one share it. `None`: the table has the column's
+    # name
     table: str | None = None
 
     def __post_init__(self) -> None:
@@ -38,8 +50,7 @@ class TableColumn:
 def first_of_tables(columns: Iterable[TableColumn]) -> tuple[TableColumn, ...]:
     """Of each table the first column that is looked up in it, in the order of the columns.
 
-    Raises:
-        SchemaError: Two columns share a table and differ in cardinality or width.
+    `SchemaError`: two columns share a table and differ in cardinality or width.
 
     >>> columns = [TableColumn("bought", 9, 4, table="item"), TableColumn("shop", 3, 4)]
     >>> columns.append(TableColumn("seen", 9, 4, "mean", table="item"))

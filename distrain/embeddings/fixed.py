@@ -62,9 +62,6 @@ class FixedTables:
         max_rows: The most rows a batch has, on any rank.
         dtype: Of what `lookup` returns; `None` for what the tables compute in.
 
-    Attributes:
-        num_steps: A scalar on the device, int64: how many updates were made.
-
     Raises:
         InputError: There are columns of lists, or host-cached tables.
     """
@@ -83,6 +80,7 @@ class FixedTables:
         self.max_rows = max_rows
         self._dtype = dtype
         self._device = tables.weights[0].device
+        # a scalar on the device, int64: how many updates were made
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
         self._stores = [
             (SpreadStore if store.spread else WholeStore)(
@@ -114,10 +112,8 @@ class FixedTables:
         """Ask owners for a batch's rows of spread tables; collective, and the host waits.
 
         It may be made ahead, in a thread, through the group of `EmbeddingCollection.route_peers`.
-        `ids` are those of `EmbeddingCollection.route`, on the tables' device.
-
-        Raises:
-            ValueError: More rows than `max_rows`, or other columns.
+        `ids` are those of `EmbeddingCollection.route`, on the tables' device; `ValueError` for more
+        rows than `max_rows`, or other columns.
         """
         self._check_ids(ids)
         peers, by_column = self.tables.route_peers, ids.T.int()

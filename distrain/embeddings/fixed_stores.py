@@ -38,15 +38,9 @@ class FixedStoreRoute:
 
 
 class FixedStore:
-    """What both forms share.
+    """What both forms share, for a store without columns of lists and without a cache.
 
-    Args:
-        store: Without columns of lists and without a cache.
-        max_rows: The most rows that a batch has, on any rank.
-        group_columns: How many columns its group has.
-
-    Attributes:
-        places: `[columns]`, int64, on the device: each column's place in its group.
+    `max_rows` is the most rows of a batch on any rank, `group_columns` those of its group.
     """
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
@@ -76,15 +70,11 @@ class FixedStore:
 
 
 class WholeStore(FixedStore):
-    """A store of which this rank holds all rows.
-
-    Attributes:
-        capacity: The most rows that a batch can touch.
-    """
+    """A store of which this rank holds all rows."""
 
     def __init__(self, store: Store, max_rows: int, group_columns: int, device: torch.device):
         super().__init__(store, max_rows, group_columns, device)
-        self.capacity = self._capacity(1)
+        self.capacity = self._capacity(1)  # the most rows that a batch can touch
         # Keys in int32, where they fit, are faster to sort.
         dtype = torch.int32 if store.num_rows <= _MOST_INT32 else torch.int64
         self._column_starts = store.starts[list(store.table_of)].to(dtype).unsqueeze(1).to(device)

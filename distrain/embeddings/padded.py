@@ -68,9 +68,7 @@ class PaddedRoutes:
 class Rooms:
     """How many rows of each owner a rank may ask for in a step.
 
-    Args:
-        store: Spread over ranks, without columns of lists.
-        max_rows: The most rows that a batch has, on any rank.
+    The store is spread over ranks, without columns of lists; no batch has more than `max_rows`.
     """
 
     def __init__(self, store: Store, max_rows: int):

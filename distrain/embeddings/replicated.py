@@ -6,7 +6,7 @@ sends `(W-1) * u * (R + 4)` bytes, its ids included; all send as many rows as th
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -31,9 +31,29 @@ class ReplicatedRoute:
     def sent_bytes(self, row_bytes: int) -> int:
         return self.sent_ids_bytes + self.others * self.most * row_bytes
 
-    @property
-    def num_updated(self) -> int:
-        return len(self.touched)
+    def at(self, places: Callable[[Tensor], Tensor]) -> "ReplicatedRoute":
+        """The route of a weight whose rows lie at other places, such as a cache's."""
+        return replace(self, keys=places(self.keys))
+
+    def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
+        """The batch's distinct rows `[u, dim]`."""
+        return kernels.gather(weight, self.keys)
+
+    def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to gather sums `[u, dim]`; the end adds them in rank order: rows, sums."""
+        inverse = self.inverse
+        if inverse is None:
+            return lambda: (self.touched, sums)
+        arriving = peers.begin_gather(sums, self.most)
+
+        def finish() -> tuple[Tensor, Tensor]:
+            gathered = peers.arrived(arriving).flatten(0, 1)
+            count = len(self.touched)
+            total = sums.new_zeros(count + 1, sums.shape[1])  # one more takes what fills up
+            add_rows(gathered, inverse, total)
+            return self.touched, total[:count]
+
+        return finish
 
 
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRoute:
@@ -55,26 +75,3 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> ReplicatedRo
         inverse[inverse_places] = union.inverse
     sent = others * (8 * counts.shape[1] + 4 * most)
     return ReplicatedRoute(keys, touched, inverse, most, others, sent)
-
-
-def fetch(weight: Tensor, route: ReplicatedRoute, peers: Peers) -> Tensor:
-    return kernels.gather(weight, route.keys)
-
-
-def begin_exchange(
-    sums: Tensor, route: ReplicatedRoute, peers: Peers
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Begin to gather the ranks' sums `[u, dim]`; the end adds them in rank order: rows, sums."""
-    inverse = route.inverse
-    if inverse is None:
-        return lambda: (route.touched, sums)
-    arriving = peers.begin_gather(sums, route.most)
-
-    def finish() -> tuple[Tensor, Tensor]:
-        gathered = peers.arrived(arriving).flatten(0, 1)
-        count = len(route.touched)
-        total = sums.new_zeros(count + 1, sums.shape[1])  # one more takes what fills up
-        add_rows(gathered, inverse, total)
-        return route.touched, total[:count]
-
-    return finish

@@ -41,9 +41,7 @@ class _Returning(NamedTuple):
 
 
 class RowCache:
-    """The places on the device, and which row lies in each.
-
-    There are `capacity` places, or `num_rows` if that is less.
+    """The `capacity` places on the device, or `num_rows` if that is less, and the row in each.
 
     >>> table = torch.arange(6.0).view(6, 1)
     >>> cache = RowCache(num_rows=6, capacity=3)
@@ -78,10 +76,7 @@ class RowCache:
     def admit(self, rows: Tensor) -> Tensor:
         """Bring distinct rows `[v]`, int64, to the device; waits for a GPU, once.
 
-        Returns their places, `[v]`, int64, which are good until the next call.
-
-        Raises:
-            SpecError: There are fewer places than rows.
+        Returns their places, `[v]`, int64, good until the next call; `SpecError` for more rows.
         """
         if len(rows) > self.capacity:
             raise SpecError(

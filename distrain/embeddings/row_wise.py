@@ -8,7 +8,7 @@ rank order and update. A rank with u distinct rows of R bytes sends about
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -41,9 +41,27 @@ class RowWiseRoute:
         away = sum(self.asked) + sum(self.wanted) - self.asked[self.rank] - self.wanted[self.rank]
         return self.sent_ids_bytes + away * row_bytes
 
-    @property
-    def num_updated(self) -> int:
-        return len(self.touched)
+    def at(self, places: Callable[[Tensor], Tensor]) -> "RowWiseRoute":
+        """The route of a weight whose rows lie at other places, such as a cache's."""
+        return replace(self, requested=places(self.requested))
+
+    def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
+        """The batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
+        served = kernels.gather(weight, self.requested)
+        arrived = peers.exchange_rows(served, self.wanted, self.asked)
+        return kernels.gather(arrived, self.arrival)
+
+    def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:
+        """Begin to bring sums `[u, dim]` to owners; the end adds them in rank order: rows, sums."""
+        arriving = peers.begin_rows(kernels.gather(sums, self.by_owner), self.asked, self.wanted)
+
+        def finish() -> tuple[Tensor, Tensor]:
+            arrived = peers.arrived(arriving)
+            total = sums.new_zeros(len(self.touched), sums.shape[1])
+            add_rows(arrived, self.inverse, total)
+            return self.touched, total
+
+        return finish
 
 
 def num_local_rows(num_rows: int, peers: Peers) -> int:
@@ -101,25 +119,3 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
     sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns
     return RowRequests(by_owner, tuple(send), requested, wanted, sent_bytes)
-
-
-def fetch(weight: Tensor, route: RowWiseRoute, peers: Peers) -> Tensor:
-    """The batch's distinct rows from their owners, `[u, dim]`; a collective operation."""
-    served = kernels.gather(weight, route.requested)
-    arrived = peers.exchange_rows(served, route.wanted, route.asked)
-    return kernels.gather(arrived, route.arrival)
-
-
-def begin_exchange(
-    sums: Tensor, route: RowWiseRoute, peers: Peers
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Begin to bring sums `[u, dim]` to owners; the end adds them in rank order: rows, sums."""
-    arriving = peers.begin_rows(kernels.gather(sums, route.by_owner), route.asked, route.wanted)
-
-    def finish() -> tuple[Tensor, Tensor]:
-        arrived = peers.arrived(arriving)
-        total = sums.new_zeros(len(route.touched), sums.shape[1])
-        add_rows(arrived, route.inverse, total)
-        return route.touched, total
-
-    return finish

@@ -37,11 +37,6 @@ class SparseOptimizer:
         initial_accumulator_value: Where Adagrad's sums start.
         seed: Of the stochastic rounding of bfloat16 weights; the same on all ranks.
 
-    Attributes:
-        rule: By which rows are updated, and its numbers.
-        corrects_bias: Whether the learning rate gets Adam's bias correction.
-        num_steps: Updates so far.
-
     Raises:
         InputError: There is no such kind.
     """
@@ -59,9 +54,11 @@ class SparseOptimizer:
         rule = optimizer_facts(kind).update_rule
         self.embeddings = embeddings
         self.kind = kind
+        # by which rows are updated, and its numbers
         self.rule = Rule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
-        self.num_steps = 0
+        self.num_steps = 0  # updates so far
+        # whether the learning rate gets Adam's bias correction
         self.corrects_bias = rule.bias_correction
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
         self._state = tuple(
@@ -80,12 +77,10 @@ class SparseOptimizer:
     def apply(
         self, touched: Sequence[TouchedRows], lr: float, *, scale: float | Tensor = 1.0
     ) -> None:
-        """Update the touched rows.
+        """Update the touched rows, of each store, as `EmbeddingCollection.exchange` gives them.
 
-        Args:
-            touched: From `EmbeddingCollection.exchange`: for each store.
-            scale: Factor on the gradients. `1 / num_ranks` gives the mean that
-                `DistributedDataParallel` takes of dense gradients.
+        `scale` is a factor on the gradients. `1 / num_ranks` gives the mean that
+        `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
         rate = lr
@@ -129,8 +124,7 @@ class SparseOptimizer:
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over a state of the same kind for tables of the same shapes.
 
-        Raises:
-            InputError: It holds other names or other shapes; nothing was changed.
+        `InputError`: it holds other names or other shapes; nothing was changed.
         """
         own = self.state_dict()
         if set(own) != set(state):

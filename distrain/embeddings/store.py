@@ -13,9 +13,8 @@ from torch.nn import functional
 
 from distrain.batch import Ragged
 from distrain.embeddings import kernels, replicated, row_wise
-from distrain.embeddings.columns import TableColumn, first_of_tables
+from distrain.embeddings.columns import PLACEMENTS, PlacementFacts, TableColumn, first_of_tables
 from distrain.embeddings.peers import Peers
-from distrain.embeddings.placements import PLACEMENTS, PlacementFacts
 from distrain.embeddings.route import (
     ListRoute,
     RowsRoute,
@@ -116,8 +115,7 @@ class Store:
     def route(self, ids: Tensor, lists: Sequence[Ragged], peers: Peers) -> StoreRoute:
         """Find out which rows are needed; a collective operation where ranks share the tables.
 
-        `ids` is `[flat columns, rows]`, int32, contiguous. The process group of `peers` may be
-        another than that of the values.
+        `ids` is `[flat columns, rows]`, int32, contiguous. `peers` may have another process group.
         """
         lengths = [ids.shape[1]] * len(self.flat) + [len(ragged.values) for ragged in lists]
         offsets, counts = table_segments(self.table_of, lengths)
@@ -137,18 +135,11 @@ class Store:
         return StoreRoute(flat_inverse, routed, len(grouping.ids), rows)
 
     def fetch(self, weight: Tensor, route: StoreRoute) -> Tensor:
-        rows = route.rows
-        if self.cache is not None:
-            # Those that other ranks ask for are among the touched ones.
-            self.cache.admit(rows.touched)
-            weight = self.cache.values(0)
-        if isinstance(rows, row_wise.RowWiseRoute):
-            if self.cache is not None:
-                rows = replace(rows, requested=self.cache.places(rows.requested))
-            return row_wise.fetch(weight, rows, self.peers)
-        if self.cache is not None:
-            rows = replace(rows, keys=self.cache.places(rows.keys))
-        return replicated.fetch(weight, rows, self.peers)
+        if self.cache is None:
+            return route.rows.fetch(weight, self.peers)
+        # Those that other ranks ask for are among the touched ones.
+        self.cache.admit(route.rows.touched)
+        return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
         """Write the embeddings of a part of the batch's rows to their places in the group's tensor.
@@ -203,10 +194,7 @@ class Store:
 
         Its result: the rows to update on this rank `[v]`, and their gradients `[v, dim]`.
         """
-        if isinstance(route.rows, row_wise.RowWiseRoute):
-            end = row_wise.begin_exchange(sums, route.rows, self.peers)
-        else:
-            end = replicated.begin_exchange(sums, route.rows, self.peers)
+        end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)
 
     @staticmethod
@@ -232,7 +220,7 @@ class Store:
     def traffic(self, route: StoreRoute, value_bytes: int) -> Traffic:
         lookups = route.inverse.numel() + sum(len(own.inverse) for own in route.lists)
         sent = route.rows.sent_bytes(self.dim * value_bytes)
-        return Traffic(lookups, route.num_distinct, route.rows.num_updated, sent)
+        return Traffic(lookups, route.num_distinct, len(route.rows.touched), sent)
 
 
 class StoreWeights(nn.ParameterList):
@@ -262,9 +250,8 @@ def column_placements(
 ) -> tuple[str, ...]:
     """Each column's placement; one rank holds everything, whatever its placement is called.
 
-    Raises:
-        ValueError: There are more or fewer placements than columns.
-        InputError: One is unknown, or a table's columns have different ones.
+    `ValueError`: not as many placements as columns. `InputError`: one is unknown, or a table's
+    columns have different ones.
     """
     placed = ("replicated",) * len(columns) if placements is None else tuple(placements)
     if len(placed) != len(columns):

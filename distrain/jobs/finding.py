@@ -32,11 +32,7 @@ def find_id(ids: Sequence[str], word: str) -> str | None:
 
 
 def find_job(jobs: Sequence[JobStatus], word: str) -> JobStatus:
-    """The job that a word means, see `find_id`.
-
-    Raises:
-        InputError: There is none, or there are several.
-    """
+    """The job that a word means, see `find_id`; an `InputError` if it is none, or several."""
     ids = [job.job_id for job in jobs]
     job_id = find_id(ids, word)
     if job_id is not None:

@@ -4,7 +4,7 @@ Theory of operation. The coordinator (`scheduler.plugin`) passes on what happene
 submitted or cancelled, workers came or went, a rank reported an event, time passed. The lifecycle
 changes its jobs and answers with instructions: launch a gang, have it save a checkpoint, stop it,
 let go of it. Time is passed in. Who starts, where, and who makes room for whom is decided in
-`queue`, what follows an attempt that ended early in `verdict`, and whose fault it was in `culprit`.
+`queue`, whose fault an early end was and what follows it in `verdict`.
 
 A gang starts when every rank has a free worker. When the first rank fails, the lifecycle waits
 `SETTLE_S` for the others' reports, since peers of a dead rank often report broken connections
@@ -50,13 +50,6 @@ from distrain.jobs import (
     Slot,
 )
 from distrain.lifecycle import queue
-from distrain.lifecycle.culprit import (
-    find_culprit,
-    point_at_silent_ranks,
-    reported_failure,
-    silent_death,
-)
-from distrain.lifecycle.hosts import HostFailures
 from distrain.lifecycle.job import Failure, Job, Move, RankStatus, slot_key
 from distrain.lifecycle.messages import (
     Cancel,
@@ -75,7 +68,14 @@ from distrain.lifecycle.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.lifecycle.verdict import judge
+from distrain.lifecycle.queue import HostFailures
+from distrain.lifecycle.verdict import (
+    find_culprit,
+    judge,
+    point_at_silent_ranks,
+    reported_failure,
+    silent_death,
+)
 from distrain.lifecycle.watchdog import hear, missed_deadline, watch
 
 SETTLE_S = 0.5  # how long to wait for reports of a gang's other ranks after the first failure

@@ -7,9 +7,9 @@ then has the supervisors look at their ranks' processes, and names the culprit.
 
 from distrain.events import Heartbeat
 from distrain.jobs import JobState, Reason
-from distrain.lifecycle.culprit import place_of
 from distrain.lifecycle.job import Failure, Job, RankStatus
 from distrain.lifecycle.messages import TakeStacks
+from distrain.lifecycle.verdict import place_of
 
 STACKS_S = 1.0  # how long to wait for the supervisors' reports of a gang that hangs
 HEARD_WITHIN_S = 3.0  # a rank whose last heartbeat is older says nothing

@@ -9,7 +9,6 @@ from bokeh.transform import dodge, factor_cmap
 
 from distrain import colours
 from distrain.events import PHASES
-from distrain.pages.changes import bring_up_to_date
 from distrain.pages.figure_data import (
     Columns,
     Document,
@@ -19,7 +18,7 @@ from distrain.pages.figure_data import (
     step_time_columns,
     step_time_title,
 )
-from distrain.pages.panel import Panel, draw, legend_above, source_of
+from distrain.pages.panel import Panel, bring_up_to_date, draw, legend_above, source_of
 from distrain.pages.watching import View
 
 

@@ -8,7 +8,6 @@ from bokeh.plotting import figure
 
 from distrain import colours
 from distrain.documents import curve_limits
-from distrain.pages.changes import extend
 from distrain.pages.figure_data import (
     Series,
     rank_series,
@@ -16,11 +15,10 @@ from distrain.pages.figure_data import (
     train_series,
     valid_series,
 )
-from distrain.pages.panel import Panel, draw, legend_above, show_over, source_of
+from distrain.pages.panel import Panel, draw, extend, legend_above, show_over, source_of
 from distrain.pages.watching import View
 
-_NAMED_RANKS = 8
-"""Lines that a legend names; more lines are named under the pointer only."""
+_NAMED_RANKS = 8  # lines that a legend names; more lines are named under the pointer only
 
 _NUMBERS = ("loss", "auc", "auc_bound", "auc_low", "auc_high")
 _VALID = ("step", "elapsed_s", "rows_total", *_NUMBERS)

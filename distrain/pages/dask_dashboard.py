@@ -18,10 +18,7 @@ INDIVIDUAL_PREFIX = "/individual-distrain-"
 
 
 def install_pages() -> bool:
-    """Register the pages for schedulers that start later in this process.
-
-    Returns whether Dask has a dashboard, for which it needs a version of Bokeh.
-    """
+    """Register the pages for schedulers that start later; whether Dask has a dashboard."""
     try:
         from distributed.dashboard import scheduler as dashboard
     except ImportError:
@@ -34,10 +31,7 @@ def install_pages() -> bool:
 
 
 def add_pages(scheduler: Scheduler, prefix: str) -> bool:
-    """Add the pages, once, to a running scheduler, which serves paths after `prefix`.
-
-    Returns whether the scheduler has a dashboard.
-    """
+    """Add the pages, once, to a running scheduler; whether it has a dashboard."""
     served = scheduler.http_application.applications
     dashboards = [place for place, app in enumerate(served) if hasattr(app, "app_paths")]
     if not dashboards:

@@ -20,8 +20,7 @@ from distrain.wording import (
     score,
 )
 
-NEWEST = ""
-"""Value of the selector's first entry: the job that runs, or else the newest."""
+NEWEST = ""  # value of the selector's first entry: the job that runs, or else the newest
 FOLLOW, NOTHING = "the running one, or the newest", "nothing"
 
 

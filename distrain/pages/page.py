@@ -56,11 +56,7 @@ _WINDOWS = ("total_seconds", "seconds")
 
 
 class TrainingPage:
-    """One open page and the choices of its visitor.
-
-    Args:
-        other: Follows the job that is laid over the first; none if it wants `NEWEST`.
-    """
+    """One open page and the choices of its visitor; `other` follows the job laid over the first."""
 
     def __init__(self, watch: Watch, address: str, other: Watch | None = None):
         self._watch = watch

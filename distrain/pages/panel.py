@@ -1,6 +1,6 @@
 """A panel: one figure, and how it follows a job."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,32 +14,25 @@ from bokeh.models import (
 )
 from bokeh.plotting import figure
 
+from distrain.pages.figure_data import Columns, Series
 from distrain.pages.watching import View
 
 _HEIGHT = 250
-_MIN_WIDTH = 360
-"""Least width of a figure; figures that do not fit beside each other wrap."""
-_TICKS = 3
-"""Labels of an axis, about: more labels of times would overlap."""
+_MIN_WIDTH = 360  # least width of a figure; figures that do not fit beside each other wrap
+_TICKS = 3  # labels of an axis, about: more labels of times would overlap
 _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure that follows a job.
+    """One figure that follows a job."""
 
-    Attributes:
-        name: The NAME in `/individual-distrain-NAME`.
-        root: The model to lay out.
-        show: Brings the figure up to date; called on each look.
-        set_x: Draws over `rows_total` or `elapsed_s`, where that can be chosen.
-        set_window: Shows `total_seconds` or `seconds`, where that can be chosen.
-    """
-
-    name: str
-    root: LayoutDOM
-    show: Callable[[View], None]
+    name: str  # the NAME in `/individual-distrain-NAME`
+    root: LayoutDOM  # the model to lay out
+    show: Callable[[View], None]  # brings the figure up to date; called on each look
+    # draws over `rows_total` or `elapsed_s`, where that can be chosen
     set_x: Callable[[str], None] | None = None
+    # shows `total_seconds` or `seconds`, where that can be chosen
     set_window: Callable[[str], None] | None = None
 
     def __post_init__(self) -> None:
@@ -96,3 +89,40 @@ def show_over(drawn: figure, x: str) -> None:
 
 def source_of(*names: str) -> ColumnDataSource:
     return ColumnDataSource({name: [] for name in names})
+
+
+KEPT_POINTS = 4_096
+"""Points of a curve in a browser at most; the series that it follows are far shorter."""
+
+
+def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
+    """Send the smallest change of a source's columns; returns whether rows were replaced.
+
+    Rows that were selected by number are other rows then.
+    """
+    old: Mapping[str, Sequence[Any]] = source.data
+    lengths = {len(column) for column in old.values()}
+    had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0
+    have = min((len(column) for column in columns.values()), default=0)
+    cells = {
+        name: [(row, column[row]) for row in range(had) if column[row] != old[name][row]]
+        for name, column in columns.items()
+        if have >= had
+    }
+    cells = {name: changed for name, changed in cells.items() if changed}
+    if have > had > 0 and not cells:
+        source.stream({name: column[had:] for name, column in columns.items()})
+    elif have == had > 0:
+        if cells:
+            source.patch(cells)
+    elif {name: list(column) for name, column in old.items()} != columns:
+        source.data = columns
+        return True
+    return False
+
+
+def extend(source: ColumnDataSource, points: Series, anew: bool) -> None:
+    if anew:
+        source.data = {name: values[-KEPT_POINTS:] for name, values in points.items()}
+    elif any(len(values) for values in points.values()):
+        source.stream(points, rollover=KEPT_POINTS)

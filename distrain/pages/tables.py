@@ -11,10 +11,9 @@ from bokeh.models import (
 from bokeh.transform import factor_cmap
 
 from distrain import colours
-from distrain.pages.changes import bring_up_to_date
 from distrain.pages.figure_data import TIMELINE_KINDS, timeline_columns
 from distrain.pages.job_text import job_columns
-from distrain.pages.panel import Panel, draw, source_of
+from distrain.pages.panel import Panel, bring_up_to_date, draw, source_of
 from distrain.pages.watching import View
 
 # What matters most comes first: that much is seen on a screen of 800 pixels without scrolling.
@@ -47,8 +46,7 @@ _STATE = """<span style="<%= /^failed/.test(value) ? 'color:#b3261e;font-weight:
 <%- value %></span>"""
 _FORMATTERS = {"progress_pct": _BAR, "state": _STATE}
 _ROW_PX, _HEAD_PX = 25, 32
-_MOST_ROWS = 20
-"""Rows that a table shows before it scrolls."""
+_MOST_ROWS = 20  # rows that a table shows before it scrolls
 
 
 def jobs() -> Panel:

@@ -8,8 +8,7 @@ from distrain.jobs import JobState
 from distrain.pages.figure_data import Document
 from distrain.pages.job_text import NEWEST
 
-DOCUMENTS = "distrain-documents"
-"""The name of a scheduler's documents among its extensions."""
+DOCUMENTS = "distrain-documents"  # the name of a scheduler's documents among its extensions
 
 
 class Documents(Protocol):
@@ -27,24 +26,18 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The documents of one look.
+    """The documents of one look."""
 
-    Attributes:
-        jobs: All jobs, newest first.
-        job: The followed job with its ranks and time line; `None` while there is none.
-        metrics: Points of its series that are new since the last look.
-        anew: Whether these points replace all that was drawn: it is another job, or points were
-            merged or taken back.
-        missing: The job that was asked for, if it is unknown.
-        other: The view of the job that is laid over it.
-    """
-
-    jobs: Sequence[Document]
+    jobs: Sequence[Document]  # all jobs, newest first
+    # the followed job with its ranks and time line; `None` while there is none
     job: Document | None
+    # points of its series that are new since the last look
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    # whether these points replace all that was drawn: it is another job, or points were merged or
+    # taken back
     anew: bool = False
-    missing: str = ""
-    other: "View | None" = None
+    missing: str = ""  # the job that was asked for, if it is unknown
+    other: "View | None" = None  # the view of the job that is laid over it
 
 
 def pick(jobs: Sequence[Document], wanted: str) -> str | None:
@@ -64,11 +57,9 @@ def pick(jobs: Sequence[Document], wanted: str) -> str | None:
 
 
 class Watch:
-    """Returns at each look what is new in the documents.
+    """Returns at each look what is new in the documents of the job `wanted`, or of `NEWEST`.
 
-    Args:
-        documents: Finds the source; `None` while the scheduler has no coordinator.
-        wanted: The job to follow, or `NEWEST`.
+    There are no documents while the scheduler has no coordinator.
     """
 
     def __init__(self, documents: Callable[[], Documents | None], wanted: str = NEWEST):

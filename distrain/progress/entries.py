@@ -13,9 +13,6 @@ class EntryLog:
 
     They take about `limit_bytes` of memory; `None` keeps all.
 
-    Attributes:
-        last: The newest record by its split, also when its entry is forgotten.
-
     >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
     >>> for attempt in range(1, 6):
     ...     kept.append(AttemptStarted(attempt, step=0, num_ranks=2))
@@ -28,6 +25,7 @@ class EntryLog:
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
         self.first = 0
+        # the newest record by its split, also when its entry is forgotten
         self.last: dict[str, Record] = {}
         self._entries: list[Entry] = []
         self._skips: list[int] = []

@@ -50,8 +50,7 @@ class KeptItem:
 class ReportWriter:
     """A rank's reports in a file within a limit, made with the first report; never raises.
 
-    Args:
-        num_ranks: The number of ranks that keep reports; 0: unknown.
+    `num_ranks` is the number of ranks that keep reports; 0: unknown.
     """
 
     def __init__(self, path: Path, num_ranks: int = 0, limit_bytes: int = LIMIT_BYTES):

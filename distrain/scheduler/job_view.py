@@ -1,9 +1,14 @@
-"""What is shown of a job: what the lifecycle and the collector know of it, together."""
+"""A job in the words of the lifecycle, and what is shown of it, while it is kept and afterwards."""
 
-from distrain.jobs import JobState, JobStatus, JobView, targets_in
-from distrain.lifecycle import Failure, Job
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
+
+from distrain.jobs import JobState, JobStatus, JobView, Slot, targets_in
+from distrain.lifecycle import Budgets, Failure, Job, Submit
 from distrain.progress import Collector
 from distrain.spec import JobSpec
+from distrain.version import build
 
 
 def show(job: Job, name: str, collector: Collector, since: int | None) -> JobView:
@@ -84,3 +89,91 @@ def _full_message(failure: Failure) -> str:
     elif failure.log_tail:
         parts.append("its last words:\n" + failure.log_tail.rstrip())
     return "\n".join(parts)
+
+
+KEPT = 10_000  # tombstones at most; the oldest are dropped first
+_MESSAGE_CHARACTERS = 1000
+
+
+def tombstone_of(job: Job, name: str) -> JobStatus:
+    cause = job.culprit
+    return JobStatus(
+        job.job_id,
+        name,
+        job.state.value,
+        job.attempt,
+        job.num_ranks,
+        cause.reason if cause else None,
+        cause.message[:_MESSAGE_CHARACTERS] if cause else None,
+        first_attempt=job.request.first_attempt,
+    )
+
+
+class Tombstones(OrderedDict[str, JobStatus]):
+    """The newest tombstones, by the jobs' ids.
+
+    Of a job that ended before its first attempt, `attempt` is below `first_attempt`.
+    """
+
+    def add(self, ended: JobStatus) -> None:
+        self[ended.job_id] = ended
+        self.move_to_end(ended.job_id)
+        while len(self) > KEPT:
+            self.popitem(last=False)
+
+
+def last_view(ended: JobStatus) -> JobView:
+    """A job as viewers see it after its details are forgotten."""
+    return JobView(
+        ended.job_id,
+        ended.name,
+        JobState(ended.state),
+        ended.attempt,
+        ended.num_ranks,
+        ended.reason,
+        ended.message,
+    )
+
+
+def request_of(job_id: str, spec: JobSpec, first_attempt: int) -> Submit:
+    restart, deadlines = spec.restart, spec.deadlines
+    return Submit(
+        job_id,
+        spec.resources.num_ranks,
+        deadlines.start_s,
+        deadlines.total_s,
+        allowed_ranks=spec.allowed_ranks,
+        priority=spec.queue.priority,
+        budgets=Budgets(
+            restart.max_rank_failures, restart.max_worker_losses, restart.max_preemptions
+        ),
+        backoff_s=restart.backoff_s,
+        progress_s=deadlines.progress_s,
+        stop_grace_s=deadlines.stop_grace_s,
+        checkpoint_every_s=spec.checkpoint.every_s,
+        first_attempt=first_attempt,
+        queue_deadline_s=deadlines.queue_s,
+    )
+
+
+def slot_of(state: Any) -> Slot:
+    """A worker as a slot, with a name that outlives a restart by its nanny."""
+    named = state.name is not None and state.name != state.address
+    return Slot(state.host, state.address, str(state.name) if named else state.nanny or "")
+
+
+def other_builds(builds: Mapping[str, str]) -> str:
+    """Why workers with another build of distrain get no ranks; "" without such."""
+    others = {worker: theirs for worker, theirs in builds.items() if theirs}
+    if others:
+        worker, theirs = min(others.items())
+        return (
+            f"{len(others)} more run another build of distrain than the scheduler's {build()}, "
+            f"such as {worker} ({theirs}): install the same there, and start them again"
+        )
+    if builds:
+        return (
+            f"{len(builds)} more have not told their build of distrain yet, such as {min(builds)}; "
+            f"one that is older than this version never does: install {build()} there"
+        )
+    return ""

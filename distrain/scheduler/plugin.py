@@ -35,9 +35,16 @@ from distrain.lifecycle import (
 )
 from distrain.progress import Collector
 from distrain.scheduler.gangs import Gangs
-from distrain.scheduler.job_view import show, status_of
-from distrain.scheduler.requests import other_builds, request_of, slot_of
-from distrain.scheduler.tombstones import Tombstones, last_view, tombstone_of
+from distrain.scheduler.job_view import (
+    Tombstones,
+    last_view,
+    other_builds,
+    request_of,
+    show,
+    slot_of,
+    status_of,
+    tombstone_of,
+)
 from distrain.spec import JobSpec, parse_spec
 from distrain.version import build
 from distrain.worker import BUILD_OP, EVENT_OP, LEAVING_OP, NannyLeavePlugin, SupervisorPlugin
@@ -68,12 +75,12 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
 
     Attributes:
         epoch: New with each start: jobs of an older one are lost.
-        is_unseen: Whether a job's end must still be told to a service.
     """
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
     observers: tuple[Observer, ...] = ()
+    # whether a job's end must still be told to a service
     is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
     _started = False
 
@@ -172,7 +179,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             return False
         if job_id in self.lifecycle.jobs:
             self._forget(job_id)
-        self.tombstones.remove(job_id)
+        self.tombstones.pop(job_id, None)
         self._forget_old_jobs()
         self.specs[job_id] = spec
         self.run_dirs[job_id] = run_dir

@@ -89,11 +89,8 @@ def make_store(
     """A store for a gang's rendezvous and its ranks' texts, on one of `ports` or on any.
 
     It listens on `host` alone, the address at which ranks reach it; or, if no interface has that,
-    as behind an address translation, at `listens_at` ("": everywhere). Ports are tried from the one
-    at `first_index` on.
-
-    Raises:
-        ClusterError: All of the ports are taken.
+    as behind an address translation, at `listens_at` ("": everywhere). Ports are tried from
+    `first_index` on; `ClusterError` if all are taken.
     """
     from torch.distributed import TCPStore
 

@@ -7,9 +7,8 @@ from distrain.storage.background import (
 )
 from distrain.storage.folder import (
     PAGE_BYTES as PAGE_BYTES,
-    FileReader as FileReader,
-    FileWriter as FileWriter,
     Folder as Folder,
+    FolderFile as FolderFile,
     open_folder as open_folder,
 )
 from distrain.storage.identity import (
@@ -40,6 +39,7 @@ from distrain.storage.outputs import (
     check_writable as check_writable,
     no_pipe as no_pipe,
     read_file as read_file,
+    scratch_folder as scratch_folder,
     translated_errors as translated_errors,
     whole_dir as whole_dir,
     whole_file as whole_file,
@@ -54,13 +54,16 @@ from distrain.storage.retrying import (
     stop_retrying_when as stop_retrying_when,
     with_retries as with_retries,
 )
-from distrain.storage.scratch import scratch_folder as scratch_folder
 from distrain.storage.signed_urls import (
     Connections as Connections,
     SignedRanges as SignedRanges,
     signed_ranges as signed_ranges,
 )
-from distrain.storage.unfinished import boot_id as boot_id, partial_name as partial_name
+from distrain.storage.unfinished import (
+    boot_id as boot_id,
+    partial_name as partial_name,
+    started_ticks as started_ticks,
+)
 from distrain.storage.uploads import nameless_file as nameless_file
 from distrain.storage.urls import (
     check_url as check_url,

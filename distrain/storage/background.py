@@ -56,9 +56,7 @@ class BackgroundWriter:
 class Inbox(Generic[Item]):
     """Items that wait to be written, within a limit: the oldest but the first make room.
 
-    Args:
-        take: Called in the writer's thread with the numbers of items and bytes that were left out
-            before the next item, and with that item. It must not raise.
+    `take` gets, in the writer's thread, the items and bytes left out before the next item, and it.
     """
 
     def __init__(

@@ -28,7 +28,7 @@ from distrain.errors import DistrainError, OutputError
 from distrain.storage.folder import open_folder
 from distrain.storage.objects import Changed, Objects, has_conditional_writes
 from distrain.storage.retrying import RETRY_S, with_retries
-from distrain.storage.unfinished import boot_id
+from distrain.storage.unfinished import boot_id, started_ticks
 
 STATE_FILE = ".distrain-output.json"
 MAKING, MOVING, MADE = "making", "moving", "made"
@@ -287,10 +287,6 @@ def _runs(process: str) -> bool:
 
 
 def _start_of(number: int) -> str:
-    """A process's start in ticks of its machine; empty if there is none, or it has ended."""
-    try:
-        with open(f"/proc/{number}/stat") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
+    with contextlib.suppress(OSError):
+        return str(started_ticks(number) or "")
+    return ""

@@ -11,68 +11,13 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from distrain.storage.os_errors import only_os_errors
 from distrain.storage.unfinished import partial_name
 from distrain.storage.urls import check_url, is_remote
 
-
-class FileWriter(Protocol):
-    def write(self, content: memoryview) -> None: ...
-
-
-class FileReader(Protocol):
-    def read_into(self, offset: int, target: memoryview) -> int:
-        """Fill `target` from `offset` on; fewer bytes are returned only where the file ends."""
-
-
-class Folder(Protocol):
-    """A folder on any filesystem; it may be missing until something is written to it."""
-
-    @property
-    def url(self) -> str: ...
-
-    @property
-    def local(self) -> bool: ...
-
-    def sub(self, name: str) -> "Folder": ...
-
-    def folders(self) -> list[str]:
-        """The names of its folders, sorted; none if it is missing."""
-
-    def files(self) -> list[str]:
-        """The names of its files, sorted; none if it is missing."""
-
-    def make(self) -> None:
-        """Make it and those above it, where the filesystem has folders."""
-
-    def size(self, name: str) -> int: ...
-
-    def read(self, name: str) -> bytes: ...
-
-    def reader(self, name: str) -> contextlib.AbstractContextManager[FileReader]: ...
-
-    def writer(self, name: str) -> contextlib.AbstractContextManager[FileWriter]:
-        """Write a large new file. After an error some of it may be there."""
-
-    def put(self, name: str, content: bytes) -> None:
-        """Write a small file, whole or not at all; an older one is replaced."""
-
-    def rename(self, name: str, new_name: str) -> None: ...
-
-    def delete(self, name: str) -> None:
-        """Remove a file; a missing one is no error."""
-
-    def sync(self) -> None:
-        """Make the names of its files survive a loss of power."""
-
-    def remove(self, *, first: Sequence[str] = ()) -> None:
-        """Remove all of it, these files first; a missing folder is no error."""
-
-
-PAGE_BYTES = 4096
-"""Size of a memory page, a multiple of every disk's block size."""
+PAGE_BYTES = 4096  # size of a memory page, a multiple of every disk's block size
 
 SYNC_BYTES = 1 << 30
 """Bytes written through the page cache between syncs; else the last sync waits for all of them."""
@@ -85,6 +30,8 @@ _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
 class _LocalFile:
+    """A file of a local folder, open for reading or writing."""
+
     def __init__(self, handle: Any):
         self._handle = handle
         self._offset = 0
@@ -126,6 +73,7 @@ class _LocalFile:
         return done
 
     def read_into(self, offset: int, target: memoryview) -> int:
+        """Fill `target` from `offset` on; fewer bytes are returned only where the file ends."""
         self._handle.seek(offset)
         done = 0
         while done < len(target):
@@ -137,6 +85,8 @@ class _LocalFile:
 
 
 class _LocalFolder:
+    """A folder of this machine; it may be missing until something is written to it."""
+
     local = True
 
     def __init__(self, path: Path):
@@ -146,22 +96,25 @@ class _LocalFolder:
     def url(self) -> str:
         return str(self._path)
 
-    def sub(self, name: str) -> Folder:
+    def sub(self, name: str) -> "Folder":
         return _LocalFolder(self._path / name)
 
     def folders(self) -> list[str]:
+        """The names of its folders, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_dir())
         except FileNotFoundError:
             return []
 
     def files(self) -> list[str]:
+        """The names of its files, sorted; none if it is missing."""
         try:
             return sorted(entry.name for entry in os.scandir(self._path) if entry.is_file())
         except FileNotFoundError:
             return []
 
     def make(self) -> None:
+        """Make it and those above it, where the filesystem has folders."""
         self._path.mkdir(parents=True, exist_ok=True)
 
     def size(self, name: str) -> int:
@@ -171,17 +124,19 @@ class _LocalFolder:
         return (self._path / name).read_bytes()
 
     @contextlib.contextmanager
-    def reader(self, name: str) -> Iterator[FileReader]:
+    def reader(self, name: str) -> Iterator["FolderFile"]:
         with open(self._path / name, "rb", buffering=0) as handle:
             yield _LocalFile(handle)
 
     @contextlib.contextmanager
-    def writer(self, name: str) -> Iterator[FileWriter]:
+    def writer(self, name: str) -> Iterator["FolderFile"]:
+        """Write a large new file. After an error some of it may be there."""
         with open(self._path / name, "wb", buffering=0) as handle:
             yield _LocalFile(handle)
             os.fsync(handle.fileno())
 
     def put(self, name: str, content: bytes) -> None:
+        """Write a small file, whole or not at all; an older one is replaced."""
         partial = partial_name(self._path / name)
         try:
             partial.write_bytes(content)
@@ -197,9 +152,11 @@ class _LocalFolder:
         self.sync()
 
     def delete(self, name: str) -> None:
+        """Remove a file; a missing one is no error."""
         (self._path / name).unlink(missing_ok=True)
 
     def sync(self) -> None:
+        """Make the names of its files survive a loss of power."""
         try:
             sync_path(self._path)
         except OSError as error:
@@ -207,6 +164,7 @@ class _LocalFolder:
                 raise
 
     def remove(self, *, first: Sequence[str] = ()) -> None:
+        """Remove all of it, these files first; a missing folder is no error."""
         for name in first:
             (self._path / name).unlink(missing_ok=True)
         with contextlib.suppress(FileNotFoundError):
@@ -250,6 +208,8 @@ class _RemoteFile:
 
 
 class _RemoteFolder:
+    """A folder at a URL, with the methods of `_LocalFolder`."""
+
     local = False
 
     def __init__(self, filesystem: Any, path: str, url: str):
@@ -259,7 +219,7 @@ class _RemoteFolder:
     def url(self) -> str:
         return self._url
 
-    def sub(self, name: str) -> Folder:
+    def sub(self, name: str) -> "Folder":
         return _RemoteFolder(self._filesystem, f"{self._path}/{name}", f"{self._url}/{name}")
 
     def folders(self) -> list[str]:
@@ -294,11 +254,11 @@ class _RemoteFolder:
         return content
 
     @contextlib.contextmanager
-    def reader(self, name: str) -> Iterator[FileReader]:
+    def reader(self, name: str) -> Iterator["FolderFile"]:
         yield _RemoteFile(self._filesystem, f"{self._path}/{name}")
 
     @contextlib.contextmanager
-    def writer(self, name: str) -> Iterator[FileWriter]:
+    def writer(self, name: str) -> Iterator["FolderFile"]:
         path = f"{self._path}/{name}"
         with only_os_errors():
             handle = self._filesystem.open(path, "wb", block_size=_PART_BYTES)
@@ -342,13 +302,12 @@ class _RemoteFolder:
         self._filesystem.invalidate_cache()
 
 
-def filesystem_of(url: str) -> tuple[Any, str]:
-    """A URL's filesystem of fsspec and its path there.
+Folder = _LocalFolder | _RemoteFolder
+FolderFile = _LocalFile | _RemoteFile
 
-    Raises:
-        DataError: The URL holds a password, or names no bucket.
-        OSError: No such filesystem is known, or the package for it is not installed.
-    """
+
+def filesystem_of(url: str) -> tuple[Any, str]:
+    """A URL's filesystem of fsspec and its path; `DataError` for the URL, `OSError` for fsspec."""
     check_url(url)
     from fsspec.core import url_to_fs
 

@@ -1,13 +1,11 @@
 """Identities of files, which change when their content is written anew."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from distrain.errors import DataError
+from distrain.storage.os_errors import only_os_errors
 from distrain.storage.urls import is_remote
 
 # Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time
@@ -31,13 +29,9 @@ def file_identity(path: str) -> str | None:
 def _remote_identity(url: str) -> str | None:
     from fsspec.core import url_to_fs
 
-    try:
+    with only_os_errors():
         fs, path = url_to_fs(url)
         info = fs.info(path)
-    except (OSError, DataError):
-        raise
-    except Exception as error:  # remote filesystems have exceptions of their own
-        raise OSError(f"{type(error).__name__}: {error}") from error
     version = version_in(info)
     return repr((url, version)) if version else None
 

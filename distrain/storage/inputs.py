@@ -96,15 +96,9 @@ def _nothing(pattern: str, suffixes: Sequence[str]) -> DataError:
 
 
 def open_input(path: str, *, retry_s: float = 0.0) -> IO[bytes]:
-    """Open a file for reading bytes.
+    """Open a file for reading bytes; `DataError`, or `Unavailable` if the storage does not answer.
 
-    Args:
-        retry_s: How long a remote file is tried again, each time it is opened or read, where the
-            storage does not answer; it is then read by ranges, of some MiB at a time.
-
-    Raises:
-        DataError: It is missing or may not be read.
-        Unavailable: The storage does not answer.
+    With `retry_s` a remote file is read by ranges of some MiB, and each is tried again so long.
     """
     if retry_s and is_remote(path):
         with _translated(path):
@@ -130,12 +124,7 @@ def open_unbuffered(path: str) -> IO[bytes]:
 
 
 def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
-    """A whole small file, at a path or a URL.
-
-    Raises:
-        OSError: A file of this machine cannot be read.
-        DataError, Unavailable: A remote file cannot be read, for now or for good.
-    """
+    """A whole small file at a path or URL; `OSError`, and for URLs as `open_input`."""
     if not is_remote(path):
         return Path(path).read_bytes()
     with open_input(str(path), retry_s=retry_s) as handle:

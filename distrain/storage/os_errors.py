@@ -3,14 +3,14 @@
 import contextlib
 from collections.abc import Iterator
 
+from distrain.errors import DistrainError
+
 
 @contextlib.contextmanager
 def only_os_errors(number: int | None = None) -> Iterator[None]:
-    """Turn a library's own exceptions, such as botocore's, into `OSError`.
+    """Turn a library's own exceptions, such as botocore's, into `OSError` with an `errno`.
 
-    Args:
-        number: Its `errno`. With `EIO` it counts as one that may pass, whatever its cause; without
-            a number the cause decides (`is_transient`).
+    With `EIO` it counts as one that may pass; without a number the cause decides (`is_transient`).
 
     >>> with only_os_errors():
     ...     raise RuntimeError("no endpoint")
@@ -19,7 +19,7 @@ def only_os_errors(number: int | None = None) -> Iterator[None]:
     """
     try:
         yield
-    except OSError:
+    except (OSError, DistrainError):
         raise
     except Exception as error:  # each filesystem has exceptions of its own; or a package is missing
         text = f"{type(error).__name__}: {error}"

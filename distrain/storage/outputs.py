@@ -19,7 +19,7 @@ from pathlib import Path
 from distrain.errors import OutputError
 from distrain.storage.folder import sync_path
 from distrain.storage.os_errors import TOO_MANY_OPEN
-from distrain.storage.prefixes import check_prefix, whole_prefix
+from distrain.storage.prefixes import check_prefix, held_prefix, whole_prefix
 from distrain.storage.unfinished import (
     make_locked,
     partial_name,
@@ -132,9 +132,7 @@ def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True)
 def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
     """`whole_dir` at any place: yield the path, or the URL, of an unfinished output to fill.
 
-    Raises:
-        OutputError: As `whole_dir`; at a URL also if something else than an output is there.
-        Unavailable: The store of a URL does not answer.
+    `OutputError` also if something else than an output is there; `Unavailable` of a URL's store.
     """
     if is_remote(path) and isinstance(path, str):
         with whole_prefix(path, replace=replace) as url:
@@ -148,16 +146,12 @@ def whole_output(path: str | Path, *, replace: bool = False) -> Iterator[str]:
 def whole_dir(path: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Yield a temporary folder to fill; on success sync its files and rename it to `path`.
 
-    Errors name a file in the temporary folder by its final name. After an error the folder gets
-    another name before it is removed, so that tasks which are still writing into it cannot make new
-    files there.
+    Errors name a file by its final name. After an error the folder gets another name before it is
+    removed, so that tasks which still write into it cannot make new files there. What killed
+    processes and tasks left is removed.
 
-    What killed processes left of such a folder is removed, and so are the unfinished files of
-    killed tasks in this one.
-
-    Raises:
-        OutputError: `path` exists and `replace` is false, or is not a folder, or another process
-            is making it, or writing failed.
+    `OutputError`: `path` exists and `replace` is false, or is no folder, or another process makes
+    it, or writing failed.
     """
     final = Path(path)
     if os.path.islink(final):  # what it names is made, and the link stays
@@ -294,3 +288,29 @@ def _swap(partial: Path, final: Path) -> None:
             old.rename(final)
         raise
     shutil.rmtree(old, ignore_errors=True)
+
+
+_NAME = "distrain-staging"
+
+
+@contextlib.contextmanager
+def scratch_folder(place: str | Path) -> Iterator[str]:
+    """Yield a new folder in a folder, or a new prefix at a URL; at the end it is removed.
+
+    Several commands may use one place. What killed ones left there is removed. Errors as
+    `whole_output`.
+    """
+    if is_remote(place):
+        with held_prefix(str(place)) as url:
+            yield url
+        return
+    final = Path(place).absolute() / _NAME
+    own = partial_name(final)
+    with contextlib.ExitStack() as held:
+        with translated_errors(final):
+            held.enter_context(make_locked(own))
+            remove_left(final, own=own)
+        try:
+            yield str(own)
+        finally:
+            remove_aside(own)

@@ -8,8 +8,6 @@ A store has no rename. When everything is made, the store itself copies it to it
 last small write says that it is finished; until then readers refuse it.
 """
 
-from __future__ import annotations
-
 import contextlib
 import time
 import uuid
@@ -41,7 +39,7 @@ _READ_ONLY = {"http", "https", "ftp", "data", "github"}
 def whole_prefix(url: str, *, replace: bool = False) -> Iterator[str]:
     """Yield a prefix to fill; on success its objects get their names under `url`.
 
-    What was there stays until then, and is gone afterwards. Errors as `whole_output`.
+    What was there stays until then. Errors as `whole_output`.
     """
     url = url.rstrip("/")
     with _claimed(url, replace) as claim, _removed(f"{url}/{UNFINISHED}{claim.id}") as place:
@@ -52,10 +50,7 @@ def whole_prefix(url: str, *, replace: bool = False) -> Iterator[str]:
 
 @contextlib.contextmanager
 def held_prefix(folder: str) -> Iterator[str]:
-    """Yield a new prefix in a folder, for objects that are of no use afterwards.
-
-    Those that killed processes have left in the folder are removed.
-    """
+    """Yield a new prefix in a folder, removed afterwards, as are those of killed processes."""
     folder = folder.rstrip("/")
     with sent_errors(folder):
         _remove_left_held(folder)

@@ -1,7 +1,5 @@
 """Remote files read by ranges, again where a storage does not answer."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 from typing import Any
@@ -10,8 +8,7 @@ from distrain.errors import DataError
 from distrain.storage.identity import version_in
 from distrain.storage.retrying import with_retries
 
-_AHEAD_BYTES = 4 << 20
-"""What is read beyond a request, so that many small ones are few ranges."""
+_AHEAD_BYTES = 4 << 20  # what is read beyond a request, so that many small ones are few ranges
 
 
 class RangeReader(io.RawIOBase):

@@ -4,8 +4,6 @@ Which errors are transient is decided without any import: libraries are known by
 errors, so that none of them has to be installed.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import re
@@ -183,11 +181,9 @@ RETRY_S = 300.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 15.0
 
-_LAST_TRY_S = 60.0
-"""Longest duration of one try: libraries have timeouts and retries of their own."""
+_LAST_TRY_S = 60.0  # longest duration of one try: libraries have timeouts and retries of their own
 
-_POLL_S = 0.25
-"""Seconds between two looks, during a pause, whether the thread should stop."""
+_POLL_S = 0.25  # seconds between two looks, during a pause, whether the thread should stop
 
 _T = TypeVar("_T")
 
@@ -215,14 +211,9 @@ def pause_s(number: int, key: str) -> float:
 def with_retries(read: Callable[[], _T], where: Mapping[str, object], retry_s: float) -> _T:
     """The result of `read`, called again, with growing pauses, while its errors are transient.
 
-    Args:
-        read: Reads something; it leaves nothing behind when it fails. It must not call this itself.
-        where: Its place, for the log and the error: file, row group.
-        retry_s: How long to try, from the first failure on; 0 tries once.
-
-    Raises:
-        Unavailable: It still failed after that time, or this thread is to stop.
-        Exception: An error of `read` that is not transient.
+    `Unavailable` if it still fails `retry_s` after its first failure (0 tries once), or this thread
+    is to stop. Where it fails, `read` leaves nothing behind, and it must not call this itself. The
+    log and the error say `where`.
     """
     began_s = 0.0
     try:

@@ -5,8 +5,6 @@ ends. Filesystems share locks between hosts or do not; so the folder's name tell
 since which of its starts, it was made, and of another machine's only what is old is removed.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import functools
@@ -46,6 +44,17 @@ def _machine() -> str:
 def boot_id() -> str:
     """The kernel's name of this start of the machine, and a line end."""
     return Path("/proc/sys/kernel/random/boot_id").read_text()
+
+
+def started_ticks(pid: int) -> int | None:
+    """A process's start in ticks after boot; `None` if it has ended, also as a zombie."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The name stands in brackets and may hold anything, also brackets.
+    state, *rest = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[18])
 
 
 @contextlib.contextmanager

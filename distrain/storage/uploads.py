@@ -1,7 +1,5 @@
 """Files that are written here and then sent to a URL, whole or not at all."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re
@@ -33,10 +31,7 @@ def uploaded(url: str) -> Iterator[Path]:
     """Yield a path of this machine to write; on success send what is there to `url`.
 
     A store shows an object when all of it has arrived: a broken upload leaves the old one, or none.
-
-    Raises:
-        OutputError: It could not be written or sent, or its output was given up.
-        Unavailable: The store does not answer.
+    `OutputError`, or `Unavailable` if the store does not answer.
     """
     check_url(url)
     with nameless_file(url) as here:

@@ -1,7 +1,5 @@
 """URLs: what distinguishes them from paths, and the passwords they must not hold."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -19,10 +19,7 @@ def choose_interface(address: str, environ: Mapping[str, str] = os.environ) -> s
 
     gloo listens at the address of the host's own name, which on many machines is 127.0.0.1. A Dask
     worker's address is one that other hosts reach. `None` leaves the choice to gloo and NCCL: no
-    interface has that address.
-
-    Raises:
-        ClusterError: The environment names an interface that is not here or has no address.
+    interface has that address. `ClusterError`: the environment's is not here, or has no address.
     """
     for name in environ.get(_OF_GLOO, "").split(","):
         _check(_OF_GLOO, name.strip())

@@ -6,7 +6,7 @@ import pytest
 from torch.distributed import HashStore
 
 from benchmarks import agreement as bench
-from distrain.train.control.torch_store import TorchRankStore
+from distrain.checkpoint import RankStore
 
 
 def clients(num_ranks):
@@ -38,6 +38,6 @@ def test_who_waits_asks_ever_more_rarely():
 
     (store,) = clients(1)
     with pytest.raises(TimeoutError):
-        TorchRankStore(store).read("never", 1e9, Waits())
+        RankStore(store).read("never", 1e9, Waits())
     assert pauses_s == sorted(pauses_s)
     assert 60 < store.calls["check"] == len(pauses_s) < 140

@@ -8,7 +8,7 @@ from bokeh.models import ColumnDataSource
 from hypothesis import given, strategies as st
 from made_documents import MadeDocuments, job
 
-from distrain.pages.changes import (
+from distrain.pages.panel import (
     KEPT_POINTS,
     bring_up_to_date,
     extend,

@@ -21,7 +21,7 @@ from gloo_ranks import check_origin
 from distrain.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
-    LocalRankStore,
+    RankStore,
     load_newest,
     shard as shard_module,
 )
@@ -48,7 +48,7 @@ def save_all(folder, contents, at_call):
             os.kill(os.getpid(), signal.SIGKILL)
 
     state = new_state("adagrad", MIXED)
-    writer = CheckpointWriter(CheckpointDir(folder), state, Peers(), LocalRankStore(), keep=2)
+    writer = CheckpointWriter(CheckpointDir(folder), state, Peers(), RankStore(), keep=2)
     threading.setprofile(count)
     sys.setprofile(count)
     for step, content in contents.items():
@@ -72,7 +72,7 @@ def look(folder, contents):
         Path(entry.url, "manifest.json").rename(Path(entry.url, "manifest.kept"))
     for kept in Path(folder).glob("step-*/manifest.kept"):
         kept.rename(kept.with_name("manifest.json"))
-    writer = CheckpointWriter(place, new_state("adagrad"), Peers(), LocalRankStore(), keep=2)
+    writer = CheckpointWriter(place, new_state("adagrad"), Peers(), RankStore(), keep=2)
     writer.save(9, 2, {}, {}, wait=True)
     left = sorted(path.name for path in Path(folder).iterdir())
     return {"found": found, "left": left, "listed": sorted(e.name for e in place.list())}

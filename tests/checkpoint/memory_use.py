@@ -13,7 +13,7 @@ import torch
 from distrain.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
-    LocalRankStore,
+    RankStore,
     TrainingState,
     load_newest,
     shard,
@@ -70,7 +70,7 @@ def rises_of_saving(folder):
         torch.optim.SGD(model.dense.parameters(), lr=0.1),
     )
     place = CheckpointDir(str(folder / "checkpoints"))
-    writer = CheckpointWriter(place, state, Peers(), LocalRankStore(), keep=1)
+    writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=1)
     return {
         "save_model": copies(lambda: save_model(folder / "model", model, SPEC, SCHEMA)),
         "save_straight": copies(lambda: writer.save(1, 1, {}, {}, wait=True)),

@@ -25,7 +25,7 @@ from torch import distributed as dist
 from distrain.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
-    LocalRankStore,
+    RankStore,
     TrainingState,
     load_newest,
     local_rows,
@@ -117,7 +117,7 @@ def last_byte_flipped(path):
 
 def new_board(peers, folder, name):
     """A board of a writer's own."""
-    return FileRankStore(folder / f"board-{name}") if peers.num_ranks > 1 else LocalRankStore()
+    return FileRankStore(folder / f"board-{name}") if peers.num_ranks > 1 else RankStore()
 
 
 def find_damage(stage, peers, folder):
@@ -218,7 +218,7 @@ def main(folder):
     local_rows.SMALL_BYTES = 300
     for kind in KINDS:
         place = CheckpointDir(str(folder / kind))
-        writer = CheckpointWriter(place, new_state(kind), Peers(), LocalRankStore(), keep=10)
+        writer = CheckpointWriter(place, new_state(kind), Peers(), RankStore(), keep=10)
         writer.save(0, 0, {}, {}, wait=True)
     context = get_context("fork")
     for stage, gang in enumerate(GANGS):

@@ -2,8 +2,13 @@
 
 from hypothesis import given, strategies as st
 
-from distrain.checkpoint.checkpoint_dir import CheckpointEntry, Survey, name_of
-from distrain.checkpoint.retention import expendable, leftovers
+from distrain.checkpoint.checkpoint_dir import (
+    CheckpointEntry,
+    Survey,
+    expendable,
+    leftovers,
+    name_of,
+)
 
 
 def entry(step, attempt=1):

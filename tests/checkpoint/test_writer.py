@@ -25,7 +25,7 @@ from synced_files import synced_and_renamed
 from distrain.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
-    LocalRankStore,
+    RankStore,
     load_newest,
     shard as shard_module,
     writer as writer_module,
@@ -70,9 +70,7 @@ def make_writer(place, reports):
 
     def make(state, board=None, peers=None, **options):
         options = {"keep": 3, "report": reports.append} | options
-        writer = CheckpointWriter(
-            place, state, peers or Peers(), board or LocalRankStore(), **options
-        )
+        writer = CheckpointWriter(place, state, peers or Peers(), board or RankStore(), **options)
         made.append(writer)
         return writer
 
@@ -257,9 +255,7 @@ def test_a_full_disk_is_told_and_training_goes_on(small_disk, reports, wait):
     place = CheckpointDir(str(small_disk / "checkpoints"))
     state, _ = filled_state(1)
     own = {"large": torch.ones(1 << 15)}
-    writer = CheckpointWriter(
-        place, state, Peers(), LocalRankStore(), keep=2, report=reports.append
-    )
+    writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=2, report=reports.append)
     saved = writer.save(1, 1, {}, own, wait=wait)
     assert saved.whole is (False if wait else None)
     assert writer.wait() is False
@@ -403,7 +399,7 @@ def test_close_does_not_wait_for_a_disk_that_hangs(make_writer, monkeypatch):
 
 
 def test_a_board_that_is_gone(place, make_writer, reports):
-    class Gone(LocalRankStore):
+    class Gone(RankStore):
         def read(self, key, timeout_s, given_up=None):
             raise RuntimeError("Connection reset by peer")
 
@@ -413,7 +409,7 @@ def test_a_board_that_is_gone(place, make_writer, reports):
 
 
 def test_the_board_is_cleared(place):
-    board = LocalRankStore()
+    board = RankStore()
     states = two_ranks()
 
     def save(rank):
@@ -427,7 +423,8 @@ def test_the_board_is_cleared(place):
         thread.start()
     for thread in threads:
         thread.join()
-    assert sorted(key.split("/")[1] for key in board._texts) == ["5", "5"]
+    assert sorted(key.split("/")[1] for key in board._own) == ["5", "5"]
+    assert board._store.num_keys() == 2
 
 
 def test_progress_is_made_with_every_slab(place, make_writer, monkeypatch):

@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from distrain.cluster import slurm_node
-from distrain.cluster.job_certificate import has_certificates, tls_environment, write_certificate
+from distrain.cluster.secrets import has_certificates, tls_environment, write_certificate
 from distrain.errors import ClusterError
 
 

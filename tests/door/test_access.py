@@ -9,7 +9,7 @@ from tornado.httpclient import HTTPClientError, HTTPRequest
 from tornado.httputil import HTTPHeaders
 from tornado.websocket import WebSocketClientConnection, websocket_connect
 
-from distrain.cluster.dashboard_token import (
+from distrain.cluster.secrets import (
     FILE_VARIABLE,
     MIN_LENGTH,
     TOKEN_VARIABLE,

@@ -7,7 +7,7 @@ import pytest
 from order_site import OrderSite, on_order_site
 from tornado.httputil import HTTPHeaders, HTTPServerRequest, RequestStartLine
 
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE
+from distrain.cluster.secrets import TOKEN_VARIABLE
 from distrain.door import handler as handler_module
 from distrain.door.access import trouble_with
 from distrain.service.clusters import Refused

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from order_site import SPEC, OrderSite, on_order_site
 
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE
+from distrain.cluster.secrets import TOKEN_VARIABLE
 from distrain.service.clusters import Refused
 
 

@@ -9,9 +9,9 @@ import pytest
 from order_site import SPEC, OrderSite, on_order_site
 from psutil import Process
 
-from distrain.cluster.dashboard_token import TOKEN_VARIABLE
+from distrain.cluster.secrets import TOKEN_VARIABLE
 from distrain.door import preflight as preflight_module
-from distrain.door.refusal import Refusal
+from distrain.door.bodies import Refusal
 from distrain.worker import spec_check
 
 

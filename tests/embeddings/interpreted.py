@@ -12,7 +12,7 @@ from triton_cases import (
 )
 
 from distrain.embeddings.kernels import triton_programs
-from distrain.embeddings.kernels.triton_use import runs_triton
+from distrain.embeddings.kernels.fixed import runs_triton
 
 
 def test_the_kernels_are_interpreted_unless_switched_off():

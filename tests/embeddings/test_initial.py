@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn, collection, kernels
 from distrain.embeddings.canonical import canonical_weights
-from distrain.embeddings.kernels import cpu as kernels_cpu, philox
+from distrain.embeddings.kernels import cpu as kernels_cpu, random_bits
 
 COLUMNS = (
     TableColumn("a", 50, 4),
@@ -43,7 +43,7 @@ def test_the_words_are_those_that_its_authors_published(counter, key, expected):
     """The answers for philox4x32 with 10 rounds in Random123's `kat_vectors`."""
     words = [torch.tensor([int(word, 16)]) for word in counter.split()]
     low, high = (int(word, 16) for word in key.split())
-    got = philox.philox(tuple(words), high << 32 | low)
+    got = random_bits.philox(tuple(words), high << 32 | low)
     assert [f"{int(word):08x}" for word in got] == expected.split()
 
 
@@ -56,10 +56,10 @@ def test_the_words_are_those_that_its_authors_published(counter, key, expected):
     st.floats(1e-6, 1.0),
 )
 def test_c_and_torch_draw_the_same_bits(key, rows, dim, bound):
-    numbers, scale = torch.tensor(rows, dtype=torch.int64), philox.scale_of(bound)
+    numbers, scale = torch.tensor(rows, dtype=torch.int64), random_bits.scale_of(bound)
     in_c, in_torch = (torch.full((len(rows), dim), torch.nan) for _ in range(2))
     kernels_cpu.draw(key, numbers, scale, in_c)
-    philox.scaled(key, numbers, scale, in_torch)
+    random_bits.scaled(key, numbers, scale, in_torch)
     assert torch.equal(in_c, in_torch)
 
 

@@ -5,7 +5,8 @@ import torch
 from host_work import HostWork
 
 from distrain.embeddings import EmbeddingCollection, TableColumn, kernels
-from distrain.embeddings.kernels import on_torch, stochastic
+from distrain.embeddings.kernels import on_torch
+from distrain.embeddings.kernels.random_bits import round_to_bfloat16
 
 COLUMNS, ROWS = 6, 4096
 META = torch.device("meta")
@@ -66,7 +67,7 @@ def test_a_steady_step_on_tables_in_bfloat16_copies_nothing():
     rows, values = torch.empty(50, dtype=torch.int64, device=META), torch.empty(50, 4, device=META)
 
     def step(seed):
-        stochastic.round_to_bfloat16(values, seed, store.canonical_keys(rows))
+        round_to_bfloat16(values, seed, store.canonical_keys(rows))
 
     step(3)
     with HostWork() as work:

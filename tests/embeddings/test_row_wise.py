@@ -66,8 +66,8 @@ def test_what_it_says_is_what_it_hands_over(num_ranks, dim):
         grouping = kernels.unique(ids, torch.tensor([[0], [30]]), torch.tensor([[30], [30]]))
         route = row_wise.make_route(grouping, STARTS, peers)
         weight = torch.zeros(row_wise.num_local_rows(80, peers), dim)
-        rows = row_wise.fetch(weight, route, peers)
-        row_wise.begin_exchange(torch.ones_like(rows), route, peers)()
+        rows = route.fetch(weight, peers)
+        route.begin_exchange(torch.ones_like(rows), peers)()
         told[rank] = (route.sent_bytes(4 * dim), peers.sent_bytes)
 
     running = [threading.Thread(target=step, args=(rank,)) for rank in range(num_ranks)]

@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from distrain.embeddings.kernels.stochastic import round_to_bfloat16
+from distrain.embeddings.kernels.random_bits import round_to_bfloat16
 
 DRAWS = 20_000
 

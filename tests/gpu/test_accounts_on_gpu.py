@@ -12,8 +12,7 @@ from distrain.jobs.view import JobView
 from distrain.runs import open_run
 from distrain.submission.handle import raise_for_state
 from distrain.submission.inline import run_inline
-from distrain.train.timing.device_clock import device_clock
-from distrain.train.timing.phases import PhaseClock
+from distrain.train.timing.phases import PhaseClock, device_clock
 
 pytestmark = [
     pytest.mark.gpu,

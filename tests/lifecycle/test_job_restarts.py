@@ -13,7 +13,6 @@ from distrain.events import (
     TrainingStarted,
 )
 from distrain.jobs import JobState, Reason, Slot
-from distrain.lifecycle.hosts import AVOID_S
 from distrain.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, SETTLE_S, Lifecycle
 from distrain.lifecycle.messages import (
     Budgets,
@@ -28,7 +27,7 @@ from distrain.lifecycle.messages import (
     WorkerLeaving,
     WorkersChanged,
 )
-from distrain.lifecycle.queue import FEWER_AFTER_S
+from distrain.lifecycle.queue import AVOID_S, FEWER_AFTER_S
 from distrain.lifecycle.verdict import LOSSES_S
 from distrain.lifecycle.watchdog import STACKS_S
 from distrain.progress.collector import Collector

@@ -5,7 +5,6 @@ from job_story import Story, kinds
 
 from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, TrainingStarted
 from distrain.jobs import JobState, Reason
-from distrain.lifecycle.culprit import find_culprit
 from distrain.lifecycle.job import Failure
 from distrain.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.lifecycle.messages import (
@@ -17,6 +16,7 @@ from distrain.lifecycle.messages import (
     Reported,
     StopGang,
 )
+from distrain.lifecycle.verdict import find_culprit
 
 # --- the good end
 

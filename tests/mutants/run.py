@@ -56,7 +56,7 @@ CORE = {
     "distrain/checkpoint/manifest.py": "tests/checkpoint/test_damage.py "
     "tests/checkpoint/test_manifests.py tests/checkpoint/test_writer.py",
     "distrain/checkpoint/ownership.py": "tests/checkpoint/test_ownership.py",
-    "distrain/checkpoint/retention.py": "tests/checkpoint/test_retention.py",
+    "distrain/checkpoint/checkpoint_dir.py": "tests/checkpoint/test_retention.py",
     "distrain/checkpoint/checkpoint_write.py": "tests/checkpoint/test_writer.py "
     "tests/checkpoint/test_killed.py tests/checkpoint/test_any_placement.py",
     "distrain/checkpoint/local_rows.py": "tests/checkpoint/test_rows.py "
@@ -70,8 +70,6 @@ CORE = {
     "distrain/lifecycle/verdict.py": "tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
     "distrain/lifecycle/watchdog.py": "tests/lifecycle/test_job_restarts.py "
-    "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
-    "distrain/lifecycle/culprit.py": "tests/lifecycle/test_job_restarts.py "
     "tests/lifecycle/test_job_states.py tests/lifecycle/test_job_stories.py",
     "distrain/progress/collector.py": "tests/progress/test_collector.py",
     "distrain/progress/merging.py": "tests/progress/test_collector.py",

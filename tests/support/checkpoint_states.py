@@ -5,7 +5,7 @@ from functools import partial
 
 import torch
 
-from distrain.checkpoint import CheckpointWriter, LocalRankStore, TrainingState
+from distrain.checkpoint import CheckpointWriter, RankStore, TrainingState
 from distrain.checkpoint.manifest import from_document
 from distrain.checkpoint.shard_reading import ShardReading
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer
@@ -89,7 +89,7 @@ def save_together(place, states, rank_tensors=None, **options):
     reports = []
     saving = {"step": 1, "attempt": 1, "values": {}, "auc": None, "wait": True}
     saving |= {key: options.pop(key) for key in list(options) if key in saving}
-    board = LocalRankStore()
+    board = RankStore()
     told = [None] * len(states)
 
     def save(rank):

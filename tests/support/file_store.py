@@ -6,8 +6,10 @@ import os
 import time
 from pathlib import Path
 
+from distrain.checkpoint import RankStore
 
-class FileRankStore:
+
+class FileRankStore(RankStore):
     def __init__(self, folder):
         self._folder = Path(folder)
         self._own = set()

@@ -7,8 +7,8 @@ from distrain.door.changes import Changes
 from distrain.door.monitor import Monitor
 from distrain.events import CheckpointTrouble, to_json
 from distrain.lifecycle.lifecycle import Lifecycle
+from distrain.scheduler.job_view import Tombstones
 from distrain.scheduler.plugin import CoordinatorPlugin
-from distrain.scheduler.tombstones import Tombstones
 from distrain.spec import parse_spec
 
 SPEC = parse_spec({"name": "clicks", "data": {"train": "/nowhere"}, "model": {"kind": "mlp"}})

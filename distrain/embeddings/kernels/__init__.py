@@ -17,6 +17,7 @@ from distrain.embeddings.kernels.dispatch import (
 )
 from distrain.embeddings.kernels.fixed import (
     lookup as lookup,
+    runs_triton as runs_triton,
     sum_and_update as sum_and_update,
     sum_segments as sum_segments,
     update_padded as update_padded,
@@ -28,4 +29,3 @@ from distrain.embeddings.kernels.segments import (
     Segments as Segments,
     segments_of as segments_of,
 )
-from distrain.embeddings.kernels.triton_use import runs_triton as runs_triton

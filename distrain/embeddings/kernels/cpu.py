@@ -136,7 +136,7 @@ def update(
 
 
 def draw(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
-    """The words of `philox.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale."""
+    """The words of `random_bits.words` as numbers in `-2**23 .. 2**23 - 1`, times a scale."""
     which, target = _array(rows.contiguous()), _array(out)
     _in_parallel(
         lambda part: _rows.draw(key, which[part], scale, target[part]),

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch, philox
+from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch, random_bits
 from distrain.embeddings.kernels.segments import Rule
 from distrain.host_memory import to_device
 
@@ -33,11 +33,9 @@ class Grouping:
 def unique(ids: Tensor, offsets: Tensor, counts: Tensor) -> Grouping:
     """Find the distinct ids of each column.
 
-    Args:
-        ids: `[total]`, int32, not negative, contiguous.
-        offsets: `[columns, segments]`, int64, on the CPU: where in `ids` each segment of a column
-            begins.
-        counts: `[columns, segments]`, int64, on the CPU: how long it is.
+    `ids` is `[total]`, int32, not negative, contiguous. `offsets` and `counts`, `[columns,
+    segments]`, int64, on the CPU, say where in `ids` each segment of a column begins, and how long
+    it is.
 
     >>> offsets, counts = torch.tensor([[0], [3]]), torch.tensor([[3], [2]])
     >>> grouping = unique(torch.tensor([7, 2, 7, 7, 7], dtype=torch.int32), offsets, counts)
@@ -57,11 +55,8 @@ def gather(weight: Tensor, keys: Tensor) -> Tensor:
 def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
     """Write each looked-up row to its place: `out[i, places[c]] = rows[inverse[c, i]]`.
 
-    Args:
-        rows: `[u, dim]`.
-        inverse: `[columns, n]`, int32.
-        places: `[columns]`, int64, on the CPU, distinct.
-        out: `[n, places, dim]`, contiguous; other places are left alone.
+    `rows` is `[u, dim]`, `inverse` `[columns, n]`, int32, `places` `[columns]`, int64, on the CPU,
+    distinct; `out`, `[n, places, dim]`, is contiguous, and other places are left alone.
     """
     in_c = _in_c(rows, torch.float32) and _in_c(out, torch.float32)
     put = kernels_cpu.expand if in_c else kernels_torch.expand
@@ -71,11 +66,8 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
     """Add gradients of equal rows: `sums[inverse[c, i]] += grads[i, places[c]]`, i rising.
 
-    Args:
-        grads: `[n, places, dim]`.
-        inverse: `[columns, n]`, int32; no index in two columns, as `unique` makes them.
-        places: `[columns]`, int64, on the CPU.
-        sums: `[u, dim]`, contiguous.
+    `grads` is `[n, places, dim]`, `inverse` `[columns, n]`, int32, with no index in two columns, as
+    `unique` makes them; `places` `[columns]`, int64, on the CPU; `sums` `[u, dim]`, contiguous.
     """
     in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32
     add = kernels_cpu.collect if in_c else kernels_torch.collect
@@ -109,7 +101,7 @@ def update(
     Args:
         weight: `[rows, dim]`, of any floating type, contiguous, updated in place. What is computed
             is float32 (float64 for float64). A weight in bfloat16 is rounded stochastically, see
-            `stochastic.py`.
+            `random_bits.py`.
         state: The rule's `state`, `[rows, dim]`, then its `row_state`, `[rows]`: float32
             (float64), updated in place.
         keys: `[v]`, int64, distinct: the rows to update; all others are left alone.
@@ -138,7 +130,7 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
     Values are multiples of `bound / 2**23` that follow from the table's key of 64 bits, the row and
     the place in it. `out` is float32, bfloat16 or float64.
     """
-    scale = philox.scale_of(bound)
+    scale = random_bits.scale_of(bound)
     drawn = out
     if out.dtype == torch.bfloat16 or not out.is_contiguous():
         dtype = torch.float64 if out.dtype == torch.float64 else torch.float32
@@ -146,7 +138,7 @@ def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
     if _in_c(drawn, torch.float32):
         kernels_cpu.draw(key, rows, scale, drawn)
     else:
-        philox.scaled(key, rows, scale, drawn)
+        random_bits.scaled(key, rows, scale, drawn)
     if drawn is not out:
         out.copy_(drawn)
 

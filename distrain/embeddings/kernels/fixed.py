@@ -9,6 +9,9 @@ What belongs to one row is summed in float32 in a fixed order, so the same input
 bits.
 """
 
+import importlib.util
+import os
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -16,19 +19,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
+from distrain.embeddings.kernels.random_bits import round_to_bfloat16
 from distrain.embeddings.kernels.segments import Rates, Rule, Segments, pieces_of
-from distrain.embeddings.kernels.stochastic import round_to_bfloat16
-from distrain.embeddings.kernels.triton_use import runs_triton
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
     """Gather and expand in one: `out[i, places[c]] = weight[keys[c, i]]`.
 
-    Args:
-        weight: `[rows, dim]`, of any floating type, contiguous.
-        keys: `[columns, n]`, int32 or int64, with `stride(1) == 1`.
-        places: `[columns]`, int64, distinct, on the device of the rest.
-        out: `[n, places, dim]`, of any floating type, contiguous; other places are left alone.
+    `weight` is `[rows, dim]`, `out` `[n, places, dim]`, of any floating types, contiguous; `keys`
+    `[columns, n]`, int32 or int64, with `stride(1) == 1`; `places` `[columns]`, int64, distinct, on
+    the same device. Other places are left alone.
     """
     if on_triton := _triton_for(weight):
         on_triton.lookup(weight, keys, places, out)
@@ -68,12 +68,8 @@ def update_padded(
 ) -> None:
     """Update rows as `kernels.update` does, to the rounding of the learning rate.
 
-    Args:
-        weight: `[rows, dim]`, contiguous, updated in place.
-        state: The optimizer's state, as of `kernels.update`, updated in place.
-        keys: `[capacity]`, int64, distinct and rising, then `rows` as padding.
-        grads: `[capacity, dim]`; those of the padding do not matter.
-        global_keys: `[capacity]`, as of `kernels.update`; those of the padding do not matter.
+    `keys` is `[capacity]`, int64, distinct and rising, then `rows` as padding; what `grads`,
+    `[capacity, dim]`, and `global_keys`, `[capacity]`, have for the padding does not matter.
     """
     if len(keys) == 0:
         return
@@ -142,3 +138,31 @@ def _triton_for(values: Tensor) -> ModuleType | None:
 
 def _is_live(segments: Segments) -> Tensor:
     return (segments.keys < segments.end).unsqueeze(1)
+
+
+_SWITCH = "DISTRAIN_TRITON"
+
+
+def runs_triton(tensor: Tensor) -> bool:
+    """Whether Triton's kernels shall work on such a tensor.
+
+    They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs with the package
+    installed, for values of at most 32 bits, outside of `torch.compile`. They are off by default,
+    because no measurement shows yet that they pay. On a CPU they run in Triton's interpreter, for
+    tests, if `TRITON_INTERPRET=1` asks for it too.
+    """
+    if tensor.dtype == torch.float64 or torch.compiler.is_compiling():
+        return False
+    if tensor.device.type == "cpu":
+        return os.environ.get("TRITON_INTERPRET") == "1" and _is_switched_on()
+    is_nvidia = tensor.device.type == "cuda" and torch.version.hip is None
+    return is_nvidia and _is_switched_on()
+
+
+def _is_switched_on() -> bool:
+    return os.environ.get(_SWITCH) == "1" and _is_installed()
+
+
+@cache
+def _is_installed() -> bool:
+    return importlib.util.find_spec("triton") is not None

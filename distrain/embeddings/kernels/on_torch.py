@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from distrain.embeddings.kernels.random_bits import round_to_bfloat16
 from distrain.embeddings.kernels.segments import Rule, pieces_of, unknown_rule
-from distrain.embeddings.kernels.stochastic import round_to_bfloat16
 from distrain.host_memory import to_device
 
 _LANES = 16

@@ -78,13 +78,9 @@ def pieces_of(
     """Sums of pieces of segments, which of them to add, and where those of each segment begin.
 
     One thread block of a GPU sums one segment, and a column with three values makes segments of a
-    third of the batch.
-
-    Args:
-        rows: `[any, dim]`.
-        sources: `[places]`, int64: which of the rows stands at each place.
-        starts: `[segments]`, int64, not falling: where each segment begins; some may be empty.
-        segment: `[places]`, integers: which segment each place belongs to.
+    third of the batch. `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which of them
+    stands at each place, `segment`, `[places]`, to which segment that belongs, `starts`,
+    `[segments]`, int64, not falling, where each begins; some may be empty.
     """
     count, length = len(sources), len(starts)
     if count == 0:

@@ -104,7 +104,7 @@ def _total(grads, sources, tiles, groups, start, stop, dim, values, TILE: tl.con
 
 @triton.jit
 def _hash(x) -> Any:
-    # lowbias32, as in stochastic.py; x is uint32.
+    # lowbias32, as in random_bits.py; x is uint32.
     x = (x ^ (x >> 16)) * 0x7FEB352D
     x = (x ^ (x >> 15)) * 0x846CA68B
     return x ^ (x >> 16)
@@ -112,7 +112,7 @@ def _hash(x) -> Any:
 
 @triton.jit
 def _round(new, seed, key, values) -> Any:
-    # To bfloat16 as stochastic.round_to_bfloat16 does it.
+    # To bfloat16 as random_bits.round_to_bfloat16 does it.
     base = _hash(
         _hash((seed & 0xFFFFFFFF).to(tl.uint32)) ^ ((seed >> 32) & 0xFFFFFFFF).to(tl.uint32)
     )

@@ -13,8 +13,8 @@ from distrain.embeddings.sharding.costs import (
 )
 from distrain.embeddings.sharding.plan import ShardingPlan as ShardingPlan, explain as explain
 from distrain.embeddings.sharding.planner import plan_placements as plan_placements
-from distrain.embeddings.sharding.room import with_slack as with_slack
 from distrain.embeddings.sharding.table_bytes import (
     WEIGHT_BYTES as WEIGHT_BYTES,
     table_sizes as table_sizes,
+    with_slack as with_slack,
 )

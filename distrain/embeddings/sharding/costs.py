@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 
-from distrain.embeddings.placements import PLACEMENTS
+from distrain.embeddings.columns import PLACEMENTS
 
 ID_BYTES = 4
 SENT_BYTES_PER_VALUE = 4

@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from distrain.embeddings.columns import TableColumn
-from distrain.embeddings.placements import PLACEMENTS
+from distrain.embeddings.columns import PLACEMENTS, TableColumn
 from distrain.embeddings.sharding.costs import Costs, Sent
 from distrain.wording import byte_size
 

@@ -11,8 +11,8 @@ The rule for tables that nobody placed by hand:
    until it fits. So a larger budget never shards more.
 4. If nothing fits, the error says what would.
 
-A captured step sends all that it has room for (`room.py`), and is predicted with that; so there
-row-wise can be much faster on two ranks, too.
+A captured step sends all that it has room for, and is predicted with that; so there row-wise can be
+much faster on two ranks, too.
 
 A table is placed by hand through `wanted`, which means all tables, or `overrides`. `host_cached`,
 whose rows lie in the host's memory, is only ever chosen by hand. Row-wise on one rank is
@@ -23,7 +23,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from distrain.embeddings.placements import PLACEMENTS
+from distrain.embeddings.columns import PLACEMENTS
 from distrain.embeddings.sharding.costs import (
     Costs,
     Sent,
@@ -32,13 +32,14 @@ from distrain.embeddings.sharding.costs import (
     sent_bytes,
 )
 from distrain.embeddings.sharding.plan import ShardingPlan, TablePlan
-from distrain.embeddings.sharding.room import spread_room, whole_room
 from distrain.embeddings.sharding.table_bytes import (
     RowBytes,
     TableSize,
     bytes_taken,
     does_not_fit,
     rows_held,
+    spread_room,
+    whole_room,
 )
 from distrain.errors import SpecError
 
@@ -98,19 +99,12 @@ def plan_placements(
     overrides: Mapping[str, str] | None = None,
     captured: bool = False,
 ) -> ShardingPlan:
-    """Place tables by the rule of this module.
+    """Place tables by the rule of this module; a `SpecError` if they do not fit.
 
-    Args:
-        budget_bytes: What weights and optimizer state may take on a rank; `None`: no limit.
-        weight_bytes_per_value: 4 for fp32, 2 for bf16.
-        wanted: "auto", or a placement for all tables.
-        overrides: Placements of single tables, which outrank `wanted`, by the names of the tables
-            or of their columns.
-        captured: Whether steps are recorded as CUDA graphs, in shapes known beforehand.
-
-    Raises:
-        SpecError: The tables do not fit, an override names neither a table nor a column, or those
-            of a table's columns differ.
+    `wanted` is "auto" or a placement for all tables; `overrides`, by the names of tables or of
+    their columns, outrank it. `captured`: steps are recorded as CUDA graphs, in shapes known
+    beforehand. `budget_bytes` is what weights and optimizer state may take on a rank; `None`: no
+    limit. `weight_bytes_per_value` is 4 for fp32, 2 for bf16.
     """
     overrides = dict(overrides or {})
     _check_names(overrides, tables)

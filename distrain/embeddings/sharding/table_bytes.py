@@ -4,8 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from distrain.embeddings.columns import TableColumn, first_of_tables
-from distrain.embeddings.placements import PLACEMENTS
+from distrain.embeddings.columns import PLACEMENTS, TableColumn, first_of_tables
 from distrain.embeddings.sharding.costs import expected_unique
 from distrain.errors import SpecError
 from distrain.optimizers import kind_of_least_state, optimizer_facts
@@ -74,8 +73,7 @@ class RowBytes:
         return self.weight(dim) + self.state(dim)
 
 
-Placed = tuple[TableSize, str, float]
-"""A table, its placement, and its distinct rows of a step."""
+Placed = tuple[TableSize, str, float]  # a table, its placement, and its distinct rows of a step
 
 
 def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -> tuple[int, int]:
@@ -193,3 +191,40 @@ def _on_the_host(placed: Sequence[Placed], num_ranks: int, row: RowBytes, budget
         f"embeddings.placement: host_cached ({byte_size(on_host)} of host memory for each rank, "
         f"and at least {byte_size(least)} here)"
     ]
+
+
+_SLACK = 1.25
+_DEVIATIONS = 6  # of the number of an owner's rows, were each row with it by chance
+
+
+def with_slack(expected: float) -> int:
+    """Rows that there is room for where so many are expected.
+
+    >>> with_slack(0), with_slack(10_000)
+    (0, 13100)
+    """
+    return math.ceil(_SLACK * expected + _DEVIATIONS * math.sqrt(expected))
+
+
+def whole_room(table: TableSize, batch_rows: int) -> int:
+    """The most rows of a table that a batch can touch.
+
+    >>> whole_room(TableSize("shop", 500, 4), 100), whole_room(TableSize("shop", 50, 4), 100)
+    (100, 50)
+    """
+    return min(table.rows, batch_rows * max(1, len(table.columns)))
+
+
+def spread_room(tables: Sequence[TableSize], batch_rows: int, owners: int) -> float:
+    """Room of a rank for the rows of all owners, as a multiple of those expected.
+
+    The owners of a store have room for its tables together.
+
+    >>> round(spread_room([TableSize("a", 10**6, 4, 10_000)], 65_536, owners=4), 2)
+    1.37
+    """
+    expected = sum(table.unique(batch_rows) for table in tables)
+    if not expected:
+        return 1.0
+    most = sum(min(table.rows, owners * whole_room(table, batch_rows)) for table in tables)
+    return min(most, owners * with_slack(expected / owners)) / expected

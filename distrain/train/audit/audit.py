@@ -8,8 +8,6 @@ What counts is the history that led to the weights: an attempt that went on from
 step `f` replaces what earlier attempts did from step `f` on.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
@@ -25,8 +23,7 @@ from distrain.loader import Dataset, Loader
 from distrain.partition import Table
 from distrain.run_paths import RunPaths, check_run_dir, of_all_ranks
 from distrain.spec import JobSpec, load_spec
-from distrain.train.audit.audit_log import Hashes, TrainedRows, read_audit
-from distrain.train.audit.row_hashes import row_hashes
+from distrain.train.audit.audit_log import Hashes, TrainedRows, read_audit, row_hashes
 from distrain.train.data import Inputs, JobSpan, check_inputs
 
 _BATCH_ROWS = 2**16

@@ -1,8 +1,7 @@
 """Ranks meet, choose devices, and agree on the step at which they save or stop."""
 
-from distrain.train.control.control import Control as Control
+from distrain.train.control.control import Control as Control, KeptReports as KeptReports
 from distrain.train.control.gate import StepGate as StepGate, StopAsked as StopAsked
-from distrain.train.control.kept_reports import KeptReports as KeptReports
 from distrain.train.control.rank_setup import (
     check_same_data as check_same_data,
     choose_backend as choose_backend,

@@ -27,8 +27,6 @@ alone, which saves the same state after the same step.
 Without requests a place costs a lock.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -64,9 +62,7 @@ class _Request:
 class StepGate:
     """One rank's gate.
 
-    Args:
-        on_stop: Called from a thread when a stop was agreed (with its target) or abandoned
-            (`None`).
+    `on_stop` is called from a thread with the target of an agreed stop; `None`: it was abandoned.
     """
 
     def __init__(
@@ -94,9 +90,8 @@ class StepGate:
     def begin(self) -> Word:
         """Ask to pass the next place; only the training thread calls it.
 
-        Returns:
-            `go`: it is passed. `checkpoint`: save now, as all ranks do here, and ask again. `stop`:
-            save and end, as all ranks do here. `leave`: end; the others could not be asked.
+        `go`: it is passed. `checkpoint`: save now, as all ranks do here, and ask again. `stop`:
+        save and end, as all ranks do here. `leave`: end; the others could not be asked.
         """
         with self._changed:
             while True:

@@ -21,10 +21,7 @@ COLLECTIVES = "DISTRAIN_COLLECTIVES"
 
 
 def choose_device(resources: ResourcesSpec) -> torch.device:
-    """The device a rank trains on.
-
-    A Dask-CUDA worker sees its own GPU first, so a rank always takes `cuda:0`.
-    """
+    """The rank's device; a Dask-CUDA worker sees its own GPU first, so always `cuda:0`."""
     if resources.device == "cpu":
         return torch.device("cpu")
     if torch.cuda.is_available():
@@ -82,8 +79,7 @@ def process_as_it_was() -> Iterator[None]:
 def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -> None:
     """Meet the other ranks; a single rank without a rendezvous joins nobody.
 
-    Args:
-        timeout_s: Longest wait for a peer, now and in each collective operation.
+    `timeout_s` is the longest wait for a peer, now and in each collective operation.
     """
     meeting = assignment.rendezvous
     if meeting is None:

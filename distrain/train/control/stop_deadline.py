@@ -1,7 +1,5 @@
 """The deadline of a stop: a rank leaves in order if it can, and in time if it cannot."""
 
-from __future__ import annotations
-
 import logging
 import math
 import threading
@@ -26,10 +24,7 @@ log = logging.getLogger("distrain.stop")
 class StopDeadline:
     """Ends the rank's process when a stop's time is up, whatever the training thread does.
 
-    That may hang in a collective operation with a rank that is gone. The stop is reported once.
-
-    Args:
-        leave: Ends the process at once; does not return.
+    That may hang in a collective operation with a rank that is gone. `leave` does not return.
     """
 
     def __init__(

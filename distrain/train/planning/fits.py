@@ -36,9 +36,7 @@ class _Limit(NamedTuple):
 def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
     """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
 
-    Args:
-        device: The ranks' device on this machine; `None` for ranks on other machines, whose memory
-            is unknown: then only the spec's limits count.
+    `device` is the ranks' on this machine; of other machines (`None`) only the spec's limits count.
     """
     num_ranks = spec.resources.num_ranks
     device_type = "cpu" if device is None else device.type

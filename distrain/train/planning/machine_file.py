@@ -13,8 +13,7 @@ from typing import Any
 from distrain.errors import SpecError
 from distrain.spec import parse_yaml
 
-GIVEN = Path(__file__).with_name("machines")
-"""The files that come with this package."""
+GIVEN = Path(__file__).with_name("machines")  # the files that come with this package
 
 _WORDS = ("name", "device")
 _WHOLE = ("ranks_per_node", "nodes_per_host")
@@ -22,56 +21,42 @@ _WHOLE = ("ranks_per_node", "nodes_per_host")
 
 @dataclass(frozen=True)
 class MachineFile:
-    """A node of a cluster, all nodes of which are alike.
-
-    Attributes:
-        device: `cuda` or `cpu`: where ranks train.
-        cores: Cores of a node, which its ranks share; a fraction where a quota or others leave one.
-        host_memory_bytes: Of a node, as is `host_bytes_per_s`, the speed of its memory.
-        device_memory_bytes: Of one GPU; on the CPU, a rank's share of the node's memory.
-        device_bytes_per_s: How fast a GPU's memory is; on the CPU, the memory of the node.
-        flops_per_s: What a rank's dense layers reach: of a GPU, or of one core.
-        pcie_bytes_per_s: From the host to one GPU, with all GPUs of the node at work.
-        link_bytes_per_s: What a rank sends in a second of a large all-to-all among the ranks of its
-            node.
-        network_bytes_per_s: The same of one among nodes.
-        decode_values_per_s: Values of parquet columns that a core decodes.
-        step_overhead_s: What a step takes whatever its rows are: launches, Python.
-        train_s_per_row: Measured: a rank's step per row on one core or GPU, without decoding and
-            exchange. It replaces what `flops_per_s` and `device_bytes_per_s` would give; 0: none.
-        link_all_gather_bytes_per_s: As `link_bytes_per_s`, of all-gathers, as which the three
-            fields below are of all-reduces and of the network; 0: as in an all-to-all.
-        exchange_cpu_s_per_byte: What a core of the host works for a byte that a rank sends: for
-            routes, copies, the kernel's network, and adding up; 0: next to nothing.
-        nodes_per_host: Nodes that are one machine, as virtual machines or network namespaces are:
-            `cores`, `host_memory_bytes` and `host_bytes_per_s` are then of all of them.
-        sources: Where each number comes from.
-    """
+    """A node of a cluster, all nodes of which are alike."""
 
     name: str
-    device: str
+    device: str  # `cuda` or `cpu`: where ranks train
     ranks_per_node: int
+    # cores of a node, which its ranks share; a fraction where a quota or others leave one
     cores: int
-    host_memory_bytes: float
+    host_memory_bytes: float  # of a node, as is `host_bytes_per_s`, the speed of its memory
     host_bytes_per_s: float
-    device_memory_bytes: float
-    device_bytes_per_s: float
-    flops_per_s: float
-    pcie_bytes_per_s: float
+    device_memory_bytes: float  # of one GPU; on the CPU, a rank's share of the node's memory
+    device_bytes_per_s: float  # how fast a GPU's memory is; on the CPU, the memory of the node
+    flops_per_s: float  # what a rank's dense layers reach: of a GPU, or of one core
+    pcie_bytes_per_s: float  # from the host to one GPU, with all GPUs of the node at work
+    # what a rank sends in a second of a large all-to-all among the ranks of its node
     link_bytes_per_s: float
     link_latency_s: float
-    network_bytes_per_s: float
+    network_bytes_per_s: float  # the same of one among nodes
     network_latency_s: float
-    decode_values_per_s: float
-    step_overhead_s: float
+    decode_values_per_s: float  # values of parquet columns that a core decodes
+    step_overhead_s: float  # what a step takes whatever its rows are: launches, Python
+    # measured: a rank's step per row on one core or GPU, without decoding and exchange. It replaces
+    # what `flops_per_s` and `device_bytes_per_s` would give; 0: none
     train_s_per_row: float = 0.0
+    # as `link_bytes_per_s`, of all-gathers, as which the three fields below are of all-reduces and
+    # of the network; 0: as in an all-to-all
     link_all_gather_bytes_per_s: float = 0.0
     link_all_reduce_bytes_per_s: float = 0.0
     network_all_gather_bytes_per_s: float = 0.0
     network_all_reduce_bytes_per_s: float = 0.0
+    # what a core of the host works for a byte that a rank sends: for routes, copies, the kernel's
+    # network, and adding up; 0: next to nothing
     exchange_cpu_s_per_byte: float = 0.0
+    # nodes that are one machine, as virtual machines or network namespaces are: `cores`,
+    # `host_memory_bytes` and `host_bytes_per_s` are then of all of them
     nodes_per_host: int = 1
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict)  # where each number comes from
 
     def on_host(self, num_ranks: int) -> int:
         return min(num_ranks, self.ranks_per_node * self.nodes_per_host)

@@ -14,7 +14,7 @@
     allocator           what malloc holds in vain between the tensors of one step and the next
 
 The rows of a step are those of the rank with most. Distinct rows are expected ones
-(`embeddings/sharding/costs.py`), or what a captured step has room for (`room.py` there).
+(`embeddings/sharding/costs.py`), or what a captured step has room for (`table_bytes.py` there).
 
 The last term is not computed but measured. The supervisor has a rank's glibc keep what is freed,
 tensors of many sizes share one heap, and a few bytes that live on in the midst of a hole keep the
@@ -82,12 +82,10 @@ def rank_memory(
     copies: bool = False,
     scores: bool = False,
 ) -> RankMemory:
-    """Predict the peak of a rank.
+    """Predict the peak of a rank, for a step of `rows` in slices of `slice_rows`.
 
-    Args:
-        rows: Rows of a step; `slice_rows`: of a slice of it.
-        copies: Whether checkpoints are written from a copy.
-        scores: Whether validation rows are scored: whole batches, without gradients.
+    `copies`: checkpoints are written from a copy. `scores`: validation rows are scored, in whole
+    batches, without gradients.
     """
     step = probe.slice_bytes(slice_rows)
     embeddings = 2 * probe.embedding_bytes_per_row * slice_rows

@@ -33,26 +33,17 @@ _FLOP_ROWS = 512
 
 @dataclass(frozen=True)
 class MemoryProbe:
-    """The measurements of a step in miniature.
+    """The measurements of a step in miniature."""
 
-    Attributes:
-        process_bytes: Resident memory of this process after it.
-        dense_values: Values of all dense parameters.
-        fixed_bytes: Tensors of a slice that do not depend on its rows.
-        bytes_per_row: The most tensors at a time per row of a slice, with embeddings and gradients.
-        embedding_bytes_per_row: The embeddings' part of it.
-        scoring_bytes_per_row: The most tensors at a time per scored row, with embeddings.
-        rows_are_independent: Whether the model computes each row from that row alone.
-    """
-
-    process_bytes: int
-    dense_values: int
-    fixed_bytes: int
+    process_bytes: int  # resident memory of this process after it
+    dense_values: int  # values of all dense parameters
+    fixed_bytes: int  # tensors of a slice that do not depend on its rows
+    # the most tensors at a time per row of a slice, with embeddings and gradients
     bytes_per_row: int
-    embedding_bytes_per_row: int
+    embedding_bytes_per_row: int  # the embeddings' part of it
     categorical: int
-    scoring_bytes_per_row: int = 0
-    rows_are_independent: bool = True
+    scoring_bytes_per_row: int = 0  # the most tensors at a time per scored row, with embeddings
+    rows_are_independent: bool = True  # whether the model computes each row from that row alone
 
     def scoring_bytes(self, rows: int) -> int:
         return self.scoring_bytes_per_row * rows

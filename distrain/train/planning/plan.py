@@ -39,44 +39,32 @@ class RankShare:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The predicted reads, memory and exchange of a job's ranks.
+    """The predicted reads, memory and exchange of a job's ranks."""
 
-    Attributes:
-        rows: Training rows of an epoch, in all `files`.
-        row_group_rows: Rows of the smallest and the largest row group.
-        compressed_bytes: Compressed bytes of the columns that are read.
-        share: A rank's share, with the spec's number of ranks.
-        slices: Slices in which a whole batch of a rank goes through the model.
-        chunk_rows: Rows that are shuffled together, at most.
-        memory: A rank's loader at most, by terms.
-        other_numbers: The share with other numbers of ranks that the lanes allow.
-        advice: Improvements, most pressing first.
-        peak: A rank's memory at its peak, by terms.
-    """
-
-    rows: int
+    rows: int  # training rows of an epoch, in all `files`
     files: int
     row_groups: int
-    row_group_rows: tuple[int, int]
-    compressed_bytes: int
+    row_group_rows: tuple[int, int]  # rows of the smallest and the largest row group
+    compressed_bytes: int  # compressed bytes of the columns that are read
     fingerprint: str
     steps_per_epoch: int
     steps: int
     global_batch_size: int
     lanes: int
-    share: RankShare
-    slices: int
+    share: RankShare  # a rank's share, with the spec's number of ranks
+    slices: int  # slices in which a whole batch of a rank goes through the model
     reader: str
     reader_reason: str
     shuffle: str
-    chunk_rows: int
+    chunk_rows: int  # rows that are shuffled together, at most
     prefetch_batches: int
     decode_threads: int
-    memory: LoaderMemory
+    memory: LoaderMemory  # a rank's loader at most, by terms
+    # the share with other numbers of ranks that the lanes allow
     other_numbers: tuple[RankShare, ...]
-    advice: tuple[str, ...]
+    advice: tuple[str, ...]  # improvements, most pressing first
     tables: ShardingPlan
-    peak: RankMemory
+    peak: RankMemory  # a rank's memory at its peak, by terms
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
@@ -87,10 +75,8 @@ def plan_job(
 ) -> JobPlan:
     """Plan a job's loading and its tables; footers are read, rows are not.
 
-    Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it.
-
-    Args:
-        memory_budget_bytes: Advice is given where a rank's loader takes more.
+    Without `embeddings.memory_gib` this machine's memory counts, with all ranks on it. Advice is
+    given where a rank's loader takes more than `memory_budget_bytes`.
     """
 
     def loader_of(num_ranks: int) -> Loader:

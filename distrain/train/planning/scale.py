@@ -37,45 +37,29 @@ BACKWARD_REST = 1 / 3
 
 @dataclass(frozen=True)
 class TableStore:
-    """Tables of one width and placement, whose collectives they share.
-
-    Attributes:
-        sent_bytes: What a rank sends in a step, to all peers.
-        collectives: How many operations that takes.
-    """
+    """Tables of one width and placement, whose collectives they share."""
 
     dim: int
     placement: str
-    sent_bytes: float
-    collectives: int
+    sent_bytes: float  # what a rank sends in a step, to all peers
+    collectives: int  # how many operations that takes
 
 
 @dataclass(frozen=True)
 class Work:
-    """One rank's work in a step.
-
-    Attributes:
-        global_rows: Rows of all ranks' batches.
-        values: Values to decode.
-        copied_bytes: Bytes for its device.
-        flops: Of the dense layers, forward and backward.
-        memory_bytes: Bytes through the device's memory: embeddings, sums, updates, activations.
-        dense_bytes: Gradients of the dense parameters.
-        threads: Threads of a rank that trains on the CPU.
-        slices: Parts in which its rows go through the dense layers, one after another.
-    """
+    """One rank's work in a step."""
 
     num_ranks: int
     rows: int
-    global_rows: int
-    values: float
-    copied_bytes: float
-    flops: float
-    memory_bytes: float
-    dense_bytes: float
-    threads: int
+    global_rows: int  # rows of all ranks' batches
+    values: float  # values to decode
+    copied_bytes: float  # bytes for its device
+    flops: float  # of the dense layers, forward and backward
+    memory_bytes: float  # bytes through the device's memory: embeddings, sums, updates, activations
+    dense_bytes: float  # gradients of the dense parameters
+    threads: int  # threads of a rank that trains on the CPU
     stores: tuple[TableStore, ...]
-    slices: int = 1
+    slices: int = 1  # parts in which its rows go through the dense layers, one after another
 
 
 @dataclass(frozen=True)
@@ -89,26 +73,19 @@ class ResourceShare:
 
 @dataclass(frozen=True)
 class Scale:
-    """The prediction for a number of ranks.
-
-    Attributes:
-        parts_s: Seconds of each part of a step.
-        exchange_s: Seconds of the exchange, by the tables' placement.
-        link_bytes: Bytes from a rank to ranks of its node in a step; `network_bytes`: to others.
-        efficiency: A rank's rows/s as a share of those of one rank alone with such a batch.
-        binds: The resources, longest busy first.
-    """
+    """The prediction for a number of ranks."""
 
     num_ranks: int
     nodes: int
     step_s: float
     rows_per_s: float
-    efficiency: float
-    parts_s: dict[str, float]
-    exchange_s: dict[str, float]
+    efficiency: float  # a rank's rows/s as a share of those of one rank alone with such a batch
+    parts_s: dict[str, float]  # seconds of each part of a step
+    exchange_s: dict[str, float]  # seconds of the exchange, by the tables' placement
+    # bytes from a rank to ranks of its node in a step; `network_bytes`: to others
     link_bytes: float
     network_bytes: float
-    binds: tuple[ResourceShare, ...]
+    binds: tuple[ResourceShare, ...]  # the resources, longest busy first
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

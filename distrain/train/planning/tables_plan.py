@@ -35,10 +35,8 @@ def plan_tables(
 ) -> ShardingPlan:
     """Place the tables of a job; the same arguments give the same plan.
 
-    Args:
-        device_type: "cpu" or "cuda": whose `DEFAULT_COSTS` count where `costs` is `None`.
-        budget_bytes: As `tables_budget_bytes` says, the same on every rank; `None`: no limit.
-        costs: As the ranks measured them.
+    Without measured `costs`, the `DEFAULT_COSTS` of the device's type, "cpu" or "cuda", count.
+    `budget_bytes` is the same on every rank; `None`: no limit.
     """
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
@@ -66,10 +64,7 @@ def tables_budget_bytes(
     """The bytes that a rank's tables may take, from the spec or from this machine.
 
     Ranks on unlike machines get unlike answers: before they plan, they must take the least of all
-    (`embeddings.sharding.least_over_ranks`).
-
-    Args:
-        memory_per_rank_gib: As in `resources`: on the CPU the tables may not take more.
+    (`embeddings.sharding.least_over_ranks`). On the CPU `memory_per_rank_gib` is a limit, too.
     """
     if embeddings.memory_gib is not None:
         return int(embeddings.memory_gib * 2**30)

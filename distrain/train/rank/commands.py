@@ -21,8 +21,7 @@ from distrain.train.control import (
     time_to_leave_s,
 )
 
-CHECKPOINT_WAIT_S = 30.0
-"""How long ranks wait for each other before they leave out a checkpoint."""
+CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave out a checkpoint
 
 log = logging.getLogger("distrain.commands")
 
@@ -50,8 +49,8 @@ class Commands:
     def take(self, line: str) -> None:
         """Carry a command out; an unknown one is logged, for newer supervisors may say more.
 
-        >>> from distrain.checkpoint import LocalRankStore
-        >>> gate = StepGate(LocalRankStore(), 0, 1)
+        >>> from distrain.checkpoint import RankStore
+        >>> gate = StepGate(RankStore(), 0, 1)
         >>> Commands(gate, None).take('{"op": "checkpoint", "number": 7}')
         >>> gate.begin(), gate.begin()
         ('checkpoint', 'go')

@@ -19,8 +19,7 @@ _MEMORY_HINT = (
 _PACKAGE = Path(distrain.__file__).parent
 
 
-_TEXT_CHARS = 16_384
-"""Of a message, and of a traceback: some errors print whole tensors."""
+_TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors print whole tensors
 
 
 def explain_failure(error: BaseException, rank: int) -> RankFailed:

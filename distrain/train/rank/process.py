@@ -38,8 +38,7 @@ def run_rank(
 ) -> RankFailed | None:
     """Do one rank's work in this process; a failure is both reported and returned.
 
-    Args:
-        control: What else goes on in the process; `None` for a rank that nobody supervises.
+    Without `control` nobody supervises the rank.
     """
     from distrain.train.rank.failures import explain_failure
 

@@ -1,9 +1,7 @@
 """A rank's checkpoints: when one is due, what it holds, and how training goes on from it."""
 
-from __future__ import annotations
-
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,33 +16,28 @@ from distrain.checkpoint import (
     TrainingState,
     load_newest,
 )
+from distrain.errors import DataError, SpecError
 from distrain.events import CheckpointTrouble, Event
 from distrain.run_paths import RunPaths
-from distrain.spec import JobSpec
+from distrain.spec import MAY_DIFFER_WITHOUT_DECAY, JobSpec, different_fields
 from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
 from distrain.train.saving.best_weights import read_best_weights
 from distrain.train.saving.early_stopping import Validations
-from distrain.train.saving.kept_workflow import keep_workflow
-from distrain.train.saving.resume_check import check_resumable, progress_values
+from distrain.train.saving.stored_model import keep_workflow
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import waiting
 
 
 @dataclass(frozen=True)
 class TrainingStart:
-    """The beginning of a training.
-
-    Attributes:
-        validated: Whether the validation after these steps is done, if there is one.
-        checkpoint: `None` at the very beginning.
-    """
+    """The beginning of a training."""
 
     step: int = 0
-    validated: bool = True
+    validated: bool = True  # whether the validation after these steps is done, if there is one
     window_steps: int = 0
     elapsed_s: float = 0.0
-    checkpoint: str | None = None
+    checkpoint: str | None = None  # `None` at the very beginning
     validations: Validations | None = None
 
 
@@ -102,10 +95,8 @@ class RankCheckpoints:
     def load(self) -> tuple[TrainingStart, bool]:
         """Go on from the newest whole checkpoint; a collective operation.
 
-        Returns:
-            The start, and whether the model must be built anew for it, after parts of a checkpoint
-                that
-            turned out damaged.
+        Returns the start, and whether parts of a damaged checkpoint were read, so that the model
+        must be built anew for it.
         """
         loaded = load_newest(
             self.directory,
@@ -160,10 +151,9 @@ class RankCheckpoints:
         auc: float | None = None,
         wait: bool = False,
     ) -> bool | None:
-        """Save the state as it is; every rank calls it at the same point.
+        """Save the state; every rank calls it at the same point.
 
-        Returns:
-            Whether a whole checkpoint of this state exists; `None` while it is being written.
+        Returns whether a whole checkpoint of this state exists; `None` while it is being written.
         """
         self._last_s = time.monotonic()
         if self._held == (step, validated):
@@ -229,3 +219,48 @@ class RankCheckpoints:
     def close(self) -> None:
         """End the writing, after a moment for the disk; may be called again."""
         self._writer.close()
+
+
+def progress_values(spec: JobSpec, inputs: Inputs) -> dict[str, Any]:
+    return {"spec": spec.model_dump(mode="json"), "fingerprints": _fingerprints(inputs)}
+
+
+def check_resumable(
+    values: Mapping[str, Any], spec: JobSpec, inputs: Inputs, checkpoint: str
+) -> None:
+    """Refuse a checkpoint of another training."""
+    if "spec" not in values or "fingerprints" not in values:
+        raise SpecError(
+            "not a checkpoint of a training job: it does not say of which spec and data",
+            where={"checkpoint": checkpoint},
+        )
+    problems = different_fields(values["spec"], spec, values.get("step"))
+    if problems:
+        raise SpecError(
+            "the job is not the one that the checkpoint is of:\n  " + "\n  ".join(problems),
+            where={"checkpoint": checkpoint},
+            hint=f"Set these fields back, or begin a new run.{_why_no_longer(problems, spec)}",
+        )
+    now = _fingerprints(inputs)
+    for split, saved in values["fingerprints"].items():
+        if saved is not None and now[split] is not None and saved != now[split]:
+            raise DataError(
+                f"the files of data.{split} are not those that the checkpoint was trained with",
+                where={"checkpoint": checkpoint, "then": saved, "now": now[split]},
+                hint="Files may move, but neither change nor come or go.",
+            )
+
+
+def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
+    if not any(problem.startswith(MAY_DIFFER_WITHOUT_DECAY) for problem in problems):
+        return ""
+    return (
+        f" The job's length cannot change: its learning rate falls until the last step "
+        f"(train.schedule.decay is {spec.train.schedule.decay}), so steps that were taken would "
+        "have had other rates. A new run may begin with its weights: train.init_from."
+    )
+
+
+def _fingerprints(inputs: Inputs) -> dict[str, str | None]:
+    valid = None if inputs.valid is None else inputs.valid.fingerprint
+    return {"train": inputs.train.fingerprint, "valid": valid}

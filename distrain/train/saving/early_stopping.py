@@ -16,18 +16,15 @@ from distrain.spec import EarlyStoppingSpec, JobSpec, ValidationMetric
 class Validations:
     """The record of a training's validations.
 
-    Attributes:
-        best_step: Steps before the best one; of equal ones, the first.
-        reference: The value to improve on: that of the last improvement by more than `min_delta`.
-
     >>> seen = Validations("auc").after(10, 0.7, 0.01).after(20, 0.705, 0.01)
     >>> seen.best_step, seen.reference, seen.waited
     (20, 0.7, 1)
     """
 
     metric: ValidationMetric
-    best_step: int | None = None
+    best_step: int | None = None  # steps before the best one; of equal ones, the first
     best_value: float | None = None
+    # the value to improve on: that of the last improvement by more than `min_delta`
     reference: float | None = None
     waited: int = 0
 

@@ -1,18 +1,71 @@
-"""A saved model on its way to the object store in which its run directory lies."""
+"""A saved model's folder: the data's workflow is kept in it, and it is put into the run's store."""
 
+import logging
 import mmap
 from collections.abc import Callable
 from pathlib import Path
 
-from distrain.errors import OutputError
+from distrain.errors import DistrainError, OutputError
 from distrain.models import MODEL_FILE
 from distrain.run_paths import RunPaths
-from distrain.storage import Folder, first_line, open_folder, with_retries
+from distrain.schema import Schema
+from distrain.storage import (
+    RETRY_S,
+    Folder,
+    first_line,
+    open_folder,
+    open_input,
+    whole_dir,
+    with_retries,
+)
+from distrain.train.data import WORKFLOW, Vocabularies, vocabularies_in
 
-RETRY_S = 600.0
+log = logging.getLogger("distrain.rank")
+
+STORE_RETRY_S = 600.0
 """How long a store that does not answer is tried: the training is done, and would be lost."""
 
-_SLAB_BYTES = 64 * 2**20
+_SLAB_BYTES = 1 << 24
+_PART_BYTES = 64 * 2**20
+
+
+def keep_workflow(
+    vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
+) -> None:
+    """Copy the workflow into a model's folder, where it stays when the data goes.
+
+    A workflow that changed since the training began is not kept; the log says so.
+    """
+    if not vocabularies.workflow:
+        return
+    kept = model / WORKFLOW
+    try:
+        with whole_dir(kept, replace=True) as folder:
+            for part in ("", "/categories"):
+                source = open_folder(vocabularies.workflow + part)
+                (folder / part.lstrip("/")).mkdir(exist_ok=True)
+                for name in source.files():
+                    if not name.startswith("rare."):  # counts, which only an update reads
+                        to = folder / part.lstrip("/") / name
+                        _copy(f"{source.url}/{name}", to, after_slab)
+            found = vocabularies_in(str(folder), schema)
+            if found != vocabularies.kept_in(str(folder)):
+                raise _Changed
+    except _Changed:
+        log.warning("the workflow in %s has changed and is not kept", vocabularies.workflow)
+    except (OSError, DistrainError) as error:
+        log.warning("the workflow in %s is not kept: %s", vocabularies.workflow, error)
+
+
+class _Changed(Exception):
+    pass
+
+
+def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
+    with open_input(source, retry_s=RETRY_S) as handle, to.open("wb") as copy:
+        while content := handle.read(_SLAB_BYTES):
+            copy.write(content)
+            after_slab()
 
 
 def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) -> None:
@@ -23,7 +76,7 @@ def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) ->
     url = paths.place_of(paths.model)
     try:
         target = open_folder(url)
-        with_retries(lambda: _put(paths.model, target, after_slab), {"place": url}, RETRY_S)
+        with_retries(lambda: _put(paths.model, target, after_slab), {"place": url}, STORE_RETRY_S)
     except OSError as error:
         raise OutputError(
             f"the model cannot be written: {first_line(error)}",
@@ -50,7 +103,7 @@ def _put_file(path: Path, target: Folder, after_slab: Callable[[], None]) -> Non
         memoryview(content) as whole,
         target.writer(path.name) as writer,
     ):
-        for first in range(0, len(whole), _SLAB_BYTES):
-            with whole[first : first + _SLAB_BYTES] as slab:
+        for first in range(0, len(whole), _PART_BYTES):
+            with whole[first : first + _PART_BYTES] as slab:
                 writer.write(slab)
             after_slab()

@@ -6,5 +6,4 @@ from distrain.train.timing.activity import (
     RankActivity as RankActivity,
     waiting as waiting,
 )
-from distrain.train.timing.device_clock import device_clock as device_clock
-from distrain.train.timing.phases import PhaseClock as PhaseClock
+from distrain.train.timing.phases import PhaseClock as PhaseClock, device_clock as device_clock

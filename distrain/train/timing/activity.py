@@ -4,8 +4,6 @@ Waits are noted by thread, beside the training and not in it: a wait deep inside
 operation or a loader shows without anybody having to hand an object down there.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,8 +26,7 @@ _waits: dict[int, str | int] = {}
 def waiting(what: str | int) -> Iterator[None]:
     """Mark the calling thread as waiting, while inside.
 
-    Args:
-        what: `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
+    For `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
     """
     me = threading.get_ident()
     before = _waits.get(me)
@@ -57,18 +54,12 @@ def wait_of(thread: int) -> str:
 
 
 class RankActivity:
-    """The state of the thread that made this, in its training; any thread may read it.
-
-    Attributes:
-        step: Steps begun since the start of the job.
-        slabs: Pieces of checkpoints and models read or written so far.
-        clock: Has the phase; `None` before the training.
-    """
+    """The state of the thread that made this, in its training; any thread may read it."""
 
     def __init__(self) -> None:
-        self.step = 0
-        self.slabs = 0
-        self.clock: PhaseClock | None = None
+        self.step = 0  # steps begun since the start of the job
+        self.slabs = 0  # pieces of checkpoints and models read or written so far
+        self.clock: PhaseClock | None = None  # has the phase; `None` before the training
         self._thread = threading.get_ident()
 
     def count_slab(self) -> None:

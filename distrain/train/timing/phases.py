@@ -1,21 +1,107 @@
-"""A rank's wall time by phase."""
+"""A rank's wall time by phase, and its device's, for which nobody waits."""
 
 import time
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any, NamedTuple, Protocol
+
+import torch
 
 from distrain.events import PHASES
-from distrain.train.timing.device_clock import DeviceClock
+
+_MOST_OPEN = 1024
+
+
+class Marker(Protocol):
+    """A point in a stream's work that knows its time, such as a `torch.cuda.Event`."""
+
+    def record(self) -> None: ...
+
+    def query(self) -> bool: ...
+
+    def synchronize(self) -> None: ...
+
+    def elapsed_time(self, end: Any) -> float:
+        """Milliseconds to a later marker, which the stream must have reached."""
+
+
+class _Span(NamedTuple):
+    name: str
+    begin: Marker
+    end: Marker
+
+
+class DeviceClock:
+    """Adds up the time between markers in a device's stream, by name.
+
+    Markers are put into the stream, and read when a lap asks for them: nobody waits in between. A
+    span lasts from the end of the work that was queued when it began to the end of the work that
+    was queued when it ended, so it holds pauses in which the host had queued nothing yet.
+
+    While `paused`, no markers can be put into the stream.
+    """
+
+    def __init__(
+        self, new_marker: Callable[[], Marker], paused: Callable[[], bool] = lambda: False
+    ):
+        self._new_marker = new_marker
+        self._paused = paused
+        self._idle: list[Marker] = []
+        self._open: deque[_Span] = deque()
+        self._window: dict[str, float] = {}
+        self.totals: dict[str, float] = {}
+
+    def begin(self) -> Marker | None:
+        """A marker at a span's beginning; `None` while paused."""
+        if self._paused():
+            return None
+        marker = self._idle.pop() if self._idle else self._new_marker()
+        marker.record()
+        return marker
+
+    def end(self, name: str, begun: Marker | None) -> None:
+        if begun is None or (ended := self.begin()) is None:
+            return
+        self._open.append(_Span(name, begun, ended))
+        if len(self._open) >= _MOST_OPEN:
+            self._read_finished()
+
+    def lap(self, *, wait: bool = False) -> dict[str, float]:
+        """Seconds by name of the spans that finished since the last lap."""
+        if wait and self._open:
+            self._open[-1].end.synchronize()
+        self._read_finished()
+        window, self._window = self._window, {}
+        for name, seconds in window.items():
+            self.totals[name] = self.totals.get(name, 0.0) + seconds
+        return window
+
+    def _read_finished(self) -> None:
+        while self._open and self._open[0].end.query():
+            name, begin, end = self._open.popleft()
+            seconds = begin.elapsed_time(end) / 1000.0
+            self._window[name] = self._window.get(name, 0.0) + seconds
+            self._idle += (begin, end)
+
+
+def device_clock(device: torch.device) -> DeviceClock | None:
+    """The clock of a GPU's current stream; `None` for the CPU, whose time is the host's."""
+    if device.type != "cuda":
+        return None
+    return DeviceClock(_new_cuda_marker, torch.cuda.is_current_stream_capturing)
+
+
+def _new_cuda_marker() -> Marker:
+    marker: Marker = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    return marker
 
 
 class PhaseClock:
     """Accounts for wall time by phase; what no phase claims is `other`, so the parts sum up.
 
     Times are the host's: on a GPU, where work is only queued, a phase is the time the host spent in
-    it. No phase waits for the device; the device's own clock measures what it did meanwhile.
-
-    Args:
-        device: Accounts for the device's time by the same phases; `None` if that is the host.
+    it. No phase waits for the device; `device`, if it is not the host, measures what it did.
 
     >>> clock = PhaseClock()
     >>> with clock.phase("data_wait"):

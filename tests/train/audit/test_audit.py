@@ -18,8 +18,7 @@ from distrain.run_paths import RunPaths
 from distrain.schema import CATEGORICAL, CONTINUOUS
 from distrain.submission.inline import run_inline
 from distrain.train.audit.audit import audit_run
-from distrain.train.audit.audit_log import read_audit
-from distrain.train.audit.row_hashes import row_hashes
+from distrain.train.audit.audit_log import read_audit, row_hashes
 
 JOB = (
     "resources={backend: inline, num_ranks: 1}",

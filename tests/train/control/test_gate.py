@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.checkpoint import LocalRankStore
+from distrain.checkpoint import RankStore
 from distrain.train.control.gate import StepGate
 
 LONG_S = 20.0
@@ -19,7 +19,7 @@ class Gang:
     """Ranks as threads that pass the same places; some of these are collective operations."""
 
     def __init__(self, num_ranks, num_places, collective, slow):
-        self.board = LocalRankStore()
+        self.board = RankStore()
         self.told = [[] for _ in range(num_ranks)]
         self.gates = [
             StepGate(self.board, rank, num_ranks, self.told[rank].append)
@@ -167,7 +167,7 @@ def test_ranks_behind_go_on_to_the_farthest(caplog):
 
 
 def test_a_request_that_comes_twice_is_one():
-    gate = StepGate(LocalRankStore(), 0, 1)
+    gate = StepGate(RankStore(), 0, 1)
     gate.request(1, stops=False, wait_s=LONG_S)
     gate.request(1, stops=False, wait_s=LONG_S)
     assert [gate.begin() for _ in range(2)] == ["checkpoint", "go"]
@@ -188,7 +188,7 @@ def test_who_has_passed_the_last_place_ignores_requests():
 
 
 def test_a_board_that_is_gone_means_to_leave():
-    class Broken(LocalRankStore):
+    class Broken(RankStore):
         def add(self, key, text):
             raise RuntimeError("connection reset by peer")
 
@@ -203,7 +203,7 @@ class Interleaved:
     """A board of ranks whose every call is carried out when the test says so."""
 
     def __init__(self, num_ranks):
-        self.board = LocalRankStore()
+        self.board = RankStore()
         self.calls = {}  # what each rank asks for, until it is carried out
         self.told = {}
         self.answers = {}

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from torch.distributed import PrefixStore, TCPStore
 
-from distrain.checkpoint import LocalRankStore
+from distrain.checkpoint import RankStore
 from distrain.jobs.assignment import Rendezvous
-from distrain.train.control.torch_store import TorchRankStore
+from distrain.train.control.control import join_store
 from distrain.train.timing.activity import PEERS, wait_of
 
 
@@ -21,10 +21,10 @@ def server():
 @pytest.fixture(params=["store", "local"])
 def boards(request, server):
     if request.param == "local":
-        board = LocalRankStore()
+        board = RankStore()
         return [board] * 3
     meeting = Rendezvous("127.0.0.1", server.port, f"job/{time.monotonic_ns()}")
-    return [TorchRankStore.join(meeting, 20.0) for _ in range(3)]
+    return [join_store(meeting, 20.0) for _ in range(3)]
 
 
 def test_a_text_is_read_by_all_and_replaced(boards):
@@ -50,7 +50,7 @@ def test_who_waits_for_a_text_gets_it_and_holds_up_nobody(boards):
 
 def test_who_waits_for_a_text_is_seen_to_wait_for_its_peers(server):
     meeting = Rendezvous("127.0.0.1", server.port, f"job/{time.monotonic_ns()}")
-    reading, posting = (TorchRankStore.join(meeting, 20.0) for _ in range(2))
+    reading, posting = (join_store(meeting, 20.0) for _ in range(2))
     reader = threading.Thread(target=reading.read, args=("late", 20.0))
     reader.start()
     deadline_s = time.monotonic() + 20.0
@@ -148,6 +148,6 @@ def test_texts_are_taken_down_by_prefix(boards):
 
 def test_boards_of_two_attempts_do_not_mix(server):
     stores = [PrefixStore(f"job/{attempt}", server) for attempt in (1, 2)]
-    first, second = (TorchRankStore(store) for store in stores)
+    first, second = (RankStore(store) for store in stores)
     first.post("key", "first")
     assert not second.check("key")

@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from distrain.checkpoint import LocalRankStore
+from distrain.checkpoint import RankStore
 from distrain.events import RankStopped
 from distrain.train.control import stop_deadline as stop_deadline_module
 from distrain.train.control.gate import StepGate
@@ -25,7 +25,7 @@ class Rank:
         self.activity = RankActivity()
         self.activity.step = 7
         self.stop_deadline = StopDeadline(1, self.activity, self.told.append, self.left.set)
-        board = LocalRankStore()
+        board = RankStore()
         self.gate = StepGate(board, 1, 2, self.stop_deadline.stop_agreed)
         self.commands = Commands(self.gate, self.stop_deadline)
 

@@ -15,7 +15,7 @@ from distrain.spec import (
     parse_spec,
 )
 from distrain.train.data import Inputs
-from distrain.train.saving.resume_check import check_resumable, progress_values
+from distrain.train.saving.checkpoints import check_resumable, progress_values
 
 DOCUMENT = {"data": {"train": "a", "valid": "b"}, "model": {"kind": "mlp"}}
 INPUTS = Inputs(criteo_schema(), Table((), "aa" * 32), Table((), "bb" * 32))

@@ -10,7 +10,7 @@ import torch
 from job_story import Story
 from small_jobs import make_spec, write_prepared
 
-from distrain.checkpoint import LocalRankStore
+from distrain.checkpoint import RankStore
 from distrain.errors import ModelError
 from distrain.events import Heartbeat
 from distrain.jobs import JobState, Reason, World
@@ -43,7 +43,7 @@ class Noting(RankActivity):
 
 
 def control_of_one() -> Control:
-    store, activity = LocalRankStore(), Noting()
+    store, activity = RankStore(), Noting()
     activity.control = Control(store, StepGate(store, 0, 1), activity)
     return activity.control
 

@@ -14,7 +14,7 @@ from distrain.batch import Batch
 from distrain.checkpoint import (
     CheckpointDir,
     CheckpointWriter,
-    LocalRankStore,
+    RankStore,
     TrainingState,
     load_newest,
 )
@@ -126,7 +126,7 @@ def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
             step.write_steps()
         told = [*told[: 2 * after], *train(step, part)]  # without the first part's parameters
         step.read_steps()
-        writer = CheckpointWriter(place, state, Peers(), LocalRankStore(), keep=1)
+        writer = CheckpointWriter(place, state, Peers(), RankStore(), keep=1)
         writer.save(step.sparse_optimizer.num_steps, 1, {}, {}, wait=True)
         writer.close()
     assert step.sparse_optimizer.num_steps == 11

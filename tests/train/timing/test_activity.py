@@ -2,7 +2,7 @@
 
 import threading
 
-from distrain.checkpoint import LocalRankStore
+from distrain.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate
 from distrain.train.rank.process import start_heartbeats
@@ -57,7 +57,7 @@ def test_a_reader_that_waits_for_its_storage_says_so(monkeypatch):
 
 
 def test_a_heartbeat_tells_step_progress_phase_and_wait():
-    board = LocalRankStore()
+    board = RankStore()
     control = Control(board, StepGate(board, 0, 1), RankActivity())
     assert control.heartbeat(3).doing == "setup"
     control.activity.clock = PhaseClock()

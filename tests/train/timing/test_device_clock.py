@@ -2,8 +2,7 @@
 
 import pytest
 
-from distrain.train.timing.device_clock import DeviceClock, device_clock
-from distrain.train.timing.phases import PhaseClock
+from distrain.train.timing.phases import DeviceClock, PhaseClock, device_clock
 
 
 class FakeDevice:

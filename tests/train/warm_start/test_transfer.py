@@ -19,9 +19,8 @@ from checkpoint_states import (
 from hypothesis import given, strategies as st
 
 from distrain.checkpoint import CheckpointDir, collectives
-from distrain.checkpoint.checkpoint_dir import name_of
+from distrain.checkpoint.checkpoint_dir import name_of, prune
 from distrain.checkpoint.local_rows import Rows
-from distrain.checkpoint.retention import prune
 from distrain.embeddings import Peers
 from distrain.errors import DataError, Unavailable
 from distrain.models import save_model
