@@ -9,13 +9,14 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from time import monotonic, sleep
 
 from distrain.checkpoint.checkpoint_dir import CheckpointDir, prune
 from distrain.checkpoint.manifest import MANIFEST_FILE, Manifest
 from distrain.checkpoint.rank_store import RankStore
 from distrain.checkpoint.shard import Shard, ShardContent, shard_file, write_shard
+from distrain.checkpoint.training_state import TrainingState
 from distrain.embeddings import Peers
 from distrain.errors import DistrainError
 from distrain.events import CheckpointSaved, CheckpointTrouble
@@ -23,25 +24,35 @@ from distrain.storage import Folder, open_folder
 
 Report = Callable[[CheckpointSaved | CheckpointTrouble], None]
 
+PATIENCE_S = 600.0  # how long ranks wait for each other's files before a checkpoint is given up
 _SEEN_WITHIN_S = 5.0
 _LOOK_AGAIN_S = 0.1
 _WHOLE = "whole"
 _FAILED = "failed"
 
 
-@dataclass(frozen=True)
+def _nothing(*_: object) -> None:
+    pass
+
+
+@dataclass(eq=False)
 class WriterSettings:
-    """What all checkpoints of a rank have in common; see `CheckpointWriter`."""
+    """What all checkpoints of a rank have in common."""
 
     directory: CheckpointDir
-    peers: Peers
-    store: RankStore
+    state: TrainingState
+    peers: Peers  # this rank among the others; no collective operation is done
+    store: RankStore  # for the ranks' posts; no two writers share one
+    _: KW_ONLY
     keep: int
-    report: Report
-    progress: Callable[[], None]
-    before_told: Callable[[], None]
-    patience_s: float
-    given_up: threading.Event
+    asynchronous: bool = True  # whether a thread writes, from a copy, while training goes on
+    report: Report = _nothing
+    progress: Callable[[], None] = _nothing
+    # called when this rank's file is written, before the others hear of it; an error of it keeps
+    # the checkpoint from becoming whole
+    before_told: Callable[[], None] = _nothing
+    patience_s: float = PATIENCE_S
+    given_up: threading.Event = field(default_factory=threading.Event, init=False)
 
 
 @dataclass(frozen=True)
@@ -69,8 +80,6 @@ class CheckpointPlan:
 
 @dataclass
 class CheckpointWrite:
-    """One rank's part in the writing of one checkpoint."""
-
     settings: WriterSettings
     plan: CheckpointPlan
     before: CheckpointPlan | None  # this writer's last checkpoint before this one
@@ -167,7 +176,6 @@ class CheckpointWrite:
         return [by_rank.get(rank, why_not) for rank in others]
 
     def _write_manifest(self, shards: list[Shard]) -> None:
-        """Make the folder a checkpoint, once all its files are there."""
         plan, directory = self.plan, self.settings.directory
         folder = directory.folder(plan.name)
         for rank, shard in enumerate(shards):

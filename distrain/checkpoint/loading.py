@@ -27,8 +27,6 @@ from distrain.models import ClickModel, model_tensors
 
 @dataclass(frozen=True)
 class LoadResult:
-    """The outcome of `load_newest`."""
-
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if there was none to use
     # without an entry: whether a damaged one has overwritten the state, so that the model and its
     # optimizers must be built anew

@@ -77,8 +77,6 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
-    """The live tensors, or copies of them, that go into a file."""
-
     # in the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them
     held: tuple[LocalRows, ...]
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]

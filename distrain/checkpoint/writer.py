@@ -4,7 +4,7 @@ import contextlib
 import json
 import math
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
@@ -12,24 +12,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.checkpoint.checkpoint_dir import CheckpointDir, name_of
+from distrain.checkpoint.checkpoint_dir import name_of
 from distrain.checkpoint.checkpoint_write import (
+    PATIENCE_S,
     CheckpointPlan,
     CheckpointWrite,
-    Report,
     WriterSettings,
     in_words,
 )
 from distrain.checkpoint.local_rows import local_rows_of, share_of
 from distrain.checkpoint.manifest import Manifest
-from distrain.checkpoint.rank_store import RankStore
 from distrain.checkpoint.shard import ShardContent, content_of, copied
-from distrain.checkpoint.training_state import TrainingState, facts_of
-from distrain.embeddings import CanonicalTensor, Peers
+from distrain.checkpoint.training_state import facts_of
+from distrain.embeddings import CanonicalTensor
 from distrain.host_memory import empty
 from distrain.storage import PAGE_BYTES
-
-PATIENCE_S = 600.0  # how long ranks wait for each other's files before a checkpoint is given up
 
 
 @dataclass(frozen=True)
@@ -38,53 +35,16 @@ class SaveResult:
     whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
 
 
-class CheckpointWriter:
+class CheckpointWriter(WriterSettings):
     """Writes a training's checkpoints; one object on every rank.
 
     Each rank writes a file with the rows that it alone holds and its share of the rest. Rank 0
     then writes the manifest, which makes the checkpoint one, and removes older ones. If any rank
     could not write, the files of the others are removed, `report` gets it on rank 0, and training
     goes on: nothing here raises for a disk that is full or a server that is gone.
-
-    Args:
-        peers: This rank among the others; no collective operation is done.
-        store: For the ranks' posts; no two writers share one.
-        asynchronous: Whether a thread writes, from a copy, while training goes on.
-        before_told: Called when this rank's file is written, before the others hear of it; an error
-            of it keeps the checkpoint from becoming whole.
     """
 
-    def __init__(
-        self,
-        directory: CheckpointDir,
-        state: TrainingState,
-        peers: Peers,
-        store: RankStore,
-        *,
-        keep: int,
-        asynchronous: bool = True,
-        report: Report | None = None,
-        progress: Callable[[], None] | None = None,
-        before_told: Callable[[], None] | None = None,
-        patience_s: float = PATIENCE_S,
-    ):
-        self._state = state
-        self._asynchronous = asynchronous
-        self._patience_s = patience_s
-        self._progress = progress or _nothing
-        self._closing = threading.Event()
-        report, closing = report or _nothing, self._closing
-        self._settings = WriterSettings(
-            directory,
-            peers,
-            store,
-            keep,
-            report,
-            self._progress,
-            before_told or _nothing,
-            patience_s,
-            closing,
-        )
+    def __post_init__(self) -> None:
         self._number = 0
         self._last: CheckpointWrite | None = None
         self._thread: threading.Thread | None = None
@@ -92,7 +52,6 @@ class CheckpointWriter:
 
     @property
     def buffer_bytes(self) -> int:
-        """Bytes of the copy on the host, from the first asynchronous checkpoint on."""
         return len(self._buffer)
 
     @property
@@ -124,28 +83,28 @@ class CheckpointWriter:
             best_step: The step of a checkpoint that is kept besides the newest: the best so far.
         """
         started_s = monotonic()
-        saved_before = self.wait(self._patience_s)
+        saved_before = self.wait(self.patience_s)
         name = name_of(step, attempt)
         self._number += 1  # also for what is not written, so that all ranks count alike
         if saved_before and self._last is not None and self._last.plan.name == name:
             return SaveResult(monotonic() - started_s, True)
-        tensors = self._state.tensors()
+        tensors = self.state.tensors()
         manifest = Manifest(
             step,
             attempt,
             auc if auc is not None and math.isfinite(auc) else None,
             json.loads(json.dumps(dict(values))),
-            self._state.facts(),
+            self.state.facts(),
             facts_of(tensors),
             (),
-            self._settings.directory.run,
+            self.directory.run,
         )
         plan = CheckpointPlan(name, self._number, manifest, best_step)
         self._forget_last_posts()
-        behind = self._asynchronous and not wait
+        behind = self.asynchronous and not wait
         content = self._content(tensors, rank_tensors, behind)
         before = None if self._last is None else self._last.plan
-        one = self._last = CheckpointWrite(self._settings, plan, before, content, started_s)
+        one = self._last = CheckpointWrite(self, plan, before, content, started_s)
         if not behind or self._thread is not None:
             whole = one.run()
             return SaveResult(monotonic() - started_s, whole)
@@ -165,7 +124,7 @@ class CheckpointWriter:
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Within `timeout_s`, finish what waits for the disk; give up what waits for ranks."""
-        self._closing.set()
+        self.given_up.set()
         self.wait(timeout_s)
 
     def _content(
@@ -176,9 +135,9 @@ class CheckpointWriter:
     ) -> ShardContent | str:
         """This rank's share, copied if training goes on meanwhile; or in words why none."""
         if self._thread is not None:
-            return f"the one before was still being written after {self._patience_s:.0f} s"
+            return f"the one before was still being written after {self.patience_s:.0f} s"
         try:
-            peers = self._settings.peers
+            peers = self.peers
             share = share_of(local_rows_of(tensors), peers.rank, peers.num_ranks)
             content = content_of(share, rank_tensors)
             if not behind:
@@ -187,16 +146,12 @@ class CheckpointWriter:
                 self._buffer = empty((0,), torch.uint8)  # gone before the new one is there
                 self._buffer = empty((content.num_bytes,), torch.uint8, align_bytes=PAGE_BYTES)
             with torch.no_grad():
-                return copied(content, self._buffer, self._progress)
+                return copied(content, self._buffer, self.progress)
         except Exception as error:  # the others must hear of it, whatever it is
             return in_words(error)
 
     def _forget_last_posts(self) -> None:
         """Delete the posts about the checkpoint before: rank 0 has read them."""
-        if self._last is not None and self._settings.peers.rank != 0:
+        if self._last is not None and self.peers.rank != 0:
             with contextlib.suppress(OSError, RuntimeError):
-                self._settings.store.clear(self._last.plan.all_done_key)
-
-
-def _nothing(*_: object) -> None:
-    pass
+                self.store.clear(self._last.plan.all_done_key)

@@ -11,8 +11,6 @@ from distrain.cluster.local import check_this_machine, local_cluster, local_thre
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    """The workers that a command wants."""
-
     # the address of an existing cluster's scheduler, its `distributed.Client`, or the cluster
     # itself; `None` asks for a new cluster
     scheduler: Any = None
@@ -27,8 +25,6 @@ class ClusterRequest:
 
 @dataclass(frozen=True)
 class WorkerSource:
-    """A place where workers come from."""
-
     serves: Callable[[ClusterRequest], bool]  # whether a request is for this place
     opening: Callable[[ClusterRequest], str]  # the progress text while it opens
     # a context with a `distributed.Client`, whose exit ends what it started; raises `ClusterError`

@@ -49,8 +49,6 @@ class ProcessId:
 
 @dataclass(frozen=True)
 class StartedCluster:
-    """A cluster, as its own program writes it."""
-
     process: ProcessId  # the program, which ends the cluster when it ends
     token: str  # for its scheduler's HTTP
     url: str | None = None  # the scheduler's HTTP address; `None` before it answers
@@ -76,7 +74,6 @@ def write_started(folder: Path, started: StartedCluster) -> None:
 
 @contextlib.contextmanager
 def telling(folder: Path, started: StartedCluster) -> Iterator[None]:
-    """Write the reason why the block failed, if it does, and raise."""
     try:
         yield
     except Exception as error:

@@ -107,7 +107,6 @@ class JobHistory:
         return self._timed_rows / self._timed_s if self._timed_s else None
 
     def observe(self, attempt: int, event: Event, now_s: float) -> None:
-        """Take in an event of a rank of the current attempt."""
         if attempt != self.attempt:
             self.attempt, self.now = attempt, {}
         rank = self.now.get(event.rank)
@@ -133,7 +132,6 @@ class JobHistory:
                 rank.observe(event, now_s)
 
     def take(self, entries: Iterable[Entry], now_s: float) -> None:
-        """Take in entries of the job's collector, in order."""
         for entry in entries:
             match entry:
                 case AttemptStarted():

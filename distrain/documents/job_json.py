@@ -18,8 +18,6 @@ _OF_SERVICES = ("version", "service", "first_attempt", "priority", "age_s")
 
 @dataclass(frozen=True)
 class Gpu:
-    """A worker's GPU in NVML's last report."""
-
     utilisation_pct: float | None
     memory_used_bytes: int | None
     memory_total_bytes: int | None
@@ -74,7 +72,6 @@ def job_status(job: Watched) -> JobStatus:
 
 
 def job_summary(job: Watched) -> dict[str, Any]:
-    """A job as lists show it."""
     view, history = job.view, job.history
     train, valid = history.last_train, history.last_valid
     status = job_status(job).to_json()

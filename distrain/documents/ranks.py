@@ -30,8 +30,6 @@ _ENDS: dict[type, str] = {RankFinished: "finished", RankStopped: "stopped", Rank
 
 @dataclass(frozen=True)
 class Window:
-    """Some steps of a rank."""
-
     steps: int
     wall_s: float  # wall time of the steps, without validation and checkpoints
     # the same without `exchange`, in which a rank also waits for slower ones. All ranks of a gang
@@ -42,8 +40,6 @@ class Window:
 
 @dataclass
 class RankNow:
-    """One rank of the current attempt."""
-
     pid: int | None = None
     host: str | None = None
     device: str | None = None

@@ -15,8 +15,6 @@ _MARGIN = 0.06
 
 @dataclass(frozen=True)
 class Column:
-    """One number of every point."""
-
     name: str
     # merged points have the mean by this weight; "": the later value, which is right for what only
     # grows

@@ -49,8 +49,6 @@ def guard_running(application: RoutingApplication) -> None:
 
 
 class Guard:
-    """Decides by the token which requests may pass."""
-
     def __init__(self, token: str):
         self._token = token.encode()
         # A browser keeps this instead of the token. The name differs by token, since a host's
@@ -99,13 +97,28 @@ def _find_handler(
     request: HTTPServerRequest,
     **options: Any,
 ) -> Any:
+    def refused(status: int, error: str, hint: str) -> Any:
+        told = {"status": status, "error": error, "hint": hint}
+        return application.get_handler_delegate(request, _Refused, told)
+
     if "Upgrade" in request.headers and is_foreign_websocket(request.headers, _allowed_origins()):
-        return application.get_handler_delegate(request, _ForeignPage)
+        origin = request.headers.get("Origin", "")
+        return refused(
+            403,
+            f"a page of another site, {origin}, asks for this one's websocket",
+            "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let other sites' "
+            "pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
+        )
     if guard is None or request.path in _OPEN_PATHS or guard.lets_pass(request.headers):
         return find_handler(request, **options)
     if request.method == "GET" and guard.has_token_in_url(request):
         return application.get_handler_delegate(request, _Welcome, {"guard": guard})
-    return application.get_handler_delegate(request, _Denied)
+    return refused(
+        401,
+        "the token is missing or wrong",
+        "Send it as `Authorization: Bearer TOKEN`; in a browser open the page with "
+        f"?{_PARAMETER}=TOKEN once.",
+    )
 
 
 def _allowed_origins() -> Sequence[str]:
@@ -118,30 +131,16 @@ def _allowed_origins() -> Sequence[str]:
     return [*of_bokeh, *(host for host in of_dask if host != "*")]
 
 
-class _ForeignPage(web.RequestHandler):
-    def prepare(self) -> None:
-        self.set_status(403)
-        origin = self.request.headers.get("Origin", "")
-        self.finish(
-            {
-                "error": f"a page of another site, {origin}, asks for this one's websocket",
-                "hint": "Behind a proxy, pass the browser's Host or X-Forwarded-Host on; to let "
-                "other sites' pages in, set BOKEH_ALLOW_WS_ORIGIN to HOST:PORT.",
-            }
-        )
+class _Refused(web.RequestHandler):
+    def initialize(self, status: int, error: str, hint: str) -> None:
+        self._refused = status, {"error": error, "hint": hint}
 
-
-class _Denied(web.RequestHandler):
     def prepare(self) -> None:
-        self.set_status(401)
-        self.set_header("WWW-Authenticate", 'Bearer realm="distrain"')
-        self.finish(
-            {
-                "error": "the token is missing or wrong",
-                "hint": "Send it as `Authorization: Bearer TOKEN`; in a browser open the page with "
-                f"?{_PARAMETER}=TOKEN once.",
-            }
-        )
+        status, document = self._refused
+        self.set_status(status)
+        if status == 401:
+            self.set_header("WWW-Authenticate", 'Bearer realm="distrain"')
+        self.finish(document)
 
     def check_xsrf_cookie(self) -> None:
         """Nobody gets further than `prepare`."""

@@ -21,8 +21,6 @@ class Body(BaseModel):
 
 
 class Order(Body):
-    """An order of a service."""
-
     service: Word  # its id
     # grows with each process that is in charge; an older one is refused
     generation: Annotated[int, Field(ge=0, strict=True)]

@@ -97,7 +97,6 @@ class Door:
 
 
 def _held(lifecycle: Lifecycle) -> dict[Slot, tuple[str, int]]:
-    """The job and the rank of each worker that holds one."""
     return {
         status.placement.slot: (job.job_id, rank)
         for job in lifecycle.jobs.values()

@@ -26,8 +26,6 @@ log = logging.getLogger("distrain.door")
 
 @dataclass
 class Track:
-    """A job as far as it was taken in."""
-
     history: JobHistory
     num_entries: int = 0  # of its progress, in the history
     num_moves: int = 0  # of its states, in the history

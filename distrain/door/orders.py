@@ -17,8 +17,6 @@ MOST_SERVICES = 256  # services whose generations are kept
 
 
 class Orders:
-    """The orders of all services to one coordinator."""
-
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
@@ -59,7 +57,6 @@ class Orders:
         self.coordinator.tell(Cancel(job_id, order.why, order.grace_s))
 
     def set_priority(self, job_id: str, order: PriorityOrder) -> None:
-        """Change the priority of a job that waits."""
         self._check_generation(order)
         job = self._live(job_id, order)
         if not job.state.waits:

@@ -25,8 +25,6 @@ WORKER_WITHIN_S = 60.0
 
 @dataclass
 class _Preflight:
-    """One check."""
-
     owner: str  # who asked; "" if unknown
     # `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could not be
     # checked)
@@ -36,8 +34,6 @@ class _Preflight:
 
 
 class Preflights:
-    """The checks of one scheduler."""
-
     def __init__(
         self,
         client: Callable[[], Awaitable[Client]],

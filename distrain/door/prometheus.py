@@ -135,7 +135,6 @@ def _certificates(ends_s: Mapping[str, float]) -> Metric:
 
 
 def _shown_jobs(jobs: list[Watched]) -> list[Watched]:
-    """The jobs that have series of their own, the newest first."""
     live = (job for job in jobs if not job.view.state.is_final and job.view.attempt > 0)
     ended = (job for job in jobs if job.view.state.is_final)
     return [*islice(live, _LIVE_JOBS), *islice(ended, ENDED_JOBS)]

@@ -33,8 +33,6 @@ class _Run(NamedTuple):
 
 
 class _Part(NamedTuple):
-    """The part of a slab that lies in one run."""
-
     place: slice  # among the slab's rows
     keys: slice
     store: Store

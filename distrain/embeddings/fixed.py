@@ -44,8 +44,6 @@ from distrain.errors import InputError
 
 @dataclass(frozen=True)
 class FixedRoute:
-    """A batch's route through all tables, store by store."""
-
     num_rows: int
     stores: tuple[FixedStoreRoute, ...]
 

@@ -22,8 +22,6 @@ _MOST_INT32 = 2**31 - 1
 
 @dataclass(frozen=True)
 class FixedStoreRoute:
-    """A batch's route through the tables of one store."""
-
     # `[columns, rows]`, int32 or int64: which row each id means, of the weight, or of what
     # the owners send
     keys: Tensor
@@ -94,7 +92,6 @@ class WholeStore(FixedStore):
         return FixedStoreRoute(keys, own, self._sources(own.order, keys.shape[1]), union)
 
     def values(self, weight: Tensor, route: FixedStoreRoute) -> Tensor:
-        """The rows that `route.keys` counts."""
         return weight
 
     def exchange(self, sums: Tensor, route: FixedStoreRoute) -> TouchedRows:

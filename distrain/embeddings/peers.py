@@ -259,7 +259,6 @@ class Arriving(NamedTuple):
 
 
 def _padded(rows: Tensor, length: int) -> Tensor:
-    """The rows and as many zeros as make them `length`."""
     if len(rows) == length:
         return rows
     padded = rows.new_zeros(length, *rows.shape[1:])

@@ -36,7 +36,6 @@ class ReplicatedRoute:
         return replace(self, keys=places(self.keys))
 
     def fetch(self, weight: Tensor, peers: Peers) -> Tensor:
-        """The batch's distinct rows `[u, dim]`."""
         return kernels.gather(weight, self.keys)
 
     def begin_exchange(self, sums: Tensor, peers: Peers) -> Callable[[], tuple[Tensor, Tensor]]:

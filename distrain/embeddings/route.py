@@ -41,8 +41,6 @@ class ListRoute:
 
 @dataclass(frozen=True)
 class StoreRoute:
-    """A batch's route through the tables of one store."""
-
     inverse: Tensor  # `[flat columns, rows]`, int32: which distinct row each id means
     lists: tuple[ListRoute, ...]  # the same for each of its list columns
     num_distinct: int  # u, how many distinct rows the batch looks up
@@ -51,8 +49,6 @@ class StoreRoute:
 
 @dataclass(frozen=True)
 class Traffic:
-    """What a step looks up and sends, on one rank."""
-
     lookups: int = 0
     distinct: int = 0
     updated: int = 0  # rows that this rank updates

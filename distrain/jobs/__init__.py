@@ -7,7 +7,6 @@ from distrain.jobs.assignment import (
     Slot as Slot,
     World as World,
 )
-from distrain.jobs.finding import find_id as find_id, find_job as find_job
 from distrain.jobs.plain import (
     LARGEST as LARGEST,
     finite as finite,
@@ -26,6 +25,8 @@ from distrain.jobs.status import (
     JobFigures as JobFigures,
     JobStatus as JobStatus,
     figures_in as figures_in,
+    find_id as find_id,
+    find_job as find_job,
     targets_in as targets_in,
     time_left as time_left,
 )

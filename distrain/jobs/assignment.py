@@ -34,8 +34,6 @@ class Slot:
 
 @dataclass(frozen=True)
 class RankPlacement:
-    """One rank's worker and its place in the gang."""
-
     slot: Slot
     world: World
 
@@ -51,8 +49,6 @@ class Rendezvous:
 
 @dataclass(frozen=True)
 class Assignment:
-    """One rank's work."""
-
     job_id: str
     attempt: int  # from 1; events carry it
     world: World
@@ -75,7 +71,6 @@ class Assignment:
 
     @classmethod
     def loads(cls, text: str) -> "Assignment":
-        """The inverse of `dumps`."""
         fields = json.loads(text)
         fields["world"] = World(**fields["world"])
         if fields["rendezvous"]:

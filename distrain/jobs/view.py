@@ -174,8 +174,6 @@ class Restart:
 
 @dataclass(frozen=True)
 class Checkpoints:
-    """The checkpoints of a job."""
-
     count: int = 0  # checkpoints that were written
     step: int | None = None  # steps that the last one holds
     path: str | None = None  # folder or URL of the last one
@@ -195,8 +193,6 @@ class Checkpoints:
 
 @dataclass(frozen=True)
 class JobView:
-    """A job at one moment, in detail."""
-
     job_id: str
     name: str
     state: JobState  # where it is in its life

@@ -10,8 +10,6 @@ from distrain.lifecycle.messages import Submit
 
 @dataclass(frozen=True)
 class Failure:
-    """Why an attempt cannot go on."""
-
     reason: str
     message: str
     rank: int | None = None
@@ -22,8 +20,6 @@ class Failure:
 
 @dataclass(frozen=True)
 class Move:
-    """A change of a job's state."""
-
     at_s: float  # when, on the lifecycle's clock
     old: JobState
     new: JobState
@@ -42,8 +38,6 @@ class Move:
 
 @dataclass
 class RankStatus:
-    """One rank of the current attempt."""
-
     placement: RankPlacement
     pid: int | None = None
     ready: bool = False
@@ -58,8 +52,6 @@ class RankStatus:
 
 @dataclass
 class Job:
-    """A job as the lifecycle knows it."""
-
     request: Submit
     submitted_s: float
     order: int
@@ -94,7 +86,6 @@ class Job:
 
     @property
     def num_ranks(self) -> int:
-        """Ranks that it wants."""
         return self.request.num_ranks
 
     @property

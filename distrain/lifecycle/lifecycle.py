@@ -91,8 +91,6 @@ _PROGRESS = (Heartbeat, StepsDone, EvaluationDone)
 
 
 class Lifecycle:
-    """All jobs of one coordinator."""
-
     def __init__(self) -> None:
         self.jobs: dict[str, Job] = {}
         self.slots: frozenset[Slot] = frozenset()

@@ -17,8 +17,6 @@ class Budgets:
 
 @dataclass(frozen=True)
 class Submit:
-    """A new job."""
-
     job_id: str
     num_ranks: int
     # from an attempt's placement until all its ranks train; also the longest that a restart may
@@ -41,8 +39,6 @@ class Submit:
 
 @dataclass(frozen=True)
 class Cancel:
-    """The wish that a job ends."""
-
     job_id: str
     why: str = ""  # who wants it, or what made them, for people
     # what its ranks get to save a checkpoint; `None`: a few seconds, or the job's own grace if that
@@ -52,8 +48,6 @@ class Cancel:
 
 @dataclass(frozen=True)
 class ChangePriority:
-    """Another priority for a waiting job."""
-
     job_id: str
     priority: int
 

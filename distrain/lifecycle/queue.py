@@ -164,7 +164,8 @@ def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
         if isinstance(answer, Start):
             return answers
         why = answer.why if isinstance(answer, Wait) else "waits for others to make room"
-        answers += [Wait(later, _behind(job, why)) for later in queue[place + 1 :]]
+        behind = f"waits behind {job.job_id}, which {why}"
+        answers += [Wait(later, behind) for later in queue[place + 1 :]]
         break
     return answers
 
@@ -202,7 +203,8 @@ def _admit(cluster: Cluster, job: Job) -> Start | MakeRoom | Wait:
     if isinstance(answer, Start):
         return answer
     # Workers of gangs that already stop for somebody will come free by themselves.
-    leaving = [other.job_id for other in cluster.jobs if _makes_room(other)]
+    stopping = (other for other in cluster.jobs if other.state is JobState.STOPPING)
+    leaving = [other.job_id for other in stopping if other.queue_again]
     if leaving and not isinstance(cluster.place(job, fewer=False, without=leaving), Shortage):
         return Wait(job, f"waits for {', '.join(leaving)} to stop")
     victims: list[Job] = []
@@ -238,14 +240,6 @@ def _victims(jobs: Iterable[Job], by: Job) -> list[Job]:
     return sorted(lower, key=lambda job: (job.request.priority, -job.order))
 
 
-def _makes_room(job: Job) -> bool:
-    return job.state is JobState.STOPPING and job.queue_again
-
-
-def _behind(job: Job, why: str) -> str:
-    return f"waits behind {job.job_id}, which {why}"
-
-
 AVOID_AFTER_FAILURES = 2
 AVOID_S = 600.0  # a host with so many failures within this time is avoided until they are this old
 
@@ -269,7 +263,6 @@ class HostFailures:
         self._times[host] = [*self._recent(host, now_s), now_s]
 
     def avoided(self, now_s: float) -> dict[str, str]:
-        """Hosts that failed too often, with the reason."""
         avoided = {}
         for host in list(self._times):
             recent = self._recent(host, now_s)

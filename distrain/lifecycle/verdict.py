@@ -96,8 +96,6 @@ LOSSES_S = 600.0
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows an attempt that ended early."""
-
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
     budget: str = ""  # which budget pays for another attempt; "" if it costs nothing
     backoff_s: float = 0.0  # how long to wait before it

@@ -25,8 +25,6 @@ _TOOLS = "pan,xwheel_zoom,box_zoom,reset,save"
 
 @dataclass(frozen=True)
 class Panel:
-    """One figure that follows a job."""
-
     name: str  # the NAME in `/individual-distrain-NAME`
     root: LayoutDOM  # the model to lay out
     show: Callable[[View], None]  # brings the figure up to date; called on each look

@@ -26,8 +26,6 @@ class Documents(Protocol):
 
 @dataclass(frozen=True)
 class View:
-    """The documents of one look."""
-
     jobs: Sequence[Document]  # all jobs, newest first
     # the followed job with its ranks and time line; `None` while there is none
     job: Document | None

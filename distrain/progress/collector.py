@@ -87,7 +87,6 @@ class Collector:
         self._open_rows = 0
 
     def add(self, event: Event) -> None:
-        """Take in an event of a rank of this attempt."""
         match event:
             case RankStarted():
                 self._started[event.rank] = event
@@ -124,7 +123,6 @@ class Collector:
 
     @property
     def progress(self) -> list[Entry]:
-        """All entries that are kept."""
         return self.entries.since(0)
 
     @property
@@ -318,7 +316,6 @@ def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
 
 
 def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
-    """The event's fields without the rank."""
     return {name: value for name, value in asdict(event).items() if name != "rank"}
 
 

@@ -190,7 +190,6 @@ class ReportQueue:
         self._noted = 0
 
     def keep(self, event: Mapping[str, Any], line: bytes) -> None:
-        """Have a report written; never waits."""
         kind = str(event.get("kind"))
         if kind in KEPT_KINDS:
             number = self._numbers.get(kind, 0)

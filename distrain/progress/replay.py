@@ -51,8 +51,6 @@ class _WrittenAnewError(Exception):
 
 
 class _Attempt:
-    """The reports of one attempt's ranks."""
-
     def __init__(self, attempt: int, files: list[Path]):
         self._attempt = attempt
         self._files = files
@@ -174,8 +172,6 @@ def _common_steps(files: Iterable[Path]) -> tuple[set[int], set[int]]:
 
 
 class _Cursor:
-    """Reads one rank's file window by window."""
-
     def __init__(self, path: Path, keep_open: bool):
         self._path = path
         self._keep_open = keep_open

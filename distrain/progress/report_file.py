@@ -28,8 +28,6 @@ _HEADER = gzip.compress(b"", _GZIP_LEVEL, mtime=0)[:10]
 
 @dataclass(frozen=True)
 class KeptReport:
-    """A report in the file."""
-
     event: Event  # the report; of several, one that carries their sums
     # the number of the first report that it stands for, among its rank's of that kind; -1 in files
     # of earlier versions

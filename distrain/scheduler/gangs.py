@@ -31,8 +31,6 @@ class _Gang:
 
 
 class Gangs:
-    """The gangs of one coordinator, by job and attempt."""
-
     def __init__(self, scheduler: Scheduler, client_name: str):
         self.scheduler = scheduler
         self._client_name = client_name

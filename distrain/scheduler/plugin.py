@@ -198,7 +198,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return [one.to_json() for one in sorted(listed, key=lambda one: one.age_s or 0.0)]
 
     def status(self, job_id: str) -> JobStatus:
-        """A job without its view."""
         job, collector = self.lifecycle.jobs[job_id], self.collectors[job_id]
         run_dir = self.run_dirs[job_id]
         return status_of(job, self.specs[job_id], run_dir, collector, time.monotonic())
@@ -216,7 +215,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], since)
 
     def worker_leaves(self, worker: str, why: str, **_: object) -> None:
-        """Stream message: a worker was asked to leave."""
         self.tell(WorkerLeaving(worker, why))
 
     def worker_runs(self, worker: str, build: str, **_: object) -> None:
@@ -289,7 +287,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
             self.tell(LaunchFailed(job_id, attempt, message))
 
     def _call_off(self, gang: LaunchGang) -> None:
-        """End ranks that will never start."""
         for placement in gang.placements:
             ended = RankExited(placement.world.rank, 0, stopped=True)
             self.tell(Reported(gang.job_id, gang.attempt, ended))

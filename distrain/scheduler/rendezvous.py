@@ -106,7 +106,6 @@ def make_store(
 def listen_for_store(
     host: str, listens_at: str, ports: PortRange | None, first_index: int
 ) -> socket.socket:
-    """The listening socket of `make_store`."""
     candidates = ports.beginning_at(first_index) if ports else [0]
     try:
         listener = _listen_at_one_of(candidates, host)

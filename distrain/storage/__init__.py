@@ -46,6 +46,11 @@ from distrain.storage.outputs import (
     whole_output as whole_output,
 )
 from distrain.storage.prefixes import refuse_unfinished as refuse_unfinished
+from distrain.storage.ranges import (
+    Connections as Connections,
+    SignedRanges as SignedRanges,
+    signed_ranges as signed_ranges,
+)
 from distrain.storage.retrying import (
     RETRY_S as RETRY_S,
     first_line as first_line,
@@ -53,11 +58,6 @@ from distrain.storage.retrying import (
     is_transient as is_transient,
     stop_retrying_when as stop_retrying_when,
     with_retries as with_retries,
-)
-from distrain.storage.signed_urls import (
-    Connections as Connections,
-    SignedRanges as SignedRanges,
-    signed_ranges as signed_ranges,
 )
 from distrain.storage.unfinished import (
     boot_id as boot_id,

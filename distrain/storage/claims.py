@@ -171,7 +171,6 @@ class Claim:
             self._write(now, self._version)
 
     def renew(self) -> None:
-        """Renew the claim; an `OutputError` if another has taken it."""
         with self._lock:
             self._write(replace(self.state, alive_s=time.time()), self._version)
 

@@ -30,8 +30,6 @@ _CANNOT_SYNC_FOLDERS = {errno.EINVAL, errno.ENOSYS, errno.ENOTSUP}
 
 
 class _LocalFile:
-    """A file of a local folder, open for reading or writing."""
-
     def __init__(self, handle: Any):
         self._handle = handle
         self._offset = 0

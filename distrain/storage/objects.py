@@ -67,7 +67,6 @@ class Objects:
         return self._get(name, {})
 
     def read_range(self, name: str, first: int, num_bytes: int) -> bytes:
-        """Bytes of an object; fewer where it ends."""
         if num_bytes <= 0:
             return b""
         try:

@@ -1,14 +1,40 @@
-"""Remote files read by ranges, again where a storage does not answer."""
+"""Remote files read by ranges, again where a storage does not answer, and S3's by signed URLs.
 
-import contextlib
+s3fs receives all bytes of a process in one thread of Python, which takes 3 to 4 processor seconds a
+gigabyte: some 300 MB/s at most, and less where others want the interpreter. So s3fs says where an
+object is, by a URL that it signs, and urllib3 brings the bytes to the thread that wants them.
+Whatever does not work in this way is left to s3fs, which knows all kinds of servers, credentials,
+proxies and errors.
+"""
+
+from __future__ import annotations
+
 import io
-from typing import Any
+import os
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+from fsspec.asyn import sync
 
 from distrain.errors import DataError
 from distrain.storage.identity import version_in
 from distrain.storage.retrying import with_retries
 
+if TYPE_CHECKING:
+    import urllib3
+
 _AHEAD_BYTES = 4 << 20  # what is read beyond a request, so that many small ones are few ranges
+_PROTOCOLS = {"s3", "s3a"}
+_SIGNED_FOR_S = 3600
+# A URL is used no longer: clocks differ, and so does how long its request waits.
+_USED_FOR_S = _SIGNED_FOR_S / 2
+_CONNECT_S, _READ_S = 10.0, 60.0
+_REFUSED_FOR_S = 60.0
+_PARTIAL_CONTENT = 206
 
 
 class RangeReader(io.RawIOBase):
@@ -96,6 +122,146 @@ class RangeReader(io.RawIOBase):
 
     def _drop(self) -> None:
         if self._handle is not None:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 self._handle.close()
             self._handle = None
+
+
+class Connections:
+    """Open connections, shared by a process's threads; of each server at most `most` idle ones."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._lock = threading.Lock()
+        self._pool: urllib3.PoolManager | None = None
+        self._process = 0
+
+    def pool(self) -> urllib3.PoolManager:
+        import urllib3
+
+        with self._lock:
+            if self._pool is None or self._process != os.getpid():
+                self._process = os.getpid()
+                self._pool = urllib3.PoolManager(
+                    maxsize=self._most,
+                    retries=False,
+                    timeout=urllib3.Timeout(connect=_CONNECT_S, read=_READ_S),
+                    ca_certs=_certificates(),
+                )
+            return self._pool
+
+    def close(self) -> None:
+        with self._lock:
+            if self._pool is not None:
+                self._pool.clear()
+            self._pool = None
+
+
+class SignedRanges:
+    """An object of S3, as s3fs has opened it; any thread may read it."""
+
+    def __init__(self, handle: Any, connections: Connections):
+        self._filesystem, self._path = handle.fs, handle.path
+        self._headers = {"If-Match": handle.details["ETag"], "Accept-Encoding": "identity"}
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._url = ""
+        self._until_s = 0.0
+        self._has_worked = False
+        self._refused_until_s = 0.0
+
+    def read(self, begin: int, end: int) -> bytes | None:
+        """Bytes of the object; `None` where they cannot be had in this way."""
+        if monotonic() < self._refused_until_s:
+            return None
+        url, content = "", None
+        try:
+            url = self._signed_url()
+            if not _has_proxy(url):
+                content = self._received(url, begin, end)
+        except Exception:  # s3fs asks again, and tells what is wrong
+            content = None
+        self._learn(url, content is not None)
+        return content
+
+    def _signed_url(self) -> str:
+        with self._lock:
+            if not self._url or monotonic() > self._until_s:
+                until_s = monotonic() + _USED_FOR_S
+                _sign_by_version_4(self._filesystem, self._path)
+                self._url = self._filesystem.sign(self._path, expiration=_SIGNED_FOR_S)
+                self._until_s, self._has_worked = until_s, False
+            return self._url
+
+    def _received(self, url: str, begin: int, end: int) -> bytes | None:
+        headers = self._headers | {"Range": f"bytes={begin}-{end - 1}"}
+        response = self._connections.pool().request(
+            "GET", url, headers=headers, redirect=False, preload_content=False
+        )
+        content = b""
+        try:
+            if response.status == _PARTIAL_CONTENT:
+                content = response.read(decode_content=False)
+        finally:
+            if len(content) != end - begin:  # others must not get what is left of it
+                response.close()
+            response.release_conn()
+        return content if len(content) == end - begin else None
+
+    def _learn(self, url: str, works: bool) -> None:
+        """A URL that fails is made anew, since it may have expired; a new one that fails is not."""
+        with self._lock:
+            if works:
+                self._has_worked = True
+            elif url == self._url:
+                if not self._has_worked:
+                    self._refused_until_s = monotonic() + _REFUSED_FOR_S
+                self._url = ""
+
+
+def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
+    """The reader of an opened object; `None` if it is none of S3's, or has no version.
+
+    `DISTRAIN_SIGNED_URLS=0` in the environment turns such readers off.
+    """
+    if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
+        return None
+    protocol = getattr(getattr(handle, "fs", None), "protocol", ())
+    protocols = {protocol} if isinstance(protocol, str) else set(protocol)
+    details = getattr(handle, "details", None)
+    if not protocols & _PROTOCOLS or not isinstance(details, dict) or not details.get("ETag"):
+        return None
+    return SignedRanges(handle, connections)
+
+
+def _sign_by_version_4(filesystem: Any, path: str) -> None:
+    """Have URLs signed as requests are: botocore takes version 2, which new buckets refuse."""
+
+    def choose(signature_version: object, **_: object) -> str | None:
+        return "s3v4-query" if signature_version in ("v4-query", "s3v4-query") else None
+
+    async def register() -> None:
+        await filesystem.set_session()
+        client = await filesystem.get_s3(filesystem.split_path(path)[0])
+        client.meta.events.register_first(
+            "choose-signer.s3.GetObject", choose, unique_id="distrain-version-4"
+        )
+
+    with suppress(AttributeError):  # in other versions of s3fs; what it signs anyway may do
+        sync(filesystem.loop, register)
+
+
+def _has_proxy(url: str) -> bool:
+    parts = urlsplit(url)
+    return parts.scheme in getproxies() and not proxy_bypass(parts.hostname or "")
+
+
+def _certificates() -> str | None:
+    """The file of authorities that s3fs's library trusts; `None`: those of this machine."""
+    if named := os.environ.get("AWS_CA_BUNDLE"):
+        return named
+    try:
+        import certifi
+    except ImportError:
+        return None
+    return certifi.where()

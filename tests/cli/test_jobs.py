@@ -19,9 +19,8 @@ from distrain.cli.main import cli
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.outcome import how_to_follow
 from distrain.errors import ClusterError, InputError, JobCancelled, OutputError
-from distrain.jobs.finding import find_job
 from distrain.jobs.states import JobState
-from distrain.jobs.status import JobStatus
+from distrain.jobs.status import JobStatus, find_job
 from distrain.jobs.view import Checkpoints, JobView, Restart
 from distrain.run_paths import RunPaths
 from distrain.runs import RunInUse, open_run, read_summary, take_over_run

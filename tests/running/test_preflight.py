@@ -23,7 +23,6 @@ from distrain.running.checks import JobChecks
 from distrain.running.surprises import surprises
 from distrain.schema import Schema
 from distrain.spec import parse_spec, parse_yaml
-from distrain.train.planning import fits
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -133,7 +132,6 @@ def test_every_command_says_the_same_and_leaves_nothing(
 ) -> None:
     monkeypatch.setattr("distrain.cluster.open_cluster", None)  # none may be started
     # The memory that is free changes from moment to moment.
-    monkeypatch.setattr(fits, "available_host_bytes", lambda: 8 << 30)
     monkeypatch.setattr("distrain.train.planning.tables_plan.available_host_bytes", lambda: 8 << 30)
     overrides, culprits = BAD_SPECS[name]
     options = [word for field in overrides for word in ("--set", field)]

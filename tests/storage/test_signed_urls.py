@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from distrain.storage import Connections, signed_ranges
-from distrain.storage.signed_urls import SignedRanges
+from distrain.storage.ranges import SignedRanges
 
 CONTENT = bytes(range(256)) * 40
 
@@ -106,7 +106,7 @@ def test_an_old_url_is_not_used_where_no_other_can_be_signed(
     store: Store, connections: Connections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now_s = 100.0
-    monkeypatch.setattr("distrain.storage.signed_urls.monotonic", lambda: now_s)
+    monkeypatch.setattr("distrain.storage.ranges.monotonic", lambda: now_s)
     ranges = opened(store, connections)
     assert ranges.read(0, 4) == CONTENT[:4]
     now_s += 1801
@@ -128,7 +128,7 @@ def test_a_store_that_refuses_is_left_alone_for_a_while(
     store.status = 206
     assert ranges.read(0, 4) is None
     assert len(store.asked) == 1
-    monkeypatch.setattr("distrain.storage.signed_urls.monotonic", lambda: 1e9)
+    monkeypatch.setattr("distrain.storage.ranges.monotonic", lambda: 1e9)
     assert ranges.read(0, 4) == CONTENT[:4]
 
 

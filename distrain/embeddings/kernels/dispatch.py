@@ -21,8 +21,6 @@ from distrain.host_memory import to_device
 
 @dataclass(frozen=True)
 class Grouping:
-    """Which ids of some columns are the same."""
-
     inverse: Tensor  # int32, lying where the ids lay: which of the distinct ids each is
     # `[u]`, int32: the distinct ids of the first column in order of first appearance, then
     # those of the second,

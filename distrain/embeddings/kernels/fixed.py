@@ -54,7 +54,7 @@ def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
         segment = torch.searchsorted(segments.starts, place, right=True) - 1
         values, sources, offsets = pieces_of(values, sources, segments.starts, segment)
     sums = functional.embedding_bag(sources, values, offsets, mode="sum")[:-1]
-    return torch.where(_is_live(segments), sums, 0)
+    return torch.where((segments.keys < segments.end).unsqueeze(1), sums, 0)
 
 
 def update_padded(
@@ -134,10 +134,6 @@ def _triton_for(values: Tensor) -> ModuleType | None:
     from distrain.embeddings.kernels import on_triton
 
     return on_triton
-
-
-def _is_live(segments: Segments) -> Tensor:
-    return (segments.keys < segments.end).unsqueeze(1)
 
 
 _SWITCH = "DISTRAIN_TRITON"

@@ -70,7 +70,6 @@ def scaled(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
 
 
 def scale_of(bound: float) -> float:
-    """What makes these numbers uniform in `-bound .. bound`."""
     return bound / _HALF_RANGE
 
 
@@ -97,7 +96,6 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
 
 
 def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
-    """32 random bits per row, `[v]`, int64."""
     # A number stays one: as a tensor of the host it would have to be copied to the keys' device.
     low: Any = seed & _MASK
     start = _hash(_hash(low) ^ (seed >> 32 & _MASK))

@@ -37,8 +37,6 @@ _BINS = 400
 
 @dataclass(frozen=True)
 class Costs:
-    """Two constants of what connects the ranks."""
-
     bytes_per_s: float  # what a rank sends in a second of a large collective
     latency_s: float  # what a collective takes that sends next to nothing
 

@@ -11,8 +11,6 @@ from distrain.wording import byte_size
 
 @dataclass(frozen=True)
 class TablePlan:
-    """One table's place, and what it costs a rank."""
-
     name: str  # the table, called as its column if it has one alone
     rows: int
     dim: int

@@ -59,7 +59,6 @@ class _Ask:
         return sent_bytes(placement, room, table.dim, self.num_ranks, asked=asked)
 
     def room(self, table: TableSize, placement: str) -> float:
-        """Rows of a table that a rank's step holds and sends."""
         unique, facts = self.unique[table.name], PLACEMENTS[placement]
         if not self.captured or facts.on_host:  # which no graph holds
             return unique

@@ -57,8 +57,6 @@ def table_sizes(columns: Sequence[TableColumn]) -> list[TableSize]:
 
 @dataclass(frozen=True)
 class RowBytes:
-    """Bytes of a row; the optimizer is a kind of `distrain.optimizers`."""
-
     optimizer: str
     weight_bytes_per_value: int = 4
 

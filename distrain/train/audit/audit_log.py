@@ -53,7 +53,6 @@ class AuditLog:
         return log
 
     def add(self, epoch: int, step: int, batch: Batch) -> None:
-        """Write the hashes of a step's rows; waits for the device."""
         hashes = row_hashes(batch).cpu().numpy().astype(_INT, copy=False)
         head = np.array([epoch, step, len(hashes)], _INT)
         self._write(head.tobytes(), hashes.tobytes())

@@ -1,6 +1,5 @@
 """What a job will need before it starts: memory, placements of tables, steps."""
 
-from distrain.train.planning.fits import check_fits as check_fits, check_metric as check_metric
 from distrain.train.planning.machine_file import (
     MachineFile as MachineFile,
     given_machines as given_machines,
@@ -16,6 +15,8 @@ from distrain.train.planning.scale import (
 )
 from distrain.train.planning.scale_plan import ScalePlan as ScalePlan, plan_scale as plan_scale
 from distrain.train.planning.tables_plan import (
+    check_fits as check_fits,
+    check_metric as check_metric,
     plan_tables as plan_tables,
     tables_budget_bytes as tables_budget_bytes,
 )

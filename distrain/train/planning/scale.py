@@ -24,7 +24,7 @@ a node, divided among its NICs; all-to-alls go straight to each peer. No torch i
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from distrain.embeddings import PLACEMENTS
@@ -94,7 +94,7 @@ class Scale:
 def predict(work: Work, machine: MachineFile) -> Scale:
     traffic = _traffic(work, machine)
     parts, step_s = _step(work, machine, traffic)
-    alone_s = _step(_alone(work), machine, _NO_TRAFFIC)[1]
+    alone_s = _step(replace(work, num_ranks=1, stores=()), machine, _NO_TRAFFIC)[1]
     busy = {
         "cores that decode": parts["decode"],
         "PCIe": parts["host_to_device"],
@@ -134,10 +134,6 @@ class _Traffic:
 
 
 _NO_TRAFFIC = _Traffic({}, 0.0, 0.0, 0.0, 0.0)
-
-
-def _alone(work: Work) -> Work:
-    return Work(**(asdict(work) | {"num_ranks": 1, "stores": ()}))
 
 
 def _step(work: Work, machine: MachineFile, traffic: _Traffic) -> tuple[dict[str, float], float]:

@@ -1,7 +1,16 @@
-"""From a job's spec and schema to its tables' places, for `distrain plan` and for its ranks."""
+"""From a job's spec and schema to its tables' places, and whether a machine holds what it must.
+
+That is the weights of a rank's tables, the dense parameters with their gradients, and the
+optimizers' states. Batches and activations come on top (`memory.py`): what is refused here cannot
+train, what passes may still be too much.
+"""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import psutil
 import torch
@@ -14,9 +23,13 @@ from distrain.embeddings.sharding import (
     plan_placements,
     table_sizes,
 )
+from distrain.errors import SpecError
 from distrain.models import blueprint_of
+from distrain.models.heads import Task
 from distrain.schema import Schema
 from distrain.spec import EmbeddingsSpec, JobSpec
+from distrain.train.planning.memory import dense_bytes
+from distrain.wording import byte_size
 
 MEMORY_SHARE = 0.75
 """The share of a device's or host's memory for tables; all else takes of the rest."""
@@ -86,3 +99,110 @@ def available_host_bytes() -> int:
     except (OSError, ValueError):  # no such file, or "max"
         return available
     return min(available, limit)
+
+
+class _Limit(NamedTuple):
+    size_bytes: int
+    set_by: str
+
+
+def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> None:
+    """Refuse tables or a dense part that a rank cannot hold; allocates nothing.
+
+    `device` is the ranks' on this machine; of other machines (`None`) only the spec's limits count.
+    """
+    num_ranks = spec.resources.num_ranks
+    device_type = "cpu" if device is None else device.type
+
+    plan = partial(plan_tables, spec, schema, num_ranks=num_ranks, device_type=device_type)
+    plan(budget_bytes=None)  # whether the model and `embeddings.tables` suit the columns
+    budget = _tables_budget(spec, device)
+    with _limit_named(budget):
+        tables = plan(budget_bytes=None if budget is None else budget.size_bytes)
+    blueprint = blueprint_of(schema, spec.model)
+    check_metric(spec, blueprint.task)
+    values = blueprint.check()
+    dense = dense_bytes(values, spec.train.optimizer.kind)
+    for limit in _host_limits(spec, device):
+        # On a GPU's host the tables are made before they are moved.
+        weights_only = device_type == "cuda"
+        _check_sum(tables, 0 if weights_only else dense, limit, weights_only=weights_only)
+    if device is not None and device.type == "cuda":
+        has = torch.cuda.get_device_properties(device).total_memory
+        _check_sum(tables, dense, _Limit(has, "the GPU's memory"), on_host=False)
+
+
+def check_metric(spec: JobSpec, task: Task) -> None:
+    metric = spec.best_metric
+    if metric is None or metric in task.metrics:
+        return
+    asks = "checkpoint.keep_best" if spec.train.early_stopping is None else "train.early_stopping"
+    raise SpecError(
+        f"{asks} judges validations by {metric}, which a {type(task).__name__} does not have",
+        where={"it has": ", ".join(task.metrics) or "none"},
+        hint=f"Name a metric that it has, or leave {asks} out.",
+    )
+
+
+def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:
+    options, limit_gib = spec.embeddings, spec.resources.memory_per_rank_gib
+    if options.memory_gib is not None:
+        return _Limit(int(options.memory_gib * 2**30), "embeddings.memory_gib")
+    named = limit_gib and _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
+    if device is None:
+        return named if named and spec.resources.device == "cpu" else None
+    size_bytes = tables_budget_bytes(options, device, spec.resources.num_ranks, limit_gib)
+    if named and device.type == "cpu" and named.size_bytes <= size_bytes:
+        return named
+    has = "the GPU's memory" if device.type == "cuda" else "what this machine has free for a rank"
+    return _Limit(size_bytes, f"{MEMORY_SHARE:.0%} of {has}")
+
+
+def _host_limits(spec: JobSpec, device: torch.device | None) -> Iterator[_Limit]:
+    limit_gib, num_ranks = spec.resources.memory_per_rank_gib, spec.resources.num_ranks
+    if limit_gib is not None and (device is not None or spec.resources.device == "cpu"):
+        yield _Limit(int(limit_gib * 2**30), "resources.memory_per_rank_gib")
+    if device is not None:
+        share = f"what this machine has free, shared by {num_ranks} ranks"
+        yield _Limit(available_host_bytes() // num_ranks, share)
+
+
+def _check_sum(
+    tables: ShardingPlan,
+    dense: int,
+    limit: _Limit,
+    *,
+    on_host: bool = True,
+    weights_only: bool = False,
+) -> None:
+    weights = sum(table.weight_bytes for table in tables.tables)
+    state = 0 if weights_only else sum(table.optimizer_bytes for table in tables.tables)
+    cached = tables.host_bytes_per_rank if on_host else 0
+    needed = weights + state + cached + dense
+    if needed <= limit.size_bytes:
+        return
+    terms = {
+        "embedding tables": weights,
+        "their optimizer state": state,
+        "host-cached tables": cached,
+        "dense parameters with gradients and optimizer state": dense,
+    }
+    raise SpecError(
+        f"a rank holds at least {byte_size(needed)}, and may hold {byte_size(limit.size_bytes)}",
+        where={
+            "ranks": tables.num_ranks,
+            **{name: byte_size(size) for name, size in terms.items() if size},
+            "limit": limit.set_by,
+        },
+        hint="Lower the widths of the model or raise the limit; tables may be spread over more "
+        "ranks with embeddings.placement row_wise.",
+    )
+
+
+@contextmanager
+def _limit_named(limit: _Limit | None) -> Iterator[None]:
+    try:
+        yield
+    except SpecError as error:
+        where = {**error.where, "limit": limit.set_by if limit else "none"}
+        raise SpecError(error.message, where=where, hint=error.hint) from None

@@ -1,5 +1,10 @@
-"""A rank's wall time by phase, and its device's, for which nobody waits."""
+"""A rank's wall time by phase, its device's, for which nobody waits, and what its heartbeats say.
 
+Waits are noted by thread, beside the training and not in it: a wait deep inside a collective
+operation or a loader shows without anybody having to hand an object down there.
+"""
+
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -9,6 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 
 from distrain.events import PHASES
+from distrain.storage import is_retrying
 
 _MOST_OPEN = 1024
 
@@ -160,3 +166,65 @@ class PhaseClock:
     @property
     def device_totals(self) -> dict[str, float]:
         return dict(self._device.totals) if self._device else {}
+
+
+PEERS = "peers"
+READER = "reader"
+STORAGE = "storage"
+
+# By thread: what it waits for, or the number of the thread that it waits for.
+_waits: dict[int, str | int] = {}
+
+
+@contextmanager
+def waiting(what: str | int) -> Iterator[None]:
+    """Mark the calling thread as waiting, while inside.
+
+    For `PEERS`, `READER`, or the `ident` of a thread whose own wait then counts.
+    """
+    me = threading.get_ident()
+    before = _waits.get(me)
+    _waits[me] = what
+    try:
+        yield
+    finally:
+        if before is None:
+            del _waits[me]
+        else:
+            _waits[me] = before
+
+
+def wait_of(thread: int) -> str:
+    """A thread's wait; "" while it works.
+
+    >>> with waiting(READER):
+    ...     wait_of(threading.get_ident())
+    'reader'
+    >>> wait_of(threading.get_ident())
+    ''
+    """
+    what = _waits.get(thread, "")
+    return wait_of(what) if isinstance(what, int) else what
+
+
+class RankActivity:
+    """The state of the thread that made this, in its training; any thread may read it."""
+
+    def __init__(self) -> None:
+        self.step = 0  # steps begun since the start of the job
+        self.slabs = 0  # pieces of checkpoints and models read or written so far
+        self.clock: PhaseClock | None = None  # has the phase; `None` before the training
+        self._thread = threading.get_ident()
+
+    def count_slab(self) -> None:
+        self.slabs += 1
+
+    @property
+    def doing(self) -> str:
+        return "setup" if self.clock is None else self.clock.doing
+
+    @property
+    def waiting_for(self) -> str:
+        """`PEERS`, `READER`, `STORAGE` where the reader waits for that, or "" while it works."""
+        wait = wait_of(self._thread)
+        return STORAGE if wait == READER and is_retrying() else wait

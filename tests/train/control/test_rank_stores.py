@@ -10,7 +10,7 @@ from torch.distributed import PrefixStore, TCPStore
 from distrain.checkpoint import RankStore
 from distrain.jobs.assignment import Rendezvous
 from distrain.train.control.control import join_store
-from distrain.train.timing.activity import PEERS, wait_of
+from distrain.train.timing.phases import PEERS, wait_of
 
 
 @pytest.fixture(scope="module")

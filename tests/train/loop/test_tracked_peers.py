@@ -7,7 +7,7 @@ import torch
 from torch import distributed as dist
 
 from distrain.train.loop.tables import WaitTrackingPeers
-from distrain.train.timing.activity import PEERS, wait_of
+from distrain.train.timing.phases import PEERS, wait_of
 
 ROWS = torch.zeros(2, 3)
 OPERATIONS = {

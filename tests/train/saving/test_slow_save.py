@@ -23,7 +23,7 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import trainer as loop
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving.checkpoints import RankCheckpoints
-from distrain.train.timing.activity import PEERS, RankActivity, wait_of, waiting
+from distrain.train.timing.phases import PEERS, RankActivity, wait_of, waiting
 
 PROGRESS_S = 10.0
 SLAB_BYTES = 4096

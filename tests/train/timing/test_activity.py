@@ -6,8 +6,7 @@ from distrain.checkpoint import RankStore
 from distrain.train.control.control import Control
 from distrain.train.control.gate import StepGate
 from distrain.train.rank.process import start_heartbeats
-from distrain.train.timing.activity import PEERS, READER, RankActivity, wait_of, waiting
-from distrain.train.timing.phases import PhaseClock
+from distrain.train.timing.phases import PEERS, READER, PhaseClock, RankActivity, wait_of, waiting
 
 LONG_S = 20.0
 
@@ -46,7 +45,7 @@ def test_a_wait_for_a_thread_is_that_threads_wait():
 
 def test_a_reader_that_waits_for_its_storage_says_so(monkeypatch):
     activity, away = RankActivity(), True
-    monkeypatch.setattr("distrain.train.timing.activity.is_retrying", lambda: away)
+    monkeypatch.setattr("distrain.train.timing.phases.is_retrying", lambda: away)
     assert activity.waiting_for == ""  # some thread of the loader waits, and the training works
     with waiting(PEERS):
         assert activity.waiting_for == "peers"
