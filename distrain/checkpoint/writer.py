@@ -35,6 +35,7 @@ class SaveResult:
     whole: bool | None  # whether the checkpoint is whole; `None` if it is still being written
 
 
+@dataclass(eq=False)
 class CheckpointWriter(WriterSettings):
     """Writes a training's checkpoints; one object on every rank.
 
