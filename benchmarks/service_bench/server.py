@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import psutil
 import uvicorn
 
-from distrain.service.access import make_token
+from distrain.service.access.sessions import make_token
 from distrain.service.api import make_app
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.service.store import Store, Token, migrate, open_store

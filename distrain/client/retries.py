@@ -10,8 +10,7 @@ from email.utils import parsedate_to_datetime
 from distrain.client.errors import ServiceUnavailable
 from distrain.client.transport import Answer, Call, Failed
 
-_LEAST_READ_S = 1.0
-"""How long the last try is waited for where next to no time is left."""
+_LEAST_READ_S = 1.0  # how long the last try is waited for where next to no time is left
 
 _LATER = frozenset({429, 502, 503, 504})
 

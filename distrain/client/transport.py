@@ -62,8 +62,7 @@ class Failed:
 
 _CONNECT_S = 10.0
 
-SLOW_S = 2.0
-"""The time without the head of an answer after which `on_retry` is called."""
+SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is called
 
 
 @dataclass(frozen=True)

@@ -219,9 +219,9 @@ def test_workers_are_counted_and_listed() -> None:
             counts = (await site.ask(client.changes)).workers
             assert (counts.total, counts.usable, counts.free, counts.gpus) == (2, 2, 0, 0)
             workers = await site.ask(client.workers)
-            assert [(w.host, w.job, w.rank, w.gpu) for w in workers] == [
-                ("host-0", "trains", 0, None),
-                ("host-1", "trains", 1, None),
+            assert [[w[name] for name in ("host", "job", "rank", "gpu")] for w in workers] == [
+                ["host-0", "trains", 0, None],
+                ["host-1", "trains", 1, None],
             ]
 
     on_order_site(story)

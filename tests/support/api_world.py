@@ -10,7 +10,8 @@ import httpx2
 from fastapi import FastAPI
 from starlette.testclient import TestClient
 
-from distrain.service.access import make_token, token_sha256
+from distrain.service.access import token_sha256
+from distrain.service.access.sessions import make_token
 from distrain.service.api import make_app
 from distrain.service.settings import ClusterProfile, Limits, Settings
 from distrain.service.store import JobChange, Store, Token, migrate, open_store

@@ -13,7 +13,7 @@ import uvicorn
 from service_store import UNLIMITED, submitted
 
 from distrain.run_paths import RunPaths
-from distrain.service.access import make_token
+from distrain.service.access.sessions import make_token
 from distrain.service.api import make_app
 from distrain.service.settings import Limits, Settings
 from distrain.service.store import JobChange, Store, Token, migrate, open_store

@@ -3,7 +3,8 @@
 from typing import Any
 
 from distrain.jobs import JobStatus
-from distrain.service.decide import ClusterNow, Workers
+from distrain.service.decide import Workers
+from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Job
 
 NOW_S = 1_800_000_000.0

@@ -17,8 +17,7 @@ from uuid import uuid4
 
 from distrain.errors import OutputError
 
-KEPT_S = 6 * 86_400.0
-"""How long a key is used again: services forget them after a week."""
+KEPT_S = 6 * 86_400.0  # how long a key is used again: services forget them after a week
 
 
 @dataclass

@@ -1,9 +1,5 @@
 """The rights of callers: tokens, roles, rates of requests."""
 
-from distrain.service.access.paths import (
-    has_credentials as has_credentials,
-    path_problem as path_problem,
-)
 from distrain.service.access.policy import (
     Judged as Judged,
     Mistake as Mistake,
@@ -13,9 +9,7 @@ from distrain.service.access.policy import (
     with_settings as with_settings,
 )
 from distrain.service.access.rules import (
-    RULES as RULES,
     Action as Action,
-    Rule as Rule,
     has_scope as has_scope,
     max_priority as max_priority,
     may as may,
@@ -28,14 +22,12 @@ from distrain.service.access.sessions import (
     DEFAULT_DAYS as DEFAULT_DAYS,
     MOST_DAYS as MOST_DAYS,
     SESSION_S as SESSION_S,
-    NewToken as NewToken,
     csrf_token as csrf_token,
     is_csrf_token as is_csrf_token,
     is_token as is_token,
     key_file as key_file,
     key_fingerprint as key_fingerprint,
     make_session as make_session,
-    make_token as make_token,
     new_token as new_token,
     read_session as read_session,
     service_key as service_key,

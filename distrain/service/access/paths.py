@@ -14,8 +14,7 @@ from distrain.storage import is_remote, without_secrets
 
 _LOCAL = ("file", "local")
 _SAME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs"}
-_NEVER = ("/proc",)
-"""Its links lead to everything, whatever a path looks like."""
+_NEVER = ("/proc",)  # its links lead to everything, whatever a path looks like
 _SECRET_NAME = re.compile(r"sig|token|secret|passw|pwd|key|credential|auth", re.IGNORECASE)
 _AUTHORITY = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<user>[^/?#\s@]*)@")
 

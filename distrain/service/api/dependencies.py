@@ -177,8 +177,7 @@ def visible_job(job_id: str, call: Call) -> Job:
     return call.job(job_id)
 
 
-VisibleJob = Annotated[Job, Depends(visible_job)]
-"""The job in the path, for routes that show it."""
+VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for routes that show it
 
 
 def caller_now(request: Request, parts: Parts) -> Principal:

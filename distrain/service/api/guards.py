@@ -17,8 +17,7 @@ from distrain.service.store import Deed
 CHANGING: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-BODY_S = 30.0
-"""How long all of a body may take."""
+BODY_S = 30.0  # how long all of a body may take
 
 
 _MOST_KEPT = 10_000

@@ -1,15 +1,10 @@
 """The launchers of the service's clusters, and the client of their schedulers."""
 
-from distrain.service.clusters.answers import (
-    SeenPreflight as SeenPreflight,
-    SeenWorker as SeenWorker,
-)
 from distrain.service.clusters.choosing import make_launcher as make_launcher
 from distrain.service.clusters.kube_api import KubeRefused as KubeRefused
 from distrain.service.clusters.launcher import (
     Found as Found,
     Launcher as Launcher,
-    LauncherState as LauncherState,
     Scalable as Scalable,
 )
 from distrain.service.clusters.scheduler_client import (

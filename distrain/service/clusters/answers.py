@@ -8,7 +8,7 @@ a text without end goes no further than here.
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -24,19 +24,6 @@ _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
 _LARGE_EXPONENT = re.compile(rb"e\+?000+\s*(?:[,\]}]|\Z)")  # the end keeps most ids out
 """Without these, and 19 digits in a row, no number is out of range."""
 _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
-
-
-@dataclass(frozen=True)
-class SeenWorker:
-    """One worker; `job` and `rank` are `None` while it has no rank."""
-
-    address: str
-    name: str = ""
-    host: str = ""
-    gpu: str | None = None
-    usable: bool = True
-    job: str | None = None
-    rank: int | None = None
 
 
 @dataclass(frozen=True)
@@ -70,10 +57,6 @@ def told_from_json(document: Mapping[str, Any]) -> Told:
         workers,
         tuple(JobStatus.from_json(job) for job in document["jobs"]),
     )
-
-
-def workers_from_json(documents: Sequence[Mapping[str, Any]]) -> tuple[SeenWorker, ...]:
-    return tuple(_known(SeenWorker, worker) for worker in documents)
 
 
 def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:

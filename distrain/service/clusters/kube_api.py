@@ -20,8 +20,7 @@ ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 CONNECT_S = 2.0
 READ_S = 4.0
-WHOLE_S = 8.0
-"""For all calls of one use: a reconciler waits for them."""
+WHOLE_S = 8.0  # for all calls of one use: a reconciler waits for them
 
 _FIRST_PAUSE_S = 0.1
 _MOST_ANSWER_BYTES = 8 * 2**20

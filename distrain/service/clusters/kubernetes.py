@@ -10,11 +10,9 @@ from distrain.service.clusters.kube_api import ACCOUNT, KubeApi, KubeRefused
 from distrain.service.clusters.launcher import AddressLauncher, Found, LauncherState
 from distrain.service.profiles import ClusterProfile
 
-_TRIES = 5
-"""Of a change: a workload's controller writes to it, too, while its pods come and go."""
+_TRIES = 5  # of a change: a workload's controller writes to it, too, while its pods come and go
 
-_PODS = 50
-"""That are looked at."""
+_PODS = 50  # that are looked at
 
 
 class KubernetesLauncher:

@@ -14,8 +14,7 @@ from distrain.service.clusters.launcher import Found, LauncherState, child_envir
 from distrain.service.settings import ClusterProfile
 from distrain.storage import translated_errors
 
-STOP_S = 60.0
-"""How long workers get to save checkpoints and end."""
+STOP_S = 60.0  # how long workers get to save checkpoints and end
 
 
 class LocalLauncher:

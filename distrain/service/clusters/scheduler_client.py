@@ -10,11 +10,9 @@ from distrain.errors import ClusterError, DistrainError
 from distrain.jobs import JobStatus, storable
 from distrain.service.clusters.answers import (
     SeenPreflight,
-    SeenWorker,
     document_of,
     preflight_from_json,
     told_from_json,
-    workers_from_json,
 )
 from distrain.service.decide import Told
 from distrain.service.settings import TlsFiles
@@ -23,8 +21,7 @@ Answer = TypeVar("Answer")
 
 CONNECT_S = 2.0
 READ_S = 5.0
-WHOLE_ANSWER_S = 30.0
-"""Until an answer is here as a whole, however slowly it drips in."""
+WHOLE_ANSWER_S = 30.0  # until an answer is here as a whole, however slowly it drips in
 MOST_ANSWER_BYTES = 32 * 2**20
 """A scheduler bounds its answers by 4 MiB; one that sends more is not trusted."""
 _OF_PROXIES = (502, 503, 504)
@@ -143,8 +140,8 @@ class SchedulerClient:
         """A job, without its progress."""
         return _read(JobStatus.from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
 
-    def workers(self) -> tuple[SeenWorker, ...]:
-        return _read(workers_from_json, self._ask("GET", "workers")[1].get("workers"))
+    def workers(self) -> list[dict[str, Any]]:
+        return list(self._ask("GET", "workers")[1].get("workers") or ())
 
     def preflight(self, spec: Mapping[str, Any], owner: str) -> str:
         """Have a worker check somebody's spec; the answer is the check's id."""

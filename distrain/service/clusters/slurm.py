@@ -17,9 +17,7 @@ from distrain.service.clusters.launcher import Found, LauncherState, child_envir
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.storage import translated_errors, whole_file
 
-COMMAND_S = 30.0
-"""How long Slurm's commands are waited for."""
-
+COMMAND_S = 30.0  # how long Slurm's commands are waited for
 POLL_S = 1.0
 
 _ALIVE = "PENDING,CONFIGURING,RUNNING,SUSPENDED,STOPPED,RESIZING,REQUEUED,REQUEUE_HOLD"

@@ -13,7 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from distrain.service.decide import waiting
-from distrain.service.decide.seen import ClusterNow, Workers
+from distrain.service.decide.effects import Workers
+from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
 
 _NO_QUOTA = Quota()

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs import JobStatus
-from distrain.service.decide.seen import Workers
 from distrain.service.values import Job
 
 
@@ -124,6 +123,16 @@ Effect = (
 
 
 @dataclass(frozen=True)
+class Workers:
+    """Workers of a cluster, each with room for one rank."""
+
+    total: int = 0
+    usable: int = 0  # those that may be given a rank
+    free: int = 0  # those of them without one
+    gpus: int = 0
+
+
+@dataclass(frozen=True)
 class Told:
     """A scheduler's answer about its jobs."""
 
@@ -165,5 +174,4 @@ class NotBegun:
     for_now: bool = False  # whether somebody else writes it, so that a later try may succeed
 
 
-Outcome = Accepted | Refused | Silence
-"""What becomes of a command."""
+Outcome = Accepted | Refused | Silence  # what becomes of a command

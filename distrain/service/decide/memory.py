@@ -1,13 +1,32 @@
-"""A reconciler's memory of a cluster from pass to pass; nothing of it must survive."""
+"""A reconciler's memory of a cluster from pass to pass, and the cluster at one moment of it."""
 
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs import JobStatus
-from distrain.service.decide.effects import Told
-from distrain.service.decide.seen import ClusterNow, Workers
+from distrain.service.decide.effects import Told, Workers
 from distrain.service.values import Job
+
+
+@dataclass(frozen=True)
+class ClusterNow:
+    """A cluster at one moment of one reconciler."""
+
+    name: str
+    # the boot of its scheduler; `None` before the first contact, and while it does not answer
+    epoch: str | None = None
+    since_s: float | None = None  # since when it answers, or does not
+    trouble: str = ""  # why it does not answer, in words
+    starting: bool = False  # whether somebody starts it
+    workers: Workers = field(default_factory=Workers)
+    generation: int = 0  # of the reconciler's own lease
+    most_workers: int | None = None  # where the service sets the number of workers: the largest
+    growth: str = ""  # what keeps workers from coming that are asked for, in words
+
+    @property
+    def answers(self) -> bool:
+        return self.epoch is not None
 
 
 @dataclass

@@ -11,7 +11,7 @@ from collections.abc import Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from distrain.jobs import JobStatus
+from distrain.jobs import JobState, JobStatus
 from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.decide.effects import (
     Accepted,
@@ -32,7 +32,7 @@ from distrain.service.decide.effects import (
     Silence,
     TakeView,
 )
-from distrain.service.decide.memory import Memory
+from distrain.service.decide.memory import ClusterNow, Memory
 from distrain.service.decide.rules import (
     CANCEL,
     MAX_SCHEDULER_LOSSES,
@@ -49,12 +49,9 @@ from distrain.service.decide.rules import (
     reconcile,
     refused,
 )
-from distrain.service.decide.seen import ClusterNow, tombstone
 from distrain.service.values import Job, Phase, Quota
 
-PATIENCE_S = 5.0
-"""A scheduler that is silent for less is only slow: jobs that wait are not told."""
-
+PATIENCE_S = 5.0  # a scheduler that is silent for less is only slow: jobs that wait are not told
 FINISH_WITHIN_S = 60.0
 """A run directory that cannot be written for longer keeps its job from ending no more."""
 
@@ -284,7 +281,7 @@ class Pass:
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
             yield from self._commit(Change(job, accepted | {"why_pending": ""}))
         elif isinstance(answer, Refused) and answer.code == "ended":
-            end = tombstone(job, answer.ended)
+            end = _tombstone(job, answer.ended)
             yield from self._finish(job, ended(job, end, self.now_s), end)
         elif isinstance(answer, Refused) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
@@ -299,7 +296,7 @@ class Pass:
             return answer
         self.generation = max(self.generation, answer.generation)
         if isinstance(answer, Refused) and answer.code in ("unknown", "ended"):
-            end = tombstone(job, answer.ended) if answer.ended else None
+            end = _tombstone(job, answer.ended) if answer.ended else None
             for then in answered_cancel(job, end, answer.generation, self.now_s):
                 yield from self._finish(job, then.columns, end)
         return answer
@@ -360,3 +357,15 @@ class Pass:
     def _stop_if_replaced(self, answer: object) -> None:
         if isinstance(answer, Refused) and answer.code == "stale_generation":
             raise Replaced(answer.message)
+
+
+def _tombstone(job: Job, ended: JobStatus | None) -> JobStatus:
+    """A job that has ended, as a refusal says it: of its attempts, the last one's number alone."""
+    last = ended or JobStatus(job.id)
+    return replace(
+        last,
+        job_id=job.id,
+        service=None,
+        state=last.state or str(JobState.FAILED),
+        first_attempt=min(last.attempt, job.first_attempt),
+    )

@@ -30,7 +30,7 @@ from zlib import crc32
 from distrain.jobs import JobState, JobStatus
 from distrain.reasons import Reason
 from distrain.service.decide.effects import Order
-from distrain.service.decide.seen import ClusterNow
+from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase
 
 MAX_SCHEDULER_LOSSES = 5
@@ -42,8 +42,7 @@ PROGRESS_EVERY_S = 2.0
 PROGRESS_PER_S = 75.0
 """So many changes of figures alone are written a second at most, whatever the number of jobs."""
 
-PROGRESS_LATE_S = 15.0
-"""But those of one job at least this often."""
+PROGRESS_LATE_S = 15.0  # but those of one job at least this often
 
 _STEPS_A_DOUBLING = 4
 """Of the period: where it was another with each job that comes or goes, each pass reckoned with

@@ -7,9 +7,7 @@ from typing import Any
 from distrain.jobs import JobState
 from distrain.service.values import Event, Intent, Job, Phase
 
-NO_CONTACT_S = 30.0
-"""After this long without a word of its scheduler, a job's state is unknown."""
-
+NO_CONTACT_S = 30.0  # after this long without a word of its scheduler, a job's state is unknown
 QUEUED = "queued"
 HANDING_OVER = "handing_over"
 CANCELLING = "cancelling"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
-from distrain.service.decide.seen import ClusterNow
+from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Job
 from distrain.wording import some
 

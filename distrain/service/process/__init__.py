@@ -8,18 +8,12 @@ from distrain.service.process.checks import (
 from distrain.service.process.entry import (
     Serving as Serving,
     api_alone as api_alone,
-    end_clusters as end_clusters,
     reconciler_alone as reconciler_alone,
     serve as serve,
     supervised_api as supervised_api,
     supervised_reconciler as supervised_reconciler,
 )
-from distrain.service.process.logs import (
-    set_up_logs as set_up_logs,
-    without_secrets as without_secrets,
-)
 from distrain.service.process.preparing import (
-    DEFAULT_PROJECT as DEFAULT_PROJECT,
     declare as declare,
     keep_key as keep_key,
     make_folder as make_folder,

@@ -60,8 +60,7 @@ class RequestLog:
                     )
 
 
-GRACE_S = 5
-"""How long requests that are being answered get when the process ends."""
+GRACE_S = 5  # how long requests that are being answered get when the process ends
 
 
 class _Server(uvicorn.Server):

@@ -14,8 +14,7 @@ from distrain.service.settings import Settings
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.2, 30.0
 LOOK_S = 0.1
-SETTLED_S = 30.0
-"""A process that has run so long has not failed at its start."""
+SETTLED_S = 30.0  # a process that has run so long has not failed at its start
 
 
 def pause_s(failures: int) -> float:

@@ -12,9 +12,7 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 HEAD_S = 20.0
 """How long the head of a request may take, from its first byte or from the connection on."""
 
-HEAD_BYTES = 64 * 2**10
-"""Of a head, at most; parsers collect it in memory, and ever more slowly."""
-
+HEAD_BYTES = 64 * 2**10  # of a head, at most; parsers collect it in memory, and ever more slowly
 REQUEST_BYTES = 4 * 2**20
 """Of all that comes before a request is answered: its body has a limit of its own."""
 

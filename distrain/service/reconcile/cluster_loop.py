@@ -16,9 +16,7 @@ from distrain.service.store import LeaseLost, Store
 from distrain.service.values import Job, Phase, Quota
 
 EVERY_S = 1.0
-AGAIN_S = 0.1
-"""After a pass that began something, or that others disturbed."""
-
+AGAIN_S = 0.1  # after a pass that began something, or that others disturbed
 TELL_EVERY_S = 5.0
 QUOTAS_EVERY_S = 5.0
 _SPECS = 50  # read in one pass

@@ -29,8 +29,7 @@ from distrain.service.store import Store, open_store
 from distrain.service.values import Phase
 from distrain.service.webhooks import Deliverer
 
-END_WITHIN_S = 10.0
-"""For the calls that are under way when the process is to end."""
+END_WITHIN_S = 10.0  # for the calls that are under way when the process is to end
 
 log = logging.getLogger(__name__)
 

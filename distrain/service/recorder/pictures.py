@@ -12,8 +12,7 @@ from contextlib import suppress
 
 log = logging.getLogger(__name__)
 
-DRAW_S = 300.0
-"""How long drawing one run may take."""
+DRAW_S = 300.0  # how long drawing one run may take
 
 _MOST_BYTES = 2**34  # of address space: matplotlib takes a GiB or two
 

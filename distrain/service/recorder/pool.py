@@ -9,14 +9,9 @@ from typing import Any
 
 from distrain.errors import Unavailable
 
-WIDTH = 4
-"""How many threads work at once, unless some hang."""
-
-MOST = 16
-"""How many there are at most, with those that hang."""
-
-HUNG_S = 5.0
-"""After how long a thread counts as hung, and another takes its place."""
+WIDTH = 4  # how many threads work at once, unless some hang
+MOST = 16  # how many there are at most, with those that hang
+HUNG_S = 5.0  # after how long a thread counts as hung, and another takes its place
 
 
 class Pool:

@@ -65,9 +65,7 @@ class Mailbox:
             self._missed += 1
 
 
-STORE_PAUSE_S = 1.0
-"""How long an object store is left alone after it has taken views of a job."""
-
+STORE_PAUSE_S = 1.0  # how long an object store is left alone after it has taken views of a job
 WRITES_PER_S = 125.0
 MOST_PAUSE_S = 8.0
 """So many runs are written a second at most, if none waits for longer than this; few: at once."""

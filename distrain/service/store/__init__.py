@@ -2,7 +2,6 @@
 
 from distrain.service.store.auditing import Deed as Deed, Webhook as Webhook
 from distrain.service.store.errors import (
-    DatabaseInUse as DatabaseInUse,
     KeyInFlight as KeyInFlight,
     KeyReused as KeyReused,
     LeaseLost as LeaseLost,
@@ -11,9 +10,7 @@ from distrain.service.store.errors import (
     QuotaExceeded as QuotaExceeded,
     ReadOnly as ReadOnly,
     RevisionDiffers as RevisionDiffers,
-    SchemaDiffers as SchemaDiffers,
     StorageFull as StorageFull,
-    StoreError as StoreError,
     Unstorable as Unstorable,
 )
 from distrain.service.store.listing import JobFilter as JobFilter

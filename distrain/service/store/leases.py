@@ -20,8 +20,7 @@ TTL_S = 15.0
 FAR_TERMS = 4
 """A lease for longer than these is of before the database's clock was put back, and free."""
 
-_RELEASED = 0.0
-"""When a lease ran out that was released: before any other one."""
+_RELEASED = 0.0  # when a lease ran out that was released: before any other one
 
 _leases = tables.leases
 _OWNER = select(_leases.c.owner).where(_leases.c.name == bindparam("_name"))

@@ -25,8 +25,7 @@ GIVE_UP_S = 3 * 86400.0
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 3600.0
 _PAGE = 200
-_TURN_S = 10.0
-"""After this long a webhook waits for its next turn."""
+_TURN_S = 10.0  # after this long a webhook waits for its next turn
 _NOTE_EVERY_S = 5.0
 _ASK_EVERY_S = 1.0
 _THREADS = 8

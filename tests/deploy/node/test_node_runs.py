@@ -153,13 +153,13 @@ def service_client(machine: Machine) -> SchedulerClient:
     return SchedulerClient(str(profile.url), TOKEN, profile.tls, service="test")
 
 
-def workers(client: SchedulerClient) -> tuple[object, ...]:
+def workers(client: SchedulerClient) -> list[dict[str, object]]:
     from distrain.service.clusters import Unreachable
 
     try:
         return client.workers()
     except Unreachable:
-        return ()
+        return []
 
 
 def test_the_cluster_is_up_for_holders_of_certificates_alone(

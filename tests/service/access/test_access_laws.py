@@ -11,20 +11,19 @@ from pydantic import BaseModel
 
 from distrain.errors import InputError
 from distrain.service.access import (
-    RULES,
     Action,
-    has_credentials,
     is_token,
     make_session,
-    make_token,
     may,
-    path_problem,
     read_session,
     service_key,
     sign,
     signed_text,
     with_settings,
 )
+from distrain.service.access.paths import has_credentials, path_problem
+from distrain.service.access.rules import RULES
+from distrain.service.access.sessions import make_token
 from distrain.service.api.guards import RequestRates
 from distrain.service.settings import Settings
 from distrain.service.values import Principal, Role, Scope

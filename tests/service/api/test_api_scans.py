@@ -12,7 +12,7 @@ from api_world import World, api_world
 from fake_scheduler import FakeScheduler
 from sqlalchemy import event
 
-from distrain.service.reconcile import Reconciler
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile
 from distrain.service.store import Store
 from distrain.service.values import Phase

@@ -7,7 +7,8 @@ from api_world import World, api_world
 from webhook_receiver import receiving
 
 from distrain.service.settings import Webhooks
-from distrain.service.webhooks import place_of, signature, webhook_secret
+from distrain.service.webhooks import place_of, webhook_secret
+from distrain.service.webhooks.posting import signature
 
 PUBLIC = "https://93.184.216.34/hook"
 

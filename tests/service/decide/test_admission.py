@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job
 
-from distrain.service.decide import ClusterNow, admit
+from distrain.service.decide.admission import admit
+from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase, Quota
 
 

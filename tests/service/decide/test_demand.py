@@ -5,8 +5,7 @@ import random
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job
 
-from distrain.service.decide import admit
-from distrain.service.decide.admission import workers_wanted
+from distrain.service.decide.admission import admit, workers_wanted
 from distrain.service.values import Job, Phase, Quota
 
 

@@ -9,25 +9,28 @@ from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 from distrain.service.decide import (
     Change,
     Commit,
-    Finish,
-    HandOver,
     Memory,
     Order,
     Pass,
     Poll,
-    PutAgain,
     ReadJobs,
-    Shown,
     Silence,
+    shown,
+)
+from distrain.service.decide.rules import (
+    PROGRESS_PER_S,
+    Finish,
+    HandOver,
+    PutAgain,
     Take,
     answered_cancel,
     cancel as cancel_order,
     first_attempt,
     handed_over,
+    progress_every_s,
     reconcile,
-    shown,
 )
-from distrain.service.decide.rules import PROGRESS_PER_S, progress_every_s
+from distrain.service.decide.telling import Shown
 from distrain.service.values import Intent, Job, Phase
 
 HANDING = a_job(phase=Phase.HANDING_OVER, epoch="boot-1", generation=1)

@@ -8,8 +8,8 @@ import sys
 import pytest
 import structlog
 
-from distrain.service.access import make_token
-from distrain.service.process import set_up_logs, without_secrets
+from distrain.service.access.sessions import make_token
+from distrain.service.process.logs import set_up_logs, without_secrets
 
 
 @pytest.fixture

@@ -15,7 +15,8 @@ from distrain.cli.main import cli
 from distrain.errors import InputError
 from distrain.service.process import check_service
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import DatabaseInUse, open_store
+from distrain.service.store import open_store
+from distrain.service.store.errors import DatabaseInUse
 
 
 @pytest.fixture

@@ -13,16 +13,9 @@ from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted
 from distrain.run_paths import RunPaths
 from distrain.runs import read_records, served
-from distrain.service.decide import (
-    Change,
-    ClusterNow,
-    Commit,
-    FinishRun,
-    ReadJobs,
-    Take,
-    reconcile,
-    refused,
-)
+from distrain.service.decide import Change, Commit, FinishRun, ReadJobs
+from distrain.service.decide.memory import ClusterNow
+from distrain.service.decide.rules import Take, reconcile, refused
 from distrain.service.reconcile.carrying import Carrier
 from distrain.service.reconcile.holding import Leases
 from distrain.service.recorder import Recorder

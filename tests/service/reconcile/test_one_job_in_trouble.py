@@ -15,7 +15,7 @@ from served_jobs import SPEC
 
 from distrain.errors import OutputError
 from distrain.runs import RunInUse
-from distrain.service.reconcile import Reconciler
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.recorder import Recorder
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, migrate, open_store

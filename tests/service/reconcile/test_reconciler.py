@@ -15,7 +15,7 @@ from served_jobs import SPEC
 from distrain.errors import OutputError
 from distrain.runs import ServedRun
 from distrain.service.decide import passes, shown
-from distrain.service.reconcile import Reconciler
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, migrate, open_store
 from distrain.service.values import Job, Key, NewJob, Quota

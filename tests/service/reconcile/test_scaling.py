@@ -10,10 +10,11 @@ from fake_scheduler import FakeScheduler
 from served_jobs import SPEC
 
 from distrain.errors import ClusterError
-from distrain.service.clusters import LauncherState, kube_api
+from distrain.service.clusters import kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
+from distrain.service.clusters.launcher import LauncherState
 from distrain.service.decide import passes
-from distrain.service.reconcile import Reconciler
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.reconcile.scaling import AFTER_TROUBLE_S, AGAIN_S, HOLD_S, Scaling
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import migrate, open_store

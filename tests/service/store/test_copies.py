@@ -8,14 +8,9 @@ import pytest
 from service_store import key_for, new_job, new_store, settings_for, submitted
 
 from distrain.errors import InputError, OutputError
-from distrain.service.store import (
-    DatabaseInUse,
-    JobFilter,
-    SchemaDiffers,
-    open_store,
-    restore,
-)
+from distrain.service.store import JobFilter, open_store, restore
 from distrain.service.store.copies import LEASES_AHEAD
+from distrain.service.store.errors import DatabaseInUse, SchemaDiffers
 
 
 @pytest.fixture

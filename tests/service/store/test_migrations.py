@@ -5,8 +5,9 @@ from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import text
 
-from distrain.service.store import SchemaDiffers, migrate, open_store
+from distrain.service.store import migrate, open_store
 from distrain.service.store.engine import Database, database_url
+from distrain.service.store.errors import SchemaDiffers
 from distrain.service.store.tables import metadata
 
 

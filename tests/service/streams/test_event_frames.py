@@ -1,6 +1,6 @@
 """Events on the wire, made once however many follow."""
 
-from distrain.service.api.streams import EventFeed
+from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.values import Event
 
 

@@ -8,7 +8,8 @@ import pytest
 from live_service import LiveService
 
 from distrain.runs import LogSlice
-from distrain.service.api.streams import LogPlace, SharedLogs, shared_logs
+from distrain.service.api.streams import LogPlace, shared_logs
+from distrain.service.api.streams.shared_logs import SharedLogs
 from distrain.worker.log_pump import BoundedLog
 
 PLACE = LogPlace("/runs/ads/clicks-1", 1, 0)

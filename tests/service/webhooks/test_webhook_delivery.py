@@ -13,17 +13,12 @@ import pytest
 from service_store import new_store, submitted
 from webhook_receiver import receiving, until
 
-from distrain.service.reconcile import Reconciler
+from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import Settings, Webhooks
 from distrain.service.store import Store, Webhook
 from distrain.service.values import Job, Lease, Role
-from distrain.service.webhooks import (
-    Deliverer,
-    delivering as module,
-    send,
-    signature,
-    webhook_secret,
-)
+from distrain.service.webhooks import Deliverer, delivering as module, send, webhook_secret
+from distrain.service.webhooks.posting import signature
 
 KEY = b"k" * 32
 LOCAL = Webhooks(allow_private=("127.0.0.1",))

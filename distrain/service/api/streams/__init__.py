@@ -9,7 +9,6 @@ from distrain.service.api.streams.artifacts import (
     open_artifact as open_artifact,
     wanted_range as wanted_range,
 )
-from distrain.service.api.streams.event_feed import EventFeed as EventFeed, FellBehind as FellBehind
 from distrain.service.api.streams.figures import (
     Counting as Counting,
     of_database as of_database,
@@ -19,38 +18,25 @@ from distrain.service.api.streams.figures import (
 from distrain.service.api.streams.following import (
     EventStream as EventStream,
     LiveResponse as LiveResponse,
-    Pace as Pace,
-    Source as Source,
     Stream as Stream,
-    frame as frame,
 )
 from distrain.service.api.streams.job_logs import (
     LogPart as LogPart,
     LogPlace as LogPlace,
     exists as exists,
     last_attempt as last_attempt,
-    look as look,
     read as read,
     read_tail as read_tail,
-)
-from distrain.service.api.streams.places import (
-    Places as Places,
-    certificate_ends_s as certificate_ends_s,
-    folders_of as folders_of,
 )
 from distrain.service.api.streams.readiness import (
     DATABASE_S as DATABASE_S,
     NoAnswer as NoAnswer,
     reconcile_trouble as reconcile_trouble,
 )
-from distrain.service.api.streams.shared_logs import (
-    SharedLog as SharedLog,
-    SharedLogs as SharedLogs,
-)
+from distrain.service.api.streams.shared_logs import SharedLog as SharedLog
 from distrain.service.api.streams.state import (
     PLAIN as PLAIN,
     SAFE as SAFE,
-    SharedLooks as SharedLooks,
     Streams as Streams,
     streams_of as streams_of,
 )

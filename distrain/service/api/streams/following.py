@@ -22,8 +22,7 @@ from distrain.service.api.streams.event_feed import EventFeed, FellBehind
 from distrain.service.values import Event
 
 PING = KEEPALIVE_COMMENT
-SEND_S = 30.0
-"""How long a client may take in nothing before its stream is cut."""
+SEND_S = 30.0  # how long a client may take in nothing before its stream is cut
 
 _UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 """Proxies must not gather what is to arrive now, nor anybody store it."""

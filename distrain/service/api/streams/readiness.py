@@ -8,8 +8,7 @@ from typing import TypeVar
 Result = TypeVar("Result")
 
 LAG_S = 30.0
-LEASE_S = 15.0
-"""What a lease is taken for; its owner prolongs it each third of that."""
+LEASE_S = 15.0  # what a lease is taken for; its owner prolongs it each third of that
 DATABASE_S = 2.0
 
 
