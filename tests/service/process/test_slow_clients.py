@@ -15,7 +15,7 @@ from live_service import FAST, LiveService
 from service_store import UNLIMITED
 
 from distrain.service.api import make_app
-from distrain.service.api.streams import following
+from distrain.service.api.streams import live
 from distrain.service.process import connections
 from distrain.service.process.api_process import _config, _Server
 from distrain.service.settings import Settings
@@ -147,7 +147,7 @@ def test_of_connections_that_ask_for_nothing_the_oldest_make_room(
 def test_a_follower_that_reads_nothing_is_cut_and_goes_on_from_its_cursor(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(following, "SEND_S", 1.0)
+    monkeypatch.setattr(live, "SEND_S", 1.0)
     job = service.job()
     service.change(job, state="running", phase="handed_over", attempt=1)
     first = service.store.last_seq()

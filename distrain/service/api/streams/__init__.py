@@ -9,16 +9,12 @@ from distrain.service.api.streams.artifacts import (
     open_artifact as open_artifact,
     wanted_range as wanted_range,
 )
+from distrain.service.api.streams.event_feed import EventFeed as EventFeed, FellBehind as FellBehind
 from distrain.service.api.streams.figures import (
     Counting as Counting,
     of_database as of_database,
     of_health as of_health,
     of_places as of_places,
-)
-from distrain.service.api.streams.following import (
-    EventStream as EventStream,
-    LiveResponse as LiveResponse,
-    Stream as Stream,
 )
 from distrain.service.api.streams.job_logs import (
     LogPart as LogPart,
@@ -27,6 +23,12 @@ from distrain.service.api.streams.job_logs import (
     last_attempt as last_attempt,
     read as read,
     read_tail as read_tail,
+)
+from distrain.service.api.streams.live import (
+    PING as PING,
+    EventStream as EventStream,
+    LiveResponse as LiveResponse,
+    frame as frame,
 )
 from distrain.service.api.streams.readiness import (
     DATABASE_S as DATABASE_S,

@@ -1,0 +1,54 @@
+"""Server-sent events as bytes, and answers that go on while things happen."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Mapping
+from typing import Any
+
+from fastapi.sse import KEEPALIVE_COMMENT, format_sse_event
+from starlette.responses import StreamingResponse
+from starlette.types import Message, Receive, Scope, Send
+
+PING = KEEPALIVE_COMMENT
+SEND_S = 30.0  # how long a client may take in nothing before its stream is cut
+
+_UNGATHERED = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+"""Proxies must not gather what is to arrive now, nor anybody store it."""
+
+
+def frame(kind: str, data: Mapping[str, Any], seq: int) -> bytes:
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    return format_sse_event(event=kind, data_str=text, id=str(seq))
+
+
+class LiveResponse(StreamingResponse):
+    """An answer that goes on while things happen; who reads nothing for `SEND_S` is cut."""
+
+    def __init__(
+        self,
+        chunks: AsyncGenerator[bytes],
+        headers: Mapping[str, str],
+        done: Callable[[], object] = lambda: None,
+    ):
+        super().__init__(chunks, headers={**headers, **_UNGATHERED})
+        self._chunks, self._done = chunks, done
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def in_time(message: Message) -> None:
+            async with asyncio.timeout(SEND_S):  # `wait_for` would make a task of each
+                await send(message)
+
+        try:
+            await super().__call__(scope, receive, in_time)
+        except TimeoutError:
+            return  # without the last chunk: the client sees that the stream broke
+        finally:
+            self._done()
+            await self._chunks.aclose()
+
+
+class EventStream(LiveResponse):
+    media_type = "text/event-stream"
+
+    def __init__(self, frames: AsyncGenerator[bytes], done: Callable[[], object] = lambda: None):
+        super().__init__(frames, {}, done)
