@@ -193,6 +193,12 @@ class EvaluationDone(_OfRank):
     own: Mapping[str, float | None] = field(default_factory=dict)
     # the same two, `auc` and `auc_bound`, of further binary targets by name; absent if empty
     target_aucs: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    # the window of the training rows that was scored, before it was trained; absent for the
+    # validation rows
+    window: str = ""
+    # of all windows that were scored so, of all ranks' rows: how many `windows` and `rows`, `auc`,
+    # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent for the validation rows
+    progressive: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -299,6 +305,10 @@ Event = (
 EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
+_ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive")
+"""Fields that jobs with one target and no windows do not tell, as before there were any."""
+
+
 def to_json(event: Event) -> dict[str, Any]:
     """An event as JSON values.
 
@@ -306,8 +316,9 @@ def to_json(event: Event) -> dict[str, Any]:
     {'kind': 'model_saved', 'rank': 0, 'path': 'runs/a/model', 'step': None}
     """
     fields = asdict(event)
-    if not fields.get("target_aucs", True):
-        del fields["target_aucs"]  # of jobs with one target: as before there were more
+    for name in _ABSENT_IF_EMPTY:
+        if not fields.get(name, True):
+            del fields[name]
     return {"kind": event.kind, **fields}
 
 

@@ -57,6 +57,7 @@ class RunPaths:
     mlflow_store = _Below("mlflow.db")  # unless the sink or the environment names a server
     mlflow_artifacts = _Below("mlflow")  # beside `mlflow_store`
     model = _Below("model")  # the saved model
+    window_models = _Below("models")  # models at the ends of windows, if they are wanted
     checkpoints = _Below("checkpoints")  # unless the spec names another place
     logs = _Below("logs")  # the ranks' logs, attempt by attempt
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
@@ -73,6 +74,9 @@ class RunPaths:
 
     def audit(self, rank: int, attempt: int) -> Path:
         return self.audits / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.rows"
+
+    def window_model(self, step: int) -> Path:
+        return self.window_models / f"step-{step:010d}"
 
     def attempts(self) -> tuple[int, ...]:
         names = [path.name for folder in (self.logs, self.audits) for path in _inside(folder)]

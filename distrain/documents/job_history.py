@@ -138,7 +138,7 @@ class JobHistory:
                     self._resume(entry)
                 case Record(split="train"):
                     self._add_train(entry)
-                case Record():
+                case Record(split="valid"):
                     self._add_valid(entry, now_s)
                 case Notice():
                     self._add_moment(now_s, "notice", None, entry.text)

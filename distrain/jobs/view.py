@@ -51,7 +51,9 @@ def _shape(kind: type) -> tuple[frozenset[str], dict[str, Any]]:
 class Record:
     """One merged progress report of all ranks: a line of `metrics.jsonl`."""
 
-    split: str  # `train` (rows scored before their update, since the last record) or `valid`
+    # `train` (rows scored before their update, since the last record), `valid`, or `next_window`
+    # (a window of the training rows, scored before it is trained)
+    split: str
     epoch: int  # from 0
     step: int  # steps taken since the start of the job
     rows: int  # rows of this record: trained since the last one, or validated
@@ -94,6 +96,10 @@ class Record:
     # of each target but the first binary one, by name, its metrics by name, of the same rows;
     # absent where there is no such target
     targets: Mapping[str, Mapping[str, float | None]] | None = None
+    window: str | None = None  # the window's name; absent but for `next_window`
+    # of all windows that were scored so far, as one: how many `windows` and `rows`, `auc`,
+    # `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent but for `next_window`
+    progressive: Mapping[str, float | None] | None = None
 
     def figures(self) -> dict[str, Any]:
         """The fields that are one text or number, or unknown, and `TARGET.METRIC`."""
@@ -114,9 +120,11 @@ class Record:
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, which the record shares: not to be changed."""
-        if self.targets is not None:
-            return vars(self)
-        return {name: value for name, value in vars(self).items() if name != "targets"}
+        return {
+            name: value
+            for name, value in vars(self).items()
+            if value is not None or name not in ("targets", "window", "progressive")
+        }
 
     @property
     def stall_mean_pct(self) -> float | None:

@@ -19,6 +19,7 @@ from distrain.partition import (
     wanted_columns,
 )
 from distrain.schema import Schema, find_schema_beside, hint_without_schema
+from distrain.spec import WindowsSpec
 from distrain.storage import is_remote, list_inputs
 
 CELL_BYTES = 4
@@ -40,6 +41,7 @@ class Dataset:
         fill_null_id: What a null in a categorical column becomes; `None` refuses nulls.
         fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
         row_filter: Which rows are loaded, such as `"country == 'de' and age > 18"`; `None` for all.
+        windows: Cuts the rows into windows, which are loaded strictly one after another.
 
     Attributes:
         table: The row groups, and the table's fingerprint.
@@ -47,6 +49,7 @@ class Dataset:
         part_rows: The most rows of a part; `None` if each row group is a part.
         parts: The row groups of each part, by their numbers in the table.
         slices: What is read at a time: row groups, or slices of large ones.
+        windows: The dataset of each window, in their order; only itself where there are none.
 
     Raises:
         DataError: Footers show that the files cannot be used; see `read_footers`.
@@ -65,6 +68,7 @@ class Dataset:
         fill_null_id: int | None = None,
         fill_null_value: float | None = None,
         row_filter: str | None = None,
+        windows: WindowsSpec | None = None,
     ):
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
@@ -75,7 +79,9 @@ class Dataset:
             "fill_null_id": fill_null_id,
             "fill_null_value": fill_null_value,
         }
-        table = read_footers(patterns, found, hive=hive, row_filter=row_filter, **options)
+        table = read_footers(
+            patterns, found, hive=hive, row_filter=row_filter, windows=windows, **options
+        )
         self._set(table, found, wanted_columns(found, **options), part_size)
 
     @classmethod
@@ -112,6 +118,19 @@ class Dataset:
         self.parts = parts_of(table.row_groups, self.part_rows)
         self.slices = Slices(table.compact, LARGE_ROWS)
         self.any_remote = any(is_remote(file) for file in table.compact.files)
+        self._windows: tuple[Dataset, ...] = ()
+        if table.windows is not None:
+            tables = [table.of_window(number) for number in range(len(table.windows.names))]
+            self._windows = tuple(self._over(one, part_size) for one in tables)
+
+    def _over(self, table: Table, part_size: int | str | None) -> Dataset:
+        dataset = self.__class__.__new__(self.__class__)
+        dataset._set(table, self.schema, self.columns, part_size)
+        return dataset
+
+    @property
+    def windows(self) -> tuple[Dataset, ...]:
+        return self._windows or (self,)
 
     def __len__(self) -> int:
         return self.table.num_rows

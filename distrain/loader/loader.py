@@ -17,6 +17,7 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import (
     EpochIterator,
     EpochWork,
+    InTurn,
     LoaderStats,
     StatsRecorder,
     Transform,
@@ -43,7 +44,7 @@ from distrain.loader.options import (
 )
 from distrain.loader.position import position_in, state_of
 from distrain.loader.reader_choice import ReaderChoice, choose_reader, new_backend, shared_reader
-from distrain.partition import EpochPlan
+from distrain.partition import EpochPlan, EpochSteps
 
 _RUN_TIME_STATE = (
     "_stats",
@@ -62,7 +63,9 @@ class Loader(IterableDataset[Any]):
 
     The rows of a global step depend on the dataset, the seed, the epoch, the step, the global batch
     size, the lanes and `parts_per_chunk`, never on the ranks or threads. Within a batch, rows stand
-    lane by lane; the ranks' batches in rank order make up the global batch.
+    lane by lane; the ranks' batches in rank order make up the global batch. Where the dataset has
+    windows, an epoch's batches are those of the windows one after another, each as of a dataset of
+    its own.
 
     Each `iter(loader)` is the next epoch. Background threads read ahead; leaving a loop early, by
     an exception or by dropping the iterator ends them.
@@ -160,11 +163,11 @@ class Loader(IterableDataset[Any]):
             shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
             fetch=fetch or FetchOptions(),
         )
-        self._plan = EpochPlan(
-            len(dataset), self.options.lanes, self.options.global_batch_size, drop_last
-        )
-        self._plan.lanes_of_rank(self.options.rank, self.options.num_ranks)  # if they share evenly
-        if not self._plan.num_steps:
+        lanes, step_rows = self.options.lanes, self.options.global_batch_size
+        plans = [EpochPlan(len(one), lanes, step_rows, drop_last) for one in dataset.windows]
+        plans[0].lanes_of_rank(self.options.rank, self.options.num_ranks)  # if they share evenly
+        self.steps = EpochSteps(tuple(plans))
+        if not self.steps.num_steps:
             raise SpecError(
                 f"{len(dataset)} rows do not fill one global batch of "
                 f"{self.options.global_batch_size}",
@@ -237,19 +240,19 @@ class Loader(IterableDataset[Any]):
     @property
     def num_rows(self) -> int:
         """Rows of the table, over all ranks."""
-        return self._plan.num_rows
+        return len(self.dataset)
 
     @property
     def num_steps(self) -> int:
         """Steps of an epoch, the same on every rank; `len(loader)` as well."""
-        return self._plan.num_steps
+        return self.steps.num_steps
 
     def __len__(self) -> int:
         return self.num_steps
 
     def rows_in_step(self, step: int) -> int:
         """Rows of a step, over all ranks: divide a summed loss by it."""
-        return self._plan.rows_in_step(step)
+        return self.steps.rows_in_step(step)
 
     @property
     def stats(self) -> LoaderStats:
@@ -267,7 +270,7 @@ class Loader(IterableDataset[Any]):
             pinned=self.options.pin_memory or on_gpu,
         )
 
-    def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
+    def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator | InTurn:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.
 
         Rows before `start_step` are not read.
@@ -275,19 +278,35 @@ class Loader(IterableDataset[Any]):
         Raises:
             ValueError: `epoch` is negative, or `start_step` not in `0 .. num_steps`.
         """
+        if len(self.steps.plans) == 1:
+            return self.window(epoch, start_step)
+        self._check_place(epoch, start_step)
+
+        def end_of(step: int) -> int:
+            return self.steps.span(self.steps.window_of(step))[1]
+
+        begin, ahead = partial(self.window, epoch), self.options.prefetch_batches
+        return InTurn(begin, end_of, range(start_step, self.num_steps), ahead)
+
+    def _check_place(self, epoch: int, step: int) -> None:
         if epoch < 0:
             raise ValueError(f"epoch is {epoch}, not 0 or more")
-        if not 0 <= start_step <= self.num_steps:
-            raise ValueError(f"start_step {start_step} is not in 0..{self.num_steps}")
-        options = self.options
+        if not 0 <= step <= self.num_steps:
+            raise ValueError(f"start_step {step} is not in 0..{self.num_steps}")
+
+    def window(self, epoch: int, start_step: int) -> EpochIterator:
+        """Start to prepare the batches of one window: as `epoch`, to the end of that window."""
+        self._check_place(epoch, start_step)
+        number, options = self.steps.window_of(start_step), self.options
+        dataset = self.dataset.windows[number]
         work = EpochWork(
-            plan=self._plan,
-            chunks=epoch_chunks(self.dataset, options, epoch),
-            row_groups=self.dataset.slices,
-            any_remote=self.dataset.any_remote,
+            plan=self.steps.plans[number],
+            chunks=epoch_chunks(dataset, options, epoch),
+            row_groups=dataset.slices,
+            any_remote=dataset.any_remote,
             options=options,
             epoch=epoch,
-            start_step=start_step,
+            start_step=start_step - self.steps.span(number)[0],
             new_backend=partial(
                 new_backend,
                 self.reader_choice.facts,
@@ -306,16 +325,16 @@ class Loader(IterableDataset[Any]):
             ),
             delivery=new_delivery(self._streams, self._transforms),
             set_up_thread=self._set_up_thread,
-            first_pass=self._first_pass(epoch),
+            first_pass=self._first_pass(epoch, len(dataset)),
         )
         iterator = EpochIterator(work, options.prefetch_batches, self._stats)
         self._running.add(iterator)
         return iterator
 
-    def _first_pass(self, epoch: int) -> FirstPass | None:
+    def _first_pass(self, epoch: int, num_rows: int) -> FirstPass | None:
         if not use_buckets(self.options, self.dataset.columns, self.reader_choice.facts):
             return None
-        buckets = Buckets.of(len(self.dataset), self.options.seed, epoch)
+        buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns
         return FirstPass.of(buckets, num_columns, self.options.shuffle_dir, self._slabs)
 

@@ -24,7 +24,8 @@ pool for the next ones, so this is what is kept until `close`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -103,6 +104,11 @@ class LoaderMemory:
         read = self.streams_bytes + self.fetched_bytes
         return prepared + self.schedule_bytes + read + self.buckets_bytes
 
+    @classmethod
+    def most_of(cls, bounds: Iterable[LoaderMemory]) -> LoaderMemory:
+        """The most of each, where one holds at a time."""
+        return cls(*map(max, zip(*map(astuple, bounds), strict=True)))
+
 
 def memory_of(
     dataset: Dataset,
@@ -121,6 +127,20 @@ def memory_of(
         decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
             most that there can be.
     """
+    return LoaderMemory.most_of(
+        _memory_of_window(one, options, reader, pinned, decoded_row_bytes, compressed_group_bytes)
+        for one in dataset.windows
+    )
+
+
+def _memory_of_window(
+    dataset: Dataset,
+    options: LoaderOptions,
+    reader: ReaderFacts,
+    pinned: bool | None,
+    decoded_row_bytes: int | None,
+    compressed_group_bytes: int,
+) -> LoaderMemory:
     if decoded_row_bytes is None:
         decoded_row_bytes = reader.cell_bytes * dataset.row_bytes // CELL_BYTES
     read_rows, largest = dataset.slices.most_read, int(dataset.table.compact.group_rows.max())
@@ -235,6 +255,10 @@ def largest_chunk_rows(
     dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE
 ) -> int:
     """Rows of the largest chunk that an epoch can have: the largest parts may meet."""
+    return max(_largest_chunk_rows(one, options, reader) for one in dataset.windows)
+
+
+def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts) -> int:
     if use_buckets(options, dataset.columns, reader):
         return bucket_rows_bound(len(dataset))
     if options.shuffle == "full":
@@ -272,6 +296,12 @@ def batches_held(
         consumer_batches: Batches that the consumer keeps, including the one that it works on.
         num_steps: The most batches that the consumer takes.
     """
+    return max(_batches_held(one, options, consumer_batches, num_steps) for one in dataset.windows)
+
+
+def _batches_held(
+    dataset: Dataset, options: LoaderOptions, consumer_batches: int, num_steps: int
+) -> int:
     plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
     if use_buckets(options, dataset.columns, ANY_TABLE):  # equally large, but for chance
         chunks = Buckets.chunks(Buckets.of(len(dataset), options.seed, 0).expected_sizes(), plan)

@@ -18,7 +18,7 @@ def state_of(
 ) -> dict[str, Any]:
     """A position and all that the order of rows depends on, the same on every rank."""
     epoch, step = _normal(position, num_steps)
-    slices = dataset.slices
+    slices, windows = dataset.slices, dataset.windows
     return {
         "epoch": epoch,
         "step": step,
@@ -27,6 +27,7 @@ def state_of(
         **options.order_of_rows(),
         # Only then, since states of other tables must go on to fit.
         **({"slices": len(slices)} if slices.any_large else {}),
+        **({"windows": [len(one) for one in windows]} if len(windows) > 1 else {}),
     }
 
 
@@ -36,16 +37,16 @@ def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: in
     Raises:
         SpecError: The state is of other data, or of a loader with another order of rows.
     """
-    missing = [name for name in mine if name not in state]
+    missing = [name for name in mine if name not in state and name != "windows"]
     if missing:
         raise SpecError(
             f"this is no state of a loader: it lacks {', '.join(missing)}",
             hint="Give what `state_dict()` of a Loader returned.",
         )
     different = [
-        f"{name} is {mine[name]!r} here and {state.get(name)!r} in the state"
-        for name in mine
-        if name not in ("epoch", "step") and mine[name] != state.get(name)
+        f"{name} is {mine.get(name)!r} here and {state.get(name)!r} in the state"
+        for name in dict.fromkeys([*mine, "windows"])
+        if name not in ("epoch", "step") and mine.get(name) != state.get(name)
     ]
     if different:
         raise SpecError(

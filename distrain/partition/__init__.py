@@ -1,11 +1,11 @@
 """Turns parquet footers into lanes: which rows each rank trains on at each step of an epoch.
 
-`footers` finds the row groups and checks all that footers show; `table` keeps them, `selection`
-which of their rows are taken, such as those of a filter (`filtering`); `slices` cuts large ones;
-`order` joins small ones to parts and lays the row groups of an epoch out as one line of rows;
-`plan` cuts the line into lanes and deals them to steps, `pieces` says which chunks a lane goes
-through, which `dealing` decides where there are slices. The last four are pure functions of
-numbers.
+`footers` finds the row groups and checks all that footers show, and `windows` says which of them
+are trained before which; `table` keeps them, `selection` which of their rows are taken, such as
+those of a filter (`filtering`); `slices` cuts large ones; `order` joins small ones to parts and
+lays the row groups of an epoch out as one line of rows; `plan` cuts the line into lanes and deals
+them to steps, `pieces` says which chunks a lane goes through, which `dealing` decides where there
+are slices. The last four are pure functions of numbers.
 """
 
 from distrain.partition.dealing import num_bands as num_bands
@@ -34,11 +34,16 @@ from distrain.partition.pieces import (
     forward_pieces as forward_pieces,
     lane_pieces as lane_pieces,
 )
-from distrain.partition.plan import EpochPlan as EpochPlan
+from distrain.partition.plan import EpochPlan as EpochPlan, EpochSteps as EpochSteps
 from distrain.partition.scanning import Columns as Columns, scan_columns as scan_columns
 from distrain.partition.selection import Selection as Selection
 from distrain.partition.slices import LARGE_ROWS as LARGE_ROWS, Slices as Slices
-from distrain.partition.table import RowGroup as RowGroup, Slice as Slice, Table as Table
+from distrain.partition.table import (
+    RowGroup as RowGroup,
+    Slice as Slice,
+    Table as Table,
+    Windows as Windows,
+)
 from distrain.partition.wanted_columns import (
     FILL_HINT as FILL_HINT,
     WantedColumn as WantedColumn,

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
@@ -14,7 +12,13 @@ from distrain.errors import DataError, Unavailable
 from distrain.partition.filtering import RowFilter
 from distrain.partition.hive import Constants, ambiguous_columns, read_constants
 from distrain.partition.scanning import read_files
-from distrain.partition.statistics import RowGroupChunks, Statistics, read_chunks, read_statistics
+from distrain.partition.statistics import (
+    RowGroupChunks,
+    Statistics,
+    read_chunks,
+    read_statistics,
+    refuse_bad_chunks,
+)
 from distrain.partition.table import RowGroup, Table
 from distrain.partition.wanted_columns import (
     WantedColumn,
@@ -23,7 +27,9 @@ from distrain.partition.wanted_columns import (
     value_problem,
     wanted_columns,
 )
+from distrain.partition.windows import Span, cut_windows, row_group_spans
 from distrain.schema import Schema
+from distrain.spec import WindowsSpec
 from distrain.storage import (
     InputFile,
     first_line,
@@ -53,6 +59,7 @@ class _Footer:
     constants: Constants = ()
     version: str = ""
     labels: frozenset[float | None] = frozenset()  # bounds in its row groups; `None` if unknown
+    spans: tuple[Span, ...] = ()  # of its row groups with rows, where windows are wanted
 
 
 def read_footers(
@@ -64,6 +71,7 @@ def read_footers(
     fill_null_id: int | None = None,
     fill_null_value: float | None = None,
     row_filter: str | None = None,
+    windows: WindowsSpec | None = None,
     retry_s: float = 0.0,
 ) -> Table:
     """Find the row groups of a table and check all that footers show.
@@ -80,6 +88,7 @@ def read_footers(
         fill_null_value: What a null value becomes; `None` refuses nulls.
         row_filter: Which rows are taken, as `distrain.spec.parse_filter` reads it; its columns are
             read where statistics do not decide. `None` takes all.
+        windows: Which row groups are trained before which; `None` for no such order.
         retry_s: How long to try again where the storage does not answer, for each file.
 
     Raises:
@@ -103,20 +112,21 @@ def read_footers(
     _refuse_vocabularies(files)
     footers = read_files(
         [file.path for file in files],
-        lambda number: _read_footer(files[number], wanted, hive, taking),
+        lambda number: _read_footer(files[number], wanted, hive, taking, windows),
         retry_s,
     )
     _raise_problems([problem for footer in footers for problem in footer.problems])
-    table = Table(
-        tuple(
-            RowGroup(footer.file.path, index, num_rows, footer.constants, footer.version)
-            for footer in footers
-            for index, num_rows in enumerate(footer.rows_per_group)
-            if num_rows
-        ),
-        _fingerprint(footers),
-        _only_label(footers),
+    groups = tuple(
+        RowGroup(footer.file.path, index, num_rows, footer.constants, footer.version)
+        for footer in footers
+        for index, num_rows in enumerate(footer.rows_per_group)
+        if num_rows
     )
+    cut = None
+    if windows is not None and groups:
+        spans = [span for footer in footers for span in footer.spans]
+        cut = cut_windows(windows, spans, [(group.file, group.index) for group in groups])
+    table = Table(groups, _fingerprint(footers), _only_label(footers), cut)
     if not table.num_rows:
         raise DataError(
             f"no rows in {_count(len(files), 'file')}",
@@ -148,7 +158,11 @@ def _refuse_vocabularies(files: Sequence[InputFile]) -> None:
 
 
 def _read_footer(
-    file: InputFile, wanted: Sequence[WantedColumn], hive: bool, row_filter: RowFilter | None
+    file: InputFile,
+    wanted: Sequence[WantedColumn],
+    hive: bool,
+    row_filter: RowFilter | None,
+    windows: WindowsSpec | None,
 ) -> _Footer:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -156,7 +170,7 @@ def _read_footer(
     try:
         with open_input(file.path) as handle, pq.ParquetFile(handle) as parquet:
             version = version_in(getattr(handle, "details", None) or {})
-            footer = _checked_footer(file, handle, parquet, wanted, hive, row_filter)
+            footer = _checked_footer(file, handle, parquet, wanted, hive, row_filter, windows)
             return replace(footer, version=version or size_as_version(file.size_bytes))
     except Unavailable:
         raise
@@ -193,13 +207,14 @@ def _checked_footer(
     wanted: Sequence[WantedColumn],
     hive: bool,
     row_filter: RowFilter | None,
+    windows: WindowsSpec | None,
 ) -> _Footer:
     metadata, schema = parquet.metadata, parquet.schema_arrow
     constants, keys, problems = read_constants(file.path, wanted) if hive else ((), (), [])
     problems += ambiguous_columns(file.path, keys, schema.names)
     own = [column for column in wanted if column.name not in keys]
     names = {column.name for column in own} | set(row_filter.columns if row_filter else ())
-    _refuse_bad_chunks(metadata, file.size_bytes, sorted(names.intersection(schema.names)))
+    refuse_bad_chunks(metadata, file.size_bytes, sorted(names.intersection(schema.names)))
     rows = tuple(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups))
     if min(rows, default=0) < 0:
         raise OSError("a row group has fewer than 0 rows")
@@ -208,6 +223,10 @@ def _checked_footer(
         taken = row_filter.outcomes(file.path, handle, schema)
     groups = read_chunks(handle)
     problems += _column_problems(file.path, metadata, groups, taken, schema, own)
+    spans: list[Span] = []
+    if windows is not None:
+        spans, of_windows = row_group_spans(file.path, windows, metadata, groups, schema)
+        problems += of_windows
     return _Footer(
         file,
         rows,
@@ -221,48 +240,8 @@ def _checked_footer(
             for bound in bounds
             if is_taken is not False
         ),
+        spans=tuple(spans),
     )
-
-
-class _NotRead(Exception):
-    pass
-
-
-class _NothingToRead(io.RawIOBase):
-    """A file of some size, none of whose bytes can be read."""
-
-    def __init__(self, size_bytes: int):
-        self._size_bytes = size_bytes
-        self._at = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = (0, self._at, self._size_bytes)[whence] + offset
-        return self._at
-
-    def read(self, size: int = -1) -> bytes:
-        raise _NotRead
-
-
-def _refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
-    """Raise what Arrow says of column chunks that are encrypted, or whose metadata is damaged.
-
-    Where Python asks for one of these, pyarrow ends the process. Where Arrow itself looks at them,
-    it raises; it does so for all chunks before it reads the first, and here none can be read.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    if not names or not metadata.num_row_groups:
-        return
-    source = pa.PythonFile(_NothingToRead(size_bytes), mode="r")
-    with suppress(_NotRead), pq.ParquetFile(source, metadata=metadata, pre_buffer=True) as parquet:
-        parquet.read_row_groups(range(metadata.num_row_groups), list(names), use_threads=False)
 
 
 def _fingerprint(footers: Iterable[_Footer]) -> str:

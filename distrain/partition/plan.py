@@ -12,10 +12,16 @@ spans of equal length, plus or minus one. Steps take rows from the lanes in turn
 
 A rank serves whole lanes, neighbours on the line, so the global batch of a step (the ranks' rows in
 rank order) is the same for every number of ranks that divides the lanes.
+
+A table may be cut into windows (see `windows`). Each has a line and a plan of its own, and an epoch
+takes the steps of one window after those of another (`EpochSteps`).
 """
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate
 from typing import TypeVar
 
 import numpy as np
@@ -138,3 +144,59 @@ class EpochPlan:
     def _check_step(self, step: int) -> None:
         if not 0 <= step < self.num_steps:
             raise ValueError(f"step {step} is not in 0..{self.num_steps - 1}")
+
+
+@dataclass(frozen=True)
+class EpochSteps:
+    """The steps of an epoch: those of its windows, one window after another.
+
+    A table without windows is one window.
+
+    >>> steps = EpochSteps((EpochPlan(10, 3, 4), EpochPlan(5, 3, 4)))
+    >>> steps.num_steps, [steps.rows_in_step(step) for step in range(5)]
+    (5, [4, 4, 2, 4, 1])
+    >>> [steps.window_of(step) for step in range(5)], steps.span(1), steps.rows_before(4)
+    ([0, 0, 0, 1, 1], (3, 5), 14)
+    """
+
+    plans: tuple[EpochPlan, ...]
+
+    @cached_property
+    def _firsts(self) -> tuple[int, ...]:
+        return tuple(accumulate((plan.num_steps for plan in self.plans), initial=0))
+
+    @cached_property
+    def _rows_before(self) -> tuple[int, ...]:
+        return tuple(accumulate(map(_trained_rows, self.plans), initial=0))
+
+    @property
+    def num_steps(self) -> int:
+        return self._firsts[-1]
+
+    @property
+    def trained_rows(self) -> int:
+        """Rows of all steps: those of the table but for what `drop_last` leaves out."""
+        return self._rows_before[-1]
+
+    def window_of(self, step: int) -> int:
+        """The window that a step lies in; of the epoch's end, the last one."""
+        return min(bisect_right(self._firsts, step), len(self.plans)) - 1
+
+    def span(self, window: int) -> tuple[int, int]:
+        """The window's first step, and one past its last."""
+        return self._firsts[window], self._firsts[window + 1]
+
+    def rows_in_step(self, step: int) -> int:
+        window = self.window_of(step)
+        return self.plans[window].rows_in_step(step - self._firsts[window])
+
+    def rows_before(self, step: int) -> int:
+        """Rows of the steps before `step`, `0 <= step <= num_steps`."""
+        window = self.window_of(step)
+        plan, of_window = self.plans[window], step - self._firsts[window]
+        rows = min(of_window * plan.global_batch_size, plan.num_rows)
+        return self._rows_before[window] + rows
+
+
+def _trained_rows(plan: EpochPlan) -> int:
+    return min(plan.num_rows, plan.num_steps * plan.global_batch_size)

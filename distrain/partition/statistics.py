@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import struct
-from typing import IO, Any, NamedTuple
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from pyarrow.parquet import FileMetaData
 
 _NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
 _TYPES = (*_NUMBERS, "BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
@@ -17,7 +23,7 @@ RowGroupChunks = list[dict[int, Any]]
 class Statistics(NamedTuple):
     """What a column chunk tells: how many nulls it has, its least and its greatest number."""
 
-    nulls: int = 0
+    nulls: int | None = None  # `None` if it does not say
     bounds: tuple[float, ...] = ()
 
 
@@ -47,7 +53,7 @@ def read_statistics(chunks: RowGroupChunks, leaf: int, kind: str, unsigned: bool
             newer = (2, 1)  # of older writers, which compare unsigned numbers as signed ones
         has_bounds = form and all(field in told for field in newer)
         bounds = [struct.unpack(form, told[field])[0] for field in newer] if has_bounds else []
-        return Statistics(told.get(3, 0) >> 1, tuple(bounds))
+        return Statistics(told[3] >> 1 if 3 in told else None, tuple(bounds))
     except (IndexError, KeyError, TypeError, AttributeError, struct.error) as error:
         raise OSError(f"a chunk of leaf column {leaf} is damaged") from error
 
@@ -103,3 +109,44 @@ def _read_struct(data: bytes, at: int) -> tuple[dict[int, Any], int]:
         elif kind > 2:  # else a truth value, which the kind tells
             fields[number], at = _read_value(data, at, kind)
     return fields, at + 1
+
+
+class _NotRead(Exception):
+    pass
+
+
+class _NothingToRead(io.RawIOBase):
+    """A file of some size, none of whose bytes can be read."""
+
+    def __init__(self, size_bytes: int):
+        self._size_bytes = size_bytes
+        self._at = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = (0, self._at, self._size_bytes)[whence] + offset
+        return self._at
+
+    def read(self, size: int = -1) -> bytes:
+        raise _NotRead
+
+
+def refuse_bad_chunks(metadata: FileMetaData, size_bytes: int, names: Sequence[str]) -> None:
+    """Raise what Arrow says of column chunks that are encrypted, or whose metadata is damaged.
+
+    Where Python asks for one of these, pyarrow ends the process. Where Arrow itself looks at them,
+    it raises; it does so for all chunks before it reads the first, and here none can be read.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not names or not metadata.num_row_groups:
+        return
+    source = pa.PythonFile(_NothingToRead(size_bytes), mode="r")
+    with suppress(_NotRead), pq.ParquetFile(source, metadata=metadata, pre_buffer=True) as parquet:
+        parquet.read_row_groups(range(metadata.num_row_groups), list(names), use_threads=False)

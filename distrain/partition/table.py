@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -169,7 +169,17 @@ class RowGroups(LazySequence[RowGroup]):
 
     @property
     def files(self) -> list[str]:
-        return list(dict.fromkeys(file for file, _, _ in self._files))
+        return list(dict.fromkeys(self._files[n][0] for n in np.unique(self._numbers).tolist()))
+
+    def at(self, places: NDArray[np.int64]) -> RowGroups:
+        """Some of them, in the order of `places`."""
+        some = RowGroups(())
+        some._files, some._numbers = self._files, self._numbers[places]
+        some._indices, some._num_rows = self._indices[places], self._num_rows[places]
+        if self.selections:
+            kept = ((new, self.selections.get(old)) for new, old in enumerate(places.tolist()))
+            some.selections = {place: one for place, one in kept if one is not None}
+        return some
 
     @property
     def has_constants(self) -> bool:
@@ -185,6 +195,19 @@ class RowGroups(LazySequence[RowGroup]):
         return RowGroup(file, index, num_rows, constants, version, None, selection)
 
 
+class Windows(NamedTuple):
+    """Which row groups are trained before which: those of one window after those of another."""
+
+    names: tuple[str, ...]  # in their order
+    of_group: NDArray[np.int32]  # the window of each row group
+
+    def at(self, is_kept: Sequence[bool]) -> Windows:
+        """Those of the row groups that are kept; windows without any are left out."""
+        numbers, of_group = np.unique(self.of_group[np.array(is_kept)], return_inverse=True)
+        names = tuple(self.names[number] for number in numbers.tolist())
+        return Windows(names, of_group.astype(np.int32))
+
+
 @dataclass(frozen=True)
 class Table:
     """The row groups of all files of a table.
@@ -196,11 +219,13 @@ class Table:
             not depend on where the files lie otherwise, and it does not read their rows. Where
             rows are left out, which ones is hashed too.
         only_label: The label that all rows have; `None` if there are two, or footers do not say.
+        windows: The windows that its row groups lie in; `None` if nobody asked for any.
     """
 
     row_groups: Sequence[RowGroup]
     fingerprint: str
     only_label: float | None = field(default=None, compare=False)
+    windows: Windows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.row_groups, RowGroups):
@@ -223,21 +248,32 @@ class Table:
             digest.update(some.bits if some else b"-" if group is None else b"+")
         same = all(own == group for own, group in zip(self.row_groups, kept, strict=True))
         fingerprint = self.fingerprint if same else digest.hexdigest()
-        return Table([group for group in kept if group], fingerprint, self.only_label)
+        windows = self.windows and self.windows.at([group is not None for group in kept])
+        return Table([group for group in kept if group], fingerprint, self.only_label, windows)
+
+    def of_window(self, window: int) -> Table:
+        """The row groups of one window, in the order of the files."""
+        assert self.windows is not None
+        places = np.flatnonzero(self.windows.of_group == window)
+        return Table(self.compact.at(places), self.fingerprint, self.only_label)
 
     def to_bytes(self) -> bytes:
-        groups = self.compact
-        header = json.dumps({"fingerprint": self.fingerprint, "files": groups._files})
+        groups, windows = self.compact, self.windows
+        header: dict[str, object] = {"fingerprint": self.fingerprint, "files": groups._files}
+        more: dict[str, Any] = {}
+        if windows is not None:
+            header["windows"], more["windows"] = windows.names, windows.of_group
         content = io.BytesIO()
         np.savez_compressed(
             content,
-            told=np.frombuffer(header.encode(), np.uint8),
+            told=np.frombuffer(json.dumps(header).encode(), np.uint8),
             files=groups._numbers,
             indices=groups._indices,
             rows=groups._num_rows,
             selected=np.array(list(groups.selections), np.int32),
             group_rows=groups.group_rows,
             bits=np.frombuffer(b"".join(s.bits for s in groups.selections.values()), np.uint8),
+            **more,
         )
         return content.getvalue()
 
@@ -260,6 +296,9 @@ class Table:
                     end += -(-size // 8)
                     taken = int(groups._num_rows[place])
                     groups.selections[place] = Selection(size, taken, bits[first:end])
-            return cls(groups, header["fingerprint"])
+                windows = None
+                if "windows" in header:
+                    windows = Windows(tuple(header["windows"]), arrays["windows"])
+            return cls(groups, header["fingerprint"], windows=windows)
         except Exception as error:  # a zip file can be damaged in many ways
             raise ValueError(f"no table: {error}") from error

@@ -79,7 +79,9 @@ class Collector:
         self._noted_ordered_scores = self._noted_one_class = False
         self._windows: dict[int, list[StepsDone]] = defaultdict(list)
         self._ends: dict[int, set[int]] = defaultdict(set)
-        self._evaluations: dict[int, dict[int, EvaluationDone]] = defaultdict(dict)
+        # By step and window.
+        self._evaluations: dict[tuple[int, str], dict[int, EvaluationDone]]
+        self._evaluations = defaultdict(dict)
         self._started: dict[int, RankStarted] = {}
         self._known_places: tuple[dict[str, str], ...] = ()
         self._finished: dict[int, RankFinished] = {}
@@ -99,9 +101,10 @@ class Collector:
                 if len(self._ends[event.step]) == self.num_ranks:
                     self._merge_window(self._windows_up_to(event.step))
             case EvaluationDone():
-                self._evaluations[event.step][event.rank] = event
-                if len(self._evaluations[event.step]) == self.num_ranks:
-                    self._merge_evaluation(_in_rank_order(self._evaluations.pop(event.step)))
+                scored = event.step, event.window
+                self._evaluations[scored][event.rank] = event
+                if len(self._evaluations[scored]) == self.num_ranks:
+                    self._merge_evaluation(_in_rank_order(self._evaluations.pop(scored)))
             case CheckpointSaved():
                 self._count_checkpoint(event)
             case CheckpointTrouble() | KeepingTrouble():
@@ -243,7 +246,8 @@ class Collector:
         )
 
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
-        self._recorded = (reports[0].step, True)
+        first = reports[0]
+        self._recorded = (first.step, True)
         merged = merge([report.metrics for report in reports])
         main = merged.main
         result = None if main is None else main.compute()
@@ -257,7 +261,7 @@ class Collector:
             figures["targets"][name] |= {"auc": auc, "auc_bound": auc_bound}
         self.entries.append(
             Record(
-                split="valid",
+                split="next_window" if first.window else "valid",
                 epoch=reports[0].epoch,
                 step=reports[0].step,
                 rows=merged.rows,
@@ -267,7 +271,9 @@ class Collector:
                 **figures,
                 reliability=reliability(main.negatives, main.positives) if main else None,
                 attempt=self.attempt,
-                own=reports[0].own,
+                own=first.own,
+                window=first.window or None,
+                progressive=first.progressive or None,
             )
         )
 

@@ -100,11 +100,11 @@ class _Attempt:
                 yield from self._window(cursors, step, scored)
 
     def _window(
-        self, cursors: "list[_Cursor]", step: int | None, scored: set[int]
+        self, cursors: "list[_Cursor]", step: int | None, scored: "set[_Scored]"
     ) -> Iterator[Entry]:
         """The entries after the last common step up to this one; `None`: up to the end."""
         steps = _Fold[StepsDone]()
-        evaluations: dict[int, _Fold[EvaluationDone]] = {}
+        evaluations: dict[_Scored, _Fold[EvaluationDone]] = {}
         whole, count = True, 1
         for cursor in cursors:
             window: list[StepsDone] = []
@@ -113,8 +113,8 @@ class _Attempt:
                     window.append(kept.event)
                     if len(window) == FOLDED_REPORTS:
                         window = [join_windows(window)]
-                elif isinstance(kept.event, EvaluationDone) and kept.event.step in scored:
-                    evaluations.setdefault(kept.event.step, _Fold()).add(kept.event)
+                elif isinstance(kept.event, EvaluationDone) and _scored(kept.event) in scored:
+                    evaluations.setdefault(_scored(kept.event), _Fold()).add(kept.event)
             if step is not None:
                 if not cursor.is_complete:
                     raise _WrittenAnewError
@@ -124,7 +124,7 @@ class _Attempt:
         train: list[Entry] = []
         if step is not None:
             train = list(self._train(steps, step, whole, count))
-        for at, fold in sorted(evaluations.items()):
+        for (at, _), fold in sorted(evaluations.items()):
             share = 0.0 if step is None or step == begin else (at - begin) / (step - begin)
             rows = rows_before + round(share * (self._rows - rows_before))
             for entry in (e for event in fold.events() for e in self._add(event)):
@@ -157,16 +157,24 @@ class _Attempt:
         return fresh
 
 
-def _common_steps(files: Iterable[Path]) -> tuple[set[int], set[int]]:
-    """The steps at which a report of every rank ends, and those that every rank validated."""
-    common: tuple[set[int], set[int]] | None = None
+_Scored = tuple[int, str]
+"""What was scored: the step, and the window's name; "" for the validation rows."""
+
+
+def _scored(event: EvaluationDone) -> _Scored:
+    return event.step, event.window
+
+
+def _common_steps(files: Iterable[Path]) -> tuple[set[int], set[_Scored]]:
+    """The steps at which a report of every rank ends, and what every rank scored."""
+    common: tuple[set[int], set[_Scored]] | None = None
     for path in files:
-        steps: tuple[set[int], set[int]] = set(), set()
+        steps: tuple[set[int], set[_Scored]] = set(), set()
         for kept in read_reports(path):
             if isinstance(kept.event, StepsDone):
                 steps[0].add(kept.event.step)
             elif isinstance(kept.event, EvaluationDone):
-                steps[1].add(kept.event.step)
+                steps[1].add(_scored(kept.event))
         common = steps if common is None else (common[0] & steps[0], common[1] & steps[1])
     return common or (set(), set())
 

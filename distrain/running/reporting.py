@@ -82,6 +82,8 @@ class LoggedProgress:
                     self.say(f"{'warning' if entry.is_warning else 'note'}: {entry.text}")
                 case Record(split="valid"):
                     self.say(f"validated at step {entry.step}: {_scores(entry)}")
+                case Record(split="next_window"):
+                    self.say(f"window {entry.window} before it is trained: {_scores(entry)}")
         train = [record for record in view.records if record.split == "train"]
         if train:
             self.show_step(view, train[-1])

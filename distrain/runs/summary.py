@@ -76,11 +76,15 @@ class Summary:
     # of each target but the first binary one, by name, its metrics of these rows by name; absent
     # where there is no such target
     targets: Mapping[str, Mapping[str, float | None]] | None = None
+    # of the windows that were scored before they were trained, as one: how many `windows` and
+    # `rows`, `auc`, `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent without
+    progressive: Mapping[str, float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        if self.targets is None:
-            del values["targets"]
+        for name in ("targets", "progressive"):
+            if values[name] is None:
+                del values[name]
         return values
 
 
@@ -90,6 +94,7 @@ def summarise(
     """Sum up a job; `before` is what the files of a resumed job said until then."""
     train = [record for record in records if record.split == "train"]
     valid = [record for record in records if record.split == "valid"]
+    windows = [record for record in records if record.split == "next_window"]
     last_epoch = [record for record in train if record.epoch == train[-1].epoch]
     of_model = [record for record in valid if record.step == view.model_step]
     scored = next((of_kind[-1] for of_kind in (of_model, valid, train) if of_kind), None)
@@ -136,6 +141,7 @@ def summarise(
         stopped_early=view.stopped_early,
         warm_start=view.warm_start or (before or {}).get("warm_start"),
         targets=scored.targets if scored else None,
+        progressive=windows[-1].progressive if windows else None,
     )
 
 

@@ -1,6 +1,6 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
-from distrain.spec.data import DataSpec as DataSpec
+from distrain.spec.data import DataSpec as DataSpec, WindowsSpec as WindowsSpec
 from distrain.spec.embeddings import EmbeddingsSpec as EmbeddingsSpec
 from distrain.spec.explain import explain_all as explain_all, shown as shown
 from distrain.spec.fields import (

@@ -3,14 +3,48 @@
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
-from typing import Literal
+import re
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, WrapValidator, field_validator
 
 from distrain.errors import SpecError
 from distrain.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
 from distrain.spec.readers import READERS, ReaderKind
 from distrain.spec.row_filter import parse_filter
+
+_UNITS_S = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+_TIME = re.compile(r"([1-9][0-9]{0,8})([smhdw])")
+
+
+def _number_or_time(value: Any, _: Any) -> Any:
+    """One mistake for a wrong value, where a union would tell of each of its types."""
+    if value is None or (isinstance(value, str) and _TIME.fullmatch(value)):
+        return value
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
+        return value
+    raise ValueError("a number above 0, or a time such as 30m, 12h, 7d is needed")
+
+
+class WindowsSpec(Section):
+    """Windows of the training rows, which are trained strictly one after another."""
+
+    by: str = Field(
+        description="What puts windows in order: a column of dates, times or numbers, the key of "
+        "folders named `key=value`, or `file`, by which each file is a window.",
+        min_length=1,
+    )
+    size: Annotated[float | str | None, WrapValidator(_number_or_time)] = Field(
+        None,
+        description="How long a window is: a time, such as `12h` or `7d`, counted from 1970 in "
+        "UTC, or a number; null: each value is a window.",
+    )
+
+    @property
+    def size_ns(self) -> int | None:
+        """The size in nanoseconds; `None` if it is a number, or there is none."""
+        found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
+        return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
 
 
 class DataSpec(Section):
@@ -74,6 +108,11 @@ class DataSpec(Section):
         "row group is a part.",
     )
     parts_per_chunk: PositiveInt = Field(1, description="Parts that are shuffled together.")
+    windows: WindowsSpec | None = Field(
+        None,
+        description="Cuts the training rows into windows, such as days, which are trained in their "
+        "order; lanes and `shuffle` work inside of a window. Null: all rows are one.",
+    )
     prefetch_batches: PositiveInt = Field(4, description="Batches prepared ahead of the step.")
     decode_threads: PositiveInt = Field(1, description="Threads that decode parquet, per rank.")
     drop_last: bool = Field(False, description="Leave out the last, smaller global batch.")

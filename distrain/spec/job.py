@@ -135,6 +135,12 @@ class JobSpec(Section):
             raise ValueError(
                 "train.early_stopping needs validations: set data.valid and evaluate.every_steps"
             )
+        for field, is_set in (
+            ("evaluate.next_window", self.evaluate.next_window),
+            ("checkpoint.window_models", self.checkpoint.window_models),
+        ):
+            if is_set and self.data.windows is None:
+                raise ValueError(f"{field} needs windows: set data.windows")
         if self.train.precision == "tf32" and self.resources.device == "cpu":
             raise ValueError(
                 "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "

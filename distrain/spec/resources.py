@@ -57,6 +57,11 @@ class CheckpointSpec(Section):
     every_steps: PositiveInt | None = Field(None, description="Steps between two checkpoints.")
     every_s: Real | None = Field(600.0, gt=0, description="Seconds between two; null: none.")
     at_end: bool = Field(True, description="Whether to write one after the last step.")
+    window_models: bool = Field(
+        False,
+        description="Whether a model is saved at the end of each window of `data.windows`, in "
+        "`models/` of the run directory, besides the checkpoint there.",
+    )
     keep: PositiveInt = Field(3, description="How many of the newest are kept.")
     keep_best: ValidationMetric | None = Field(
         None,

@@ -221,6 +221,11 @@ class EvaluateSpec(Section):
 
     every_steps: PositiveInt | None = Field(None, description="Steps between validation passes.")
     at_end: bool = Field(True, description="Whether to validate after the last step.")
+    next_window: bool = Field(
+        False,
+        description="Whether each window of `data.windows` is scored before it is trained for the "
+        "first time (progressive validation); the first one only by a run with `train.init_from`.",
+    )
     max_auc_bound: Real = Field(
         1e-3,
         ge=0,

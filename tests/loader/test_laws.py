@@ -14,9 +14,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
+from distrain.errors import SpecError
 from distrain.loader import Dataset, Loader
 from distrain.partition import LARGE_ROWS
 from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import WindowsSpec
 
 SCHEMA = Schema(
     (
@@ -38,9 +40,13 @@ def row_of(number: int) -> Row:
 
 @contextmanager
 def table(
-    sizes_of_files: list[list[int]], part_size: int | None = None, large_rows: int = LARGE_ROWS
+    sizes_of_files: list[list[int]],
+    part_size: int | None = None,
+    large_rows: int = LARGE_ROWS,
+    windows: WindowsSpec | None = None,
+    read: str = "",
 ) -> Iterator[Dataset]:
-    """Files of row groups of these sizes, empty ones among them."""
+    """Files of row groups of these sizes, empty ones among them; all are read, or one of them."""
     with tempfile.TemporaryDirectory() as folder:
         first = 0
         for file, sizes in enumerate(sizes_of_files):
@@ -61,7 +67,8 @@ def table(
             assert pq.read_metadata(path).num_row_groups == len(sizes)
             first += sum(sizes)
         with patch("distrain.loader.dataset.LARGE_ROWS", large_rows):
-            dataset = Dataset(folder, SCHEMA, part_size=part_size)
+            paths = f"{folder}/{read}"
+            dataset = Dataset(paths, SCHEMA, part_size=part_size, windows=windows)
         yield dataset
 
 
@@ -233,3 +240,54 @@ def test_leaving_an_epoch_early_makes_the_next_one_another() -> None:
     assert epochs[0] == expected[0][:2]
     assert epochs[1] == expected[1]
     assert len({row[0] for row in rows_in(epochs[1])}) == 31
+
+
+BY_FILE = WindowsSpec(by="file")
+
+
+@settings(deadline=None, max_examples=20)
+@given(files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, data=st.data())
+def test_windows_are_tables_of_their_own_one_after_another_for_any_number_of_ranks(
+    files: list[list[int]], order: dict[str, Any], part_size: int | None, large_rows: int,
+    data: st.DataObject,
+) -> None:  # fmt: skip
+    files = [sizes for sizes in files if sum(sizes)]
+    num_ranks = data.draw(st.sampled_from([n for n in range(1, 13) if order["lanes"] % n == 0]))
+    expected: list[Steps] = [[], []]
+    for number in range(len(files)):
+        with table(files, part_size, large_rows, read=f"{number}.parquet") as one:
+            alone = loaders(one, 1, **order)
+            for epoch in expected:
+                epoch += global_steps(alone)
+    with table(files, part_size, large_rows, BY_FILE) as dataset:
+        ranks = loaders(dataset, num_ranks, **order)
+        assert [global_steps(ranks), global_steps(ranks)] == expected
+        sizes = [ranks[0].rows_in_step(step) for step in range(ranks[0].num_steps)]
+        assert sizes == [len(step) for step in expected[0]]
+        stop = data.draw(st.integers(1, ranks[0].num_steps))
+        first = loaders(dataset, num_ranks, **order)
+        found = global_steps(first, stop)
+        (second,) = loaders(dataset, 1, **order)
+        second.load_state_dict(json.loads(json.dumps(first[0].state_dict())))
+        while len(found) < len(expected[0]):
+            found += global_steps([second])
+        assert found[: len(expected[0])] == expected[0]
+
+
+def test_windows_without_a_full_batch_have_no_steps_where_the_last_is_dropped() -> None:
+    with table([[4], [25], [3], [10, 1], [2]], windows=BY_FILE) as dataset:
+        options: dict[str, Any] = {"lanes": 2, "batch_size": 10, "shuffle": "none"}
+        (loader,) = loaders(dataset, 1, drop_last=True, **options)
+        found = [sorted(row[0] for row in step) for step in global_steps([loader])]
+        assert [len(step) for step in found] == [10, 10, 10]
+        assert set(rows_in([found[2]])) <= set(range(32, 43))  # type: ignore[arg-type]
+        assert (loader.num_rows, loader.num_steps) == (45, 3)
+
+
+def test_a_state_of_other_windows_is_refused() -> None:
+    with table([[20], [11]], windows=BY_FILE) as dataset, table([[20], [11]]) as whole:
+        (loader,) = loaders(dataset, 1, lanes=1, batch_size=10)
+        (other,) = loaders(whole, 1, lanes=1, batch_size=10)
+        for mine, others in ((loader, other), (other, loader)):
+            with pytest.raises(SpecError, match="another stream of rows: windows is"):
+                mine.load_state_dict(others.state_dict())

@@ -3,10 +3,11 @@
 import pickle
 import tracemalloc
 
+import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.partition import RowGroup, Table
+from distrain.partition import RowGroup, Table, Windows
 
 FILES = st.lists(
     st.tuples(
@@ -42,6 +43,22 @@ def test_a_table_holds_its_row_groups_and_comes_over_as_it_was(files):
         assert other.compact.files == [name for name, *_ in files]
         assert other.compact.rows.tolist() == [group.num_rows for group in groups]
         assert other.row_groups[1:] == tuple(groups[1:])
+
+
+@given(FILES, st.data())
+def test_a_window_of_a_table_is_the_table_of_its_row_groups(files, data):
+    groups = groups_of(files)
+    of_group = data.draw(st.lists(st.integers(0, 2), min_size=len(groups), max_size=len(groups)))
+    windows = Windows(("a", "b", "c"), np.array(of_group, np.int32))
+    table = Table(groups, "ab" * 32, windows=windows)
+    for other in (table, Table.from_bytes(table.to_bytes())):
+        assert other.windows is not None
+        assert other.windows.names == windows.names
+        for number in range(3):
+            expected = [g for g, n in zip(groups, of_group, strict=True) if n == number]
+            part = other.of_window(number)
+            assert list(part.row_groups) == expected
+            assert part.compact.files == list(dict.fromkeys(group.file for group in expected))
 
 
 def test_a_row_group_takes_few_bytes():

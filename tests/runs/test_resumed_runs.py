@@ -2,7 +2,7 @@
 
 import json
 from collections import OrderedDict
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -148,7 +148,7 @@ def test_a_line_that_was_cut_off_is_never_continued(tmp_path: Path) -> None:
         recorder.add(view(AttemptStarted(2, 5, 2), record(10)))
     lines = RunPaths(tmp_path).metrics.read_text().splitlines()
     assert [json.loads(line)["step"] for line in lines] == [5, 10]
-    assert json.loads(lines[0]) == json.loads(json.dumps(asdict(record(5))))
+    assert json.loads(lines[0]) == json.loads(json.dumps(record(5).to_json()))
 
 
 def reports(rank: int, first_step: int, steps: range) -> list[Event]:

@@ -42,7 +42,8 @@ def command(run: Path, as_json: bool) -> None:
         for epoch in found.epochs:
             times = "once" if epoch.whole else "at most once (it did not come to its end)"
             verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
-            print_result(f"epoch {epoch.epoch}: {epoch.rows:,} rows trained, {verdict}")
+            which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
+            print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
             for problem in epoch.problems:
                 print_result(f"  {problem}")
     if not found.proved:

@@ -158,6 +158,9 @@ def plan_lines(plan: "JobPlan") -> list[str]:
         "decoded at a time",
         "memory": f"{byte_size(memory.total_bytes)} a rank at most",
     }
+    if plan.windows:
+        first, last = plan.windows[0], plan.windows[-1]
+        facts["windows"] = f"{len(plan.windows):,} one after another: {first} to {last}"
     lines = [f"{name:12}{value}" for name, value in facts.items()]
     lines += [
         f"{'':12}{byte_size(size):>12}  {what}"

@@ -19,6 +19,7 @@ from distrain.loader.delivery.epoch import (
     EpochIterator as EpochIterator,
     EpochWork as EpochWork,
 )
+from distrain.loader.delivery.in_turn import InTurn as InTurn
 from distrain.loader.delivery.stats import (
     LoaderStats as LoaderStats,
     StatsRecorder as StatsRecorder,

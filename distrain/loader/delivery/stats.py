@@ -23,7 +23,7 @@ class LoaderStats:
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
         wait_s: Seconds the consumer waited for batches, the first ones included.
         first_batch_s: Seconds from the start of an epoch to its first batch, summed over epochs.
-        epochs: Epochs that were begun.
+        epochs: Epochs that were begun; of a dataset with windows, windows.
         queue_depth_sum: Finished batches that waited at each call for the next one, summed.
     """
 

@@ -4,6 +4,9 @@ Ranks write down a hash of every row that they train (`audit_log.py`). The proof
 itself, in the order of its files and without any of the shuffling and dealing that training uses,
 hashes its rows, and compares both as multisets.
 
+Where the table is cut into windows, the rows of each one's steps are compared with the rows of that
+window: no step has a row of another, so all of a window came before any of the next.
+
 What counts is the history that led to the weights: an attempt that went on from a checkpoint after
 step `f` replaces what earlier attempts did from step `f` on.
 """
@@ -11,7 +14,7 @@ step `f` replaces what earlier attempts did from step `f` on.
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any
@@ -32,13 +35,19 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class EpochAudit:
-    """An epoch's proof; `problems`: rows lost, trained twice, or not the table's."""
+    """The proof of an epoch, or of a window of it.
+
+    Attributes:
+        problems: Rows lost, trained twice, or not the table's, or another window's.
+        window: The window's name; `None` where the table is not cut.
+    """
 
     epoch: int
     steps: int
     rows: int
     whole: bool
     problems: tuple[str, ...]
+    window: str | None = None
 
 
 @dataclass(frozen=True)
@@ -66,21 +75,22 @@ def audit_run(run: Path) -> RunAudit:
     inputs = check_inputs(spec)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
     span = JobSpan.of(spec, loader)
-    table = table_hashes(spec, inputs)
-    epochs: dict[int, dict[int, list[TrainedRows]]] = defaultdict(lambda: defaultdict(list))
+    steps: dict[int, list[TrainedRows]] = defaultdict(list)
     for rows in history:
-        epochs[rows.epoch][rows.step].append(rows)
-    steps = {step for of_epoch in epochs.values() for step in of_epoch}
-    last = max(epochs, default=-1)
+        steps[rows.step].append(rows)
+    last = max(steps, default=-1)
+    epochs: list[EpochAudit] = []
+    table_rows = 0
+    for window, dataset in enumerate(loader.dataset.windows):
+        table = table_hashes(spec, inputs, dataset.table)
+        table_rows += len(table)
+        epochs += _audit_window(window, steps, last, span, table, dataset.table)
     return RunAudit(
         attempts=len(_files(paths)),
-        table_rows=len(table),
+        table_rows=table_rows,
         steps=len(steps),
         num_steps=span.num_steps,
-        epochs=tuple(
-            _audit_epoch(epoch, epochs[epoch], epoch == last, span, table, inputs.train)
-            for epoch in range(last + 1)
-        ),
+        epochs=tuple(sorted(epochs, key=lambda one: one.epoch)),
     )
 
 
@@ -104,9 +114,13 @@ def counted_steps(paths: RunPaths) -> list[TrainedRows]:
     return counted
 
 
-def table_hashes(spec: JobSpec, inputs: Inputs) -> Hashes:
-    """The hash of every row of the training data, `[rows]`, in the order of its files."""
-    with _loader(spec, inputs, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
+def table_hashes(spec: JobSpec, inputs: Inputs, table: Table) -> Hashes:
+    """The hash of every row of a window of the training data, `[rows]`, in the order of its files.
+
+    Where there are no windows, that is all of it.
+    """
+    one = replace(inputs, train=replace(table, windows=None))
+    with _loader(spec, one, drop_last=False, batch_rows=_BATCH_ROWS) as loader:
         return np.concatenate([row_hashes(batch).numpy() for batch in loader])
 
 
@@ -129,30 +143,50 @@ def _files(paths: RunPaths) -> dict[int, list[Path]]:
     return {attempt: files for attempt, files in found.items() if files}
 
 
-def _audit_epoch(
+def _audit_window(
+    window: int,
+    steps: Mapping[int, list[TrainedRows]],
+    last: int,
+    span: JobSpan,
+    table: Hashes,
+    origin: Table,
+) -> Iterator[EpochAudit]:
+    """The proof of a window in each epoch that came to it."""
+    first, end = span.epoch.span(window)
+    for epoch in range(span.epoch_after(last + 1) + 1):
+        begin = epoch * span.steps_per_epoch
+        places = range(begin + first, begin + end)
+        if last >= places.start:
+            yield _audit_steps(epoch, window, places, steps, last, span, table, origin)
+
+
+def _audit_steps(
     epoch: int,
-    steps: dict[int, list[TrainedRows]],
-    is_last: bool,
+    window: int,
+    places: range,
+    counted: Mapping[int, list[TrainedRows]],
+    last: int,
     span: JobSpan,
     table: Hashes,
     origin: Table,
 ) -> EpochAudit:
-    first = epoch * span.steps_per_epoch
-    end = first + span.steps_per_epoch
-    # The last epoch may have been left early; any other has all its steps.
-    stop = max(steps, default=first - 1) + 1 if is_last else end
+    steps = {step: counted[step] for step in places if step in counted}
+    # The last one may have been left early; any other has all its steps.
+    first, end = places.start, places.stop
+    stop = min(end, last + 1)
     trained = [rows.hashes for of_step in steps.values() for rows in of_step]
     hashes = np.concatenate(trained) if trained else np.empty(0, np.int64)
     problems = _named(_wrong_sizes(range(first, stop), steps, span), "more such steps")
     lost, extra = _difference(table, hashes)
-    if stop == end and span.rows_per_epoch == len(table):
+    if stop == end and span.rows_in(end) - span.rows_in(first) == len(table):
         named = (f"never trained: {_place(row, origin)}" for row in _rows_of(lost, table))
         problems += _named(named, "more rows were never trained")
     named = (f"{_why(value, table, origin)}, in {_when(value, steps)}" for value in extra.tolist())
     problems += list(islice(named, _MOST_NAMED))
     if len(extra) > _MOST_NAMED:
         problems.append(f"{len(extra) - _MOST_NAMED} more rows were trained too often")
-    return EpochAudit(epoch, len(steps), len(hashes), stop == end, tuple(problems))
+    name = span.windows[window] if span.windows else None
+    return EpochAudit(epoch, len(steps), len(hashes), stop == end, tuple(problems), name)
 
 
 def _wrong_sizes(

@@ -65,7 +65,8 @@ def _key(data: DataSpec, schema: Schema) -> str:
     """A key that changes with all that decides which footers are read, and how."""
     document = data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
-    how = [document[name] for name in ("hive", "fill_null_id", "fill_null_value", "filter")]
+    names = ("hive", "fill_null_id", "fill_null_value", "filter", "windows")
+    how = [document[name] for name in names]
     text = json.dumps([__version__, places, how, repr(schema)])
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -17,7 +17,15 @@ from distrain.schema import (
     find_schema_beside,
     hint_without_schema,
 )
-from distrain.spec import Combiner, CustomSpec, DataSpec, EmbeddingsSpec, JobSpec, ModelSpec
+from distrain.spec import (
+    Combiner,
+    CustomSpec,
+    DataSpec,
+    EmbeddingsSpec,
+    JobSpec,
+    ModelSpec,
+    WindowsSpec,
+)
 from distrain.storage import is_remote, list_inputs
 from distrain.train.data.handed_tables import Inputs, read_tables
 from distrain.train.data.vocabularies import (
@@ -65,7 +73,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
 
-    def read(patterns: Sequence[str]) -> Table:
+    def read(patterns: Sequence[str], windows: WindowsSpec | None = None) -> Table:
         return read_footers(
             patterns,
             schema=schema,
@@ -73,6 +81,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             fill_null_id=spec.data.fill_null_id,
             fill_null_value=spec.data.fill_null_value,
             row_filter=spec.data.filter,
+            windows=windows,
             retry_s=retry_s,
         )
 
@@ -88,7 +97,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         train, valid = tables.train, tables.valid
     else:
         with mistakes.collected(), _schema_named(file):
-            train = read(spec.data.train)
+            train = read(spec.data.train, spec.data.windows)
         with mistakes.collected(), _schema_named(file):
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):

@@ -1,9 +1,10 @@
-"""How far a job goes: its steps and their rows, over all epochs."""
+"""How far a job goes: its steps and their rows, over all windows and epochs."""
 
 from dataclasses import dataclass
 
 from distrain.errors import SpecError
 from distrain.loader import Loader
+from distrain.partition import EpochSteps
 from distrain.spec import JobSpec
 
 
@@ -12,32 +13,42 @@ class JobSpan:
     """The steps of a job, the same on every rank.
 
     Attributes:
-        rows_per_step: Rows of a step over all ranks; an epoch's last one may have fewer.
+        epoch: The steps of each epoch; a window's last one may have fewer rows.
+        windows: The names of the windows; none where the table is not cut.
 
-    >>> span = JobSpan(num_steps=5, steps_per_epoch=3, rows_per_step=4, rows_per_epoch=10)
+    >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
     >>> [span.rows_in(steps) for steps in range(6)], span.epoch_after(3), span.epoch_after(4)
     ([0, 4, 8, 10, 14, 18], 0, 1)
     """
 
     num_steps: int
-    steps_per_epoch: int
-    rows_per_step: int
-    rows_per_epoch: int
+    epoch: EpochSteps
+    windows: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> "JobSpan":
         steps = spec.train.epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)
-        rows_per_step = spec.train.global_batch_size
         if steps == 0:
             raise SpecError(
                 "the job has no steps to take",
-                where={"rows": loader.num_rows, "train.global_batch_size": rows_per_step},
+                where={
+                    "rows": loader.num_rows,
+                    "train.global_batch_size": spec.train.global_batch_size,
+                },
                 hint="Lower the batch size, or set data.drop_last to false.",
             )
-        rows_per_epoch = min(loader.num_rows, loader.num_steps * rows_per_step)
-        return cls(steps, loader.num_steps, rows_per_step, rows_per_epoch)
+        windows = loader.dataset.table.windows
+        return cls(steps, loader.steps, () if windows is None else windows.names)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        return self.epoch.num_steps
+
+    @property
+    def rows_per_epoch(self) -> int:
+        return self.epoch.trained_rows
 
     def check_start(self, step: int, checkpoint: str) -> None:
         if step > self.num_steps:
@@ -49,7 +60,14 @@ class JobSpan:
 
     def rows_in(self, steps: int) -> int:
         epochs, rest = divmod(steps, self.steps_per_epoch)
-        return epochs * self.rows_per_epoch + min(rest * self.rows_per_step, self.rows_per_epoch)
+        return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
     def epoch_after(self, steps: int) -> int:
         return (steps - 1) // self.steps_per_epoch
+
+    def window_at(self, step: int) -> int | None:
+        """The window that begins with a step; `None` if none does."""
+        of_epoch = step % self.steps_per_epoch
+        window = self.epoch.window_of(of_epoch)
+        begins = self.windows and step < self.num_steps and of_epoch == self.epoch.span(window)[0]
+        return window if begins else None

@@ -11,7 +11,9 @@ the middle of a validation, which the next attempt then does again.
 import math
 import time
 from contextlib import nullcontext
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from distrain.errors import NonFiniteOutput
 from distrain.events import ModelSaved
@@ -22,7 +24,7 @@ from distrain.partition import Table
 from distrain.train.audit import AuditLog
 from distrain.train.control import StopAsked
 from distrain.train.data import JobSpan, job_loader
-from distrain.train.loop.evaluation import evaluate_over_ranks
+from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.set_up import RankJob, set_up
@@ -45,7 +47,8 @@ class Trainer(RankJob):
 
     def _train(self, began_s: float) -> bool:
         with routed_batches(self.spec, self._read, self.step, self.device) as self.batches:
-            scored = self.start.validated and self._validates_after(self.start.step)
+            due = self._validates_after(self.start.step) or self._next_window() is not None
+            scored = self.start.checkpoint is not None and self.start.validated and due
             self.report(self.rank_events.started(self.model, self.loader, self.start, scored))
             self.clock = self.control.activity.clock = PhaseClock(device_clock(self.device))
             self.setup_s = time.perf_counter() - began_s
@@ -66,6 +69,7 @@ class Trainer(RankJob):
         self.rank_events = RankEvents(rank, self.device, spec.train, self.span, self.window)
         self.taken = self.control.activity.step = self.start.step
         self.validated, self.validations = self.start.validated, self.start.validations
+        self.progressive = self.start.progressive
         self.save_asked = False
         self.own_metrics = {
             name: check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
@@ -76,11 +80,7 @@ class Trainer(RankJob):
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
 
     def _all_steps(self) -> None:
-        if self.inputs.valid is None:
-            self.validated = True  # one was interrupted, and the job goes on without any
-        if not self.validated:
-            self._evaluate()
-            self._save_if_due()
+        self._score_what_is_left()
         if self.taken == self.span.num_steps and self.window.steps:
             self._report_steps()  # the job has become shorter meanwhile
         for step in range(self.start.step, self.span.num_steps):
@@ -92,6 +92,21 @@ class Trainer(RankJob):
             self.taken = step + 1
             self._after_step()
         self._pass_gate()
+
+    def _score_what_is_left(self) -> None:
+        """Score what was interrupted, and the first window if other weights may know it."""
+        window, border = self._next_window(), self.span.window_at(self.taken) is not None
+        # The job may go on without any.
+        valid = not self.validated and self.inputs.valid is not None
+        if border and self.spec.evaluate.next_window:  # which may have been the interrupted one
+            valid = valid and self._validates_after(self.taken)
+        ends_window = border and self.taken > 0 and (not self.validated or window is not None)
+        if valid or window is not None or ends_window:
+            self._score(window, valid=valid)
+            if ends_window:
+                self._end_window()
+            self._save_if_due()
+        self.validated = True
 
     def _one_step(self, step: int) -> None:
         began_s = time.perf_counter()
@@ -107,19 +122,37 @@ class Trainer(RankJob):
 
     def _after_step(self) -> None:
         last = self.taken == self.span.num_steps
-        evaluates = self._validates_after(self.taken)
+        valid, window = self._validates_after(self.taken), self._next_window()
+        evaluates = valid or window is not None
         # Before a validation too: it belongs to a known number of rows, and a loss that is not
         # finite is reported with its own step.
         if last or evaluates or self.taken % self.spec.train.log_every_steps == 0:
             self._report_steps()
         if evaluates:
-            self._evaluate()
+            self._score(window, valid=valid)
+        if self.span.window_at(self.taken) is not None:
+            self._end_window()
         self._save_if_due()
 
     def _validates_after(self, step: int) -> bool:
         every, last = self.spec.evaluate.every_steps, step == self.span.num_steps
         due = (last and self.spec.evaluate.at_end) or (every and step % every == 0)
         return bool(due) and step > 0 and self.inputs.valid is not None
+
+    def _next_window(self) -> int | None:
+        """The window that is to be scored now, before it is trained for the first time."""
+        window, scores = self.span.window_at(self.taken), self.spec.evaluate.next_window
+        is_old = self.taken >= self.span.steps_per_epoch or self.progressive.step == self.taken
+        if is_old or not scores:
+            return None
+        # Of initial values no score is wanted.
+        return window if self.taken or self.spec.train.init_from is not None else None
+
+    def _end_window(self) -> None:
+        self.save_asked = True
+        if self.spec.checkpoint.window_models:
+            with self.clock.phase("save"):
+                self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
         """Pass the next place, after what the ranks agreed on; `StopAsked` ends the training."""
@@ -163,6 +196,7 @@ class Trainer(RankJob):
                 elapsed_s=elapsed_s,
                 rows=self.span.rows_in(self.taken),
                 validations=self.validations,
+                progressive=self.progressive,
                 auc=auc,
                 wait=wait,
             )
@@ -172,14 +206,39 @@ class Trainer(RankJob):
             self.audit.flush()
         self.report(self.rank_events.steps_done(self.taken, self.loader.stats, self.clock))
 
+    def _score(self, window: int | None, *, valid: bool) -> None:
+        """Score the window that comes next, if any, and the validation rows if they are due."""
+        self.validated = False
+        if window is not None:
+            self._score_window(window)
+        if valid:
+            self._evaluate()
+        self.validated = True
+
+    def _score_window(self, window: int) -> None:
+        found = self._scored(self.inputs.train.of_window(window))
+        self.progressive = self.progressive.after(self.taken, found.merged)
+        name, figures = self.span.windows[window], self.progressive.figures()
+        event = self.rank_events.evaluated(self.taken, found, self.clock)
+        self.report(replace(event, window=name, progressive=figures))
+
     def _evaluate(self) -> None:
         assert self.inputs.valid is not None
         self.validated = False
+        found = self._scored(self.inputs.valid)
+        self.validated = True
+        self.report(self.rank_events.evaluated(self.taken, found, self.clock))
+        if self.validations is not None:
+            report, stopping = found.report, self.spec.train.early_stopping
+            self.validations = self.validations.judged(self.taken, report, stopping)
+            self._save(report.auc)
+
+    def _scored(self, table: Table) -> Evaluation:
         with self.clock.phase("evaluate"):
-            loader = self._loader(self.inputs.valid, shuffle="none")
+            loader = self._loader(table, shuffle="none")
             pass_gate = partial(self._pass_gate, between_steps=False)
             try:
-                found = evaluate_over_ranks(
+                return evaluate_over_ranks(
                     self.model,
                     loader,
                     self.device,
@@ -190,12 +249,6 @@ class Trainer(RankJob):
                 )
             except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
-        self.validated = True
-        self.report(self.rank_events.evaluated(self.taken, found, self.clock))
-        if self.validations is not None:
-            report, stopping = found.report, self.spec.train.early_stopping
-            self.validations = self.validations.judged(self.taken, report, stopping)
-            self._save(report.auc)
 
     def _finish(self) -> None:
         if self.control.stop_deadline is not None:
@@ -208,20 +261,7 @@ class Trainer(RankJob):
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
             model_step = self.checkpoints.return_to_best(self.validations, self.taken)
-            schema, again = self.inputs.schema, self.attempt > 1  # an earlier one may have saved it
-            save_model(
-                self.paths.model,
-                self.model,
-                self.spec.model,
-                schema,
-                about=self.checkpoints.about(model_step),
-                replace=again,
-                after_slab=self.control.activity.count_slab,
-            )
-            if self.world.rank == 0:
-                self.checkpoints.keep_workflow(self.paths.model)
-                if self.paths.store:
-                    put_model(self.paths, self.control.activity.count_slab)
+            self._save_model(self.paths.model, model_step)
         if self.world.rank == 0:
             self.report(ModelSaved(0, self.paths.place_of(self.paths.model), model_step))
         with self.clock.phase("checkpoint"):
@@ -230,6 +270,23 @@ class Trainer(RankJob):
         self.report(
             self.rank_events.finished(self.taken, self.setup_s, self.loader.stats, self.clock)
         )
+
+    def _save_model(self, folder: Path, step: int) -> None:
+        """Save the model as it is, whose weights are of a step; a collective operation."""
+        slab_done = self.control.activity.count_slab
+        save_model(
+            folder,
+            self.model,
+            self.spec.model,
+            self.inputs.schema,
+            about=self.checkpoints.about(step),
+            replace=self.attempt > 1,  # an earlier one may have saved it
+            after_slab=slab_done,
+        )
+        if self.world.rank == 0:
+            self.checkpoints.keep_workflow(folder)
+            if self.paths.store:
+                put_model(self.paths, folder, slab_done)
 
     def _close(self) -> None:
         self.checkpoints.close()

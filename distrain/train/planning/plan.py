@@ -65,6 +65,7 @@ class JobPlan:
     advice: tuple[str, ...]  # improvements, most pressing first
     tables: ShardingPlan
     peak: RankMemory  # a rank's memory at its peak, by terms
+    windows: tuple[str, ...] = ()  # the names of those of `data.windows`, in their order
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"tables": self.tables.to_json(), "peak": self.peak.to_json()}
@@ -125,6 +126,7 @@ def plan_job(
         advice=tuple(advice),
         tables=tables,
         peak=peak_of(spec, loader, footers, tables, device, probe),
+        windows=inputs.train.windows.names if inputs.train.windows else (),
     )
 
 
@@ -152,13 +154,15 @@ def peak_of(
     """The peak of a rank on a device of this type, which need not be here."""
     on_gpu, checkpoint = device.type == "cuda", spec.checkpoint
     memory = _memory(loader, footers, on_gpu)
-    # A step may have a row less of each lane, and an epoch's last batch is smaller: if that makes
-    # fewer slices, they are larger.
+    # A step may have a row less of each lane, and the last batch of an epoch or a window is
+    # smaller: if that makes fewer slices, they are larger.
     lanes = loader.options.lanes // loader.options.num_ranks
     sizes = {memory.batch_rows, max(1, memory.batch_rows - 2 * lanes)}
-    if loader.num_steps <= (spec.train.max_steps or loader.num_steps):
-        last = -(-loader.rows_in_step(loader.num_steps - 1) // spec.resources.num_ranks)
-        sizes.add(min(memory.batch_rows, last))
+    most_steps = spec.train.max_steps or loader.num_steps
+    spans = map(loader.steps.span, range(len(loader.steps.plans)))
+    for last in (end - 1 for first, end in spans if first < end <= most_steps):
+        of_rank = -(-loader.rows_in_step(last) // spec.resources.num_ranks)
+        sizes.add(min(memory.batch_rows, of_rank))
     before_the_end = checkpoint.every_steps or checkpoint.every_s or spec.best_metric
     return rank_memory(
         spec.train,
@@ -172,7 +176,7 @@ def peak_of(
             loader.options,
             # The one that trains, those with a route, and one that is being given a route.
             consumer_batches=2 + spec.train.route_ahead,
-            num_steps=spec.train.max_steps or loader.num_steps,
+            num_steps=most_steps,
         ),
         on_gpu=on_gpu,
         copies=checkpoint.asynchronous and bool(before_the_end),

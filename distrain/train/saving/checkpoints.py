@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
 from distrain.train.saving.best_weights import read_best_weights
 from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.progressive import Progressive
 from distrain.train.saving.stored_model import keep_workflow
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import waiting
@@ -39,6 +40,7 @@ class TrainingStart:
     elapsed_s: float = 0.0
     checkpoint: str | None = None  # `None` at the very beginning
     validations: Validations | None = None
+    progressive: Progressive = field(default_factory=Progressive)
 
 
 def checkpoint_dir(spec: JobSpec, paths: RunPaths, job_id: str, *, resumed: bool) -> CheckpointDir:
@@ -118,6 +120,7 @@ class RankCheckpoints:
             elapsed_s=values["elapsed_s"],
             checkpoint=loaded.entry.url,
             validations=Validations.resume(self.spec, values.get("validations")),
+            progressive=Progressive.resume(values.get("progressive")),
         )
         self._restore(loaded, start)
         self._held = (start.step, start.validated)
@@ -148,6 +151,7 @@ class RankCheckpoints:
         elapsed_s: float,
         rows: int,
         validations: Validations | None = None,
+        progressive: Progressive | None = None,
         auc: float | None = None,
         wait: bool = False,
     ) -> bool | None:
@@ -169,6 +173,7 @@ class RankCheckpoints:
             "rows": rows,
             "num_ranks": self._peers.num_ranks,
             "validations": None if validations is None else validations.to_json(),
+            "progressive": None if progressive is None else progressive.to_json(),
             "schema": self.inputs.schema.to_json(),
             **self.vocabularies.to_json(),
         }

@@ -68,15 +68,15 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
             after_slab()
 
 
-def put_model(paths: RunPaths, after_slab: Callable[[], None] = lambda: None) -> None:
+def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
     """Put a model from this rank's folder into the run directory in a store.
 
     The file that says what the model is comes last, and goes first if an earlier one is there.
     """
-    url = paths.place_of(paths.model)
+    url = paths.place_of(model)
     try:
         target = open_folder(url)
-        with_retries(lambda: _put(paths.model, target, after_slab), {"place": url}, STORE_RETRY_S)
+        with_retries(lambda: _put(model, target, after_slab), {"place": url}, STORE_RETRY_S)
     except OSError as error:
         raise OutputError(
             f"the model cannot be written: {first_line(error)}",

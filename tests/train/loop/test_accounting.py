@@ -14,6 +14,7 @@ from small_jobs import make_spec, write_prepared
 from distrain.errors import DataError
 from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
 from distrain.jobs import World
+from distrain.partition import EpochPlan, EpochSteps
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run
 from distrain.submission.inline import run_inline
@@ -135,7 +136,7 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
     take = EpochPrefetch.__next__
 
     def leap(self: EpochPrefetch) -> Any:
-        slow.leaps_s += 100.0 if self._taken % self._loader.num_steps == 0 else 0.0
+        slow.leaps_s += 100.0 if self._taken % 3 == 0 else 0.0  # steps of an epoch
         return take(self)
 
     monkeypatch.setattr(EpochPrefetch, "__next__", leap)
@@ -185,10 +186,11 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
 class FakeEpoch:
     """An epoch that hands out its numbers, as (epoch, step)."""
 
-    epoch: int
+    epoch: Any
     steps: int
     log: list[str]
     taken: int = 0
+    wait_s: float = 0.0
 
     def __next__(self) -> tuple[int, int]:
         self.taken += 1
@@ -202,12 +204,19 @@ class FakeEpoch:
 class FakeLoader:
     """What `EpochPrefetch` knows of a loader."""
 
-    num_steps: int
+    steps: EpochSteps
     log: list[str] = field(default_factory=list)
 
-    def epoch(self, epoch: int, *, start_step: int = 0) -> FakeEpoch:
-        self.log.append(f"begin {epoch}" if start_step < self.num_steps else f"end of {epoch}")
-        return FakeEpoch(epoch, self.num_steps, self.log, start_step)
+    @classmethod
+    def of(cls, *steps: int) -> "FakeLoader":
+        """One whose windows have so many steps."""
+        return cls(EpochSteps(tuple(EpochPlan(n, 1, 1) for n in steps)))
+
+    def window(self, epoch: int, start_step: int) -> FakeEpoch:
+        first, end = self.steps.span(self.steps.window_of(start_step))
+        begin = epoch if len(self.steps.plans) == 1 else (epoch, first)
+        self.log.append(f"begin {begin}")
+        return FakeEpoch(epoch, end, self.log, start_step)
 
 
 @pytest.mark.parametrize("per_epoch", [1, 2, 5])
@@ -216,7 +225,7 @@ class FakeLoader:
 def test_epochs_follow_each_other_and_none_begins_without_need(
     per_epoch: int, num_steps: int, ahead: int
 ) -> None:
-    loader = FakeLoader(per_epoch)
+    loader = FakeLoader.of(per_epoch)
     batches = EpochPrefetch(loader, num_steps, ahead)  # type: ignore[arg-type]
     assert list(batches) == [divmod(step, per_epoch) for step in range(num_steps)]
     epochs = -(-num_steps // per_epoch)
@@ -229,7 +238,7 @@ def test_epochs_follow_each_other_and_none_begins_without_need(
 @pytest.mark.parametrize("first_step", range(11))
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
-    loader = FakeLoader(4)
+    loader = FakeLoader.of(4)
     batches = EpochPrefetch(loader, 10, ahead, first_step)  # type: ignore[arg-type]
     assert list(batches) == [divmod(step, 4) for step in range(first_step, 10)]
     begun = [line for line in loader.log if "begin" in line]
@@ -237,10 +246,19 @@ def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
 
 
 def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
-    loader = FakeLoader(5)
+    loader = FakeLoader.of(5)
     batches = EpochPrefetch(loader, 10, 2)  # type: ignore[arg-type]
     begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
     assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+
+
+def test_a_window_begins_while_the_last_batches_of_the_one_before_are_left() -> None:
+    loader = FakeLoader.of(3, 1, 4)
+    batches = EpochPrefetch(loader, 11, 1)  # type: ignore[arg-type]
+    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
+    assert begun == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
+    started = [line for line in loader.log if "begin" in line]
+    assert started == ["begin (0, 0)", "begin (0, 3)", "begin (0, 4)", "begin (1, 0)"]
 
 
 def own_threads() -> list[str]:

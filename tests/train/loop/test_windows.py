@@ -1,0 +1,202 @@
+"""Windows in a training: each before the next, scored before it is trained, gone on from."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from click.testing import CliRunner
+from small_jobs import make_spec, write_prepared
+
+from distrain.checkpoint import CheckpointDir
+from distrain.cli.main import cli
+from distrain.errors import SpecError
+from distrain.events import EvaluationDone, Event
+from distrain.jobs import World
+from distrain.loader import Dataset, Loader
+from distrain.metrics import BinaryMetrics
+from distrain.models import load_model
+from distrain.run_paths import RunPaths
+from distrain.train.control.gate import StopAsked
+from distrain.train.data.inputs import check_inputs
+from distrain.train.loop.evaluation import evaluate
+from distrain.train.loop.trainer import Trainer
+
+CPU = torch.device("cpu")
+
+JOB = (
+    "resources={backend: inline, num_ranks: 1}",
+    "data.windows={by: file}",
+    "train={global_batch_size: 800, audit: true, max_steps: null, log_every_steps: 3}",
+    "evaluate={next_window: true, at_end: false}",
+    "checkpoint={every_s: null, keep: 9, window_models: true}",
+)
+BORDERS = [5, 10]  # 3,500 rows a window: four whole steps and one of 300
+NAMES = ["part-1.parquet", "part-2.parquet"]
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def trainer_of(prepared: Path, root: Path, attempt: int, *overrides: str) -> tuple[Trainer, Any]:
+    spec = make_spec(prepared, *JOB, *overrides)
+    events: list[Event] = []
+    job = (World(), CPU, RunPaths(root), events.append, "the-job", attempt)
+    return Trainer(spec, check_inputs(spec), *job), events
+
+
+def train(prepared: Path, root: Path, attempt: int = 1, *overrides: str) -> tuple[Trainer, Any]:
+    trainer, events = trainer_of(prepared, root, attempt, *overrides)
+    assert trainer.run()
+    return trainer, events
+
+
+def scored(events: list[Event]) -> list[EvaluationDone]:
+    return [event for event in events if isinstance(event, EvaluationDone)]
+
+
+def state_of(trainer: Trainer) -> dict[str, Any]:
+    return {**trainer.model.state_dict(), "progressive": json.dumps(trainer.progressive.to_json())}
+
+
+def same(one: Trainer, other: Trainer) -> bool:
+    mine, its = state_of(one), state_of(other)
+    return mine.pop("progressive") == its.pop("progressive") and all(
+        torch.equal(mine[name], its[name]) for name in mine
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Trainer, Any, Path]:
+    root = tmp_path_factory.mktemp("whole")
+    return *train(prepared, root), root
+
+
+def test_each_window_is_scored_before_it_is_trained(
+    whole: tuple[Trainer, Any, Path], prepared: Path
+) -> None:
+    trainer, events, root = whole
+    found = scored(events)
+    assert [(event.step, event.window) for event in found] == list(zip(BORDERS, NAMES, strict=True))
+    steps = sorted(entry.step for entry in CheckpointDir(str(root / "checkpoints")).list())
+    assert steps == [*BORDERS, 15]
+    total = BinaryMetrics()
+    for event in found:
+        model = RunPaths(root).window_model(event.step)
+        rows = Dataset(prepared / "train" / str(event.window), prepared / "schema.pbtxt")
+        alone = evaluate(load_model(model).model, Loader(rows, batch_size=800), CPU)
+        metrics = BinaryMetrics.from_json(event.metrics)
+        assert metrics.rows == 3_500
+        assert metrics.compute().auc == alone.compute().auc
+        total = total.merge(metrics)
+    assert found[-1].progressive == trainer.progressive.figures()
+    assert found[-1].progressive["rows"] == 7_000
+    assert found[-1].progressive["auc"] == total.compute().auc
+    assert found[-1].progressive["auc_bound"] < 1e-3
+
+
+@pytest.mark.parametrize("stop", [3, 5, 7, 10])
+def test_a_run_that_goes_on_ends_with_the_bits_of_a_quiet_one(
+    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path, stop: int
+) -> None:
+    train(prepared, tmp_path, 1, f"train.max_steps={stop}")
+    resumed, _ = train(prepared, tmp_path, 2)
+    assert same(resumed, whole[0])
+
+
+@pytest.mark.parametrize("is_over", [False, True])
+def test_a_window_whose_scoring_is_interrupted_counts_once(
+    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, is_over: bool,
+) -> None:  # fmt: skip
+    score = Trainer._score_window
+
+    def is_asked_to_stop(trainer: Trainer, window: int) -> None:
+        if window == 1 or is_over:
+            score(trainer, window)
+        if window == 2:
+            raise StopAsked(saves=True)
+
+    monkeypatch.setattr(Trainer, "_score_window", is_asked_to_stop)
+    trainer, _ = trainer_of(prepared, tmp_path, 1)
+    assert not trainer.run()
+    assert (trainer.taken, trainer.progressive.windows) == (10, 1 + is_over)
+    monkeypatch.setattr(Trainer, "_score_window", score)
+    resumed, events = train(prepared, tmp_path, 2)
+    assert [event.window for event in scored(events)] == ([] if is_over else NAMES[1:])
+    assert RunPaths(tmp_path).window_model(10).is_dir()
+    assert same(resumed, whole[0])
+
+
+def written(root: Path, prepared: Path) -> Path:
+    """The run directory with what the command writes there."""
+    spec = make_spec(prepared, *JOB)
+    (root / "spec.yaml").write_text(json.dumps(spec.model_dump(mode="json")))
+    named = {"job_id": "job", "created": "2026-01-01T00:00:00+00:00", "version": "0.1.0"}
+    (root / "run.json").write_text(json.dumps(named))
+    return root
+
+
+def audited(root: Path) -> tuple[int, str]:
+    result = CliRunner().invoke(cli, ["audit", str(root)])
+    return result.exit_code, result.output
+
+
+def test_the_audit_proves_the_order_of_windows_after_a_kill_too(
+    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path
+) -> None:
+    code, told = audited(written(whole[2], prepared))
+    assert code == 0, told
+    for number in range(3):
+        assert f"epoch 0, window part-{number}.parquet: 3,500 rows trained, each once" in told
+    train(prepared, tmp_path, 1, "train.max_steps=8", "checkpoint.at_end=false")
+    train(prepared, tmp_path, 2)  # from the border at 5 on
+    code, told = audited(written(tmp_path, prepared))
+    assert code == 0, told
+    assert "in 2 attempts" in told
+
+
+def test_a_row_that_came_before_its_window_is_named(
+    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path
+) -> None:
+    run = Path(shutil.copytree(written(whole[2], prepared), tmp_path / "run"))
+    file = RunPaths(run).audit(rank=0, attempt=1)
+    content = np.fromfile(file, "<i8")
+    first = 2 + 3  # the first hash of the first step
+    later = 2 + 5 * 3 + 3_500 + 3  # that of the first step of the second window
+    content[[first, later]] = content[[later, first]]
+    content.tofile(file)
+    code, told = audited(run)
+    assert code == 1
+    assert "never trained: " in told
+    assert told.count("NOT as it should be") == 2
+    assert "epoch 0, window part-2.parquet: 3,500 rows trained, each once" in told
+
+
+def test_the_first_window_is_scored_by_a_run_that_begins_with_weights(
+    whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path
+) -> None:
+    model = RunPaths(whole[2]).window_model(5)
+    overrides = (f"data.train={prepared}/train/part-1.parquet", f"train.init_from={model}")
+    _, events = train(prepared, tmp_path, 1, *overrides)
+    (event,) = scored(events)
+    assert (event.step, event.window) == (0, NAMES[0])
+    assert event.metrics == scored(whole[1])[0].metrics
+
+
+def test_later_epochs_score_no_window_again(prepared: Path, tmp_path: Path) -> None:
+    _, events = train(prepared, tmp_path, 1, "train.epochs=2", "checkpoint.window_models=false")
+    assert [event.step for event in scored(events)] == BORDERS
+    steps = sorted(entry.step for entry in CheckpointDir(str(tmp_path / "checkpoints")).list())
+    assert steps == [5, 10, 15, 20, 25, 30]
+
+
+def test_what_needs_windows_is_refused_without(prepared: Path) -> None:
+    for field in ("evaluate.next_window", "checkpoint.window_models"):
+        with pytest.raises(SpecError, match=f"{field} needs windows"):
+            make_spec(prepared, f"{field}=true")
