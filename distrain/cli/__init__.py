@@ -1,3 +1,1 @@
 """The command line: commands, which take options and print text or JSON."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Jobs of many users on many clusters: kept in a database, reconciled, served over HTTP."""
-
-__all__: list[str] = []

@@ -14,8 +14,15 @@ _WINDOWS = 12
 _WARM_UP = 3
 """Of so many windows a training's first ones are no repetitions."""
 
-_QUEUE_S = 600.0
-"""How long a training waits for its workers: one may have left."""
+_JOB = """
+name: bench
+data: {drop_last: true}
+model: {kind: dlrm, embedding_dim: 16, bottom: [128, 64], top: [64, 128, 256]}
+train: {epochs: 1_000_000, log_every_s: 0, optimizer: {kind: adagrad, lr: 0.02}}
+checkpoint: {every_s: null, at_end: false}
+restart: {max_rank_failures: 0, max_worker_losses: 0}
+deadlines: {queue_s: 600}  # a worker may have left
+"""
 
 _PHASES = ("data_wait", "copy", "forward_backward", "exchange", "optimizer", "other")
 
@@ -87,29 +94,14 @@ def measure_step(
 
 def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> Any:
     """The job: a DLRM on generated rows, which saves nothing on its way."""
-    from distrain.spec import parse_spec
+    from distrain.spec import parse_spec, parse_yaml
 
-    return parse_spec(
-        {
-            "name": "bench",
-            "data": {"train": str(data / "train"), "drop_last": True},
-            "model": {
-                "kind": "dlrm",
-                "embedding_dim": 16,
-                "bottom": [128, 64],
-                "top": [64, 128, 256],
-            },
-            "train": {
-                "global_batch_size": rows,
-                "epochs": 1_000_000,
-                "max_steps": sizes.steps,
-                "log_every_s": 0,
-                "log_every_steps": max(1, sizes.steps // _WINDOWS),
-                "optimizer": {"kind": "adagrad", "lr": 0.02},
-            },
-            "checkpoint": {"every_s": None, "at_end": False},
-            "restart": {"max_rank_failures": 0, "max_worker_losses": 0},
-            "deadlines": {"queue_s": _QUEUE_S},
-            "resources": {"num_ranks": ranks, "device": device},
-        }
-    )
+    document = parse_yaml(_JOB)
+    document["data"]["train"] = str(data / "train")
+    document["train"] |= {
+        "global_batch_size": rows,
+        "max_steps": sizes.steps,
+        "log_every_steps": max(1, sizes.steps // _WINDOWS),
+    }
+    document["resources"] = {"num_ranks": ranks, "device": device}
+    return parse_spec(document)

@@ -263,34 +263,27 @@ def spec_document(spec: JobSpec) -> dict[str, Any]:
 
 
 def parse_tags(words: Sequence[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` words.
-
-    Raises:
-        click.UsageError: A word is of another form.
-    """
-    pairs = [word.partition("=") for word in words]
-    for word, (name, sign, _) in zip(words, pairs, strict=True):
-        if not (name and sign):
-            raise click.UsageError(f"--tag {word}: write NAME=VALUE.")
-    return {name: value for name, _, value in pairs}
+    """Read `NAME=VALUE` words; a `click.UsageError` for other forms."""
+    return dict(_pair(word, "--tag", "NAME=VALUE") for word in words)
 
 
 def parse_overrides(words: Sequence[str]) -> dict[str, Any]:
-    """Read `--set` words, as JSON values by dotted path.
-
-    Raises:
-        click.UsageError: A word is of another form.
-    """
+    """Read `--set` words, as JSON values by dotted path; a `click.UsageError` for other forms."""
     values: dict[str, Any] = {}
     for word in words:
-        name, sign, text = word.partition("=")
-        if not (name and sign):
-            raise click.UsageError(f"--set {word}: write SECTION.FIELD=VALUE.")
+        name, text = _pair(word, "--set", "SECTION.FIELD=VALUE")
         try:
             values[name] = parse_yaml(text)
         except ValueError as error:
             raise click.UsageError(f"--set {word}: {error}") from None
     return values
+
+
+def _pair(word: str, option: str, form: str) -> tuple[str, str]:
+    name, sign, value = word.partition("=")
+    if not (name and sign):
+        raise click.UsageError(f"{option} {word}: write {form}.")
+    return name, value
 
 
 def _ref_of(job: Job) -> _JobRef:

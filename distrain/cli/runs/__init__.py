@@ -1,3 +1,1 @@
 """Commands that read run directories."""
-
-__all__: list[str] = []

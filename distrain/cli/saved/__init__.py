@@ -1,3 +1,1 @@
 """Commands that use saved models."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Commands of whoever operates the job service."""
-
-__all__: list[str] = []

@@ -1,3 +1,1 @@
 """Commands that plan and train a job."""
-
-__all__: list[str] = []
