@@ -1,9 +1,11 @@
 """What is known of a cluster's processes, and what is wrong with them, as values. Pure."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+from pydantic import TypeAdapter
 
 
 class ProcessRole(StrEnum):
@@ -73,9 +75,7 @@ class ProcessFacts:
     @classmethod
     def from_json(cls, values: Mapping[str, Any]) -> "ProcessFacts":
         """Read a process's answer; one of another version may have more fields, or fewer."""
-        known = {name.name for name in fields(cls)}
-        kept = {name: value for name, value in values.items() if name in known}
-        return cls(**kept | {"gpus": [GpuFacts(**gpu) for gpu in kept.get("gpus", [])]})
+        return TypeAdapter(cls).validate_python(values)
 
     @property
     def first_gpu(self) -> str:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import psutil
+from pydantic import ConfigDict, StrictInt, TypeAdapter, ValidationError
 
 from distrain.errors import InputError, OutputError, problem_in
 from distrain.hardware import cpu_model
@@ -37,13 +38,17 @@ _HINT = "Is it a run directory? It holds spec.yaml and run.json."
 class ServiceMark:
     """The service that keeps a run directory, and the lease under which it writes."""
 
+    __pydantic_config__ = ConfigDict(extra="forbid")
+
     id: str  # the service's own id
-    generation: int  # of the lease: whoever holds a lower one writes nothing
+    generation: StrictInt  # of the lease: whoever holds a lower one writes nothing
 
 
 @dataclass(frozen=True)
 class RunFile:
     """What `run.json` holds."""
+
+    __pydantic_config__ = ConfigDict(extra="forbid")
 
     job_id: str  # the job whose run this is, also when it is resumed
     created: str  # when it was first submitted: ISO 8601, in UTC
@@ -80,25 +85,15 @@ def read_run_and_spec(root: Path, overrides: Sequence[str] = ()) -> tuple[RunFil
     return run, parse_spec(_read(paths.spec, parse_yaml), overrides, of_run=True)
 
 
+_RUN_FILE = TypeAdapter(RunFile)
+
+
 def read_run_file(paths: RunPaths) -> RunFile:
-    run = _read(paths.run, json_of)
     try:
-        if not all(isinstance(run.get(name), str) for name in ("job_id", "created", "version")):
-            raise TypeError("job_id, created and version must be texts")
-        if not isinstance(run.get("environment", {}), dict):
-            raise TypeError("environment is no mapping")
-        return RunFile(**{**run, "service": _mark_of(run.get("service"))})
-    except TypeError as error:
-        raise InputError(f"not a run.json: {error}", where={"path": str(paths.run)}) from None
-
-
-def _mark_of(service: object) -> ServiceMark | None:
-    if service is None:
-        return None
-    mark = ServiceMark(**service) if isinstance(service, dict) else None
-    if mark is None or not isinstance(mark.id, str) or type(mark.generation) is not int:
-        raise TypeError("service must have an id, a text, and a generation, a whole number")
-    return mark
+        return _RUN_FILE.validate_python(_read(paths.run, json_of))
+    except ValidationError as error:
+        what = f"not a run.json: {problem_in(error)}"
+        raise InputError(what, where={"path": str(paths.run)}) from None
 
 
 def read_records(paths: RunPaths, most_bytes: float = math.inf) -> list[Record]:

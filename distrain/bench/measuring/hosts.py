@@ -88,6 +88,13 @@ def measure_host_memory(client: Any, size_bytes: int, repeats: int) -> list[Meas
     """Measure STREAM's copy and triad on one worker of each host, on three arrays of that size."""
     hosts = one_per_host(client)
     answers = ask(client, _stream_in_thread, size_bytes, repeats, workers=list(hosts.values()))
+    return measures_of(hosts, answers, size_bytes)
+
+
+def measures_of(
+    hosts: dict[str, str], answers: dict[str, dict[str, list[float]]], size_bytes: int
+) -> list[Measure]:
+    """The rates of each host's worker, in bytes/s by name."""
     return [
         Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
         for host, address in hosts.items()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from distrain.bench.document import Measure
-from distrain.bench.measuring.hosts import ask, one_per_host
+from distrain.bench.measuring.hosts import ask, measures_of, one_per_host
 
 WRITE, COLD, WARM = "storage.write", "storage.read_cold", "storage.read_warm"
 _PIECE_BYTES = 2**20
@@ -18,11 +18,7 @@ def measure_storage(client: Any, folder: Path, size_bytes: int, repeats: int) ->
     hosts = one_per_host(client)
     names = {address: f"storage-{n}" for n, address in enumerate(hosts.values())}
     answers = ask(client, _in_thread, str(folder), names, size_bytes, repeats, workers=list(names))
-    return [
-        Measure(name, f"node {host}", "bytes/s", tuple(rates), size_bytes)
-        for host, address in hosts.items()
-        for name, rates in answers[address].items()
-    ]
+    return measures_of(hosts, answers, size_bytes)
 
 
 async def _in_thread(
