@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 from distrain.errors import InputError, OutputError
 from distrain.report import draw_curves
 from distrain.run_paths import RunPaths
-from distrain.running.recording import RetryingRecorder, finish
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
-from distrain.running.run import RunRequest, after_submission
+from distrain.running.run import RetryingRecorder, RunRequest, after_submission, finish
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -57,7 +57,6 @@ from distrain.runs.run_folder import (
     RunFolder as RunFolder,
 )
 from distrain.runs.served import ServedRun as ServedRun
-from distrain.runs.status import RunStatus as RunStatus, read_status as read_status
 from distrain.runs.stored import (
     StoredCopy as StoredCopy,
     StoredFolder as StoredFolder,
@@ -65,4 +64,9 @@ from distrain.runs.stored import (
     open_run_folder as open_run_folder,
     put_pictures as put_pictures,
 )
-from distrain.runs.summary import Summary as Summary, summarise as summarise
+from distrain.runs.summary import (
+    RunStatus as RunStatus,
+    Summary as Summary,
+    read_status as read_status,
+    summarise as summarise,
+)

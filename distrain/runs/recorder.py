@@ -26,8 +26,7 @@ from distrain.runs.run_file import (
     remove_run,
     write_spec,
 )
-from distrain.runs.status import read_status
-from distrain.runs.summary import Summary, summarise
+from distrain.runs.summary import Summary, read_status, summarise
 from distrain.runs.writer import RunWriter
 from distrain.spec import JobSpec
 from distrain.storage import check_writable, whole_file

@@ -12,7 +12,7 @@ from distrain.jobs import Record
 from distrain.progress import read_reports, tail_offset
 from distrain.run_paths import RunPaths
 from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary
-from distrain.runs.status import read_status
+from distrain.runs.summary import read_status
 from distrain.spec import JobSpec
 
 _OF_A_RANK_BYTES = 4 * 2**20

@@ -15,8 +15,7 @@ from distrain.runs.run_file import (
     read_summary,
     write_spec,
 )
-from distrain.runs.status import RunStatus, read_status
-from distrain.runs.summary import Summary
+from distrain.runs.summary import RunStatus, Summary, read_status
 from distrain.runs.writer import RunWriter
 from distrain.spec import JobSpec
 from distrain.storage import translated_errors

@@ -18,8 +18,7 @@ from distrain.jobs import AttemptStarted, JobView, Record
 from distrain.runs.history import History
 from distrain.runs.places import RunPlace
 from distrain.runs.run_file import ServiceMark
-from distrain.runs.status import RunStatus
-from distrain.runs.summary import Summary, summarise
+from distrain.runs.summary import RunStatus, Summary, summarise
 from distrain.runs.validation import write_json
 from distrain.storage import no_pipe, read_file, translated_errors, whole_file
 

@@ -16,7 +16,7 @@ from distrain.jobs.status import JobStatus
 from distrain.jobs.view import AttemptStarted, Entry, JobView, Record
 from distrain.run_paths import RunPaths
 from distrain.running import LoggedProgress, detached
-from distrain.running.recording import RetryingRecorder
+from distrain.running.run import RetryingRecorder
 from distrain.runs import open_run, read_summary, take_over_run
 from distrain.spec import parse_spec
 
