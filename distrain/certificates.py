@@ -16,7 +16,7 @@ def ends_s(certificate: str | os.PathLike[str]) -> float | None:
     try:
         text = str(certificate)
         content = text.encode() if "-----BEGIN" in text else Path(text).read_bytes()
-        found = x509.load_pem_x509_certificates(content)
+        certificates = x509.load_pem_x509_certificates(content)
     except (OSError, ValueError):
         return None
-    return min(one.not_valid_after_utc.timestamp() for one in found)
+    return min(one.not_valid_after_utc.timestamp() for one in certificates)

@@ -110,10 +110,10 @@ class Vocabulary:
         return ids
 
     def _distinct_ids(self, distinct: pa.Array) -> Int32Array:
-        known, places = self.places_of(distinct)
+        is_known, places = self.places_of(distinct)
         ids: Int32Array = (places + self.first_value_id).astype(np.int32)
-        unknown = pa.array(~known)
-        ids[~known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
+        unknown = pa.array(~is_known)
+        ids[~is_known] = FIRST_OOV_ID + stable_buckets(distinct.filter(unknown), self.num_oov)
         return ids
 
     def places_of(self, distinct: pa.Array) -> tuple[BoolArray, Int32Array]:
@@ -122,9 +122,9 @@ class Vocabulary:
             if distinct.type != known_values.type:
                 distinct = distinct.cast(pa.large_string())
                 known_values = known_values.cast(pa.large_string())
-            found = pc.index_in(distinct, value_set=known_values)
-            is_known = found.is_valid().to_numpy(zero_copy_only=False)
-            return is_known, found.fill_null(0).to_numpy(zero_copy_only=False)
+            places = pc.index_in(distinct, value_set=known_values)
+            is_known = places.is_valid().to_numpy(zero_copy_only=False)
+            return is_known, places.fill_null(0).to_numpy(zero_copy_only=False)
         wanted = distinct.to_numpy(zero_copy_only=False)
         in_order, order = self._sorted
         if len(order) == 0:

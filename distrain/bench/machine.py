@@ -85,11 +85,11 @@ def _links(bench: Bench, where: str) -> _Numbers:
 
 def _among(bench: Bench, suffix: str) -> dict[str, list[Measure]]:
     """Collectives of a suffix by kind; {} if one was not measured."""
-    found = {
+    measures = {
         kind: [m for m in bench.measures if m.name == kind + suffix and m.size_bytes]
         for kind in _COLLECTIVES
     }
-    return found if all(found.values()) else {}
+    return measures if all(measures.values()) else {}
 
 
 def _rate(measures: Sequence[Measure]) -> tuple[float, str]:
@@ -145,10 +145,10 @@ def _job() -> tuple[Any, Any]:
 
 
 def _measures(bench: Bench, name: str, where: str) -> list[Measure]:
-    found = [m for m in bench.measures if m.name == name]
-    if not found:
+    measures = [m for m in bench.measures if m.name == name]
+    if not measures:
         raise _lacks(where, f"it has no {name}", _AGAIN)
-    return found
+    return measures
 
 
 _AGAIN = "Run `distrain bench` again, on a cluster of two workers or more."

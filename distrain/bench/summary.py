@@ -73,8 +73,8 @@ def measure_lines(bench: Bench) -> list[str]:
     best: dict[str, dict[str, Measure]] = {}
     for measure in bench.measures:
         places = best.setdefault(measure.name, {})
-        known = places.setdefault(measure.place, measure)
-        if (measure.median < known.median) == measure.less_is_better:
+        other = places.setdefault(measure.place, measure)
+        if (measure.median < other.median) == measure.less_is_better:
             places[measure.place] = measure
     return [_measure_line(name, list(places.values())) for name, places in best.items()]
 

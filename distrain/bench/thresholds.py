@@ -78,8 +78,8 @@ def find_misses(measures: Sequence[Measure], thresholds: Thresholds) -> list[Mis
 def _misses(name: str, wanted: float, is_most: bool, measures: Sequence[Measure]) -> list[Miss]:
     best: dict[str, Measure] = {}
     for measure in (m for m in measures if m.name == name):
-        known = best.setdefault(measure.place, measure)
-        if (measure.median < known.median) if is_most else (measure.median > known.median):
+        other = best.setdefault(measure.place, measure)
+        if (measure.median < other.median) if is_most else (measure.median > other.median):
             best[measure.place] = measure
     if not best:
         return [Miss(name, "", None, wanted)]

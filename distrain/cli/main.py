@@ -69,8 +69,8 @@ class LazyGroup(click.Group):
         module, _, function = COMMANDS[cmd_name][0].partition(":")
         loaded = import_module(f"distrain.cli.{module}")
         command: click.Command = getattr(loaded, function or "command")
-        known = {option for parameter in command.params for option in parameter.opts}
-        command.params += [p for p in global_options(hidden=True) if not known & {*p.opts}]
+        own = {option for parameter in command.params for option in parameter.opts}
+        command.params += [p for p in global_options(hidden=True) if not own & {*p.opts}]
         return command
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -31,12 +31,12 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
     from distrain.errors import JobError
     from distrain.run_paths import RunPaths
 
-    found: list[Summary] = []
+    summaries: list[Summary] = []
     try:
-        summary = wait(found.append)
+        summary = wait(summaries.append)
     except JobError:
-        if json_wanted() and found:
-            print_answer(run_dir=str(run_dir), **found[-1].to_json())
+        if json_wanted() and summaries:
+            print_answer(run_dir=str(run_dir), **summaries[-1].to_json())
         raise
     if json_wanted():
         print_answer(run_dir=str(run_dir), **summary.to_json())

@@ -40,7 +40,7 @@ def clean(text: object) -> str:
     text = str(text)
     if "\r" in text:
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    return _UNUSUAL.sub(lambda found: found[0] if _is_harmless(found[0]) else "?", text)
+    return _UNUSUAL.sub(lambda match: match[0] if _is_harmless(match[0]) else "?", text)
 
 
 def clean_line(text: object) -> str:

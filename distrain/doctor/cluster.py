@@ -70,7 +70,7 @@ class _Examination:
         self._timeout_s = timeout_s
         self.scheduler = ProcessPlace(ProcessRole.SCHEDULER, info["address"])
         self.here = ProcessPlace(ProcessRole.CLIENT)
-        self.workers = [_worker(address, told) for address, told in info["workers"].items()]
+        self.workers = [_worker(address, facts) for address, facts in info["workers"].items()]
         self._silent: dict[ProcessPlace, str] = {}
         self._key = f".distrain-doctor-{uuid4().hex[:12]}"
         self._run_root = ""
@@ -88,8 +88,8 @@ class _Examination:
     async def _run(self, run_root: str, data: str, device: str) -> ClusterSeen:
         self._run_root = run_root
         everywhere = [self.scheduler, self.here, *self.workers]
-        told = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
-        facts = {place: ProcessFacts.from_json(values) for place, values in told.items()}
+        answers = await self._ask_all(everywhere, probes.look, lambda p: (get_host(p),))
+        facts = {place: ProcessFacts.from_json(values) for place, values in answers.items()}
         seen = ClusterSeen(
             self.scheduler.address, facts, device=device, run_root=run_root, data_path=data
         )
@@ -141,8 +141,10 @@ class _Examination:
         written = [place for place, folder in seen.items() if not folder.trouble]
         writers = _spread(written, MOST_WRITERS)
         wanted = [names[place] for place in writers]
-        found = await self._ask_all(written, folders.find_files, lambda p: (self._run_root, wanted))
-        for place, there in found.items():
+        answers = await self._ask_all(
+            written, folders.find_files, lambda p: (self._run_root, wanted)
+        )
+        for place, there in answers.items():
             missing = tuple(p for p in writers if names[p] not in there)
             seen[place] = replace(seen[place], missing=missing)
         return seen
@@ -150,8 +152,8 @@ class _Examination:
     async def _look_at_data(
         self, places: list[ProcessPlace], data: str
     ) -> dict[ProcessPlace, DataSeen]:
-        found = await self._ask_all(places, folders.look_at_data, lambda p: (data,))
-        return {place: DataSeen(**values) for place, values in found.items()}
+        answers = await self._ask_all(places, folders.look_at_data, lambda p: (data,))
+        return {place: DataSeen(**values) for place, values in answers.items()}
 
     async def _try_links(
         self, facts: Mapping[ProcessPlace, ProcessFacts]
@@ -181,16 +183,16 @@ class _Examination:
             for source, targets in choose_pairs(hosts).items()
         }
         targets = {p: [_split(link.address) for link in tries] for p, tries in tried.items()}
-        told = await self._ask_all(tried, links.try_links, lambda p: (targets[p], CONNECT_S))
+        answers = await self._ask_all(tried, links.try_links, lambda p: (targets[p], CONNECT_S))
         return tuple(
             replace(link, trouble=trouble)
-            for source, troubles in told.items()
+            for source, troubles in answers.items()
             for link, trouble in zip(tried[source], troubles, strict=True)
         ), deaf
 
     async def _listens_at(self) -> str:
-        found = await self._ask_all([self.scheduler], probes.listens_at, lambda p: (), {})
-        return str(found.get(self.scheduler, ""))
+        answers = await self._ask_all([self.scheduler], probes.listens_at, lambda p: (), {})
+        return str(answers.get(self.scheduler, ""))
 
     async def _ask_all(
         self,
@@ -228,10 +230,10 @@ class _Examination:
 
     async def _ask(self, place: ProcessPlace, function: Callable[..., Any], *words: Any) -> Any:
         if place.role is ProcessRole.WORKER:
-            told = await self._client.run(
+            answers = await self._client.run(
                 function, *words, workers=[place.address], on_error="return"
             )
-            answer = told[place.address]
+            answer = answers[place.address]
             if isinstance(answer, BaseException):
                 raise answer
             return answer
@@ -251,11 +253,11 @@ def get_host(place: ProcessPlace) -> str:
 
 def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPlace]:
     """A worker for each network and address that ranks would use there."""
-    found: dict[tuple[str, str], ProcessPlace] = {}
+    hosts: dict[tuple[str, str], ProcessPlace] = {}
     for place, facts in sorted(workers.items()):
         if facts.rank_address:
-            found.setdefault((facts.network, facts.rank_address), place)
-    return list(found.values())
+            hosts.setdefault((facts.network, facts.rank_address), place)
+    return list(hosts.values())
 
 
 def choose_pairs(
@@ -278,8 +280,8 @@ def choose_pairs(
     return pairs
 
 
-def _worker(address: str, told: Mapping[str, Any]) -> ProcessPlace:
-    name = str(told.get("name", ""))
+def _worker(address: str, facts: Mapping[str, Any]) -> ProcessPlace:
+    name = str(facts.get("name", ""))
     return ProcessPlace(ProcessRole.WORKER, address, "" if name == address else name)
 
 

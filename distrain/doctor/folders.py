@@ -66,7 +66,7 @@ def _is_there(folder: str, name: str) -> bool:
 
 def filesystem_of(folder: Path) -> str:
     """Type and source of the filesystem that a folder is on, as the kernel lists them."""
-    best, found = -1, ""
+    best, filesystem = -1, ""
     with contextlib.suppress(OSError):
         real = os.path.realpath(folder)
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
@@ -75,8 +75,8 @@ def filesystem_of(folder: Path) -> str:
             inside = real == point or real.startswith(point.rstrip("/") + "/")
             if inside and len(point) >= best:  # the last of several at one point hides the others
                 kind, source = right.split()[:2]
-                best, found = len(point), f"{kind} {source}"
-    return found
+                best, filesystem = len(point), f"{kind} {source}"
+    return filesystem
 
 
 def _data(path: str) -> DataSeen:

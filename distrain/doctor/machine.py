@@ -65,7 +65,7 @@ def check_scheduler(address: str, timeout_s: float = 10.0) -> Iterator[Check]:
                 yield Check("workers", CheckVerdict.FAIL, "the cluster has none", mend)
                 return
             theirs = client.run(_versions)
-            odd = [worker for worker, found in theirs.items() if found != _versions()]
+            odd = [worker for worker, versions in theirs.items() if versions != _versions()]
             yield Check(
                 "same versions",
                 CheckVerdict.FAIL if odd else CheckVerdict.OK,
@@ -85,14 +85,14 @@ def _versions() -> dict[str, str]:
 
 def _installed(package: str) -> Check:
     try:
-        found = version(package)
+        installed = version(package)
         import_module(package)
     except PackageNotFoundError:
         return Check(package, CheckVerdict.FAIL, "not installed", f"pip install {package}")
     except Exception as error:
         detail, mend = f"cannot be imported: {error}", f"pip install -U {package}"
         return Check(package, CheckVerdict.FAIL, detail, mend)
-    return Check(package, CheckVerdict.OK, found)
+    return Check(package, CheckVerdict.OK, installed)
 
 
 _REBUILD = "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps ."

@@ -33,8 +33,8 @@ def judge_interfaces(seen: ClusterSeen) -> Iterator[Finding]:
     for place, facts in sorted(seen.of(ProcessRole.WORKER).items()):
         if facts.interface_trouble:
             listed = ", ".join(
-                f"{name} ({', '.join(found) or 'no address'})"
-                for name, found in facts.interfaces.items()
+                f"{name} ({', '.join(addresses) or 'no address'})"
+                for name, addresses in facts.interfaces.items()
             )
             fact = f"{facts.interface_trouble}; {facts.hostname} has {listed}"
             mend = "Set DISTRAIN_INTERFACE to one of them for that worker, or unset it."
@@ -55,11 +55,11 @@ def _loopback(place: ProcessPlace, facts: ProcessFacts) -> Iterator[Finding]:
         fact = f"its ranks would listen at {facts.rank_address} ({facts.interface})"
         mend = "Set DISTRAIN_INTERFACE there to the interface of its network."
         yield mistake("interface", (place,), fact, mend)
-    found = facts.name_addresses
-    if found and all(_is_loopback(address) for address in found):
-        fact = f"its host name {facts.hostname} resolves to {', '.join(found)}"
+    addresses = facts.name_addresses
+    if addresses and all(_is_loopback(address) for address in addresses):
+        fact = f"its host name {facts.hostname} resolves to {', '.join(addresses)}"
         mend = (
-            f"Give {facts.hostname} its real address in /etc/hosts, in place of {found[0]}: a "
+            f"Give {facts.hostname} its real address in /etc/hosts, in place of {addresses[0]}: a "
             "program that asks for it would offer others an address that leads back to them."
         )
         yield warning("host name", (place,), fact, mend)
@@ -122,7 +122,7 @@ def _unreachable(seen: ClusterSeen, place: ProcessPlace, links: list[Link]) -> F
     where = f"{facts.rank_address} ({facts.interface or 'no interface'})"
     fact = f"none of {len(links)} other hosts reaches its ranks' address {where}: {troubles}"
     if facts.asked_interface:
-        own = [name for name, found in facts.interfaces.items() if facts.host in found]
+        own = [name for name, addresses in facts.interfaces.items() if facts.host in addresses]
         mend = (
             f"DISTRAIN_INTERFACE={facts.asked_interface} is set there: is that the network of the "
             f"others? The worker's own address, {facts.host}, is on {', '.join(own) or 'none'}."

@@ -32,8 +32,8 @@ def judge_versions(seen: ClusterSeen) -> Iterator[Finding]:
     for package in ("python", *packages):
         theirs = {place: _version(facts, package) for place, facts in cluster.items()}
         usual = _usual(theirs)
-        told = clients if package in _TALK else {}
-        all_of_it = theirs | {place: _version(facts, package) for place, facts in told.items()}
+        others = clients if package in _TALK else {}
+        all_of_it = theirs | {place: _version(facts, package) for place, facts in others.items()}
         for version, places in by_value(all_of_it).items():
             if version != usual:
                 yield mistake("versions", places, *_odd_version(package, version, usual))

@@ -112,11 +112,11 @@ def _user() -> str:
 
 def _torch_cuda() -> str:
     # torch itself would take seconds, and memory of the worker.
-    found = find_spec("torch")
-    if found is None or found.origin is None:
+    spec = find_spec("torch")
+    if spec is None or spec.origin is None:
         return ""
     with contextlib.suppress(OSError):
-        text = Path(found.origin).with_name("version.py").read_text()
+        text = Path(spec.origin).with_name("version.py").read_text()
         match = re.search(r"^cuda\b[^=]*=\s*['\"]([\d.]+)['\"]", text, re.M)
         return match[1] if match else ""
     return ""
@@ -126,24 +126,24 @@ def _interface(host: str) -> dict[str, Any]:
     from distrain.errors import ClusterError
     from distrain.worker import choose_interface, ip_addresses
 
-    found: dict[str, Any] = {"interfaces": ip_addresses()}
+    facts: dict[str, Any] = {"interfaces": ip_addresses()}
     try:
         name = os.environ.get("GLOO_SOCKET_IFNAME") or choose_interface(host) or ""
     except ClusterError as error:
-        return found | {"interface_trouble": error.message}
-    addresses = found["interfaces"].get(name.partition(",")[0], [])
+        return facts | {"interface_trouble": error.message}
+    addresses = facts["interfaces"].get(name.partition(",")[0], [])
     if name and not addresses:
-        return found | {"interface": name, "interface_trouble": f"{name} has no IP address here"}
+        return facts | {"interface": name, "interface_trouble": f"{name} has no IP address here"}
     # gloo takes the interface's first address, which is one of IPv4 if it has any; without an
     # interface that of the machine's own name.
     first = (addresses or _own_name() or [""])[0]
-    return found | {"interface": name, "rank_address": first}
+    return facts | {"interface": name, "rank_address": first}
 
 
 def _own_name() -> list[str]:
     with contextlib.suppress(OSError):
-        found = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
-        return sorted({str(address[0]) for *_, address in found})
+        addresses = socket.getaddrinfo(socket.gethostname(), None, type=socket.SOCK_STREAM)
+        return sorted({str(address[0]) for *_, address in addresses})
     return []
 
 

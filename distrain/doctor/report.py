@@ -57,10 +57,10 @@ _MARKS = {Severity.MISTAKE: "FAIL", Severity.WARNING: "note"}
 
 def verdict_line(report: Report) -> str:
     counts = Counter(str(finding.severity) for finding in report.findings)
-    found = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
+    text = ", ".join(_counted(counts[word], word) for word in counts) or "all well"
     everywhere = {*report.seen.facts, *report.seen.silent}
     workers = sum(place.role is ProcessRole.WORKER for place in everywhere)
-    return f"cluster: {found} on {_counted(workers, 'worker')}"
+    return f"cluster: {text} on {_counted(workers, 'worker')}"
 
 
 def report_lines(report: Report) -> Iterator[str]:

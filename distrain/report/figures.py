@@ -73,9 +73,9 @@ def metric_curves(records: Sequence[Record]) -> dict[str, str]:
     targets = next((one.targets for one in reversed(records) if one.targets), None) or {}
     metrics = {
         f"{target}.{metric}": f"{target_name(target)}: {MAIN_METRICS[metric]}"
-        for target, found in islice(targets.items(), _MOST_TARGETS)
+        for target, of_target in islice(targets.items(), _MOST_TARGETS)
         for metric in MAIN_METRICS
-        if found.get(metric) is not None
+        if of_target.get(metric) is not None
     }
     if not targets or any(record.loss is not None for record in records):
         return {"loss": "log loss [nats]", "auc": "AUC", **metrics}

@@ -17,7 +17,7 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
         r'distrain.fit(resume="\1", scheduler="\2")',
     ),
     (rf"distrain train --resume (\S+?){_END}", r'distrain.fit(resume="\1")'),
-    (_SETS, lambda found: _overrides(found)),
+    (_SETS, lambda match: _overrides(match)),
     (r"--keep (?=\S)", "keep "),
     (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
     (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
@@ -31,8 +31,8 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
 )
 
 
-def _overrides(found: re.Match[str]) -> str:
-    before, pairs = found[1] or "pass ", re.findall(_SET, found[0])
+def _overrides(match: re.Match[str]) -> str:
+    before, pairs = match[1] or "pass ", re.findall(_SET, match[0])
     fields = ", ".join(f'"{path}": {_literal(value)}' for path, value in pairs)
     if before.startswith("distrain"):
         return f"distrain.fit(JOB, overrides={{{fields}}})"

@@ -70,8 +70,8 @@ def _record(line: bytes) -> Mapping[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def _holds(file: RunFileReader, number: int, known: tuple[int, int, int]) -> bool:
-    return known[0] in (0, number) and _checksum(file, known[1]) == known[2]
+def _holds(file: RunFileReader, number: int, cursor: tuple[int, int, int]) -> bool:
+    return cursor[0] in (0, number) and _checksum(file, cursor[1]) == cursor[2]
 
 
 def _checksum(file: RunFileReader, end: int) -> int:

@@ -84,7 +84,7 @@ class History:
             if attempt > record.attempt
         )
 
-    def _is_redone(self, record: Record, known: Record | None) -> bool:
+    def _is_redone(self, record: Record, earlier: Record | None) -> bool:
         """Whether a later attempt took that step again, judged by its first known record.
 
         Its start is not among the replayed entries if its reports were not kept.
@@ -96,7 +96,7 @@ class History:
             for attempt, step in self._begun.items()
             if attempt > record.attempt and attempt not in self.resumed
         }
-        by_known = known is not None and known.attempt in later
+        by_known = earlier is not None and earlier.attempt in later
         return by_known or any(record.step > step for step in later.values())
 
 
@@ -112,13 +112,13 @@ def _key(record: Record) -> Key:
     return record.step, record.split
 
 
-def _better(known: Record, other: Record) -> Record:
+def _better(one: Record, other: Record) -> Record:
     """Of two records that count, the finer one; of equals, that of the earlier attempt."""
-    if not known.attempt:
-        return other if other.reports == 1 else known
-    if other.reports != known.reports:
-        return min(known, other, key=lambda record: record.reports)
-    return min(known, other, key=lambda record: record.attempt)
+    if not one.attempt:
+        return other if other.reports == 1 else one
+    if other.reports != one.reports:
+        return min(one, other, key=lambda record: record.reports)
+    return min(one, other, key=lambda record: record.attempt)
 
 
 class Followed:

@@ -211,16 +211,16 @@ class Truth:
         """The figures; some rows must have been counted."""
         clicks, others = float(self._clicks.sum()), float(self._others.sum())
         auc, bound = area_under_roc(self._others, self._clicks)
-        found = self._realised.compute()
-        assert found.log_loss is not None
+        report = self._realised.compute()
+        assert report.log_loss is not None
         return SplitSummary(
-            rows=found.rows,
-            clicks=found.positives,
-            expected_click_rate=clicks / found.rows,
+            rows=report.rows,
+            clicks=report.positives,
+            expected_click_rate=clicks / report.rows,
             bayes_auc=auc,
             bayes_auc_bound=bound + self._variance_sum / (2 * clicks * others),
-            bayes_log_loss=self._entropy_sum / found.rows,
-            realised_auc=found.auc,
-            realised_log_loss=found.log_loss,
+            bayes_log_loss=self._entropy_sum / report.rows,
+            realised_auc=report.auc,
+            realised_log_loss=report.log_loss,
             files=files,
         )

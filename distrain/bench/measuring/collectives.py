@@ -56,12 +56,14 @@ def measure_collectives(client: Any, sizes: Sizes, device: str) -> list[Measure]
     finally:
         client.run_on_scheduler(close_store, key)
     _raise_first(answers)
-    found = [one for address in workers for one in answers[address]["measures"]]
-    return [Measure(**{**one, "values": tuple(one["values"])}) for one in found]
+    documents = [one for address in workers for one in answers[address]["measures"]]
+    return [Measure(**{**one, "values": tuple(one["values"])}) for one in documents]
 
 
 def _raise_first(answers: dict[str, Any]) -> None:
-    failed = {address: told["error"] for address, told in answers.items() if told.get("error")}
+    failed = {
+        address: answer["error"] for address, answer in answers.items() if answer.get("error")
+    }
     if not failed:
         return
     # Who lost a peer says so later than the one that failed, and at greater length.
@@ -104,11 +106,11 @@ async def run_rank(words: dict[str, Any], dask_worker: Any = None) -> dict[str, 
     )
     rank = words["workers"].index(dask_worker.address)
     try:
-        told, errors = await process.communicate(json.dumps({**words, "rank": rank}).encode())
+        output, errors = await process.communicate(json.dumps({**words, "rank": rank}).encode())
     finally:
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)
     if process.returncode:
         last = errors.decode(errors="replace").strip().splitlines()[-1:]
         return {"error": last[0] if last else f"exit code {process.returncode}"}
-    return {"measures": json.loads(told.splitlines()[-1])}
+    return {"measures": json.loads(output.splitlines()[-1])}

@@ -120,8 +120,8 @@ def _schema_beside(pattern: str, file: str) -> "Schema":
     from distrain.errors import SchemaError
     from distrain.schema import Schema, find_schema_beside, hint_without_schema
 
-    found = find_schema_beside(file)
-    if found is None:
+    beside = find_schema_beside(file)
+    if beside is None:
         raise SchemaError(
             "found no schema beside the data",
             where={"input": pattern},
@@ -129,7 +129,7 @@ def _schema_beside(pattern: str, file: str) -> "Schema":
                 file, "Name one with --schema; `distrain prep` writes schema.pbtxt and schema.json."
             ),
         )
-    return Schema.load(found)
+    return Schema.load(beside)
 
 
 def _print(report: "PackReport", output: Path, as_json: bool) -> None:

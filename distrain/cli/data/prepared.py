@@ -31,14 +31,14 @@ def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
 
 def left_out_of(result: "PrepResult") -> dict[str, str]:
     """The lines and rows that were left out, as facts."""
-    found, told = result.bad_lines, {}
-    if found.count:
-        first = found.examples[0]
-        told["bad lines left out"] = f"{found.count:,} ({found.causes})"
-        told["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
+    bad, facts = result.bad_lines, {}
+    if bad.count:
+        first = bad.examples[0]
+        facts["bad lines left out"] = f"{bad.count:,} ({bad.causes})"
+        facts["first bad line"] = f"{first.file}, line {first.line}: {first.problem}"
     if result.unlabelled:
-        told["left out, no label"] = f"{result.unlabelled:,} rows"
-    return told
+        facts["left out, no label"] = f"{result.unlabelled:,} rows"
+    return facts
 
 
 _MOST_UNKNOWN = 0.5

@@ -123,5 +123,5 @@ def _list_cell(column: "ColumnSchema") -> str:
         if least == greatest
         else f"{'' if least is None else least}..{'' if greatest is None else greatest}"
     )
-    known = least is not None or greatest is not None
-    return ("ragged" if column.is_ragged else "fixed") + (f" {bounds}" if known else "")
+    has_bounds = least is not None or greatest is not None
+    return ("ragged" if column.is_ragged else "fixed") + (f" {bounds}" if has_bounds else "")

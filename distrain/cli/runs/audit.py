@@ -31,20 +31,20 @@ def command(run: Path, as_json: bool) -> None:
 
     from distrain.train.audit import audit_run
 
-    found = audit_run(run)
+    audit = audit_run(run)
     if as_json:
-        print_json(found.to_json())
+        print_json(audit.to_json())
     else:
         print_result(
-            f"{found.table_rows:,} rows in the table; {found.steps:,} of {found.num_steps:,} steps "
-            f"in {found.attempts} attempt{'s' if found.attempts > 1 else ''}"
+            f"{audit.table_rows:,} rows in the table; {audit.steps:,} of {audit.num_steps:,} steps "
+            f"in {audit.attempts} attempt{'s' if audit.attempts > 1 else ''}"
         )
-        for epoch in found.epochs:
+        for epoch in audit.epochs:
             times = "once" if epoch.whole else "at most once (it did not come to its end)"
             verdict = f"each {times}" if not epoch.problems else "NOT as it should be"
             which = f"epoch {epoch.epoch}" + (f", window {epoch.window}" if epoch.window else "")
             print_result(f"{which}: {epoch.rows:,} rows trained, {verdict}")
             for problem in epoch.problems:
                 print_result(f"  {problem}")
-    if not found.proved:
+    if not audit.proved:
         click.get_current_context().exit(1)

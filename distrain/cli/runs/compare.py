@@ -37,8 +37,8 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
 
     if len(runs) < 2:
         raise click.UsageError("Give two runs or more.")
-    found = [read_run_data(run) for run in runs]
-    comparison = compare(found)
+    data = [read_run_data(run) for run in runs]
+    comparison = compare(data)
     console = result_console()
     _print(console, "outcome", comparison.names, comparison.outcomes)
     if comparison.settings:
@@ -48,7 +48,7 @@ def command(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
     if comparison.environment:
         _print(console, "differences in the environment", comparison.names, comparison.environment)
     if out is not None:
-        write_comparison(found, out)
+        write_comparison(data, out)
         print_result(out)
     if as_json:
         # Each table as an object of rows, which hold a text for each run.

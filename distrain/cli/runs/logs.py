@@ -217,18 +217,18 @@ def _logs_there(
     client: "Client", job: "Job", rank: int | None, attempt: int | None
 ) -> dict[int, list[int]]:
     """By attempt, the ranks that have logs."""
-    found: dict[int, list[int]] = {}
+    logs: dict[int, list[int]] = {}
     for file in _files(client, job):
         match = _LOG.fullmatch(file.name)
         if match and attempt in (None, int(match[1])) and rank in (None, int(match[2])):
-            found.setdefault(int(match[1]), []).append(int(match[2]))
-    if not found:
+            logs.setdefault(int(match[1]), []).append(int(match[2]))
+    if not logs:
         raise InputError(
             "no rank has printed anything" if rank is attempt is None else "no such log",
             where={"job": job.id, "state": job.state},
             hint=f"What is known of it: distrain status {job.id}",
         )
-    return {number: sorted(found[number]) for number in sorted(found)}
+    return {number: sorted(logs[number]) for number in sorted(logs)}
 
 
 def _files(client: "Client", job: "Job") -> "tuple[Artifact, ...]":

@@ -49,9 +49,9 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
     if checkpoint is not None:
         return _find_checkpoint(path, checkpoint)
     inside = RunPaths(path).model
-    found = inside if inside.is_dir() else path
-    if any((found / name).is_file() for name in ("model.json", "manifest.json")):
-        return found
+    folder = inside if inside.is_dir() else path
+    if any((folder / name).is_file() for name in ("model.json", "manifest.json")):
+        return folder
     if RunPaths(path).run.is_file():
         raise DataError(
             "the run has no saved model",
@@ -60,7 +60,7 @@ def find_model(path: Path, checkpoint: str | None = None) -> Path | str:
         )
     raise DataError(
         "neither a saved model nor a checkpoint: it lacks model.json"
-        if found.is_dir()
+        if folder.is_dir()
         else "no such saved model",
         where={"path": str(path)},
         hint="Give a run directory, the folder `model` in it, or that of a checkpoint; check its "

@@ -127,16 +127,16 @@ def command(
     _print(out, result, as_json, f"{result.rows:,} rows in {result.files} files{before}: {out}")
 
 
-def _print(out: Path | str, result: "PredictResult", as_json: bool, told: str) -> None:
+def _print(out: Path | str, result: "PredictResult", as_json: bool, text: str) -> None:
     from distrain.cli.data import left_out_of, warn_of
     from distrain.cli.output import print_answer, print_facts, print_result
 
     if as_json:
-        found = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
+        answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
         if result.prepared is not None:
-            found["bad_lines"] = result.prepared.to_json()["bad_lines"]
-        print_answer(folder=str(out), **found)
+            answer["bad_lines"] = result.prepared.to_json()["bad_lines"]
+        print_answer(folder=str(out), **answer)
     if result.prepared is not None:
         print_facts(left_out_of(result.prepared), 20)
         warn_of(result.prepared)
-    print_result(told)
+    print_result(text)

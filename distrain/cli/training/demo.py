@@ -87,17 +87,17 @@ def _make_room(out: Path, overwrite: bool) -> None:
     from distrain.errors import OutputError
     from distrain.storage import check_writable, translated_errors
 
-    found = {path.name for path in out.iterdir()} if out.is_dir() else set()
+    names = {path.name for path in out.iterdir()} if out.is_dir() else set()
     # Only what a demo made is ever removed, and only where there is nothing else.
-    ours = found <= set(MADE) and (out / "raw" / "planted.json").is_file()
-    if found and not (overwrite and ours):
+    ours = names <= set(MADE) and (out / "raw" / "planted.json").is_file()
+    if names and not (overwrite and ours):
         raise OutputError(
             "the folder is not empty" if ours else "the folder holds other things than a demo's",
-            where={"path": str(out), "holds": ", ".join(sorted(found)[:5])},
+            where={"path": str(out), "holds": ", ".join(sorted(names)[:5])},
             hint="Choose another --out" + (", or pass --overwrite." if ours else "."),
         )
     with translated_errors(out):
-        for name in found:
+        for name in names:
             path = out / name
             shutil.rmtree(path) if path.is_dir() else path.unlink()
     check_writable(out)
