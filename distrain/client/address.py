@@ -13,8 +13,6 @@ _FORMS = "https://HOST[:PORT], http://127.0.0.1:PORT, or unix:/PATH/OF/SOCKET"
 
 @dataclass(frozen=True)
 class Address:
-    """The address of a service."""
-
     text: str  # as people write it; what is stored and shown
     base_url: str  # what paths are appended to
     socket: Path | None = None  # the Unix socket, for `unix:`
@@ -74,10 +72,7 @@ def _no_address(text: str, why: str) -> InputError:
 
 
 def check_token(token: str | None, address: Address, *, plain_http: bool) -> None:
-    """Refuse a token that cannot be one, or that others would read on its way (InputError).
-
-    The message does not hold the token.
-    """
+    """Refuse a token that cannot be one, or that others would read on its way; never name it."""
     if token is None:
         return
     if not re.fullmatch(r"[\x21-\x7e]+", token):

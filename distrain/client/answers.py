@@ -19,7 +19,6 @@ _LONGEST_DETAIL = 4000
 
 
 def problem(answer: Answer, call: Call, address: str) -> ServiceError:
-    """The error in a refusal."""
     document = answer.document()
     told = document if isinstance(document, dict) else {}
     code = _text(told, "code")

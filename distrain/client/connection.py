@@ -21,10 +21,7 @@ _MOST_REFUSAL_BYTES = 2**23
 
 
 class Connection:
-    """Sends calls to one service.
-
-    `on_retry` gets the reason before each pause, and by another thread where an answer is late.
-    """
+    """Sends calls to one service; `on_retry` hears why, before each pause and of late answers."""
 
     def __init__(
         self, target: Target, retries: Retries, on_retry: Callable[[str], object] | None
@@ -46,7 +43,6 @@ class Connection:
         return self.retries.for_s / 2
 
     def at_most(self, for_s: float) -> "Connection":
-        """The same connection with less patience."""
         hasty = copy(self)
         hasty.retries = replace(self.retries, for_s=min(self.retries.for_s, for_s))
         return hasty
@@ -58,15 +54,7 @@ class Connection:
         time.sleep(seconds)
 
     def ask(self, call: Call, *, keeps_cut: bool = False) -> Answer:
-        """The answer to a call, whatever its status.
-
-        Args:
-            keeps_cut: A beginning of its content is enough.
-
-        Raises:
-            ServiceUnavailable: There is none within `retries.for_s`, or the call may not be
-                repeated.
-        """
+        """The answer to a call, whatever its status; of `keeps_cut` a beginning of its content."""
         with self.without_token():
             return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
 
@@ -89,7 +77,6 @@ class Connection:
             )
 
     def check(self, answer: Answer, call: Call) -> None:
-        """Raise the error of a refusal."""
         with self.without_token():
             if not answer.is_good and answer.status != 304:
                 raise problem(answer, call, self.address)
@@ -157,7 +144,6 @@ class Stream:
         return outcome.failed or self.answer
 
     def read(self) -> bytes | Failed | None:
-        """The next bytes; `None` at the end."""
         with failures(self._target) as outcome:
             return next(self._chunks, None)
         return outcome.failed

@@ -18,8 +18,6 @@ CA_VARIABLE = "DISTRAIN_CA_FILE"
 
 @dataclass(frozen=True)
 class Login:
-    """A service, and its user's token."""
-
     address: str
     token: str | None = field(default=None, repr=False)
     user: str = ""
@@ -52,11 +50,7 @@ def _xdg(environment: Mapping[str, str], variable: str, default: str) -> Path:
 
 
 def read_logins(path: Path) -> Logins:
-    """Read the file of logins, which may be missing; others lose their right to read it.
-
-    Raises:
-        InputError: It is damaged.
-    """
+    """Read the file of logins, which may be missing, and close it to others; raises InputError."""
     try:
         with suppress(OSError):
             if path.stat().st_mode & 0o077:
@@ -109,10 +103,7 @@ def find_login(
     environment: Mapping[str, str] = os.environ,
     path: Path | None = None,
 ) -> Login | None:
-    """The named service's login, DISTRAIN_SERVER's, or the default one; raises InputError.
-
-    DISTRAIN_TOKEN is for DISTRAIN_SERVER, if that is set, and for no other.
-    """
+    """The named service's login, that of DISTRAIN_SERVER and DISTRAIN_TOKEN, or the default one."""
     logins = read_logins(path or servers_file(environment))
     variable = environment.get(SERVER_VARIABLE) or None
     named = address or variable or logins.default

@@ -86,9 +86,6 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
 
     After a break only the missing bytes are asked for. If the file has changed meanwhile, its
     pieces begin again at 0.
-
-    Raises:
-        ServiceError: It breaks again and again without a byte, or has another length than told.
     """
     base = job_path(job_id, "artifacts") + "/" + quote(path.lstrip("/"), safe="/")
     done, etag, idle = 0, "", 0

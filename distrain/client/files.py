@@ -12,13 +12,9 @@ from distrain.errors import OutputError
 
 @contextmanager
 def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
-    """Open a temporary file beside `path`, which takes its name where the block ends well.
+    """A temporary file, which takes the name `path` where the block ends well; or OutputError.
 
-    Args:
-        private: Whether only this user may read it: mode 0600. Otherwise the umask decides.
-
-    Raises:
-        OutputError: It could not be written; what was at `path` before is still there.
+    Of a `private` one only this user may read it; otherwise the umask decides.
     """
     try:
         number, name = tempfile.mkstemp(prefix=f".{path.name[:100]}.partial-", dir=path.parent)

@@ -23,14 +23,12 @@ _MOST_LOOKED_AT = 2000
 
 
 def job_path(job_id: str, *more: str) -> str:
-    """The path of a job; raises InputError for an impossible id."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}", job_id):
         raise InputError(f"{job_id!r} is no job's id", hint="`distrain jobs` lists them.")
     return "/".join(["/v1/jobs", job_id, *(quote(one, safe="") for one in more)])
 
 
 def new_key() -> str:
-    """A new idempotency key."""
     return uuid4().hex
 
 

@@ -52,16 +52,7 @@ def answered(
     address: str,
     keeps_cut: bool = False,
 ) -> Answer:
-    """The answer to a request that is sent until there is one.
-
-    Args:
-        pause: Waits for some seconds; gets the reason, too.
-        keeps_cut: A beginning of its content is enough.
-
-    Raises:
-        ServiceUnavailable: There is none within `retries.for_s`, or the request may not be
-            repeated.
-    """
+    """The answer to a request that is sent until there is one, or no time (ServiceUnavailable)."""
     began_s = time.monotonic()
     now_s, tries = began_s, 0
     while True:
@@ -101,10 +92,7 @@ def _why_again(reply: Answer | Failed) -> str:
 
 
 def _why_dropped(reply: Answer | Failed, call: Call) -> str:
-    """The reason to repeat a question that a stopping service dropped; "" if there is none.
-
-    A server that ends gives 500 without a document to the requests that it still holds.
-    """
+    """Why to repeat a question that an ending server dropped with an empty 500; or ""."""
     if isinstance(reply, Failed) or reply.status != 500 or call.method != "GET":
         return ""
     return "the service answered 500" if reply.document() is None else ""

@@ -22,10 +22,7 @@ _ENDS = frozenset({"end", "job.end"})
 
 
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
-    """A stream's events from a cursor on; a stream that breaks is opened again behind it.
-
-    `ends`: whether the stream has an event `end`; the stream of all jobs has none.
-    """
+    """A stream's events from a cursor on; a broken one is opened again, until `end` if it `ends`."""
     last_id, breaks = after or "", 0
     quiet_since_s = time.monotonic()
     while True:
@@ -113,10 +110,7 @@ class LogPlace:
 
 
 def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool) -> Iterator[bytes]:
-    """The bytes of a rank's log; with `follows` to its end, with those of later attempts.
-
-    A broken answer costs nothing: what arrived is kept, and the next request begins behind it.
-    """
+    """The bytes of a rank's log; with `follows` to its end, with those of later attempts."""
     later = place.attempt is None
     found = read_job(connection, job_id)
     while found.attempt == 0 and later and follows and not found.is_final:
@@ -201,10 +195,7 @@ def _piece(connection: Connection, job_id: str, place: LogPlace, waits: bool) ->
 
 
 def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pieces:
-    """The bytes of an answer that goes on while the rank prints; returns the place behind them.
-
-    Where there is nothing to follow, or by an older service, the answer is a whole one.
-    """
+    """The bytes of an answer that goes on while the rank prints; returns the place behind them."""
     call = replace(call, params={**call.params, "follow": "true"})
     with connection.stream(call) as stream:
         begin, _ = _ends(stream.answer)
@@ -234,10 +225,7 @@ def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
 
 
 def _ends(answer: Answer) -> tuple[int | None, int | None]:
-    """The numbers of a whole answer's first byte and of the one behind its last.
-
-    It need not begin at the offset that was asked for: of very long logs the middle is not kept.
-    """
+    """The numbers of a whole answer's first byte, which may be another than asked, and its end."""
     first, end, length = (
         int(text) if (text := answer.headers.get(name, "")).isdecimal() else None
         for name in ("x-offset", "x-next-offset", "content-length")

@@ -125,11 +125,7 @@ class Target:
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
 ) -> Target:
-    """The target, by arguments, environment and logins.
-
-    Raises:
-        InputError: No service is named, its address is none, or the token may not be sent there.
-    """
+    """The target, by arguments, environment and logins; raises InputError."""
     login = find_login(address, token)
     if login is None:
         raise InputError(
@@ -161,8 +157,6 @@ def head(response: httpx2.Response) -> Answer:
 
 
 class Outcome:
-    """The failure of a block that speaks to the network; `None` if it ended well."""
-
     failed: Failed | None = None
 
 

@@ -22,7 +22,7 @@ KEPT_S = 6 * 86_400.0  # how long a key is used again: services forget them afte
 
 @dataclass
 class Pending:
-    """A submission under way."""
+    """A submission under way, under its idempotency key; `is_old`: an earlier command began it."""
 
     key: str  # its idempotency key
     begun_s: float  # when it was first tried, in unix seconds

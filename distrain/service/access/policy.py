@@ -18,8 +18,6 @@ _NO_PATHS = {"data.schema_path": ("auto", "criteo")}
 
 @dataclass(frozen=True)
 class Mistake:
-    """One mistake of a request."""
-
     # a JSON pointer into the body, such as `/spec/train/epochs`; of a query parameter or header its
     # name after `#`
     pointer: str
@@ -28,8 +26,6 @@ class Mistake:
 
 @dataclass(frozen=True)
 class Judged:
-    """A spec's verdict."""
-
     spec: JobSpec | None  # with all its defaults; `None` where it has mistakes
     mistakes: tuple[Mistake, ...] = ()  # with pointers into the spec, and without secrets
 

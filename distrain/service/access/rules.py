@@ -33,8 +33,6 @@ class Action(StrEnum):
 
 @dataclass(frozen=True)
 class Rule:
-    """The scope and the roles of an action."""
-
     scope: Scope
     # the roles that may do it whoever owns the job; with none, admins alone
     any_job: frozenset[Role] = frozenset()
@@ -78,7 +76,6 @@ def may(
 
 
 def has_scope(principal: Principal, action: Action) -> bool:
-    """Whether the caller's token has the action's scope."""
     return RULES[action].scope in principal.scopes
 
 

@@ -76,7 +76,6 @@ def is_token(text: str) -> bool:
 
 
 def token_sha256(text: str) -> bytes:
-    """The hash of a token's text, as the database keeps it."""
     return hashlib.sha256(text.encode()).digest()
 
 
@@ -170,7 +169,6 @@ def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
 
 
 def csrf_token(key: bytes, cookie: str) -> str:
-    """The session's token in forms, as `csrf_token` or in the header `X-CSRF-Token`."""
     return _mac(key, "csrf", cookie)
 
 

@@ -45,7 +45,6 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
 
 
 def openapi_document() -> dict[str, Any]:
-    """The document at `/v1/openapi.json`."""
     return _routed().openapi()
 
 

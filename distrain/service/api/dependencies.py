@@ -135,7 +135,6 @@ class ApiCall:
         return job
 
     def note(self, target: str, **details: Any) -> None:
-        """Say in the audit what is changed, and how."""
         note = audit_note(self.request)
         note.target, note.details = target, details
 

@@ -64,7 +64,6 @@ class Stream:
         return frame(kind, await run_in_threadpool(self._snapshot), position)
 
     def _is_kept(self, cursor: int) -> bool:
-        """Whether all events behind a cursor are kept."""
         # The last one is asked for second: it only grows.
         return cursor + 1 >= self._store.first_seq() and cursor <= self._store.last_seq()
 

@@ -56,8 +56,6 @@ CODES: Final[Mapping[str, tuple[int, str]]] = {
 
 @dataclass
 class Problem(Exception):
-    """A refusal that a route raises."""
-
     code: str  # one of `CODES`
     detail: str  # what failed, with the offending value unless that may be a secret
     hint: str | None = None  # the likely cause, or what to do next

@@ -67,8 +67,6 @@ def made_before(call: ApiCall, key: Key) -> Job | None:
 
 @dataclass(frozen=True)
 class Wanted:
-    """A job that a call asks for."""
-
     project: str
     cluster: str | None
     document: Mapping[str, Any]
@@ -146,7 +144,6 @@ def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
 def judge_for(
     settings: Settings, cluster: str, project: str, document: Mapping[str, Any]
 ) -> Judged:
-    """Judge a spec by the limits and the profile of a cluster."""
     profile, root = settings.clusters[cluster], settings.run_place(cluster)
     closed = (str(settings.data_dir),)  # keys, tokens and the database: workers may read them
     return judge(document, settings.limits, profile, run_root=root, project=project, closed=closed)
@@ -180,7 +177,6 @@ def quota_for(call: ApiCall, action: Action, project: str) -> Quota:
 
 
 def usable_clusters(settings: Settings, project: str) -> list[str]:
-    """The clusters that a project may use, by name."""
     found = settings.clusters.items()
     return sorted(name for name, p in found if not p.projects or project in p.projects)
 

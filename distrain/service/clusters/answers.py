@@ -28,8 +28,6 @@ _ESCAPED = re.compile(rb"\\u(?:0000|[dD][89a-fA-F])")
 
 @dataclass(frozen=True)
 class SeenPreflight:
-    """A check of a spec on a worker."""
-
     state: str  # `waiting`, `running`, `passed`, `failed` (see `errors`) or `lost` (see `error`)
     notes: tuple[str, ...] = ()  # what was not checked, and what may surprise
     errors: tuple[Mapping[str, Any], ...] = ()  # mistakes, each with `message`, `where` and `hint`
@@ -42,7 +40,6 @@ class SeenPreflight:
 
 
 def told_from_json(document: Mapping[str, Any]) -> Told:
-    """An answer to `GET /distrain/v1/jobs`."""
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
         raise TypeError("epoch is no name")

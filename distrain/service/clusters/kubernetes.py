@@ -117,7 +117,6 @@ class KubernetesLauncher:
         )
 
     def _explained(self, refused: KubeRefused, api: KubeApi, verb: str) -> KubeRefused:
-        """The same refusal, with the mend for this workload."""
         message, hint = refused.message, refused.hint
         if refused.status == 403:
             message = f"the service may not {verb} the scale of {self._section.workload}: {message}"
@@ -140,7 +139,6 @@ class KubernetesLauncher:
         return explained
 
     def _ready(self, api: KubeApi) -> int | None:
-        """Ready pods, if the workload says so and may be seen."""
         try:
             status = api.get(self._path(api)).get("status") or {}
         except ClusterError:

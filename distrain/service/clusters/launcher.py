@@ -14,8 +14,6 @@ Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 
 @dataclass(frozen=True)
 class Found:
-    """The address of a cluster's scheduler."""
-
     url: str  # of its HTTP server
     token: str | None = None  # what that asks for; `None` where it asks for nothing
 
@@ -90,7 +88,6 @@ class AddressLauncher:
         self._name, self._profile = name, profile
 
     def find(self) -> Found | None:
-        """The configured address, with the token in the file as it is now."""
         profile = self._profile
         assert profile.url is not None  # settings see to it
         if profile.token_file is None:

@@ -25,7 +25,6 @@ class LocalLauncher:
         self._child: subprocess.Popen[bytes] | None = None
 
     def find(self) -> Found | None:
-        """The cluster, if its process runs and its scheduler answers."""
         started = self._running()
         return Found(started.url, started.token) if started and started.url else None
 
@@ -58,7 +57,6 @@ class LocalLauncher:
             ) from error
 
     def stop(self) -> None:
-        """End the process in order; kill its rest after `STOP_S`."""
         started = self._running()
         process = started.process if started else None
         if process is None and self._child and self._is_child_alive():
@@ -96,7 +94,6 @@ class LocalLauncher:
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:
-    """Signal a process and wait; whether it has ended."""
     try:
         held = os.pidfd_open(process.pid)
     except OSError:

@@ -120,7 +120,6 @@ class SchedulerClient:
         return _read(JobStatus.from_json, document.get("job")), status == 201
 
     def order(self, job_id: str, name: str, words: Mapping[str, Any], *, generation: int) -> None:
-        """Send an order about a job, such as `cancel` or `priority`."""
         self._order("POST", f"jobs/{job_id}/{name}", generation, **words)
 
     def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:

@@ -50,7 +50,6 @@ class SlurmLauncher:
         return self._found(self._jobs())
 
     def start(self, num_workers: int | None = None) -> None:
-        """Submit the job, unless there is one of that name."""
         with only_one(self._folder / "start.lock") as may_start:
             if may_start and not self._jobs():
                 self._submit(num_workers or self._profile.num_workers or 1)

@@ -124,8 +124,6 @@ Effect = (
 
 @dataclass(frozen=True)
 class Workers:
-    """Workers of a cluster, each with room for one rank."""
-
     total: int = 0
     usable: int = 0  # those that may be given a rank
     free: int = 0  # those of them without one
@@ -134,8 +132,6 @@ class Workers:
 
 @dataclass(frozen=True)
 class Told:
-    """A scheduler's answer about its jobs."""
-
     epoch: str  # its boot. Of another one than asked about, all jobs are told
     revision: int  # where to go on
     more: bool = False  # whether the answer was cut, and another has to be asked for

@@ -11,8 +11,6 @@ from distrain.service.values import Job
 
 @dataclass(frozen=True)
 class ClusterNow:
-    """A cluster at one moment of one reconciler."""
-
     name: str
     # the boot of its scheduler; `None` before the first contact, and while it does not answer
     epoch: str | None = None
@@ -85,7 +83,6 @@ class Memory:
         )
 
     def forget_ended(self, alive: set[str]) -> None:
-        """Drop what ended jobs left."""
         for job_id in [i for i, seen in self.sightings.items() if seen.is_final and i not in alive]:
             del self.sightings[job_id]
         of_all: tuple[dict[str, Any], ...] = (self.told_why, self.finishing, self.settled)

@@ -136,7 +136,6 @@ class Pass:
                 yield TakeView(job, seen)
 
     def _take(self) -> Steps:
-        """Write sightings, and the ends of jobs."""
         changes: list[Change] = []
         cluster = self.memory.cluster(self.generation)
         for job in list(self.rows.values()):

@@ -64,8 +64,6 @@ def progress_every_s(num_jobs: int) -> float:
 
 @dataclass(frozen=True)
 class HandOver:
-    """Commit a row for a new submission, then PUT it."""
-
     epoch: str
     losses: int = 0  # how often schedulers have lost this submission
 

@@ -19,8 +19,6 @@ STATES = (QUEUED, HANDING_OVER, *(str(state) for state in JobState), CANCELLING,
 
 @dataclass(frozen=True)
 class Shown:
-    """A job's state for people."""
-
     state: str  # `queued`, `handing_over`, a state of the coordinator, `cancelling` or `unknown`
     # the coordinator's state when it was heard of last, where `state` is not that
     last_known: str | None = None
@@ -68,7 +66,6 @@ _AS_THEY_ARE = (
 
 
 def event_document(event: Event) -> dict[str, Any]:
-    """An event by the names of a job's document."""
     body = event.body
     found = {
         "id": event.job_id,

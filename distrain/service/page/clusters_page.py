@@ -66,7 +66,6 @@ def dashboard_home(name: str, call: Call, path: str = "") -> RedirectResponse:
 
 @router.get("/dashboards/{ticket}/{path:path}")
 async def dashboard(request: Request, ticket: str, path: str, service: Service) -> Response:
-    """A page of the ticket's dashboard."""
     name = await run_in_threadpool(cluster_of_ticket, service, ticket)
     if name is None:
         raise not_found("dashboard; open it anew from the page of clusters")
@@ -92,7 +91,6 @@ async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
 
 
 def _proxy(app: Any, parts: Parts, name: str) -> DashboardProxy | None:
-    """The proxy of a running cluster; `None` where there is none."""
     try:
         found = make_launcher(name, parts.settings, parts.store.service_id).find()
     except DistrainError:

@@ -32,8 +32,6 @@ _MESSAGE_BYTES = 64 * 2**20
 
 
 class DashboardProxy:
-    """One scheduler's dashboard."""
-
     def __init__(self, url: str, token: str | None = None, verify: ssl.SSLContext | None = None):
         self._url = url.rstrip("/")
         self._token = token

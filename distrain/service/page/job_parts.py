@@ -75,8 +75,6 @@ def ranks(records: Sequence[Record]) -> list[Rank]:
 
 @dataclass(frozen=True)
 class File:
-    """A file of a run, by its path in the run directory."""
-
     path: str
     size_bytes: int
 

@@ -64,7 +64,6 @@ def at(seconds: float | None) -> str:
 
 
 def age(text: str | None) -> str:
-    """The time since a time of the API."""
     if not text:
         return "-"
     seconds = (datetime.now(UTC) - datetime.fromisoformat(text)).total_seconds()

@@ -34,8 +34,6 @@ def login(
     token: Annotated[str, Form()],
     next: Annotated[str, Form()] = _HOME,
 ) -> Response:
-    """Make a session of a valid token."""
-
     def refuse(problem: str, status: int) -> HTMLResponse:
         return page(request, "login.html", None, status, next=_own_path(next), problem=problem)
 

@@ -29,7 +29,6 @@ LEAST_FREE_BYTES = 2**30
 
 
 def check_service(settings: Settings) -> list[Check]:
-    """All checks, none of which changes anything."""
     checks = [
         _data_folder(settings),
         *(_private_file(name, path) for name, path in _secret_files(settings)),

@@ -106,11 +106,9 @@ class Child:
 
 
 def settings_line(settings: Settings) -> bytes:
-    """Settings in the form for a child."""
     return json.dumps(settings.model_dump(mode="json")).encode() + b"\n"
 
 
 def settings_from(line: bytes) -> Settings:
-    """The settings in a line of `settings_line`."""
     values: dict[str, Any] = json.loads(line)
     return Settings(**values)

@@ -28,8 +28,6 @@ from distrain.service.store import Token, migrate, open_store
 
 @dataclass(frozen=True)
 class Serving:
-    """A running service."""
-
     url: str  # the API's and the page's address
     settings: Settings
     database: str
@@ -120,7 +118,6 @@ def supervised_api(descriptor: int) -> None:
 
 
 def supervised_reconciler() -> None:
-    """Run the reconciler as a supervisor's child."""
     set_up_logs("reconciler")
     _reconcile(_settings_of_supervisor(), _say_ready)
 

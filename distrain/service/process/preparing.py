@@ -28,7 +28,6 @@ def make_folder(settings: Settings) -> None:
 
 
 def keep_key(store: Store, settings: Settings) -> None:
-    """Note the key of the service's processes."""
     store.keep_fact(_KEY, key_fingerprint(settings))
 
 

@@ -28,8 +28,6 @@ _PASSING = {
 
 
 class Carrier:
-    """Carries out the effects of one cluster's passes."""
-
     def __init__(self, cluster: str, store: Store, leases: Leases, recorder: Recorder):
         self.lease_name = f"cluster:{cluster}"
         self._cluster, self._store = cluster, store
@@ -220,7 +218,6 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 
 
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
-    """The rows of a job's attempts that a change of its row begins or ends."""
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
     number = int(columns.get("attempt") or 0)

@@ -129,7 +129,6 @@ class ClusterLoop:
         )
 
     def _scale(self) -> None:
-        """Have workers come or go, by the last pass."""
         scaling, memory = self._contact.scaling, self._memory
         if scaling is None or self._wanted_workers is None:
             return

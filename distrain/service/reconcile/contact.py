@@ -17,8 +17,6 @@ log = logging.getLogger(__name__)
 
 
 class Contact:
-    """The contact to one cluster's scheduler."""
-
     def __init__(
         self,
         name: str,
@@ -42,7 +40,6 @@ class Contact:
             self.most_workers = launcher.max_workers
 
     def look(self, *, is_needed: bool) -> None:
-        """Find the scheduler, or start it if there are jobs for it."""
         try:
             found = self._launcher.find()
             if found is None:

@@ -73,7 +73,6 @@ class Reconciler:
         }
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set, then release the leases."""
         end = threading.Event()
         threads = [self._thread(f"cluster-{n}", loop.run, end) for n, loop in self.loops.items()]
         threads += [

@@ -16,8 +16,6 @@ log = logging.getLogger(__name__)
 
 
 class Scaling:
-    """The number of one cluster's workers."""
-
     def __init__(
         self,
         name: str,

@@ -94,7 +94,6 @@ _NICE = ("nice", "-n", "19")
 
 
 def _environment() -> dict[str, str]:
-    """This process's environment without the service's secrets."""
     return {
         name: value
         for name, value in os.environ.items()

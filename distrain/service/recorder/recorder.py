@@ -142,7 +142,6 @@ class Recorder:
         return run is not None and (run.scheduled or bool(run.waiting))
 
     def release(self, job_id: str) -> None:
-        """Forget a job once all of it is written."""
         with self._lock:
             run = self._runs.get(job_id)
             if run is not None:

@@ -49,7 +49,6 @@ class Mailbox:
         self._drop()
 
     def take(self) -> JobView | None:
-        """All that waits as one view; `None`: nothing does."""
         view, self.last = self.last, None
         if view is None:
             return None

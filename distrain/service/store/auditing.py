@@ -32,7 +32,6 @@ class Deed:
 
 
 def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
-    """Write an audit row in the transaction of its change."""
     row = vars(deed) | {"target": deed.target[:256], "details": dict(deed.details), "at_s": now_s}
     connection.execute(_PUT, row)
 
@@ -56,8 +55,6 @@ class Webhook:
 
 
 class Auditing:
-    """The part of `Store` for the audit and webhooks."""
-
     db: Database
 
     def audit(self, deed: Deed) -> None:
@@ -87,7 +84,6 @@ class Auditing:
         return [_webhook(row._asdict()) for row in self.db.all(statement)]
 
     def delete_webhook(self, webhook_id: str) -> None:
-        """Delete a webhook; raises NotThere."""
         with self.db.write() as connection:
             gone = connection.execute(delete(_webhooks).where(_webhooks.c.id == webhook_id))
             if not gone.rowcount:

@@ -19,8 +19,6 @@ _jobs = tables.jobs
 
 
 class Changing:
-    """The part of `Store` for single jobs."""
-
     db: Database
 
     def job(self, job_id: str) -> Job | None:
@@ -36,7 +34,6 @@ class Changing:
         return translated(row.document)
 
     def attempts(self, job_id: str) -> list[Attempt]:
-        """A job's attempts, in order; none of a missing job."""
         table = tables.attempts
         statement = select(table).where(table.c.job_id == job_id).order_by(table.c.attempt)
         return [Attempt(**row._mapping) for row in self.db.all(statement)]

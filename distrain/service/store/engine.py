@@ -57,8 +57,6 @@ SQLITE_NOW = literal_column("distrain_now_s()", Float())
 
 
 class Database:
-    """One database of either kind."""
-
     def __init__(self, url: URL):
         self.is_postgres = url.get_backend_name() == "postgresql"
         self.path = None if self.is_postgres else Path(url.database or "")
@@ -92,7 +90,6 @@ class Database:
             return connection.execute(statement, values).all()
 
     def insert(self, table: Table) -> sqlite.Insert | postgresql.Insert:
-        """An insert in the database's dialect, which knows conflicts."""
         return postgresql.insert(table) if self.is_postgres else sqlite.insert(table)
 
     @contextmanager

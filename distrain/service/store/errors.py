@@ -13,7 +13,7 @@ _POSTGRES_READ_ONLY = "25006"
 
 
 class StoreError(DistrainError):
-    """A refusal of the database."""
+    pass
 
 
 class NotThere(StoreError):

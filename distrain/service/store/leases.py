@@ -94,7 +94,6 @@ class Leases:
         return self.db.together(renew)
 
     def lease_owner(self, name: str) -> str | None:
-        """The last owner of a lease; `None`: it never had one."""
         with self.db.read() as connection:
             return connection.execute(_OWNER, {"_name": name}).scalar()
 

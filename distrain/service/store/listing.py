@@ -65,7 +65,6 @@ class Listing:
             return [rows.job_of(row) for row in connection.execute(statement)]
 
     def ended(self, cluster: str, limit: int = 1000) -> list[Job]:
-        """A cluster's ended jobs, the last end first."""
         statement = (
             select(_jobs)
             .where(_jobs.c.finished_at_s.is_not(None), _jobs.c.cluster == cluster)
@@ -75,7 +74,6 @@ class Listing:
         return [rows.job_of(row) for row in self.db.all(statement)]
 
     def alive_counts(self) -> dict[tuple[str, str], int]:
-        """The number of jobs that have not ended, by phase and the coordinator's state."""
         counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
             _jobs.c.finished_at_s.is_(None)
         )
@@ -83,7 +81,6 @@ class Listing:
         return {(phase, state): count for phase, state, count in found}
 
     def ended_counts(self, within_s: float) -> dict[str, int]:
-        """The number of jobs that ended within that time, by their last state."""
         with self.db.read() as connection:
             since_s = self.db.now_s(connection) - within_s
             counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
@@ -91,7 +88,6 @@ class Listing:
             return {state: count for state, count in found}  # noqa: C416 - rows are no pairs to mypy
 
     def longest_queued_s(self) -> float:
-        """The longest wait in the database's queue; 0 if no job waits."""
         with self.db.read() as connection:
             now_s = self.db.now_s(connection)
             oldest = select(func.min(_jobs.c.created_at_s)).where(

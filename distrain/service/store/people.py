@@ -29,8 +29,6 @@ _PROJECT = select(_projects).where(_projects.c.name == bindparam("name"))
 
 @dataclass(frozen=True)
 class Token:
-    """A token, whose secret only its user has."""
-
     id: str  # its public part
     sha256: bytes  # of its text
     user: str
@@ -42,7 +40,6 @@ class Token:
     used_at_s: float | None = None  # to about a minute
 
     def is_good(self, now_s: float) -> bool:
-        """Whether it is neither revoked nor past its end."""
         return self.revoked_at_s is None and now_s < self.expires_at_s
 
 
@@ -85,7 +82,6 @@ class People:
         return is_admin, {row.project: Role(row.role) for row in found if row.project is not None}
 
     def users(self) -> dict[str, bool]:
-        """All users by name, and whether they are admins."""
         found = self.db.all(select(_users.c.name, _users.c.is_admin).order_by(_users.c.name))
         return {row.name: row.is_admin for row in found}
 
@@ -108,7 +104,6 @@ class People:
         return token, Principal(token.user, is_admin, roles, token.scopes, token.id, quotas)
 
     def put_token(self, token: Token) -> None:
-        """Keep a new token, and make its user."""
         self.ensure_user(token.user)
         fields = dataclasses.asdict(token) | {"scopes": sorted(s.value for s in token.scopes)}
         with self.db.write() as connection:
@@ -138,7 +133,6 @@ class People:
             connection.execute(update(_tokens).where(mine, late).values(used_at_s=now))
 
     def tokens(self, user: str | None = None) -> list[Token]:
-        """A user's tokens, or all, newest first."""
         statement = select(_tokens).order_by(_tokens.c.created_at_s.desc(), _tokens.c.id)
         if user is not None:
             statement = statement.where(_tokens.c.user == user)
@@ -197,7 +191,6 @@ class People:
             )
 
     def remove_member(self, project: str, user: str) -> None:
-        """Take a user's role in a project; raises NotThere."""
         with self.db.write() as connection:
             gone = connection.execute(
                 delete(_members).where(_members.c.project == project, _members.c.user == user)

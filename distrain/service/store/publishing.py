@@ -54,7 +54,6 @@ class Publishing:
         )
 
     def last_seq(self) -> int:
-        """The number of the last event; 0 before the first."""
         return self._seq(func.max(_events.c.seq))
 
     def first_seq(self) -> int:

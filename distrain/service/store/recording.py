@@ -24,8 +24,6 @@ _IDS_AT_ONCE = 500
 
 @dataclass(frozen=True)
 class JobChange:
-    """A change of one job."""
-
     job_id: str
     rev: int  # the revision on which it was decided; a job that has another stays as it is
     columns: Mapping[str, Any]  # new values, by the names of `Job`

@@ -57,7 +57,6 @@ class Store(
             self._lock = None
 
     def fact(self, name: str) -> str | None:
-        """A fact of the service as a whole, by its name."""
         facts = tables.facts.c
         found = self.db.first(select(facts.value).where(facts.name == name))
         return None if found is None else str(found[0])
@@ -91,7 +90,6 @@ class Store(
         return None if self.db.path is None else float(self.fact(_BACKUP_S) or 0.0)
 
     def check(self) -> None:
-        """Raise SchemaDiffers unless the tables are this version's."""
         migrations.check(self.db)
 
     def now_s(self) -> float:

@@ -20,8 +20,6 @@ _HINT = "The operator allows others by `webhooks.allow_private` of serve.yaml."
 
 @dataclass(frozen=True)
 class Place:
-    """The target of a request."""
-
     is_tls: bool
     host: str
     address: str  # of `host`, looked up and allowed

@@ -152,7 +152,6 @@ class Deliverer:
                     self._busy.discard(hook_id)
 
     def _turn(self, hook_id: str) -> None:
-        """Deliver a webhook's events, for a while."""
         hook = self._store.webhook(hook_id)  # anew: who handed it out may have read it long ago
         until_s = self._clock() + _TURN_S
         cursor = 0 if hook is None else max(hook.cursor, self._passed.get(hook_id, 0))

@@ -22,8 +22,6 @@ _MOST_ERROR = 200
 
 @dataclass(frozen=True)
 class Posted:
-    """The outcome of a POST."""
-
     status: int | None  # the HTTP status, if there was one
     error: str | None  # why it failed; `None`: the receiver has it
 

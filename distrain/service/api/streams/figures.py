@@ -27,8 +27,6 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class ServiceMetrics:
-    """The counts of an application's requests, and their text for Prometheus."""
-
     def __init__(self) -> None:
         self._registry = prometheus.CollectorRegistry()
         self._requests = prometheus.Counter(
@@ -132,7 +130,6 @@ def of_database(store: Store, settings: Settings) -> list[Metric]:
 
 
 def of_places(rooms: Mapping[str, Room | None], certificates: Mapping[str, float]) -> list[Metric]:
-    """Families of the filesystems' room and of the certificates' ends."""
     known = {place: room for place, room in rooms.items() if room is not None}
     return [
         _many(

@@ -55,7 +55,6 @@ def exists(place: LogPlace) -> bool:
 
 
 def look(place: LogPlace) -> tuple[int, bool]:
-    """The end of a log, and whether it is closed."""
     try:
         with _opened(place) as (folder, name):
             return log_extent(folder, name)

@@ -72,7 +72,6 @@ def folders_of(settings: Settings) -> dict[str, Path]:
 
 
 def certificate_ends_s(settings: Settings) -> dict[str, float]:
-    """The end of each certificate of the configuration, in unix seconds."""
     sections = [("listen.tls", settings.listen.tls)]
     sections += [(f"clusters.{name}.tls", one.tls) for name, one in settings.clusters.items()]
     named = {name: path for section, tls in sections for name, path in _files(section, tls)}

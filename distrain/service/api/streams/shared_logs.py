@@ -26,8 +26,6 @@ Read = Callable[[LogPlace, int, int], Awaitable[LogSlice]]
 
 @dataclass
 class SharedLog:
-    """A followed log, as its task has read it."""
-
     first: int  # the number of the first byte that is kept
     end: int  # of the byte behind the last one
     chunks: deque[bytes] = field(default_factory=deque)

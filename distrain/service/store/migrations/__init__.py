@@ -40,7 +40,6 @@ def upgrade(db: Database) -> None:
 
 
 def check(db: Database) -> None:
-    """Raise SchemaDiffers unless the tables are this version's."""
     revision = None
     if db.path is None or db.path.exists():  # opening an absent file would make it
         with db.read() as connection:
@@ -68,7 +67,6 @@ def current(connection: Connection) -> str | None:
 
 
 def is_known(revision: str | None) -> bool:
-    """Whether this version can bring tables of a revision to its own."""
     return revision in {None, *(step.revision for step in _script().walk_revisions())}
 
 

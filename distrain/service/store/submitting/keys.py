@@ -85,7 +85,6 @@ def find_key(connection: Connection, key: Key) -> Job | None:
 
 
 def found(connection: Connection, job_id: str, *, lock: bool = False) -> Job:
-    """The job, which must exist; raises NotThere."""
     row = connection.execute(_LOCK_JOB if lock else _FIND_JOB, {"job_id": job_id}).first()
     if row is None:
         raise no_such_job(job_id)

@@ -64,13 +64,11 @@ def put_all(
 
 
 def fresh(new: NewJob, now_s: float) -> Job:
-    """A new job, still without its number."""
     fields = {f.name: getattr(new, f.name) for f in dataclasses.fields(new) if f.name != "spec"}
     return Job(seq=0, created_at_s=now_s, **fields | {"tags": dict(new.tags)})
 
 
 def written(job: Job) -> dict[str, Any]:
-    """A new job's columns but for its number and time."""
     columns = {name: getattr(job, name) for name in _WRITTEN}
     columns |= {"phase": job.phase.value, "intent": job.intent.value, "progress": {}}
     return columns

@@ -90,7 +90,6 @@ class Submitting:
         return self.db.together(work)
 
     def find_key(self, key: Key) -> Job | None:
-        """The job of the request with this key; raises NotThere, KeyReused."""
         with self.db.read() as connection:
             return find_key(connection, key)
 
