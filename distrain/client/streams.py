@@ -22,7 +22,7 @@ _ENDS = frozenset({"end", "job.end"})
 
 
 def follow(connection: Connection, path: str, after: str | None, *, ends: bool) -> Iterator[Event]:
-    """A stream's events from a cursor on; a broken one is opened again, until `end` if it `ends`."""
+    """Events from a cursor on; a broken stream is opened again, until `end` if it `ends`."""
     last_id, breaks = after or "", 0
     quiet_since_s = time.monotonic()
     while True:
