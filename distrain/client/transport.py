@@ -129,8 +129,7 @@ def find_target(
     login = find_login(address, token)
     if login is None:
         raise InputError(
-            "no service is named",
-            hint=f"Log in: distrain login ADDRESS; or set {SERVER_VARIABLE}.",
+            "no service is named", hint=f"Log in: distrain login ADDRESS; or set {SERVER_VARIABLE}."
         )
     parsed = parse_address(login.address)
     check_token(login.token, parsed, plain_http=plain_http or login.plain_http)

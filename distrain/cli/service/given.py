@@ -35,10 +35,7 @@ def settings_options(function: Function) -> Function:
 
 
 def read_settings(
-    config: Path | None,
-    data_dir: Path | None,
-    port: int | None = None,
-    no_cluster: bool = False,
+    config: Path | None, data_dir: Path | None, port: int | None = None, no_cluster: bool = False
 ) -> "Settings":
     """The settings of a command's options, the environment and the file."""
     try:

@@ -35,11 +35,7 @@ class Refused(DistrainError):
     """A scheduler's refusal of an order, which it has not carried out."""
 
     def __init__(
-        self,
-        code: str,
-        status: int,
-        document: Mapping[str, Any],
-        ended: JobStatus | None = None,
+        self, code: str, status: int, document: Mapping[str, Any], ended: JobStatus | None = None
     ):
         self.code = code
         self.status = status

@@ -11,14 +11,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import HTMLResponse, RedirectResponse
 
 from distrain.service.access import Action, may, visible
-from distrain.service.api import (
-    ApiCall,
-    Call,
-    JobDocument,
-    Problem,
-    contacts,
-    job_document,
-)
+from distrain.service.api import ApiCall, Call, JobDocument, Problem, contacts, job_document
 from distrain.service.decide import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.job_parts import files_of, phases, ranks, records_of
 from distrain.service.page.rendering import PageRoute, page, url_with

@@ -99,11 +99,7 @@ _TEMPLATES = _environment()
 
 
 def page(
-    request: Request,
-    template: str,
-    principal: Principal | None,
-    status: int = 200,
-    **values: Any,
+    request: Request, template: str, principal: Principal | None, status: int = 200, **values: Any
 ) -> HTMLResponse:
     """A rendered template; the forms of a session carry its CSRF token."""
     cookie = request.cookies.get(COOKIE)

@@ -1,10 +1,7 @@
 """The processes of `distrain serve`: the API, the reconciler, and their supervisor."""
 
 from distrain.service.access import new_token as new_token
-from distrain.service.process.checks import (
-    check_service as check_service,
-    exit_code as exit_code,
-)
+from distrain.service.process.checks import check_service as check_service, exit_code as exit_code
 from distrain.service.process.entry import (
     Serving as Serving,
     api_alone as api_alone,

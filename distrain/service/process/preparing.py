@@ -68,10 +68,7 @@ def declare(store: Store, settings: Settings) -> None:
         store.put_project(DEFAULT_PROJECT, Quota())
     for name, project in settings.projects.items():
         quota = Quota(
-            project.max_ranks,
-            project.max_queued,
-            project.max_queued_per_user,
-            project.max_priority,
+            project.max_ranks, project.max_queued, project.max_queued_per_user, project.max_priority
         )
         store.put_project(name, quota, declared=True)
         for user in set(store.members(name)) - set(project.members):

@@ -159,8 +159,7 @@ class Carrier:
             self._leases.newer(self.lease_name)
         generation = self._generation()
         return self._ask(
-            lambda to: to.order(job_id, order.name, order.words, generation=generation),
-            generation,
+            lambda to: to.order(job_id, order.name, order.words, generation=generation), generation
         )
 
     def _ask(self, order: Callable[[SchedulerClient], object], generation: int) -> wanted.Outcome:

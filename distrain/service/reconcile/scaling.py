@@ -17,11 +17,7 @@ log = logging.getLogger(__name__)
 
 class Scaling:
     def __init__(
-        self,
-        name: str,
-        launcher: Scalable,
-        idle_stop_s: float | None,
-        clock: Callable[[], float],
+        self, name: str, launcher: Scalable, idle_stop_s: float | None, clock: Callable[[], float]
     ):
         self._name, self._launcher, self._clock = name, launcher, clock
         self._min_workers, self._idle_stop_s = launcher.min_workers, idle_stop_s

@@ -39,12 +39,7 @@ class Recorder:
     of a cluster of whose lease this process has no `generation`.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        generation: Callable[[str], int | None],
-        service: str,
-    ):
+    def __init__(self, settings: Settings, generation: Callable[[str], int | None], service: str):
         self._settings = settings
         self._generation = generation
         self._service = service
@@ -61,11 +56,7 @@ class Recorder:
         return pause_s(len(self._runs), remote=False)
 
     def begin(
-        self,
-        job: Job,
-        spec: Mapping[str, Any],
-        generation: int,
-        within_s: float = ANSWER_S,
+        self, job: Job, spec: Mapping[str, Any], generation: int, within_s: float = ANSWER_S
     ) -> None:
         """Make a submission's run directory, or go on with the job's earlier one.
 

@@ -115,10 +115,7 @@ def create_token(body: TokenRequest, response: Response, call: Call) -> NewToken
 
 
 @router.delete(
-    "/v1/tokens/{token_id}",
-    status_code=204,
-    dependencies=[Counted],
-    responses=answers("not_found"),
+    "/v1/tokens/{token_id}", status_code=204, dependencies=[Counted], responses=answers("not_found")
 )
 def revoke_token(token_id: str, call: Call) -> None:
     """Revoke a token, at once. Every token may revoke itself, whatever its scopes."""

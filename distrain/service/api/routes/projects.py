@@ -83,9 +83,7 @@ def get_project(project: Name, call: Call) -> ProjectDocument:
 
 
 @router.put(
-    "/v1/projects/{project}",
-    dependencies=[Counted],
-    responses=answers("not_found", "conflict"),
+    "/v1/projects/{project}", dependencies=[Counted], responses=answers("not_found", "conflict")
 )
 def put_project(project: Name, body: ProjectRequest, call: Call) -> ProjectDocument:
     """Make a project, or change its quota; for admins. The configuration's projects stay."""

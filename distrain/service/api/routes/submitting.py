@@ -61,11 +61,7 @@ _MADE = {"description": "The job.", "headers": {**LOCATION, **ETAG}}
     response_model=JobDocument,
     responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
 )
-def submit(
-    body: JobRequest,
-    call: Call,
-    key: IdempotencyKey = None,
-) -> Response:
+def submit(body: JobRequest, call: Call, key: IdempotencyKey = None) -> Response:
     """Submit a job. A repeated key and body answer 200 with the first request's job."""
     call.require(Action.SUBMIT)
     taken = make_key(call, key, body)
@@ -88,12 +84,7 @@ def submit(
     response_model=JobDocument,
     responses=answers(*_KEYS, others={200: _REPLAY, 201: _MADE}),
 )
-def clone(
-    job_id: str,
-    body: AgainRequest,
-    call: Call,
-    key: IdempotencyKey = None,
-) -> Response:
+def clone(job_id: str, body: AgainRequest, call: Call, key: IdempotencyKey = None) -> Response:
     """Submit a new job with another job's spec, tags and priority, and with changed settings."""
     call.require(Action.SUBMIT)
     taken = make_key(call, key, body)
@@ -121,12 +112,7 @@ def clone(
     response_model=JobDocument,
     responses=answers(*_KEYS, "final", "not_final", others={200: _REPLAY, 202: _MADE}),
 )
-def resume(
-    job_id: str,
-    body: AgainRequest,
-    call: Call,
-    key: IdempotencyKey = None,
-) -> Response:
+def resume(job_id: str, body: AgainRequest, call: Call, key: IdempotencyKey = None) -> Response:
     """Queue an ended job again; it goes on from its last checkpoint.
 
     A job that has succeeded goes on only where `set` makes its training longer.

@@ -147,9 +147,7 @@ def delete_webhook(webhook_id: str, call: Call) -> None:
 
 
 @router.post(
-    "/v1/webhooks/{webhook_id}/test",
-    dependencies=[Counted],
-    responses=answers("not_found"),
+    "/v1/webhooks/{webhook_id}/test", dependencies=[Counted], responses=answers("not_found")
 )
 def test_webhook(webhook_id: str, call: Call) -> WebhookTest:
     """Send an event of the kind `webhook.test` now, and show the receiver's answer."""
