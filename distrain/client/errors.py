@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 from distrain.errors import DistrainError
 
@@ -46,20 +48,8 @@ class ServiceError(DistrainError):
         self.code, self.status, self.pointers = code, status, tuple(pointers)
 
     def __reduce__(self) -> tuple[object, ...]:
-        more = (self.code, self.status, self.pointers)
-        return (_rebuild, (type(self), self.message, self.where, self.hint, *more))
-
-
-def _rebuild(
-    kind: type[ServiceError],
-    message: str,
-    where: Mapping[str, object],
-    hint: str | None,
-    code: str,
-    status: int | None,
-    pointers: tuple[Pointer, ...],
-) -> ServiceError:
-    return kind(message, where=where, hint=hint, code=code, status=status, pointers=pointers)
+        more: dict[str, Any] = {"code": self.code, "status": self.status, "pointers": self.pointers}
+        return (partial(type(self), self.message, where=self.where, hint=self.hint, **more), ())
 
 
 class ServiceUnavailable(ServiceError):

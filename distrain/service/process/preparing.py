@@ -67,10 +67,7 @@ def declare(store: Store, settings: Settings) -> None:
     if DEFAULT_PROJECT not in known | set(settings.projects):
         store.put_project(DEFAULT_PROJECT, Quota())
     for name, project in settings.projects.items():
-        quota = Quota(
-            project.max_ranks, project.max_queued, project.max_queued_per_user, project.max_priority
-        )
-        store.put_project(name, quota, declared=True)
+        store.put_project(name, Quota(**project.model_dump(exclude={"members"})), declared=True)
         for user in set(store.members(name)) - set(project.members):
             store.remove_member(name, user)
         for user, role in project.members.items():

@@ -1,19 +1,88 @@
-"""The contact to a cluster's scheduler: starts it when jobs wait, ends it when it is idle."""
+"""The contact to a cluster's scheduler, which it starts and ends, and its workers' number."""
 
 import logging
 from collections.abc import Callable
 
 from distrain.errors import DistrainError
 from distrain.service.clusters import Found, Launcher, Scalable, SchedulerClient
-from distrain.service.reconcile.scaling import Scaling
 from distrain.service.settings import ClusterProfile
+
+log = logging.getLogger(__name__)
+
+ASK_AGAIN_S = 10.0  # how often workers that have not come are asked for, and looked at
+AFTER_TROUBLE_S = 30.0
+LOOK_AT_IDLE_S = 60.0  # how often an idle cluster is told to be small: others may have scaled it
+HOLD_S = 120.0
+"""How long no job is handed over at most while workers that were told to end have not ended."""
+
+
+class Scaling:
+    def __init__(
+        self, name: str, launcher: Scalable, idle_stop_s: float | None, clock: Callable[[], float]
+    ):
+        self._name, self._launcher, self._clock = name, launcher, clock
+        self._min_workers, self._idle_stop_s = launcher.min_workers, idle_stop_s
+        self._asked = 0
+        self._grow_again_s = self._shrink_again_s = 0.0
+        self._idle_since_s: float | None = None
+        self._hold_until_s: float | None = None
+        self.words = ""  # why wanted workers do not come
+        self.hold = ""  # why no job may be handed over now: its ranks would start on ending workers
+
+    def look(self, wanted: int, *, there: int | None, in_use: int | None) -> None:
+        """Ask for more workers, or let idle ones go; returns within seconds."""
+        now_s = self._clock()
+        self._look_at_hold(there, now_s)
+        is_idle = wanted == 0 and in_use == 0
+        if not is_idle:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s
+        if self.hold:
+            return
+        try:
+            if is_idle:
+                self._shrink(now_s)
+            self._grow(max(wanted, self._min_workers), there or 0, now_s)
+        except DistrainError as error:
+            if error.message != self.words:
+                log.warning("cluster %s: %s", self._name, error)
+            self.words = error.message
+            self._grow_again_s = self._shrink_again_s = self._clock() + AFTER_TROUBLE_S
+
+    def _grow(self, wanted: int, there: int, now_s: float) -> None:
+        if there >= wanted:
+            self._asked, self.words = wanted, ""
+            return
+        if wanted <= self._asked and now_s < self._grow_again_s:
+            return
+        self._asked, self._grow_again_s = wanted, now_s + ASK_AGAIN_S
+        self._launcher.start(wanted)
+        self.words = self._launcher.state().detail
+
+    def _shrink(self, now_s: float) -> None:
+        idle_s = now_s - (now_s if self._idle_since_s is None else self._idle_since_s)
+        if self._idle_stop_s is None or idle_s < self._idle_stop_s or now_s < self._shrink_again_s:
+            return
+        self._shrink_again_s = now_s + LOOK_AT_IDLE_S
+        self._asked = 0
+        if self._launcher.shrink():
+            log.info("cluster %s is idle: it keeps %d workers", self._name, self._min_workers)
+            self._hold_until_s = now_s + HOLD_S
+            self.hold = f"cluster {self._name} was idle, and its workers are just ending"
+
+    def _look_at_hold(self, there: int | None, now_s: float) -> None:
+        if self._hold_until_s is None:
+            return
+        if (there is not None and there <= self._min_workers) or now_s >= self._hold_until_s:
+            self._hold_until_s, self.hold = None, ""
+            self._shrink_again_s = now_s
+
 
 START_EVERY_S = 10.0
 
 Connect = Callable[[str, Found], SchedulerClient]
 """A client of a cluster's scheduler, by the cluster's name and its address."""
-
-log = logging.getLogger(__name__)
 
 
 class Contact:

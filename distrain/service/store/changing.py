@@ -40,16 +40,11 @@ class Changing:
 
     def usage(self, project: str) -> dict[str, int]:
         """A project's `ranks` that are or may be handed over, and its `queued` jobs."""
-        with self.db.read() as connection:
-            row = connection.execute(
-                select(
-                    func.coalesce(
-                        func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value), 0
-                    ).label("ranks"),
-                    func.count().filter(waiting()).label("queued"),
-                ).where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
-            ).one()
-        return {"ranks": int(row.ranks), "queued": int(row.queued)}
+        handed_over = func.sum(_jobs.c.num_ranks).filter(_jobs.c.phase != Phase.QUEUED.value)
+        counted = select(func.coalesce(handed_over, 0), func.count().filter(waiting()))
+        counted = counted.where(_jobs.c.project == project, _jobs.c.finished_at_s.is_(None))
+        [(ranks, queued)] = self.db.all(counted)
+        return {"ranks": int(ranks), "queued": int(queued)}
 
     def change(
         self,

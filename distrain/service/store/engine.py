@@ -85,6 +85,11 @@ class Database:
         with self.read() as connection:
             return connection.execute(statement, values).first()
 
+    def scalar(self, statement: Executable, values: Any = None) -> Any:
+        """The first column of the first row; `None` without one."""
+        with self.read() as connection:
+            return connection.execute(statement, values).scalar()
+
     def all(self, statement: Executable, values: Any = None) -> Sequence[AnyRow]:
         with self.read() as connection:
             return connection.execute(statement, values).all()

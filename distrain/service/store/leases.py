@@ -94,8 +94,8 @@ class Leases:
         return self.db.together(renew)
 
     def lease_owner(self, name: str) -> str | None:
-        with self.db.read() as connection:
-            return connection.execute(_OWNER, {"_name": name}).scalar()
+        owner: str | None = self.db.scalar(_OWNER, {"_name": name})
+        return owner
 
     def release(self, lease: Lease) -> None:
         """Free a lease now; one that is lost already is left alone."""

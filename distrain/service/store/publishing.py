@@ -54,16 +54,12 @@ class Publishing:
         )
 
     def last_seq(self) -> int:
-        return self._seq(func.max(_events.c.seq))
+        return self.db.scalar(select(func.max(_events.c.seq))) or 0
 
     def first_seq(self) -> int:
         """The oldest kept event's number, or 0: cursors from one below it on are good."""
-        return self._seq(func.min(_events.c.seq))
+        return self.db.scalar(select(func.min(_events.c.seq))) or 0
 
     def _events(self, statement: Select[Any], limit: int) -> list[Event]:
         found = self.db.all(statement.order_by(_events.c.seq).limit(limit))
         return [Event(**row._mapping) for row in found]
-
-    def _seq(self, extreme: Any) -> int:
-        with self.db.read() as connection:
-            return connection.execute(select(extreme)).scalar_one() or 0

@@ -58,8 +58,8 @@ class Store(
 
     def fact(self, name: str) -> str | None:
         facts = tables.facts.c
-        found = self.db.first(select(facts.value).where(facts.name == name))
-        return None if found is None else str(found[0])
+        value: str | None = self.db.scalar(select(facts.value).where(facts.name == name))
+        return value
 
     def keep_fact(self, name: str, value: str) -> None:
         new = self.db.insert(tables.facts).values(name=name, value=value)

@@ -14,8 +14,8 @@ from distrain.service.clusters import kube_api
 from distrain.service.clusters.kubernetes import KubernetesLauncher
 from distrain.service.clusters.launcher import LauncherState
 from distrain.service.decide import passes
+from distrain.service.reconcile.contact import AFTER_TROUBLE_S, ASK_AGAIN_S, HOLD_S, Scaling
 from distrain.service.reconcile.reconciler import Reconciler
-from distrain.service.reconcile.scaling import AFTER_TROUBLE_S, AGAIN_S, HOLD_S, Scaling
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import migrate, open_store
 from distrain.service.values import Key, NewJob, Phase, Quota
@@ -63,7 +63,7 @@ def test_workers_are_asked_for_once_and_again_when_they_do_not_come(clock):
     assert place.starts == [2, 4]
     assert scaling.words == ""
     scaling.look(4, there=3, in_use=3)
-    clock.now_s += AGAIN_S
+    clock.now_s += ASK_AGAIN_S
     scaling.look(4, there=3, in_use=3)
     assert place.starts == [2, 4, 4]
     assert scaling.words == "4 wanted"

@@ -1,9 +1,13 @@
 """Existing jobs: list, read, wait, change, cancel, delete."""
 
+import base64
+import binascii
+import hashlib
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query, Response
 from starlette.concurrency import run_in_threadpool
@@ -30,7 +34,6 @@ from distrain.service.api.documents import (
     etag,
     job_document,
 )
-from distrain.service.api.paging import cursor, seq_of
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams import is_named
 from distrain.service.api.submission import bad_spec, check_priority, quota_for
@@ -86,12 +89,12 @@ def _page(service: Parts, wanted: JobFilter, limit: int, at: str | None) -> Resp
         name: getattr(wanted, name)
         for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
     }
-    before_seq = None if at is None else seq_of(at, filters)
+    before_seq = None if at is None else _seq_of(at, filters)
     found = service.store.jobs(wanted, limit + 1, before_seq)
     page, heard, now_s = found[:limit], contacts(service.store), service.now_s()
     document = JobPage(
         jobs=[job_document(job, now_s, heard.get(job.cluster)) for job in page],
-        next_cursor=cursor(page[-1].seq, filters) if len(found) > limit else None,
+        next_cursor=_cursor(page[-1].seq, filters) if len(found) > limit else None,
     )
     return as_json(document)
 
@@ -274,3 +277,34 @@ def _shown(service: Parts, job: Job, response: Response) -> JobDocument:
     document = job_document(job, service.now_s(), contact_of(service.store, job))
     response.headers["ETag"] = etag(document)
     return document
+
+
+def _cursor(seq: int, filters: Mapping[str, Any]) -> str:
+    """The cursor of the page after the job with this seq.
+
+    >>> _seq_of(_cursor(7, {"project": "ads"}), {"project": "ads"})
+    7
+    """
+    return base64.urlsafe_b64encode(f"{seq}.{_mark(filters)}".encode()).decode().rstrip("=")
+
+
+def _seq_of(text: str, filters: Mapping[str, Any]) -> int:
+    """The seq in a cursor; `bad_request` for another list's cursor."""
+    try:
+        body = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+        seq, _, mark = body.decode("ascii").partition(".")
+        number = int(seq) if seq.isdecimal() and len(seq) < 19 else None
+    except (binascii.Error, ValueError):
+        number, mark = None, ""
+    if number is None or not mark:
+        raise Problem("bad_request", "the cursor is not one that a list gave", hint=_HINT)
+    if mark != _mark(filters):
+        raise Problem("bad_request", "the cursor is that of a list with other filters", hint=_HINT)
+    return number
+
+
+_HINT = "Send the same filters with each page, and the last answer's next_cursor."
+
+
+def _mark(filters: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(filters, sort_keys=True).encode()).hexdigest()[:16]
