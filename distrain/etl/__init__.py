@@ -38,6 +38,7 @@ from distrain.etl.request import (
     PrepResult as PrepResult,
     SplitReport as SplitReport,
 )
+from distrain.etl.workers import as_they_end as as_they_end, result_of as result_of
 from distrain.etl.workflow import (
     Workflow as Workflow,
     criteo_workflow as criteo_workflow,

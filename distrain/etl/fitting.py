@@ -9,17 +9,13 @@ on the parts alone, so the same input gives the same bits on any cluster.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
-from distrain.etl.counting import Counted, MemoryPlan, count_values
-from distrain.etl.days import (
-    VocabularyReport,
-    keep_counts_of,
-    learn_vocabularies,
-    with_keep_counts,
-    with_update,
-)
+from distrain.etl.counting import MemoryPlan, count_values
+from distrain.etl.days import UPDATES, VocabularyReport, learn_vocabularies
 from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_units
 from distrain.etl.operators import FittedOperator, in_column
 from distrain.etl.parts import Part
@@ -33,6 +29,9 @@ from distrain.vocabulary import CATEGORIES
 _MAX_RUNS = 64
 _LEAST_PARTS_PER_RUN = 4
 _FAN_IN = 8
+_OLD = "old"
+_KEEP_COUNTS = "keep_counts"
+"""The field of the record that says of how many values without an id counts are kept."""
 
 
 def fit_as_asked(
@@ -52,137 +51,119 @@ def fit_as_asked(
     categorical column.
     """
     folder, staging = folders
-    where = (f"{folder}/{CATEGORIES}", staging, on_progress, memory)
-    if request.saved_workflow is None:
-        open_folder(f"{folder}/{CATEGORIES}").make()
-        keep = request.keep_counts or 0
-        workflow, reports = fit_on_cluster(workflow, parts, runner, *where, keep)
-        workflow = with_keep_counts(workflow, keep)
-        workflow.save_document(folder)
-        return workflow, _by_column(workflow, reports)
     # The saved workflow may lie where workers do not see it.
-    copy = f"{staging}/{OLD}" if request.update else folder
-    workflow.save(copy)
-    if not request.update:
-        found = workflow.cardinalities
-        domains = workflow.domains
-        return workflow, {c: VocabularyReport(domains.get(c, c), n) for c, n in found.items()}
+    if request.saved_workflow is not None:
+        workflow.save(f"{staging}/{_OLD}" if request.update else folder)
+        if not request.update:
+            names, sizes = workflow.domains, workflow.cardinalities
+            return workflow, {c: VocabularyReport(names.get(c, c), n) for c, n in sizes.items()}
     open_folder(f"{folder}/{CATEGORIES}").make()
-    keep = keep_counts_of(workflow) if request.keep_counts is None else request.keep_counts
-    learnt = _by_column(workflow, update_on_cluster(workflow, parts, runner, *where, keep))
-    new_ids = {column: report.new_ids for column, report in learnt.items()}
-    workflow = with_keep_counts(workflow, keep)
-    workflow = with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
+    kept = workflow.record.get(_KEEP_COUNTS, 0)
+    kept = kept if isinstance(kept, int) else 0
+    keep = request.keep_counts
+    if keep is None:
+        keep = kept if request.update else 0
+    fit = _Fit(parts, runner, f"{folder}/{CATEGORIES}", staging, on_progress, memory, keep)
+    workflow, reports = (fit.update if request.update else fit.fit)(workflow)
+    by_name, domains = {report.name: report for report in reports}, workflow.domains
+    learnt = {column: by_name[domains.get(column, column)] for column in workflow.categorical}
+    if keep != kept:  # a workflow that keeps none and never said so stays as it is
+        workflow = workflow.with_record(**{_KEEP_COUNTS: keep})
+    if request.update:
+        new_ids = {column: report.new_ids for column, report in learnt.items()}
+        workflow = _with_update(workflow, inputs, sum(part.num_rows for part in parts), new_ids)
     workflow.save_document(folder)
     return workflow, learnt
 
 
-def _by_column(
-    workflow: Workflow, reports: Sequence[VocabularyReport]
-) -> dict[str, VocabularyReport]:
-    by_name, domains = {report.name: report for report in reports}, workflow.domains
-    return {column: by_name[domains.get(column, column)] for column in workflow.categorical}
+def _with_update(
+    workflow: Workflow, inputs: Sequence[str], rows: int, new_ids: Mapping[str, int]
+) -> Workflow:
+    before = workflow.record.get(UPDATES)
+    update = {
+        "inputs": list(inputs),
+        "rows": rows,
+        "new_ids": dict(new_ids),
+        "time": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+    updates = [*(before if isinstance(before, list) else []), update]
+    return workflow.with_record(**{UPDATES: updates})
 
 
-def fit_on_cluster(
-    workflow: Workflow,
-    parts: Sequence[Part],
-    runner: TaskRunner,
-    categories: str,
-    staging: str,
-    on_progress: ProgressCallback,
-    memory: MemoryPlan,
-    keep_counts: int = 0,
-) -> tuple[Workflow, list[VocabularyReport]]:
-    """Fit every operator on these parts.
+@dataclass(frozen=True)
+class _Fit:
+    """Vocabularies are written where they are made, and don't pass through the calling process."""
 
-    Vocabularies are written where they are made, straight into `categories`, and don't pass through
-    the calling process; `staging` holds counts meanwhile. Both are folders that workers see.
-    """
-    passes = list(workflow.fit_passes())
-    runs = _runs(parts)
-    counter = _counter(sum(len(units_of(workflow, p)) for p in passes), runs, on_progress)
-    reports: list[VocabularyReport] = []
-    for stages in passes:
-        units = units_of(workflow, stages)  # with what the pass before has fitted
-        counts = f"{staging}/counts"
+    parts: Sequence[Part]
+    runner: TaskRunner
+    categories: str  # the folder of the vocabularies, which workers see
+    staging: str  # a folder for counts meanwhile, which workers see
+    on_progress: ProgressCallback
+    memory: MemoryPlan
+    keep_counts: int  # of how many values without an id counts are kept
+
+    def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
+        """Fit every operator."""
+        passes = list(workflow.fit_passes())
+        counter = self._counter(sum(len(units_of(workflow, stages)) for stages in passes))
+        reports: list[VocabularyReport] = []
+        for stages in passes:
+            units = units_of(workflow, stages)  # with what the pass before has fitted
+            states, learnt = self._pass(units, counter, None)
+            reports += learnt
+            for unit, of_runs in zip(units, states, strict=True):
+                if not unit.counts_values:
+                    workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
+        return workflow, reports
+
+    def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
+        """Let the vocabularies learn what the parts hold; nothing else changes.
+
+        Those before, and the counts kept beside them, lie in the staging folder.
+        """
+        units = vocabulary_units(workflow)
+        old = f"{self.staging}/{_OLD}/{CATEGORIES}"
+        return workflow, self._pass(units, self._counter(len(units)), old)[1]
+
+    def _counter(self, num_units: int) -> PhaseCounter:
+        """Counts the tasks that read rows; what follows is quick."""
+        num_tasks = num_units * len(self._runs)
+        return PhaseCounter("fit", num_tasks, self.on_progress, times_read=max(1, num_units))
+
+    @property
+    def _runs(self) -> list[tuple[Part, ...]]:
+        size = max(_LEAST_PARTS_PER_RUN, -(-len(self.parts) // _MAX_RUNS))
+        return [tuple(self.parts[i : i + size]) for i in range(0, len(self.parts), size)]
+
+    def _pass(
+        self, units: Sequence[FitUnit], counter: PhaseCounter, old: str | None
+    ) -> tuple[list[list[ColumnStates]], list[VocabularyReport]]:
+        """Each unit's states, run by run, and the vocabularies that have learnt the counts."""
+        counts = f"{self.staging}/counts"
         open_folder(counts).make()
-        states = _run_states(units, runs, runner, counts, memory.held_bytes, counter)
-        counted = _counted(units, states)
-        reports += learn_vocabularies(
-            counted, runner, categories, None, counts, keep_counts, memory
+        runs, held_bytes = self._runs, self.memory.held_bytes
+        # Neighbouring tasks read the same parts, which are then still in memory.
+        tasks = [
+            (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)
+            for r, run in enumerate(runs)
+            for u, unit in enumerate(units)
+        ]
+        rows = [sum(part.num_rows for part in run) for run in runs]
+        results = self.runner.run(
+            "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
         )
-        _forget(counts)
-        for unit, of_runs in zip(units, states, strict=True):
-            if not unit.counts_values:
-                workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
-    return workflow, reports
-
-
-def update_on_cluster(
-    workflow: Workflow,
-    parts: Sequence[Part],
-    runner: TaskRunner,
-    categories: str,
-    staging: str,
-    on_progress: ProgressCallback,
-    memory: MemoryPlan,
-    keep_counts: int,
-) -> list[VocabularyReport]:
-    """Let the vocabularies of a fitted workflow learn what these parts hold; nothing else changes.
-
-    Those before, and the counts kept beside them, lie in `staging / OLD / CATEGORIES`.
-    """
-    units, runs = vocabulary_units(workflow), _runs(parts)
-    counts = f"{staging}/counts"
-    open_folder(counts).make()
-    counter = _counter(len(units), runs, on_progress)
-    counted = _counted(units, _run_states(units, runs, runner, counts, memory.held_bytes, counter))
-    old = f"{staging}/{OLD}/{CATEGORIES}"
-    learnt = learn_vocabularies(counted, runner, categories, old, counts, keep_counts, memory)
-    _forget(counts)
-    return learnt
-
-
-def _forget(counts: str) -> None:
-    with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
-
-
-OLD = "old"
-_OfVocabulary = tuple[FitUnit, str, list[Counted]]
-
-
-def _runs(parts: Sequence[Part]) -> list[tuple[Part, ...]]:
-    size = max(_LEAST_PARTS_PER_RUN, -(-len(parts) // _MAX_RUNS))
-    return [tuple(parts[i : i + size]) for i in range(0, len(parts), size)]
-
-
-def _counter(
-    num_units: int, runs: Sequence[tuple[Part, ...]], on_progress: ProgressCallback
-) -> PhaseCounter:
-    """Counts the tasks that read rows; what follows is quick."""
-    return PhaseCounter("fit", num_units * len(runs), on_progress, times_read=max(1, num_units))
-
-
-def _run_states(
-    units: Sequence[FitUnit],
-    runs: Sequence[tuple[Part, ...]],
-    runner: TaskRunner,
-    counts: str,
-    held_bytes: int,
-    counter: PhaseCounter,
-) -> list[list[ColumnStates]]:
-    # Neighbouring tasks read the same parts, which are then still in memory.
-    tasks = [
-        (unit, run, f"{counts}/{r:02d}-{u:04d}", held_bytes)
-        for r, run in enumerate(runs)
-        for u, unit in enumerate(units)
-    ]
-    rows = [sum(part.num_rows for part in run) for run in runs]
-    found = runner.run(
-        "fit", _fit_run, tasks, lambda place, _: counter.add(place, rows[place // len(units)])
-    )
-    return [found[u :: len(units)] for u in range(len(units))]
+        states = [results[u :: len(units)] for u in range(len(units))]
+        counted = [
+            (unit, name, [run[name] for run in of_runs])
+            for unit, of_runs in zip(units, states, strict=True)
+            if unit.counts_values
+            for name in of_runs[0]
+        ]
+        learnt = learn_vocabularies(
+            counted, self.runner, self.categories, old, counts, self.keep_counts, self.memory
+        )
+        with_retries(open_folder(counts).remove, {"folder": counts}, RETRY_S)
+        return states, learnt
 
 
 def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str, held_bytes: int) -> ColumnStates:
@@ -194,15 +175,6 @@ def _fit_run(unit: FitUnit, run: tuple[Part, ...], stem: str, held_bytes: int) -
         if len(states) == _FAN_IN:
             states = [_merge(unit.operator, states)]
     return _merge(unit.operator, states)
-
-
-def _counted(units: Sequence[FitUnit], states: Sequence[list[ColumnStates]]) -> list[_OfVocabulary]:
-    return [
-        (unit, name, [run[name] for run in of_runs])
-        for unit, of_runs in zip(units, states, strict=True)
-        if unit.counts_values
-        for name in of_runs[0]
-    ]
 
 
 def _fitted(unit: FitUnit, states: list[ColumnStates]) -> dict[str, Any]:

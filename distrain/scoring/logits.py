@@ -22,8 +22,7 @@ from distrain.loader import Dataset
 from distrain.models import SavedModel
 from distrain.partition import Table
 from distrain.scoring.files import model_for_worker, scoring_loader
-from distrain.scoring.pieces import FilePiece, cut_into_pieces
-from distrain.scoring.tasks import results
+from distrain.scoring.pieces import FilePiece, cut_into_pieces, results
 from distrain.storage import whole_file
 from distrain.train.loop import scored_batches
 

@@ -1,10 +1,13 @@
-"""Files cut into pieces of some row groups each, for one task each."""
+"""Files cut into pieces of some row groups, and the tasks that score these on a Dask cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from typing import Any
 
+from distrain.etl import as_they_end, result_of
 from distrain.partition import RowGroup
 
 PIECE_ROWS = 1 << 20
@@ -54,3 +57,20 @@ def _pieces(file: str, groups: Sequence[RowGroup]) -> list[FilePiece]:
         cut[-1].append(group)
         rows += group.num_rows
     return [FilePiece(file, tuple(piece), len(cut) == 1) for piece in cut]
+
+
+def results(
+    client: Any, function: Callable[..., Any], tasks: Iterable[tuple[Any, ...]]
+) -> Generator[tuple[int, Any], None, None]:
+    """Each task's place and the result of `function`, as they come; a bounded number is in flight.
+
+    Raises:
+        ClusterError: Workers died, or the cluster gave the tasks up.
+    """
+
+    def submit(_: int, task: tuple[Any, ...]) -> Any:
+        return client.submit(function, *task, pure=False)
+
+    with closing(as_they_end(client, submit, enumerate(tasks))) as ended:
+        for place, future in ended:
+            yield place, result_of(future, "scored", "tasks that score", "--batch-size")

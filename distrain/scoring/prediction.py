@@ -16,7 +16,7 @@ from distrain.etl import FILE, ROW_NUMBER, PrepResult, ProgressCallback
 from distrain.models import SavedModel
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
 from distrain.scoring.files import SCORE_COLUMNS, join_pieces, model_files, score_file
-from distrain.scoring.pieces import FilePiece, cut_into_pieces
+from distrain.scoring.pieces import FilePiece, cut_into_pieces, results
 from distrain.scoring.raw import (
     RawOptions,
     RawRows,
@@ -32,7 +32,6 @@ from distrain.scoring.resuming import (
     write_finished,
 )
 from distrain.scoring.side_columns import check_side_columns
-from distrain.scoring.tasks import results
 from distrain.storage import (
     RETRY_S,
     InputFile,

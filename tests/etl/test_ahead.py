@@ -6,7 +6,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.etl.texts.ahead import made_ahead
+from distrain.etl.texts.pieces import made_ahead
 
 
 class Stop(Exception):

@@ -26,8 +26,7 @@ from distrain.etl import (
     criteo_workflow,
     prepare,
 )
-from distrain.etl.on_cudf import RunOnCudf, check_operators
-from distrain.etl.on_cudf.chain import gpu_problem
+from distrain.etl.on_cudf import RunOnCudf, check_operators, gpu_problem
 from distrain.etl.operators import OPERATORS
 from distrain.version import how_to_install
 

@@ -32,7 +32,7 @@ from distrain.etl import (
     prepare,
 )
 from distrain.etl.raw_lines import RAW_COLUMNS, parse_lines
-from distrain.etl.workers.tasks import TaskRunner
+from distrain.etl.workers import TaskRunner
 from distrain.schema import CATEGORICAL, CONTINUOUS, Schema, criteo_schema
 from distrain.storage import partial_name
 

@@ -7,7 +7,6 @@ is added up by itself (`etl/days`). What passes the thresholds goes to a file in
 ids, and one task reads these files side by side and writes the vocabulary (`ordering`).
 """
 
-from distrain.etl.counting.mapped_file import MappedFile as MappedFile
 from distrain.etl.counting.memory import (
     MemoryPlan as MemoryPlan,
     pieces_of as pieces_of,
@@ -20,6 +19,7 @@ from distrain.etl.counting.ordering import (
 )
 from distrain.etl.counting.spilling import (
     Counted as Counted,
+    MappedFile as MappedFile,
     count_values as count_values,
     read_counts as read_counts,
     read_counts_table as read_counts_table,

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import uuid
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import cast
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.counting.mapped_file import MappedFile
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, in_buckets, joined
 from distrain.etl.parts import Part
 from distrain.storage import fetched, is_remote, reading_hint, whole_file
 
 _BEGINS = b"buckets begin"
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,28 @@ def read_counts(path: str, buckets: range) -> Counts:
 def read_counts_table(path: str) -> pa.Table:
     """All that a file holds; it is mapped into memory, not read."""
     return MappedTable.open(path).rows
+
+
+@dataclass(frozen=True)
+class MappedFile:
+    """A file that is mapped into memory as long as something holds its bytes; it is not open."""
+
+    content: Any
+
+    @classmethod
+    def open(cls, path: str | Path) -> MappedFile:
+        """Map a file; an `OSError` if it cannot be opened or mapped."""
+        if not Path(path).stat().st_size:  # an empty file cannot be mapped
+            return cls(pa.py_buffer(b""))
+        # Python's own maps keep a descriptor each.
+        with pa.memory_map(str(path)) as file:
+            return cls(file.read_buffer())
+
+    def forget(self) -> None:
+        """Count what was looked at no longer as this process's memory; it is there when needed."""
+        if self.content.size:
+            place, size = ctypes.c_void_p(self.content.address), ctypes.c_size_t(self.content.size)
+            _LIBC.madvise(place, size, mmap.MADV_DONTNEED)
 
 
 @dataclass(frozen=True)

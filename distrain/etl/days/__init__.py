@@ -6,15 +6,11 @@ from distrain.etl.days.drift import (
     drifted_columns as drifted_columns,
 )
 from distrain.etl.days.growing import kept_file as kept_file
-from distrain.etl.days.lineage import (
-    keep_counts_of as keep_counts_of,
-    learnt_before as learnt_before,
-    with_keep_counts as with_keep_counts,
-    with_update as with_update,
-)
 from distrain.etl.days.seen import (
+    UPDATES as UPDATES,
     Seen as Seen,
     Shares as Shares,
+    learnt_before as learnt_before,
     mean_shifts as mean_shifts,
     seen_in as seen_in,
 )

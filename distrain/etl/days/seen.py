@@ -15,7 +15,9 @@ from distrain.etl.operators import Categorify, Normalize, concrete
 from distrain.etl.workflow import Workflow
 from distrain.vocabulary import NULL_ID
 
-FITTED_ON = "fitted_on"
+FITTED_ON, UPDATES = "fitted_on", "updates"
+"""Fields of the record: the rows that a workflow was fitted on, and each day that it learnt."""
+
 _FIRST_COARSE = 2.0**24  # float32 has every whole number below
 _FEW_STEPS = 1000
 
@@ -127,3 +129,11 @@ class Shares:
         return cls(
             found.get("rows", 0), found.get("missing_share", {}), found.get("unknown_share", {})
         )
+
+
+def learnt_before(workflow: Workflow, inputs: Sequence[str]) -> tuple[str, ...]:
+    """Those of some inputs that the workflow was fitted on, or has learnt, under the same name."""
+    updates = workflow.record.get(UPDATES)
+    days = [workflow.record.get(FITTED_ON), *(updates if isinstance(updates, list) else [])]
+    known = {path for day in days if isinstance(day, Mapping) for path in day.get("inputs", [])}
+    return tuple(path for path in inputs if path in known)

@@ -4,4 +4,4 @@ The processes of a machine share the pages of these files, and the kernel takes 
 needs the memory.
 """
 
-from distrain.etl.lookups.lookups import Lookups as Lookups, make_lookups as make_lookups
+from distrain.etl.lookups.index import Lookups as Lookups, make_lookups as make_lookups

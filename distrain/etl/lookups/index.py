@@ -1,4 +1,4 @@
-"""The index of a vocabulary, written out of core.
+"""The lookups of a run: the index of each vocabulary, written out of core, and opened.
 
 Batches of the vocabulary are each brought in the order of their keys, and lie beside each other in
 one file. Then they are cut at the same keys, and what lies between two cuts is brought in order.
@@ -10,6 +10,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -17,7 +18,7 @@ from typing import IO, Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.etl.counting import MappedFile
+from distrain.etl.counting import MappedFile, MemoryPlan
 from distrain.etl.lookups.mapped import (
     COUNTS,
     KEYS,
@@ -30,7 +31,8 @@ from distrain.etl.lookups.mapped import (
     PathOf,
 )
 from distrain.etl.operators import text_hashes
-from distrain.storage import nameless_file, translated_errors
+from distrain.etl.workers import TaskRunner
+from distrain.storage import is_remote, nameless_file, open_folder, translated_errors
 from distrain.vocabulary import (
     ROW_GROUP_VALUES,
     Int32Array,
@@ -44,6 +46,44 @@ _BYTES_BY_KEY = 64
 
 _RUNS = "runs-"
 _Run = tuple[Keys, Int32Array]
+
+
+@dataclass(frozen=True)
+class Lookups:
+    """Where the lookup of each vocabulary lies."""
+
+    folder: str | None  # A folder that workers see. `None` has each process make its own lookups
+    names: tuple[str, ...]  # the vocabularies; the folder of the n-th is called after n
+    range_bytes: int  # what is brought in order at once where a process makes its own
+
+    def folder_of(self, name: str) -> str:
+        return f"{self.folder}/{self.names.index(name):04d}"
+
+    def vocabulary(self, categories: str, name: str) -> MappedVocabulary:
+        if self.folder is None:
+            return open_own_index(categories, name, self.range_bytes)
+        place = Path(self.folder_of(name))
+        return MappedVocabulary.open(categories, name, lambda file: place / file)
+
+
+def make_lookups(
+    categories: str, names: Sequence[str], runner: TaskRunner, staging: str, memory: MemoryPlan
+) -> Lookups:
+    """Make the lookups of these vocabularies in the folder `staging`.
+
+    Where that is a URL, processes make their own: the vocabularies that they fetch for that are
+    smaller than lookups in the store.
+    """
+    if is_remote(staging):
+        return Lookups(None, tuple(names), memory.piece_bytes)
+    folder = f"{staging}/lookups"
+    lookups = Lookups(folder, tuple(names), memory.piece_bytes)
+    open_folder(folder).make()
+    tasks = [
+        (categories, name, lookups.folder_of(name), memory.piece_bytes) for name in lookups.names
+    ]
+    runner.run("index", write_index, tasks)
+    return lookups
 
 
 def write_index(categories: str, name: str, folder: str, range_bytes: int) -> int:

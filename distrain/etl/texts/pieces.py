@@ -5,13 +5,14 @@ Compressed text is decompressed by one thread, and parsed by others meanwhile.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import IO, TypeVar
+from typing import IO, TypeVar, cast
 
 from distrain.errors import DataError
 from distrain.etl.bad_lines import num_lines
-from distrain.etl.texts.ahead import made_ahead
 from distrain.etl.texts.compressed import Inflated
 from distrain.etl.texts.ranges import TextRange
 from distrain.storage import RETRY_S, open_input
@@ -23,6 +24,9 @@ _COUNT_BYTES = 8 << 20
 _TAIL_BYTES = 64 << 10
 _PARSING_THREADS = 2
 
+_END = object()
+
+Item = TypeVar("Item")
 Parsed = TypeVar("Parsed")
 
 
@@ -59,6 +63,45 @@ def parsed_pieces(
         yield from map(parsed, pieces)
     else:
         yield from made_ahead(parsed, pieces, _PARSING_THREADS)
+
+
+def made_ahead(
+    make: Callable[[Item], Parsed], items: Generator[Item, None, None], threads: int
+) -> Generator[Parsed, None, None]:
+    """What `make` makes of each item, in the order of the items.
+
+    One thread asks for the items, `threads` others make the results, of which one more than there
+    are threads is ahead of the caller. What is raised comes in the place of a result. A caller that
+    stops early closes `items`.
+
+    >>> list(made_ahead(lambda n: n * n, (n for n in range(4)), 2))
+    [0, 1, 4, 9]
+    """
+    waiting: deque[Future[object]] = deque()
+
+    def made_of(item: Future[object]) -> object:
+        found = item.result()
+        return _END if found is _END else make(cast(Item, found))
+
+    with (
+        ThreadPoolExecutor(1, thread_name_prefix="distrain-items") as source,
+        ThreadPoolExecutor(threads, thread_name_prefix="distrain-ahead") as makers,
+    ):
+
+        def begin_one() -> None:
+            item: Future[object] = source.submit(next, items, _END)
+            waiting.append(makers.submit(made_of, item))
+
+        try:
+            for _ in range(threads + 1):
+                begin_one()
+            while (result := waiting.popleft().result()) is not _END:
+                begin_one()
+                yield cast(Parsed, result)
+        finally:
+            makers.shutdown(cancel_futures=True, wait=False)
+            source.shutdown(cancel_futures=True)  # a maker whose item is cancelled ends
+            items.close()
 
 
 def _with_lines_before(

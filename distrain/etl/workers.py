@@ -1,26 +1,31 @@
-"""Running many tasks on a Dask cluster, a bounded number at a time.
+"""Work on the workers of a Dask cluster: many tasks, and the folders that all of them see.
 
-Errors that are expected travel as values, for a task that raises makes its worker print a
-traceback. Here they are raised in the calling process.
+A bounded number of tasks is in flight. Expected errors travel as values, for a task that raises
+makes its worker print a traceback. Here they are raised in the calling process.
 """
 
 from __future__ import annotations
 
 import functools
+import os
 import uuid
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from distributed import Client, Future, as_completed
 from distributed.client import FutureCancelledError
 from distributed.scheduler import KilledWorker
 
-from distrain.errors import ClusterError, DistrainError
+from distrain.errors import ClusterError, DistrainError, OutputError
+from distrain.storage import is_remote, translated_errors
+from distrain.wording import some
 
 _TASKS_PER_THREAD = 3
 _FEWEST_IN_FLIGHT = 4
+_MOST_NAMED = 5
 
 
 class TaskRunner:
@@ -118,3 +123,33 @@ def _result(future: Future, name: str) -> Any:
     if isinstance(result, DistrainError):
         raise result
     return result
+
+
+def check_shared(places: Sequence[str], client: Client) -> None:
+    """Raise an `OutputError` if a worker does not see one of these folders; URLs are left out.
+
+    A new file is made in each, and workers look for it: a folder of the same name does not do.
+    """
+    for place in dict.fromkeys(place for place in places if not is_remote(place)):
+        probe = Path(place) / f".shared-{uuid.uuid4().hex}"
+        with translated_errors(place):
+            probe.touch()
+        try:
+            found = client.run(_sees, str(probe))
+        finally:
+            with suppress(OSError):
+                probe.unlink()
+        blind = sorted({host for host, sees in found.values() if not sees})
+        if blind:
+            raise OutputError(
+                "workers do not see this folder, in which all of them leave files for each other",
+                where={"path": place, "workers on": some(blind, _MOST_NAMED)},
+                hint="Name a folder on a filesystem that all workers share, or an object store: "
+                "--staging s3://BUCKET/PATH for what is of no use afterwards, --out for the rest.",
+            )
+
+
+def _sees(path: str) -> tuple[str, bool]:
+    with suppress(OSError):
+        os.listdir(os.path.dirname(path))  # or a network filesystem may answer from its cache
+    return os.uname().nodename, os.path.exists(path)

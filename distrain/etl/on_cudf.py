@@ -1,4 +1,8 @@
-"""A group's operators on a GPU, one column at a time; and whether that can be done."""
+"""The operators on a GPU, by cuDF: a column goes there, through its group, and back.
+
+Rows are read and written with Arrow, and what operators learn is learnt with Arrow. This has run on
+no GPU yet.
+"""
 
 from __future__ import annotations
 
