@@ -4,7 +4,6 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and p
 operators are to run on a GPU.
 """
 
-from distrain.etl.bad_lines import BadLine as BadLine, BadLineTally as BadLineTally
 from distrain.etl.column_group import ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
@@ -36,7 +35,6 @@ from distrain.etl.reading import with_features as with_features
 from distrain.etl.request import (
     PrepRequest as PrepRequest,
     PrepResult as PrepResult,
-    SplitReport as SplitReport,
 )
 from distrain.etl.workers import as_they_end as as_they_end, result_of as result_of
 from distrain.etl.workflow import (

@@ -13,12 +13,12 @@ object store under a prefix, whose objects are copied to their names at the end.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -34,7 +34,6 @@ from distrain.etl.days import (
     VocabularyReport,
     drifted_columns,
     learnt_before,
-    mean_shifts,
 )
 from distrain.etl.features import FEATURES_FILE, FeatureConfig
 from distrain.etl.fitting import fit_as_asked
@@ -111,19 +110,16 @@ def prepare(
         _staging(request, folder) as staging,
     ):
         check_shared([folder, staging], client)
-        places = (folder, staging)
-        run = _Run(request, workflow, places, TaskRunner(client), memory, on_progress, finish)
+        runner, tell = TaskRunner(client), on_progress or (lambda _: None)
+        run = _Run(request, workflow, folder, staging, runner, memory, tell, finish)
         try:
             result = run.do(files, valid_files)
         finally:
-            _forget_workflow(client)  # it may have mapped files of the staging folder
+            # It may have mapped files of the staging folder. What was raised before says why there
+            # is no cluster, and a worker that has died meanwhile holds nothing.
+            with suppress(Exception):
+                client.run(forget_workflow, on_error="ignore")
     return result
-
-
-def _forget_workflow(client: Client) -> None:
-    """Free what workers hold; one that has died meanwhile holds nothing, and spoils nothing."""
-    with suppress(Exception):  # what was raised before says why there is no cluster
-        client.run(forget_workflow, on_error="ignore")
 
 
 @contextmanager
@@ -154,27 +150,19 @@ _STAGING = ".staging"
 PREP_JSON = "prep.json"
 
 
+@dataclass
 class _Run:
-    def __init__(
-        self,
-        request: PrepRequest,
-        workflow: Workflow,
-        places: tuple[str, str],
-        runner: TaskRunner,
-        memory: MemoryPlan,
-        on_progress: ProgressCallback | None,
-        finish: Callable[[Path], None] | None,
-    ):
-        self._request = request
-        self._workflow = workflow
-        self._folder, self._staging = places
-        self._runner = runner
-        self._memory = memory
-        self._on_progress = on_progress or (lambda _: None)
-        self._finish = finish
-        self._seconds: dict[str, float] = {}
-        self._list_lengths: dict[str, tuple[int, int]] = {}
-        self._category_types: dict[str, str] = {}
+    _request: PrepRequest
+    _workflow: Workflow
+    _folder: str
+    _staging: str
+    _runner: TaskRunner
+    _memory: MemoryPlan
+    _on_progress: ProgressCallback
+    _finish: Callable[[Path], None] | None
+    _seconds: dict[str, float] = field(default_factory=dict)
+    _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _category_types: dict[str, str] = field(default_factory=dict)
 
     def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
         started = time.perf_counter()
@@ -221,7 +209,7 @@ class _Run:
         folder = open_folder(f"{self._folder}/{split}")
         names = with_retries(folder.files, {"folder": folder.url}, RETRY_S)
         num_files = sum(name.endswith(".parquet") for name in names)
-        return dataclasses.replace(report, num_files=num_files)
+        return replace(report, num_files=num_files)
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:
@@ -374,7 +362,7 @@ def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
         sum(ones) if ones else None,
         shares,
         seen.unknown_share(),
-        mean_shifts(seen),
+        seen.mean_shifts(),
         seen.coarse(),
         sources,
     )

@@ -148,11 +148,9 @@ def read_inputs(
     on_progress: ProgressCallback,
     spelling: int,
 ) -> ReadInputs:
-    """Look at all files and stage their rows, in input order.
+    """Look at all files and stage their rows, in input order, in a folder or at a URL.
 
-    Args:
-        staging: An existing folder or a URL for the staging files, shared with the workers.
-        spelling: How the workflow makes texts of other values.
+    `spelling` says how the workflow makes texts of other values.
     """
     sides = side_tables(features.document.joins)
     found = looked_at(files, features, sides, runner)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -247,7 +247,7 @@ class PrepResult:
             },
             "missing_share": {name: split.missing_share for name, split in written.items()},
             "unknown_share": {name: split.unknown_share for name, split in written.items()},
-            "drifted": [one.to_json() for one in self.drifted],
+            "drifted": [asdict(one) for one in self.drifted],
             "cardinalities": self.cardinalities,
             **learnt,
             **({"kept_counts": kept} if self.kept_counts else {}),

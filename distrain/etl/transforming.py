@@ -48,9 +48,6 @@ def transform_part(
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
-    Vocabularies are looked up in files that are mapped into memory. On the device `cuda` the
-    operators run on a GPU; reading and writing do not.
-
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
     these columns of the part, by the name that they are written under.

@@ -29,9 +29,6 @@ class CpuBackend:
     """Fills batches in host memory with the columns that a reader decodes.
 
     With a `narrow` layout, which `pool` has to know, they are `NarrowBatch`.
-
-    Attributes:
-        stats: Where it counts what it does.
     """
 
     def __init__(

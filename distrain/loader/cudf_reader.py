@@ -97,11 +97,8 @@ class DeviceColumns(NamedTuple):
 class CudfReader:
     """Reads row groups into device memory, from any thread whose current GPU is the stream's.
 
-    The tensors that it returns are valid on this stream only.
-
-    Args:
-        footers: Those that were parsed, by file, for readers of the same columns to share.
-        open_groups: Row groups that stay decoded between the reads of their slices.
+    The tensors that it returns are valid on this stream only. Readers of the same columns share
+    parsed `footers`; `open_groups` row groups stay decoded between the reads of their slices.
     """
 
     def __init__(

@@ -336,7 +336,7 @@ class Loader(IterableDataset[Any]):
             return None
         buckets = Buckets.of(num_rows, self.options.seed, epoch)
         num_columns = BatchLayout.of(self.dataset.columns).num_columns
-        return FirstPass.of(buckets, num_columns, self.options.shuffle_dir, self._slabs)
+        return FirstPass(buckets, num_columns, self.options.shuffle_dir, self._slabs)
 
     def __iter__(self) -> Iterator[Any]:
         _refuse_many_workers()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from importlib import import_module
 from typing import NamedTuple, cast
 
@@ -79,18 +78,14 @@ def shared_reader(
     retry_s: float,
     options: LoaderOptions,
 ) -> SharedReader:
-    make = partial(_reader, facts, dataset, cache, options)
-    return SharedReader(lambda: RetryingReader(make(), retry_s))
+    def new_reader() -> Reader:
+        columns = dataset.columns
+        reader = _class_of(facts).of(columns, options, open_groups(dataset, options))
+        if cache is not None and facts.is_cached:
+            reader = CachingReader(reader, columns, cache.directory, cache.max_bytes)
+        return RetryingReader(reader if facts.checks_files else SameFilesReader(reader), retry_s)
 
-
-def _reader(
-    facts: ReaderFacts, dataset: Dataset, cache: CacheOptions | None, options: LoaderOptions
-) -> Reader:
-    columns = dataset.columns
-    reader = _class_of(facts).of(columns, options, open_groups(dataset, options))
-    if cache is not None and facts.is_cached:
-        reader = CachingReader(reader, columns, cache.directory, cache.max_bytes)
-    return reader if facts.checks_files else SameFilesReader(reader)
+    return SharedReader(new_reader)
 
 
 def new_backend(

@@ -58,7 +58,10 @@ def read_columns(path: str | Path) -> tuple[ColumnSchema, ...]:
         text = _read(url or path)
         try:
             if path.suffix == ".pbtxt":
-                return _assembled(_text_entries(text), _read_feature, path)
+                entries: Iterator[_Entry] = (
+                    (field.key, field, {"line": field.line}) for field in parse(text)
+                )
+                return _assembled(entries, _read_feature, path)
             document = _json_document(text)
             if "columns" in document:
                 return columns_from_json(document)
@@ -72,10 +75,14 @@ def write_columns(columns: Sequence[ColumnSchema], path: str | Path) -> None:
     url = str(path) if is_remote(path) else None
     path = Path(path)
     _check_ending(path)
-    form = _as_text if path.suffix == ".pbtxt" else _as_json
+    kinds: dict[str, FieldKind] = {"feature": [FEATURE]}
     with _placed({"file": path}):
         try:
-            text = form([feature_of(column) for column in columns])
+            message = {"feature": [feature_of(column) for column in columns]}
+            if path.suffix == ".pbtxt":
+                text = render(write_text(message, kinds))
+            else:
+                text = json.dumps(write_json(message, kinds), indent=2, allow_nan=False) + "\n"
         except ValueError as error:  # a lone surrogate in a name, a NaN as a bound
             raise SchemaError(f"the schema cannot be written: {error}") from None
     with whole_file(url or path) as partial:
@@ -185,11 +192,6 @@ def _placed(where: _Where) -> Iterator[None]:
         raise SchemaError(error.message, where={**where, **error.where}, hint=error.hint) from None
 
 
-def _text_entries(text: str) -> Iterator[_Entry]:
-    for field in parse(text):
-        yield field.key, field, {"line": field.line}
-
-
 def _read_feature(field: Field, kinds: Mapping[str, FieldKind]) -> Feature:
     message: Feature = read_text([field], {field.key: dict(kinds)})[field.key]
     return message
@@ -218,12 +220,3 @@ def _json_document(text: str) -> dict[str, Any]:
             "not a schema: it has neither `feature` (Merlin's form) nor `columns` (ours)"
         )
     return document
-
-
-def _as_text(features: list[Feature]) -> str:
-    return render(write_text({"feature": features}, {"feature": [FEATURE]}))
-
-
-def _as_json(features: list[Feature]) -> str:
-    document = write_json({"feature": features}, {"feature": [FEATURE]})
-    return json.dumps(document, indent=2, allow_nan=False) + "\n"

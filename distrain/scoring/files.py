@@ -43,12 +43,8 @@ def score_file(
 ) -> int:
     """Write the columns to keep, the logit and the probability (float32) of each row, in order.
 
-    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. Returns
-    the number of rows.
-
-    Args:
-        keep: Columns of the file, each after its name in the scores.
-        row_groups: `None` for all.
+    Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. `keep`
+    has columns of the file, each after its name in the scores. Returns the number of rows.
     """
     saved, on = model_for_worker(model_dir, device)
     dataset = Dataset(source, saved.schema, need_label=False)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -56,19 +56,6 @@ class RowsOfPiece:
     kept: str | None
 
 
-class Scorer(Protocol):
-    @property
-    def dataset(self) -> Dataset: ...
-
-    def states(
-        self, count: Count[State], on_rows: Callable[[int], None]
-    ) -> Iterator[tuple[int, State]]:
-        """Each piece's place in the dataset and its state, in any order.
-
-        `on_rows` is called with the number of newly scored rows.
-        """
-
-
 @dataclass(frozen=True)
 class ScorerInProcess:
     """Scores in this process, on its CPU; the pieces come in order.
@@ -85,6 +72,7 @@ class ScorerInProcess:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
+        """Each piece's place in the dataset and its state; `on_rows` gets newly scored rows."""
         device = torch.device("cpu")
         for place, rows in enumerate(_rows_of_pieces(self.dataset, self.batch_rows, self.folder)):
             yield place, count(rows, _scored(rows, self.saved, device, on_rows))
@@ -110,12 +98,16 @@ class ScorerOnCluster:
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
     ) -> Iterator[tuple[int, State]]:
+        """As of `ScorerInProcess`, in any order."""
         pieces = _rows_of_pieces(self.dataset, self.batch_rows, self.folder)
         tasks = ((self.model_dir, self.device, rows, count) for rows in pieces)
         with closing(results(self.client, _count_on_worker, tasks)) as found:
             for place, state in found:
                 on_rows(pieces[place].piece.num_rows)
                 yield place, state
+
+
+Scorer = ScorerInProcess | ScorerOnCluster
 
 
 def _count_on_worker(model_dir: str, device: str, rows: RowsOfPiece, count: Count[State]) -> State:

@@ -135,17 +135,11 @@ def labelled_rows(
 def files_to_score(
     inputs: Sequence[str], saved: SavedModel, is_raw: bool | None
 ) -> tuple[list[InputFile], bool]:
-    """The files of patterns, and whether their rows are raw.
+    """The files of patterns, and whether their rows are raw; by default the first file decides.
 
     A file is prepared if it is parquet and lies with a schema, or if it has the model's columns as
-    `distrain prep` writes them: int32 ids and float32 numbers, none nullable.
-
-    Args:
-        is_raw: `None` decides by the first file.
-
-    Raises:
-        DataError: No such files.
-        InputError: The first file could be either.
+    `distrain prep` writes them: int32 ids and float32 numbers, none nullable. An `InputError` says
+    that the first file could be either.
     """
     if is_raw is None and not Vocabularies.from_json(saved.about).workflow:
         is_raw = False  # no workflow is known that could prepare them

@@ -37,10 +37,8 @@ def name_of_scores(
 ) -> str:
     """A name that tells these scores from all others.
 
-    Args:
-        model: The model's files.
-        settings: JSON values that change scores or their files.
-        pieces: The input file of each piece, and its row groups.
+    It is made of the model's files, of JSON values that change scores or their files, and of the
+    input file and row groups of each piece.
     """
     used = [*model, *dict.fromkeys(file for file, _ in pieces)]
     identities = {file: file_identity(file) for file in used}
@@ -69,11 +67,8 @@ def kept_logits(
 ) -> Iterator[Path]:
     """A folder in `folder` for logits, which stay if the work ends early.
 
-    It holds those of such work with the same model, files and settings. After the work it is
-    removed.
-
-    Raises:
-        OutputError: It cannot be made, or another process keeps logits in `folder`.
+    It holds those of such work with the same model, files and settings, and is removed after the
+    work. An `OutputError` says that it cannot be made, or another process keeps logits in `folder`.
     """
     check_writable(folder)
     name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])

@@ -116,7 +116,7 @@ def test_what_is_beyond_its_bound_is_told(
     assert (shop.fitted, shop.found) == (round(2 / 18, 6), round(10 / 15, 6))
     assert shop.by == pytest.approx(shop.found - shop.fitted)
     report = json.loads((other.out / "prep.json").read_text())
-    assert report["drifted"] == [one.to_json() for one in other.drifted]
+    assert report["drifted"] == [asdict(one) for one in other.drifted]
     wide = DriftBounds(mean=5, share=1)
     assert prep("wide", rows, saved_workflow=saved, drift=wide).drifted == ()
 

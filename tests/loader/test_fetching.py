@@ -23,8 +23,7 @@ from distrain.errors import DataError, SpecError
 from distrain.loader import Dataset, FetchOptions, Loader
 from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
-from distrain.loader.reading.image import Image
-from distrain.loader.reading.ranges import Span, plan_ranges
+from distrain.loader.reading.image import Image, Span, plan_ranges
 from distrain.partition import RowGroup
 from distrain.schema import Schema
 from distrain.storage import retrying

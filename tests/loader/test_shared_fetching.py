@@ -18,8 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
 from distrain.loader.reading import fetcher as fetcher_module, shared_image as module
-from distrain.loader.reading.image import Image
-from distrain.loader.reading.ranges import Span
+from distrain.loader.reading.image import Image, Span
 from distrain.loader.reading.shared_image import SharedImage, shared_image
 from distrain.schema import ColumnSchema, Schema, Tags
 

@@ -25,7 +25,6 @@ from distrain.scoring import (
     pieces,
     predict,
     prediction,
-    tasks,
 )
 from distrain.scoring.files import join_pieces, score_file
 from distrain.scoring.prediction import check_request
@@ -118,7 +117,7 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
         add = list.append
 
     monkeypatch.setattr("distrain.etl.workers.as_completed", Completed)
-    found = tasks.results(client, Done, ((n,) for n in range(100, 200)))
+    found = pieces.results(client, Done, ((n,) for n in range(100, 200)))
     assert sorted(found) == list(enumerate(range(100, 200)))
     assert client.submitted == 100
     assert client.most_ahead == 6

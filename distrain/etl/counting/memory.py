@@ -41,14 +41,10 @@ class MemoryPlan:
 
 
 def plan_memory(client: Any, process_bytes: int | None, block_bytes: int) -> MemoryPlan:
-    """Share the memory of a worker process out among its threads.
+    """Share the memory of a worker process out among its threads, those of the client's workers.
 
-    Args:
-        client: A Dask client, whose workers say their threads and limits.
-        process_bytes: What a process may take. `None` takes 320 MiB a thread, but no more than 0.6
-            of a worker's limit.
-        block_bytes: The text of a task; twice as much is what rows of it take while they are
-            written.
+    `process_bytes` is what a process may take; `None` takes 320 MiB a thread, but no more than 0.6
+    of a worker's limit. Rows of `block_bytes` of text take twice as much while they are written.
 
     Raises:
         InputError: `process_bytes` is too little for these threads and blocks.

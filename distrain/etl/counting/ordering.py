@@ -65,7 +65,7 @@ class RunsInOrder:
     def __iter__(self) -> Iterator[pa.Table]:
         left = self.num_values
         runs = [table.rows for table in self._tables]
-        for table in in_ranges(runs, self._at_once, lambda run: self._tables[run].forget()):
+        for table in in_ranges(runs, self._at_once, lambda run: self._tables[run].file.forget()):
             taken = table.slice(0, left)
             yield taken
             left -= taken.num_rows

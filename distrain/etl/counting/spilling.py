@@ -17,8 +17,8 @@ import pyarrow as pa
 from distrain.errors import DataError
 from distrain.etl.fit_unit import FitUnit
 from distrain.etl.operators import Categorify, Counts, in_buckets, joined
-from distrain.etl.parts import Part
-from distrain.storage import fetched, is_remote, reading_hint, whole_file
+from distrain.etl.parts import Part, write_staged
+from distrain.storage import fetched, is_remote, reading_hint
 
 _BEGINS = b"buckets begin"
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -97,11 +97,7 @@ def write_counts(counts: Counts, path: str) -> None:
 
 
 def write_counts_table(table: pa.Table, path: str) -> None:
-    with (
-        whole_file(path, make_folder=False, sync=False) as partial,
-        pa.OSFile(str(partial), "wb") as file,
-        pa.ipc.new_file(file, table.schema) as to,
-    ):
+    with write_staged(path, table.schema) as to:
         to.write_table(table.combine_chunks())
 
 
@@ -150,7 +146,7 @@ class MappedTable:
     """A file of values and counts that is mapped into memory."""
 
     rows: pa.Table  # all that it holds
-    _file: MappedFile
+    file: MappedFile
 
     @classmethod
     def open(cls, path: str) -> MappedTable:
@@ -168,9 +164,6 @@ class MappedTable:
                     error, "All workers must see the output's folder; prepare the files again."
                 ),
             ) from None
-
-    def forget(self) -> None:
-        self._file.forget()
 
 
 def _one_array(column: pa.ChunkedArray) -> pa.Array:

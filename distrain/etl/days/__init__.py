@@ -11,7 +11,6 @@ from distrain.etl.days.seen import (
     Seen as Seen,
     Shares as Shares,
     learnt_before as learnt_before,
-    mean_shifts as mean_shifts,
     seen_in as seen_in,
 )
 from distrain.etl.days.vocabularies import (

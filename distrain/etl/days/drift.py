@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from distrain.errors import InputError
 from distrain.etl.days.seen import Shares
@@ -52,9 +52,6 @@ class Drifted:
     by: float
     bound: float
 
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
 
 def drifted_columns(
     split: str,
@@ -63,7 +60,7 @@ def drifted_columns(
     shifts: Mapping[str, float],
     bounds: DriftBounds,
 ) -> list[Drifted]:
-    """What is beyond its bound in a split; `shifts` are as `mean_shifts` gives them."""
+    """What is beyond its bound in a split; `shifts` are those of `Seen.mean_shifts`."""
     drifted = []
     for column, moments in _moments(workflow):
         by = shifts.get(column, 0.0)

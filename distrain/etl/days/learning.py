@@ -69,11 +69,8 @@ def learn(
 ) -> Learnt:
     """What a day adds to a vocabulary, or to a piece of one: the same buckets of all arguments.
 
-    Args:
-        operator: Its settings, without vocabularies.
-        day: Counts of the day; a value may stand there several times unless it `is_added_up`.
-        known: The vocabulary's values, with their places in place of counts.
-        kept: Counts of rare values of the days before.
+    A value may stand several times in `day` unless it `is_added_up`. `known` are the vocabulary's
+    values, with their places in place of counts; `kept` counts rare values of the days before.
     """
     observed = _total(day)
     found = day if kept is None else joined([day, kept])

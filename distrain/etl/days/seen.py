@@ -68,6 +68,10 @@ class Seen:
             for column, count in self.unknown.items()
         }
 
+    def mean_shifts(self) -> dict[str, float]:
+        """By column that Normalize ends, how far the mean is from the fitted one, in deviations."""
+        return {column: total / max(self.numbers[column], 1) for column, total in self.sums.items()}
+
 
 def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
     unknown, not_missing, sums, numbers, ranges = {}, {}, {}, {}, {}
@@ -87,11 +91,6 @@ def seen_in(workflow: Workflow, written: pa.Table) -> Seen:
             elif len(values):
                 ranges[column] = float(values.min()), float(values.max())
     return Seen(unknown, not_missing, sums, numbers, ranges)
-
-
-def mean_shifts(seen: Seen) -> dict[str, float]:
-    """By column that Normalize ends, how far the mean is from the fitted one, in its deviations."""
-    return {column: found / max(seen.numbers[column], 1) for column, found in seen.sums.items()}
 
 
 def _items(column: pa.ChunkedArray) -> np.ndarray[Any, Any]:

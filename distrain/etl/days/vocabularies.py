@@ -65,15 +65,12 @@ def learn_vocabularies(
     keep_counts: int,
     memory: MemoryPlan,
 ) -> list[VocabularyReport]:
-    """Write the vocabularies that have learnt what was counted.
+    """Write the vocabularies that have learnt what was counted, to the folder `categories`.
 
     Args:
         counted: A unit, the name of a column or domain of it, and its counts.
-        categories: The folder to write them to.
         old: Another folder, with the vocabularies before and their kept counts; `None` begins with
             empty ones. It stays as it is: a task whose worker dies runs again.
-        staging: A folder for files that are of no use afterwards.
-        keep_counts: Of how many values without an id the counts are kept, the most frequent.
     """
     before = [_Spread()] * len(counted)
     if old is not None:

@@ -21,7 +21,6 @@ class BadValues(Exception):
         values: The column, or the items of its lists.
         items: The places of the values in `values`; the rows, unless those are items.
         problem: What is wrong with them, after "is VALUE, ".
-        hint: What to do.
     """
 
     def __init__(self, places: Places, values: pa.Array, problem: str, hint: str | None = None):

@@ -11,11 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.errors import DataError
-from distrain.etl.bad_lines import num_lines
 from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import JoinSpec
 from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
-from distrain.etl.features.text_rows import TornLines, parse_block, without_head
+from distrain.etl.features.text_rows import rows_of_pieces
 from distrain.etl.features.values import flat, mistake_of_values, texts_of
 from distrain.etl.lists import holds_lists
 from distrain.etl.parts import readable_parquet
@@ -148,17 +147,10 @@ def _pieces(file: TableFile, join: JoinSpec, names: list[str]) -> Iterator[pa.Ta
                 yield parquet.read_row_group(group, names)
         return
     text = TextRange(file.path, 0, None if file.codec else file.size_bytes, file.codec)
-    lines = 0
-    for number, (_, piece) in enumerate(read_pieces(text, _BLOCK_BYTES)):
-        if number == 0:
-            piece, lines = without_head(piece, file, join.format)
-        try:
-            rows = parse_block(piece, file, join.format, names)
-        except TornLines as torn:
-            raise torn.line.at(file.path, lines).error() from None
+    pieces = (piece for _, piece in read_pieces(text, _BLOCK_BYTES))
+    for rows, before in rows_of_pieces(pieces, file, join.format, names):
         if rows.bad:
-            raise rows.bad[0].at(file.path, lines).error()
-        lines += num_lines(piece)
+            raise rows.bad[0].at(file.path, before).error()
         yield rows.table
 
 

@@ -23,10 +23,8 @@ def partitions_of(paths: Sequence[str], types: Mapping[str, str]) -> list[Values
     """The columns in the folders of each file, typed alike in all.
 
     Whole numbers of 32 bits in all folders are integers, anything else is text, as in
-    `pyarrow.dataset`; `types` says otherwise: `text` or `integer`, by column.
-
-    Raises:
-        DataError: A folder that should hold an integer does not.
+    `pyarrow.dataset`; `types` says otherwise, by column. A `DataError` says that a folder that
+    should hold an integer does not.
     """
     texts: list[dict[str, str | None]] = [
         {name: None if value == NULL_FOLDER else value for name, value in folder_values(path)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.csv as pa_csv
 import pyarrow.json as pa_json
 
-from distrain.etl.bad_lines import BYTE_ORDER_MARK, BadLine, shown
+from distrain.etl.bad_lines import BYTE_ORDER_MARK, BadLine, num_lines, shown
 from distrain.etl.features.bad_values import Places
 from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.table_file import TableFile, json_row, json_type
@@ -48,12 +48,9 @@ def parse_block(
     *,
     stop_at_first: bool = False,
 ) -> TextRows:
-    """The rows of a block of whole lines.
+    """The rows of a block of whole lines; `TornLines` if a line's end may be one inside of quotes.
 
     With `stop_at_first` the caller stops at the first bad line, and needs no rows then.
-
-    Raises:
-        TornLines: A line's end cannot be told from one inside of quotes.
     """
     if file.kind == CRITEO:
         layout = _layout_of(file, text)
@@ -81,6 +78,24 @@ def without_head(block: bytes, file: TableFile, text: FormatSpec) -> tuple[bytes
 
 def _layout_of(file: TableFile, text: FormatSpec) -> TextLayout:
     return TextLayout(file.delimiter, text.header, labeled=LABEL in file.types)
+
+
+def rows_of_pieces(
+    pieces: Iterable[bytes], file: TableFile, text: FormatSpec, columns: Sequence[str]
+) -> Iterator[tuple[TextRows, int]]:
+    """The rows of a file's pieces of whole lines, each with the number of lines before its block.
+
+    A `DataError` says that a line's end cannot be told from one inside of quotes.
+    """
+    before = 0
+    for number, piece in enumerate(pieces):
+        if number == 0:
+            piece, before = without_head(piece, file, text)
+        try:
+            yield parse_block(piece, file, text, columns), before
+        except TornLines as torn:
+            raise torn.line.at(file.path, before).error() from None
+        before += num_lines(piece)
 
 
 def line_of(block: bytes, line: int) -> bytes:
@@ -154,7 +169,7 @@ def _torn(block: bytes, lines: Places, text: FormatSpec, cause: str) -> TornLine
 
 
 def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRows:
-    num_lines = block.count(b"\n") + (not block.endswith(b"\n"))
+    count = num_lines(block)
     known = [(c, file.types[c]) for c in columns if not pa.types.is_null(file.types[c])]
     if len(known) == len(columns):
         try:
@@ -168,8 +183,8 @@ def _parse_json(block: bytes, file: TableFile, columns: Sequence[str]) -> TextRo
             )
         except (pa.ArrowInvalid, UnicodeDecodeError):
             table = None
-        if table is not None and table.num_rows == num_lines:
-            lines = np.arange(num_lines, dtype=np.int64)
+        if table is not None and table.num_rows == count:
+            lines = np.arange(count, dtype=np.int64)
             return TextRows(table.select(list(columns)).combine_chunks(), lines)
     return _parse_json_lines(block, file, columns)
 

@@ -40,10 +40,8 @@ def has_calendar(dtype: pa.DataType) -> bool:
 def times_of(values: pa.Array, epoch: str | None, pattern: str | None) -> pa.Array:
     """The values as timestamps of microseconds of the years 1 to 9999, with their time zone if any.
 
-    Args:
-        values: Times, dates, texts, or integers that count since 1970.
-        epoch: What integers count.
-        pattern: How texts are written; ISO 8601 if `None`.
+    Integers count `epoch` units since 1970; texts are written as `pattern` says, ISO 8601 if
+    `None`.
     """
     if epoch is not None:
         counted = converted(

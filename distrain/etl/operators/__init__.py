@@ -6,7 +6,6 @@ from distrain.etl.operators.categorify import (
     Categorify as Categorify,
     by_frequency as by_frequency,
     category_type as category_type,
-    fitting_int32 as fitting_int32,
 )
 from distrain.etl.operators.counts import (
     NUM_BUCKETS as NUM_BUCKETS,
@@ -15,7 +14,6 @@ from distrain.etl.operators.counts import (
     buckets_of as buckets_of,
     in_buckets as in_buckets,
     joined as joined,
-    narrow_enough as narrow_enough,
     text_hashes as text_hashes,
 )
 from distrain.etl.operators.device import Device as Device
@@ -36,7 +34,6 @@ from distrain.etl.operators.operator import (
     in_column as in_column,
 )
 from distrain.etl.operators.spelling import (
-    AS_TYPED as AS_TYPED,
     PLAIN as PLAIN,
     texts_of as texts_of,
 )

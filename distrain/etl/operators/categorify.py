@@ -84,7 +84,8 @@ class Categorify:
             state.nulls,
             _total(state.counts) - _total(kept["count"]),
         )
-        return fitting_int32(vocabulary)
+        check_cardinality(vocabulary.cardinality)
+        return vocabulary
 
     def with_fitted(self, fitted: Mapping[str, Vocabulary]) -> Categorify:
         return replace(self, vocabularies={**self.vocabularies, **fitted})
@@ -142,11 +143,6 @@ class Categorify:
                 f"a category does not fit into {target}: {error}",
                 hint="Write such values as strings: ids are names, of any length.",
             ) from None
-
-
-def fitting_int32(vocabulary: Vocabulary) -> Vocabulary:
-    check_cardinality(vocabulary.cardinality)
-    return vocabulary
 
 
 def category_type(dtype: pa.DataType) -> str:

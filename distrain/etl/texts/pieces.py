@@ -131,27 +131,20 @@ def check_stream(text: TextRange) -> None:
 
 def count_lines_before(text: TextRange) -> int:
     """How many lines start before a range; reads all that is before, so only call it on failure."""
-    if text.codec is not None:
-        return _count_compressed_lines_before(text)
-    total, left = 0, text.start - 1
+    if not text.start:
+        return 0
+    total = 1  # the one that ends in the range, behind the next line end
     with _reading(text), open_input(text.path, retry_s=RETRY_S) as handle:
+        if text.codec is not None:
+            source = Inflated(handle, text.path, text.codec, 0, text.start)
+            while data := source.read(_COUNT_BYTES):
+                total += data.count(b"\n")
+            return total
+        left = text.start - 1
         while left > 0 and (data := handle.read(min(left, _COUNT_BYTES))):
             total += data.count(b"\n")
             left -= len(data)
-        # The first line of the range starts after the next line end.
-        return total + 1 if text.start else 0
-
-
-def _count_compressed_lines_before(text: TextRange) -> int:
-    if not text.start:
-        return 0
-    total = 1  # the one that ends in the range
-    with open_input(text.path, retry_s=RETRY_S) as handle, _reading(text):
-        assert text.codec is not None
-        source = Inflated(handle, text.path, text.codec, 0, text.start)
-        while data := source.read(_COUNT_BYTES):
-            total += data.count(b"\n")
-    return total
+        return total
 
 
 class _WholeLines:

@@ -23,8 +23,6 @@ from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_lo
 from distrain.loader.reading import Expected
 from distrain.partition import LazySequence, RowGroup, key_order
 
-NewStore = Callable[[Mapping[int, int]], BucketStore]
-
 _NO_PLACES = np.empty(0, np.int32)
 
 
@@ -33,20 +31,11 @@ class FirstPass:
     """Turns an epoch over row groups into one over buckets."""
 
     buckets: Buckets  # which bucket each row goes to
-    new_store: NewStore  # makes the store of buckets of these sizes
+    num_columns: int  # flat columns of a row
+    folder: str | None  # of the file for the buckets; `None` keeps them in memory of the slabs
+    slabs: Slabs
 
-    @classmethod
-    def of(cls, buckets: Buckets, num_columns: int, folder: str | None, slabs: Slabs) -> FirstPass:
-        """One whose buckets are in a file in this folder, or in memory of these slabs."""
-
-        def new_store(sizes: Mapping[int, int]) -> BucketStore:
-            if folder is not None:
-                return BucketFile(sizes, num_columns, folder)
-            return BucketMemory(sizes, num_columns, slabs)
-
-        return cls(buckets, new_store)
-
-    def run(
+    def __call__(
         self,
         work: EpochWork,
         backend: CpuBackend,
@@ -58,7 +47,11 @@ class FirstPass:
         chunks = self.buckets.chunks(sizes, work.plan)
         loads = plan_loads(work.plan, chunks, work.lanes, work.start_step)
         needed = {number: int(sizes[number]) for number in sorted(_buckets_of(loads, chunks))}
-        store = self.new_store(needed)
+        store: BucketStore = (
+            BucketMemory(needed, self.num_columns, self.slabs)
+            if self.folder is None
+            else BucketFile(needed, self.num_columns, self.folder)
+        )
         try:
             rest = [work.row_groups[place].num_rows for place in range(len(work.row_groups))]
             firsts = accumulate(rest, initial=0)

@@ -113,13 +113,7 @@ class Slabs:
 
 
 class BucketMemory(BucketStore):
-    """Buckets in one piece of memory, a segment each.
-
-    Args:
-        sizes: Rows of each bucket.
-        num_columns: Flat columns of a row.
-        slabs: Where the memory comes from and goes.
-    """
+    """Buckets in one piece of memory of the slabs, a segment each."""
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
         width = num_columns + KEY_CELLS

@@ -8,8 +8,6 @@ from distrain.loader.delivery.channel import (
 )
 from distrain.loader.delivery.cuda_streams import (
     CudaStreams as CudaStreams,
-    Event as Event,
-    Streams as Streams,
     new_streams as new_streams,
     resolve_device as resolve_device,
     thread_set_up as thread_set_up,

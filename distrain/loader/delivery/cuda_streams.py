@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,47 +18,9 @@ _side_streams: dict[torch.device, torch.cuda.Stream] = {}
 _side_streams_lock = threading.Lock()
 
 
-class Event(Protocol):
-    def query(self) -> bool:
-        """Whether the work up to there is done."""
-        ...
-
-    def synchronize(self) -> None:
-        """Sleep until it is."""
-        ...
-
-
-class Target(Protocol):
-    """A place to which tensors are copied."""
-
-    def holds(self, tensor: Tensor) -> bool: ...
-
-    def copy(self, tensor: Tensor) -> Tensor:
-        """Begin a copy, on the current stream; the source must live until it is complete."""
-        ...
-
-
-class Streams(Target, Protocol):
+class CudaStreams:
     """A device: a side stream for the loader's work, and the streams of its consumers."""
 
-    def beside(self) -> AbstractContextManager[Any]:
-        """Make the side stream the calling thread's current one."""
-        ...
-
-    def mark(self) -> Event:
-        """An event at the end of the side stream's work so far."""
-        ...
-
-    def follow(self, event: Event, memory: Sequence[Tensor]) -> None:
-        """Let the calling thread's current stream go on after the event; the thread does not wait.
-
-        The memory, which was allocated on the side stream, is not allocated again before the work
-        that the current stream has when the memory is dropped is done.
-        """
-        ...
-
-
-class CudaStreams:
     def __init__(self, device: torch.device):
         self._device = device
 
@@ -78,18 +40,26 @@ class CudaStreams:
         return tensor.device == self._device
 
     def copy(self, tensor: Tensor) -> Tensor:
+        """Begin a copy, on the current stream; the source must live until it is complete."""
         return tensor.to(self._device, non_blocking=True)
 
     def beside(self) -> AbstractContextManager[Any]:
+        """Make the side stream the calling thread's current one."""
         return torch.cuda.stream(self.side)
 
     def mark(self) -> torch.cuda.Event:
+        """An event at the end of the side stream's work so far."""
         # A thread that waits for it sleeps, and does not spin.
         event = torch.cuda.Event(blocking=True)  # type: ignore[no-untyped-call]
         event.record(self.side)
         return event
 
-    def follow(self, event: Any, memory: Sequence[Tensor]) -> None:
+    def follow(self, event: torch.cuda.Event, memory: Sequence[Tensor]) -> None:
+        """Let the calling thread's current stream go on after the event; the thread does not wait.
+
+        The memory, which was allocated on the side stream, is not allocated again before the work
+        that the current stream has when the memory is dropped is done.
+        """
         current = torch.cuda.current_stream(self._device)
         current.wait_event(event)
         for tensor in memory:

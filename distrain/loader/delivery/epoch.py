@@ -65,20 +65,6 @@ class Backend(Protocol):
     def close(self) -> None: ...
 
 
-class Preparation(Protocol):
-    """What is done once, before the first batch of an epoch is made."""
-
-    def run(
-        self,
-        work: EpochWork,
-        backend: Any,
-        pool: ThreadPoolExecutor,
-        is_cancelled: Callable[[], bool],
-    ) -> tuple[EpochWork, Backend] | None:
-        """What makes the batches instead of `work` and `backend`; `None` if it was cancelled."""
-        ...
-
-
 @dataclass(frozen=True)
 class EpochWork:
     """All that a rank's stream of one epoch depends on."""
@@ -92,7 +78,9 @@ class EpochWork:
     new_backend: Callable[[], Backend]  # called in the producer's thread
     delivery: Delivery
     set_up_thread: Callable[[], None] = lambda: None  # called first by each thread
-    first_pass: Preparation | None = None  # runs before the first batch is made, if set
+    # Runs before the first batch is made, if set: gives what makes the batches instead of the work
+    # and its backend; `None` if it was cancelled.
+    first_pass: Preparation | None = None
     # the order of a chunk's rows, by its number; by default that of `row_permutation`
     order_of: Callable[[int], NDArray[np.int64]] | None = None
     any_remote: bool = True  # whether a file may be a remote one, which readers fetch ahead
@@ -103,6 +91,11 @@ class EpochWork:
 
     def rows_in(self, step: int) -> int:
         return self.plan.rank_rows(step, self.options.rank, self.options.num_ranks)
+
+
+Preparation = Callable[
+    [EpochWork, Any, ThreadPoolExecutor, Callable[[], bool]], tuple[EpochWork, Backend] | None
+]
 
 
 def produce(work: EpochWork, channel: Channel) -> None:
@@ -119,7 +112,7 @@ def produce(work: EpochWork, channel: Channel) -> None:
         )
         try:
             if work.first_pass is not None:
-                changed = work.first_pass.run(work, backend, pool, channel.is_closed)
+                changed = work.first_pass(work, backend, pool, channel.is_closed)
                 if changed is not None:
                     work, backend = changed
                     _make_batches(work, channel, backend, pool)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.loader.delivery.cuda_streams import Event, Streams, Target
+from distrain.loader.delivery.cuda_streams import CudaStreams
 from distrain.loader.filling import NarrowBatch
 
 Transform = Callable[[Any], Any]
@@ -61,7 +61,7 @@ class BatchInTransfer(NamedTuple):
 
     item: Any
     memory: list[Tensor]
-    event: Event
+    event: torch.cuda.Event
 
 
 class DeviceDelivery:
@@ -71,10 +71,10 @@ class DeviceDelivery:
     begins where an allocation begins, which views of a block often do not.
     """
 
-    def __init__(self, streams: Streams, transforms: Sequence[Transform] = ()):
+    def __init__(self, streams: CudaStreams, transforms: Sequence[Transform] = ()):
         self._streams = streams
         self._transform = HostDelivery(transforms).prepare
-        self._copying: deque[tuple[Event, list[Tensor]]] = deque()
+        self._copying: deque[tuple[torch.cuda.Event, list[Tensor]]] = deque()
 
     def prepare(self, batch: Any) -> BatchInTransfer:
         """Transform a batch on the side stream, begin its copy, and widen narrow ids behind it."""
@@ -95,9 +95,9 @@ class DeviceDelivery:
         while self._copying:
             self._finish_oldest()
 
-    def _hold(self, event: Event, sources: list[Tensor]) -> None:
+    def _hold(self, event: torch.cuda.Event, sources: list[Tensor]) -> None:
         self._copying.append((event, sources))
-        while self._copying[0][0].query() or len(self._copying) > _MOST_COPIES:
+        while self._copying[0][0].query() or len(self._copying) > _MOST_COPIES:  # type: ignore[no-untyped-call]
             self._finish_oldest()
             if not self._copying:
                 break
@@ -107,7 +107,7 @@ class DeviceDelivery:
         self._copying.popleft()
 
 
-def new_delivery(streams: Streams | None, transforms: Sequence[Transform]) -> Delivery:
+def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -> Delivery:
     """The delivery of batches to a device; without streams they stay on the host."""
     return HostDelivery(transforms) if streams is None else DeviceDelivery(streams, transforms)
 
@@ -120,7 +120,7 @@ class Moved(NamedTuple):
     sources: list[Tensor]
 
 
-def move(item: Any, target: Target) -> Moved:
+def move(item: Any, target: CudaStreams) -> Moved:
     """Move all tensors of an item, in any nesting of dataclasses, mappings, tuples and lists.
 
     Tensors that are views of one storage, as the columns of a batch are, are moved by one copy of
@@ -217,7 +217,7 @@ def _byte_range(tensor: Tensor) -> range:
     return range(first * size, (first + extent + 1) * size)
 
 
-def _copy_range(tensor: Tensor, byte_range: range, target: Target, moved: Moved) -> Tensor:
+def _copy_range(tensor: Tensor, byte_range: range, target: CudaStreams, moved: Moved) -> Tensor:
     storage = tensor.untyped_storage()
     source = torch.empty(0, dtype=torch.uint8, device=tensor.device)
     source.set_(storage, byte_range.start, (len(byte_range),), (1,))

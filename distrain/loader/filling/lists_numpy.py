@@ -18,19 +18,11 @@ def measure_lists(
     lengths: NDArray[np.int32],
     totals: NDArray[np.int64],
 ) -> int:
-    """The lengths of rows' lists, and the items of each run.
+    """The lengths of rows' lists, and the items of each run; returns the longest.
 
-    Args:
-        offsets: Where the items of each row of the row group begin, and where the last ones end.
-        num_items: How many items there are.
-        rows: Which rows, for all runs.
-        counts: Run `k` takes the next `counts[k]` entries of `rows`.
-        most: The most items of a list that are kept, the first ones.
-        lengths: Is filled with each entry's length.
-        totals: Is filled with the sum of each run's lengths.
-
-    Returns:
-        The longest.
+    Run `k` takes the next `counts[k]` entries of `rows`, and the first `most` items of each list.
+    `offsets` says where each list of the row group begins, and where the last one ends. Fills
+    `lengths`, by entry, and `totals`, by run.
     """
     lengths[:] = np.minimum(offsets[1:][rows] - offsets[rows], most)
     ends = np.append(0, np.cumsum(lengths, dtype=np.int64))
@@ -49,18 +41,11 @@ def gather_lists(
     most: int,
     blocks: Sequence[NDArray[np.int32]],
 ) -> bool:
-    """The items of rows, run by run, as 4-byte cells.
+    """The items of rows, run by run, as 4-byte cells; whether one of them is suspicious.
 
-    Args:
-        offsets: As of `measure_lists`, and so are `rows`, `counts` and `most`.
-        items: Those of all rows of the row group.
-        role: `i` for ids, `v` for values.
-        kind: Their type, as a letter of `fill_numpy.fill`.
-        limit: Ids must lie below this.
-        blocks: For each run as many cells as its lists have items.
-
-    Returns:
-        Whether an item of these rows is suspicious, as `fill_numpy.fill` has it.
+    `items` are those of all rows of the row group, of type `kind`, with the letters and the
+    suspicions of `fill_numpy.fill`. Each of `blocks` has as many cells as its run's lists have
+    items.
     """
     values = np.asarray(items).view(DTYPES[kind.decode()])
     suspicious = False
@@ -81,14 +66,7 @@ def place_lists(
     offsets: NDArray[np.int32],
     values: NDArray[np.int32],
 ) -> None:
-    """Items of rows, one after another, to their rows' places.
-
-    Args:
-        items: The cells of the rows' lists, row after row.
-        places: Each row's place in the batch.
-        offsets: Where the items of each place begin, and where the last ones end.
-        values: The items of the batch, some of which are filled.
-    """
+    """Write items of rows, one after another, to their rows' places in a batch's values."""
     starts = offsets[places].astype(np.int64)
     values[_indices(starts, offsets[1:][places] - starts)] = items
 

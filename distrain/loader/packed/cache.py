@@ -52,12 +52,11 @@ class CacheCounters:
 class CachingReader(Reader):
     """Caches the row groups that another reader reads.
 
-    An entry is the wanted columns of one row group, or slice of a large one, written while they are
-    decoded. It is found again as long as the source's file, the columns and what nulls become are
-    the same. Any number of threads
-    and processes may use a folder, which may serve many tables, at once. It is on a local disk and
-    made if missing; where its entries exceed `max_bytes`, the least recently used are removed
-    first.
+    An entry is the wanted columns, those of `inner` in its order, of one row group, or slice of a
+    large one, written while they are decoded. It serves as long as the source's file, the columns
+    and what nulls become are the same. Any number of threads and processes may use a folder, which
+    may serve many tables, at once. It is on a local disk and made if missing; where its entries
+    exceed `max_bytes`, the least recently used are removed first.
 
     The cache never makes a run fail. Where an entry is gone or damaged, the inner reader reads;
     where none can be written, that is logged once and the run goes on without new ones. Values that
@@ -65,10 +64,8 @@ class CachingReader(Reader):
     cache.
 
     What `read` returns stays valid until the same thread reads again, as with `PackedReader`.
-
-    `columns` are those that `inner` reads, in its order. `fingerprint_of` gives a file's identity
-    and version by its path; `None` if they are unknown, then its row groups are not cached. For a
-    URL it is called once, and again before an entry is written.
+    `fingerprint_of` gives a file's identity and version by its path; where that is `None`, its row
+    groups are not cached. For a URL it is called once, and again before an entry is written.
     """
 
     def __init__(

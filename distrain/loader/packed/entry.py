@@ -37,11 +37,7 @@ _MOST_AT_ONCE = 512  # of columns that are written in one call; Linux takes 1,02
 
 
 class EntryWriter:
-    """Writes one entry, part by part; the caller makes the file appear whole.
-
-    Attributes:
-        num_bytes: Bytes of values so far.
-    """
+    """Writes one entry, part by part; the caller makes the file appear whole."""
 
     def __init__(self, path: Path, columns: Sequence[WantedColumn]):
         self._flat = [column for column in columns if not column.is_list]
@@ -107,11 +103,7 @@ class EntryFacts(NamedTuple):
 class EntryFile(RawFile):
     """An open entry; what is `known` of the same file is not read again.
 
-    Attributes:
-        layout: Where its columns lie.
-
-    Raises:
-        DataError: It is no whole entry of these columns.
+    A `DataError` says that it is no whole entry of these columns.
     """
 
     def __init__(

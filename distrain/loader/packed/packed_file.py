@@ -44,8 +44,8 @@ class PackedFile(RawFile):
     def __init__(self, path: str, footer: PackedFooter | None = None):
         super().__init__(path)
         self._verifying = threading.Lock()
-        if footer is not None:
-            self.check_known(footer.identity)
+        if footer is not None and footer.identity != self.identity:
+            raise self.replaced()
         self.footer = footer or self._read_footer()
 
     def _read_footer(self) -> PackedFooter:

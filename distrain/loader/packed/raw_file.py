@@ -23,7 +23,6 @@ _BLOCK_BYTES = 1 << 20  # read at a time to verify large row groups
 _ALIGNMENT = 64
 _MOST_AT_ONCE = 256  # of parts that are read in one call; Linux takes 1,024 pieces, two for each
 _MOST_GAP_BYTES = 4096  # between columns that are read at once: parquet's page headers are shorter
-_REPLACED = "the file was replaced or written to"
 _CHANGED = "The file was changed since the run began; start again."
 _FLIPPED = "The disk or a copy damaged the file: pack it again, or copy it again."
 
@@ -67,9 +66,6 @@ class RawFile:
 
     Its bytes are read with `preadv`, never mapped: where a mapped file is cut short, the process
     dies.
-
-    Attributes:
-        identity: What the path led to when it was opened.
     """
 
     def __init__(self, path: str):
@@ -88,14 +84,8 @@ class RawFile:
         """Whether the path still leads to this file, as it was when it was opened."""
         return _identity(os.stat(self.path)) == self.identity
 
-    def check_unchanged(self) -> None:
-        if not self.is_unchanged():
-            raise self.error(_REPLACED, _CHANGED)
-
-    def check_known(self, identity: Identity) -> None:
-        """Raise a `DataError` unless this is a file that was open before."""
-        if identity != self.identity:
-            raise self.error(_REPLACED, _CHANGED)
+    def replaced(self) -> DataError:
+        return self.error("the file was replaced or written to", _CHANGED)
 
     def error(self, message: str, hint: str, **where: object) -> DataError:
         return DataError(message, where={"file": self.path, **where}, hint=hint)

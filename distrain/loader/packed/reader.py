@@ -82,7 +82,8 @@ class PackedReader(Reader):
     def _parts(self, group: RowGroup, at_a_time: int) -> Iterator[DecodedColumns]:
         try:
             file = self._file(group.file)
-            file.check_unchanged()
+            if not file.is_unchanged():
+                raise file.replaced()
             constants = dict(group.constants)
             inside = [column for column in self._columns if column.name not in constants]
             layout = file.layout(group.index, group.group_rows, inside)

@@ -48,13 +48,10 @@ def kept_as(column: WantedColumn, values: Column) -> Column:
 class PackedWriter:
     """Writes one packed file; a context manager, and the caller makes the file appear whole.
 
-    `for_others` also writes column statistics and parquet's checksum of each page, which other
-    readers use.
+    Column statistics and parquet's checksum of each page are for other readers.
     """
 
-    def __init__(
-        self, path: Path, columns: Sequence[WantedColumn], source: str, *, for_others: bool = True
-    ):
+    def __init__(self, path: Path, columns: Sequence[WantedColumn], source: str):
         self._source = source
         self._groups: list[GroupMark] = []
         self._schema = pa.schema(
@@ -64,22 +61,19 @@ class PackedWriter:
         self._sink = _Tee(path)
         self._file = pa.PythonFile(self._sink, mode="w")
         try:
-            self._writer = self._arrow_writer(for_others)
+            self._writer = pq.ParquetWriter(
+                self._file,
+                self._schema,
+                compression="none",
+                use_dictionary=False,
+                data_page_size=_PAGE_BYTES,
+                write_statistics=True,
+                write_page_checksum=True,
+                **_ONE_PAGE,
+            )
         except BaseException:
             self._sink.close()
             raise
-
-    def _arrow_writer(self, for_others: bool) -> pq.ParquetWriter:
-        return pq.ParquetWriter(
-            self._file,
-            self._schema,
-            compression="none",
-            use_dictionary=False,
-            data_page_size=_PAGE_BYTES,
-            write_statistics=for_others,
-            write_page_checksum=for_others,
-            **_ONE_PAGE,
-        )
 
     def write(self, columns: Sequence[Column]) -> None:
         """Write a row group of 1 to 2^28 rows: int32 ids, float32, or lists of these.

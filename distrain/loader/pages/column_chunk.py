@@ -36,19 +36,10 @@ class _Page(NamedTuple):
 
 
 class ColumnChunk:
-    """The values of a column of a row group, taken from the front.
+    """The values of a column of a row group, taken from the front, from all bytes of its chunk.
 
-    Args:
-        chunk: All bytes of the column chunk.
-        codec: One of `CODECS`.
-        num_values: Rows of the row group.
-        dtype: int32, int64, float32 or float64, as the file has it.
-        optional: Whether it may hold nulls, which are refused where there are any.
-        read_again: Gives bytes of the chunk by their start and count. With it, pages are read when
-            they are decoded, and `chunk` is not kept.
-
-    Attributes:
-        dtype: As given.
+    An `optional` one may hold nulls, which are refused where there are any. With `read_again`,
+    which gives bytes of the chunk by their start and count, pages are read when they are decoded.
 
     Raises:
         ValueError, OSError: The bytes are damaged, or laid out as it is not known here: Arrow has

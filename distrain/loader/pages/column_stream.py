@@ -14,12 +14,7 @@ from distrain.loader.pages.thread_memory import MEMORY
 
 
 class Descriptor:
-    """An open file, closed when nothing refers to it any more.
-
-    Attributes:
-        number: As the operating system knows it.
-        num_bytes: How long the file is.
-    """
+    """An open file, closed when nothing refers to it any more."""
 
     def __init__(self, file: str):
         self.number = -1
@@ -75,9 +70,7 @@ class ColumnStream:
     def read(self, rows: int) -> NDArray[Any]:
         """The next values, in memory that the thread uses again once nothing refers to them.
 
-        Raises:
-            ValueError: The bytes are damaged, laid out as it is not known here, or hold a null that
-                cannot be filled: Arrow has to read the column.
+        A `ValueError` says why Arrow has to read the column.
         """
         (found,) = read_together([self], rows)
         if isinstance(found, str):

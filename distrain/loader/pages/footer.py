@@ -57,23 +57,14 @@ class ChunkFacts(NamedTuple):
 
 
 def chunks_of(row_group: bytes | memoryview) -> list[ChunkFacts]:
-    """The column chunks of a row group, from its part of a footer.
-
-    Raises:
-        ValueError: It is damaged, or laid out as it is not known here.
-    """
+    """The column chunks in a row group's part of a footer; a `ValueError` if that is damaged."""
     return [ChunkFacts(*facts) for facts in _pages.chunks(row_group)]
 
 
 def read_row_groups(read_at: Callable[[int, int], bytes], num_bytes: int) -> list[memoryview]:
-    """Each row group's part of a file's footer.
+    """Each row group's part of the footer of a file of `num_bytes`; raises as `chunks_of`.
 
-    Args:
-        read_at: Reads from a place on so many bytes of the file.
-        num_bytes: Of the file.
-
-    Raises:
-        ValueError: As `chunks_of`.
+    `read_at` reads from a place on so many bytes of the file.
     """
     end = num_bytes - _TAIL_BYTES
     tail = read_at(max(0, end), _TAIL_BYTES)

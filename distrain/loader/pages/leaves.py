@@ -91,24 +91,17 @@ def page_columns(
     that integers should lie below, as those of a vocabulary do: they come as uint8 or uint16 where
     these have room.
     """
-    leaves = _leaves(parquet, names, fills or {}, id_limits or {}) if is_enabled() else ()
-    return PageColumns({leaf.name: leaf for leaf in leaves}, parquet.metadata.num_columns)
-
-
-def _leaves(
-    parquet: pq.ParquetFile,
-    names: Iterable[str],
-    fills: Mapping[str, float | int | None],
-    id_limits: Mapping[str, int],
-) -> tuple[Leaf, ...]:
-    wanted = {name: name for name in names}
+    count = parquet.metadata.num_columns
+    if not is_enabled():
+        return PageColumns({}, count)
+    fills, id_limits, wanted = fills or {}, id_limits or {}, set(names)
     types = {field.name: field.type for field in parquet.schema_arrow}
     found: dict[str, Leaf] = {}
     seen = set()
-    for number in range(parquet.metadata.num_columns):
+    for number in range(count):
         leaf = parquet.schema.column(number)
-        name = wanted.get(leaf.path)
-        if name is None:
+        name = leaf.path
+        if name not in wanted:
             continue
         logical = _LOGICAL.get((leaf.physical_type, types.get(name)))
         is_flat = leaf.max_repetition_level == 0 and leaf.max_definition_level <= 1
@@ -127,7 +120,7 @@ def _leaves(
                 _types_to_try(dtype, logical, id_limits.get(name)),
             )
         seen.add(name)
-    return tuple(found.values())
+    return PageColumns(found, count)
 
 
 def _types_to_try(

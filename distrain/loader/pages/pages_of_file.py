@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -55,12 +55,10 @@ class _Chunk(NamedTuple):
 class OpenColumn:
     """A column of a row group whose rows are taken from the front, by one thread at a time.
 
-    Attributes:
-        leaf: What is known of the column.
-        source: What gives its values as the file has them.
+    `source` gives its values as the file has them.
     """
 
-    def __init__(self, leaf: Leaf, source: _Source):
+    def __init__(self, leaf: Leaf, source: column_chunk.ColumnChunk | column_stream.ColumnStream):
         self.leaf = leaf
         self.source = source
 
@@ -90,20 +88,11 @@ def read_columns(columns: Mapping[str, OpenColumn], rows: int) -> dict[str, NDAr
     return found
 
 
-class _Source(Protocol):
-    def read(self, rows: int) -> NDArray[Any]: ...
-
-    def skip(self, rows: int) -> None: ...
-
-
 class PagesOfFile:
-    """A local parquet file's column chunks, for one thread.
+    """A local parquet file's column chunks, for one thread; opened when a chunk is first read.
 
-    Args:
-        file: Its path; it is opened when a chunk is first read.
-        columns: Those that may be read.
-        span: Where a row group's part of the footer begins and ends in the file; without it the
-            whole footer is read again and held.
+    `span` says where a row group's part of the footer lies in the file; without it the whole footer
+    is read again and held.
     """
 
     def __init__(

@@ -19,8 +19,8 @@ from distrain.errors import DataError, DistrainError
 from distrain.loader.options import FetchOptions, LoaderOptions
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.file_columns import LatestColumns, column_numbers
+from distrain.loader.reading.image import Span
 from distrain.loader.reading.open_files import FileFacts, Handle, OpenFiles
-from distrain.loader.reading.ranges import Span
 from distrain.loader.reading.reader import (
     DecodedColumns,
     Expected,

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 
 from distrain.loader.options import FetchOptions
 from distrain.loader.own_threads import mark_own_thread
-from distrain.loader.reading.image import Image
-from distrain.loader.reading.ranges import Span, plan_ranges
+from distrain.loader.reading.image import Image, Span, plan_ranges
 from distrain.loader.reading.reader import Expected
 from distrain.loader.reading.remote_file import RemoteFile
 from distrain.loader.reading.shared_image import shared_image
@@ -38,10 +37,7 @@ class Fetcher:
     Row groups that are expected are fetched in the order in which they will be asked for, as many
     as `FetchOptions` allows. One that is asked for earlier comes before them. A request that failed
     is made again once somebody who asked for its row group was told, and asks again; the others of
-    it are kept.
-
-    Args:
-        spans_of: Which bytes of a file a row group's wanted columns take.
+    it are kept. `spans_of` says which bytes of a file a row group's wanted columns take.
     """
 
     def __init__(self, spans_of: SpansOf, options: FetchOptions | None = None):
@@ -311,35 +307,22 @@ class _Expectation(Expected):
 
 
 class _Wanted:
-    """A row group that is being fetched.
-
-    Attributes:
-        expectation: Whose it is, and there its `number`; `None` where it was only asked for.
-        image: What was planned for it, once that is done.
-        missing: Ranges that nobody is asking for.
-        in_flight: How many ranges are being asked for.
-        num_bytes: Of all its ranges.
-        is_planning: Whether a thread finds out its ranges.
-        is_started: Whether its ranges may be asked for.
-        is_taken: Whether somebody waits for it.
-        error: What was raised by the last request that failed.
-        is_told: Whether somebody who asked was given the error.
-    """
+    """A row group that is being fetched: number `number` of an expectation, or asked for."""
 
     def __init__(self, group: RowGroup, expectation: _Expectation | None = None, number: int = 0):
         self.group = group
         self.key = (group.file, group.index)
         self.expectation = expectation
         self.number = number
-        self.image: Image | None = None
-        self.missing: set[Span] = set()
-        self.in_flight = 0
-        self.num_bytes = 0
+        self.image: Image | None = None  # once its ranges are planned
+        self.missing: set[Span] = set()  # ranges that nobody is asking for
+        self.in_flight = 0  # how many ranges are being asked for
+        self.num_bytes = 0  # of all its ranges
         self.is_planning = False
-        self.is_started = False
-        self.is_taken = False
-        self.error: BaseException | None = None
-        self.is_told = False
+        self.is_started = False  # its ranges may be asked for
+        self.is_taken = False  # somebody waits for it
+        self.error: BaseException | None = None  # that of the last request that failed
+        self.is_told = False  # somebody who asked was given the error
 
     @property
     def is_whole(self) -> bool:

@@ -1,25 +1,54 @@
-"""Parts of a remote file in memory, which are read as if they were a local file."""
+"""Parts of a remote file: which ranges to ask for, and memory that is read as a local file is."""
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterable
+from typing import NamedTuple, Protocol
 
-from distrain.loader.reading.ranges import Span
+
+class Span(NamedTuple):
+    """Bytes of a file."""
+
+    begin: int  # the first one
+    end: int  # the one behind the last one
+
+    @property
+    def num_bytes(self) -> int:
+        return self.end - self.begin
+
+
+def plan_ranges(spans: Iterable[Span], *, gap_bytes: int, most_bytes: int) -> list[Span]:
+    """The ranges to ask for, in the order of the file, none of which overlap.
+
+    Gaps of up to `gap_bytes` are read over, which takes less time than another request. What is
+    longer than `most_bytes` is cut into equal ranges, which several connections bring at a time.
+
+    >>> spans = [Span(100, 140), Span(0, 10), Span(12, 20)]
+    >>> [tuple(span) for span in plan_ranges(spans, gap_bytes=2, most_bytes=30)]
+    [(0, 20), (100, 120), (120, 140)]
+    """
+    joined: list[Span] = []
+    for span in sorted(span for span in spans if span.num_bytes > 0):
+        if joined and span.begin - joined[-1].end <= gap_bytes:
+            last = joined.pop()
+            span = Span(last.begin, max(last.end, span.end))
+        joined.append(span)
+    return [part for span in joined for part in _cut(span, most_bytes)]
+
+
+def _cut(span: Span, most_bytes: int) -> list[Span]:
+    count = -(-span.num_bytes // most_bytes)
+    cuts = [span.begin + span.num_bytes * number // count for number in range(count + 1)]
+    return [Span(begin, end) for begin, end in itertools.pairwise(cuts)]
 
 
 class Image:
     """A file in memory as large as a remote one, of which only what was written takes room.
 
     Bytes that were not written read as zeros. Its memory is free when nothing refers to it and
-    whoever opened `path` has closed it.
-
-    Args:
-        num_bytes: The size of the file.
-
-    Attributes:
-        path: Where this process can open it, for reading, with handles of their own.
+    whoever opened `path`, for reading, has closed it.
     """
 
     _memory: _HasNumber

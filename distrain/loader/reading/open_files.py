@@ -49,19 +49,8 @@ class FileFacts(NamedTuple):
 class Handle:
     """A parquet file, for one thread, or for a stream of slices; open in Arrow where Arrow reads.
 
-    Args:
-        file: Its path.
-        columns_of: Finds its columns.
-        known: What is known of it.
-        index: A row group that will be read.
-        streams: Whether Arrow reads it in parts.
-        image: What holds its bytes, of that row group alone, where it is a remote one.
-
-    Attributes:
-        footer: What is kept of its footer.
-        columns: The wanted columns, as the file has them.
-        pages: What decodes some columns without Arrow.
-        image: As given.
+    `index` is a row group that will be read; of a remote file `image` holds that one alone.
+    `streams` says whether Arrow reads it in parts.
     """
 
     def __init__(

@@ -138,11 +138,27 @@ class TableReader(Protocol):
         ...
 
 
-class RetryingReader(Reader):
+class _Wrapper(Reader):
+    def __init__(self, inner: Reader):
+        self._inner = inner
+
+    def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
+        return self._inner.iter_columns(group)
+
+    def expect(
+        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
+    ) -> Expected:
+        return self._inner.expect(groups, is_held)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class RetryingReader(_Wrapper):
     """Reads a row group again for `retry_s` where the storage does not answer, column by column."""
 
     def __init__(self, inner: Reader, retry_s: float):
-        self._inner = inner
+        super().__init__(inner)
         self._retry_s = retry_s
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
@@ -161,19 +177,11 @@ class RetryingReader(Reader):
             yield part
             cells, lists = cells + len(part.cells), lists + len(part.lists)
 
-    def expect(
-        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
-    ) -> Expected:
-        return self._inner.expect(groups, is_held)
-
-    def close(self) -> None:
-        self._inner.close()
-
 
 _Version = tuple[int, int, int, int]
 
 
-class SameFilesReader(Reader):
+class SameFilesReader(_Wrapper):
     """Passes on row groups as long as local files are those that were read first.
 
     Else rows of two versions of a file would meet. Each file's status is compared before and after
@@ -181,7 +189,7 @@ class SameFilesReader(Reader):
     """
 
     def __init__(self, inner: Reader):
-        self._inner = inner
+        super().__init__(inner)
         self._first: dict[str, _Version] = {}
 
     def iter_columns(self, group: RowGroup) -> Iterator[DecodedColumns]:
@@ -195,15 +203,6 @@ class SameFilesReader(Reader):
             self._check(group)  # if the file changed as well, that is the reason
             raise
         self._check(group)
-
-    def expect(
-        self, groups: Iterator[RowGroup | None], is_held: Callable[[RowGroup], bool] | None = None
-    ) -> Expected:
-        return self._inner.expect(groups, is_held)
-
-    def close(self) -> None:
-        """Close the inner reader; the versions that were read first stay known."""
-        self._inner.close()
 
     def _check(self, group: RowGroup) -> None:
         try:
@@ -260,13 +259,11 @@ class SharedReader:
                 self._reader.close()
 
 
-class _Lease:
+class _Lease(_Wrapper):
     """A reader that other epochs may be using, too."""
 
     def __init__(self, reader: Reader, give_back: Callable[[], None]):
-        self.read: Callable[[RowGroup], DecodedColumns] = reader.read
-        self.iter_columns: Callable[[RowGroup], Iterator[DecodedColumns]] = reader.iter_columns
-        self.expect = reader.expect
+        super().__init__(reader)
         self._give_back: Callable[[], None] | None = give_back
 
     def close(self) -> None:

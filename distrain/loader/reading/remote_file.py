@@ -32,13 +32,6 @@ class RemoteFile:
 
     Each thread that reads has a handle of its own, so that ranges are asked for at a time. What the
     filesystem raises is passed on. An object of S3 is read by `SignedRanges` where that works.
-
-    Args:
-        url: Its URL.
-        connections: For objects of S3.
-
-    Attributes:
-        paths: Those of the leaf columns, when the footer is known.
     """
 
     def __init__(self, url: str, connections: Connections):
@@ -49,16 +42,11 @@ class RemoteFile:
         self._one_at_a_time = threading.Lock()
         self._idle: list[Any] = []
         self._size: int | None = None
-        self._version: str | None = None
+        self.version: str | None = None  # the server's name of the version; `None` if it has none
         self._tail = b""
         self._footer: pq.FileMetaData | SlicedFooter | None = None
         self._footer_lock = threading.Lock()
-        self.paths: tuple[str, ...] = ()
-
-    @property
-    def version(self) -> str | None:
-        """The server's name of the version that is read; `None` if it has none."""
-        return self._version
+        self.paths: tuple[str, ...] = ()  # of the leaf columns, when the footer is known
 
     @property
     def num_bytes(self) -> int:
@@ -76,10 +64,7 @@ class RemoteFile:
     def read(self, begin: int, end: int) -> bytes:
         """Bytes of the file, in one request where the filesystem can do that.
 
-        Raises:
-            DataError: The file is another one than when it was first opened.
-            OSError: It ends before.
-            Exception: What the filesystem raises.
+        A `DataError` says that the file is another one than when it was first opened.
         """
         if self._signed is not None:
             content = self._signed.read(begin, end)
@@ -152,9 +137,9 @@ class RemoteFile:
         size = handle.seek(0, io.SEEK_END)
         with self._lock:
             if self._size is None:
-                self._size, self._version = size, version
+                self._size, self.version = size, version
                 self._signed = signed_ranges(handle, self._connections)
-            is_same = (size, version) == (self._size, self._version)
+            is_same = (size, version) == (self._size, self.version)
         if is_same:
             return handle
         _close(handle)

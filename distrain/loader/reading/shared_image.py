@@ -16,8 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from distrain.hardware import SHARED_MEMORY
-from distrain.loader.reading.image import Image
-from distrain.loader.reading.ranges import Span
+from distrain.loader.reading.image import Image, Span
 
 _FOLDER = Path(SHARED_MEMORY)
 _LEAST_BYTES = 1 << 20  # smaller row groups are read by several ranks rarely
@@ -34,20 +33,11 @@ _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 def shared_image(
     name: object, num_bytes: int, ranges: Sequence[Span], footer: Span
 ) -> SharedImage | None:
-    """An image that other processes of this user on this machine bring ranges to as well.
+    """An image that other processes of this user on this machine bring `ranges` to as well.
 
-    It lies in shared memory, under a name, for as long as one of them refers to it. What killed
-    ones left there is removed.
-
-    Args:
-        name: Of the row group and its file's version: its `repr` differs where bytes may differ.
-        num_bytes: The size of the file.
-        ranges: What will be brought.
-        footer: What else will be written.
-
-    Returns:
-        `None` where it is small, or where there is no shared memory, or less than half of that
-        would remain free.
+    It lies in shared memory for as long as one of them refers to it. What killed ones left there is
+    removed. The `repr` of `name` differs where bytes of the file may differ. `None` where it is
+    small, or where there is no shared memory, or less than half of that would remain free.
     """
     if sum(span.num_bytes for span in ranges) < _LEAST_BYTES:
         return None

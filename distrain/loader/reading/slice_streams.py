@@ -11,13 +11,12 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from distrain.loader.pages import REFUSED, PagesOfFile, read_columns
-from distrain.loader.reading.image import Image
+from distrain.loader.pages import REFUSED, read_columns
+from distrain.loader.reading.open_files import Handle
 from distrain.partition import RowGroup, Selection, Slice
 
 _Key = tuple[str, int, Selection | None, tuple[str, ...]]
@@ -25,39 +24,18 @@ Columns = dict[str, Any]
 """Rows of some columns: arrays where `loader/pages` decoded them, else Arrow's `ChunkedArray`."""
 
 
-class OpenFile(Protocol):
-    """An open file."""
-
-    pages: PagesOfFile  # what opens some columns without Arrow, in the thread that has the file
-    image: Image | None  # what holds the file's bytes where it is a remote one
-
-    def find(self, index: int) -> tuple[pq.ParquetFile, int]: ...
-
-    def close(self) -> None: ...
-
-
 class SliceStream:
     """Some columns of a row group, slice after slice.
 
-    Args:
-        group: The row group of the slices.
-        names: The columns.
-        file: The file, used now, in this thread.
-        open_file: Opens it for the stream itself, where Arrow is needed.
-
-    Attributes:
-        following: The slice that is decoded next.
-        kept: Slices that were decoded on the way to another one.
-        lock: Held while a thread decodes.
-        is_closed: Whether it gives no more slices.
+    `file` is used in this thread, at once; `open_file` opens another where Arrow is needed.
     """
 
     def __init__(
         self,
         group: RowGroup,
         names: Sequence[str],
-        file: OpenFile,
-        open_file: Callable[[], OpenFile],
+        file: Handle,
+        open_file: Callable[[], Handle],
     ):
         assert group.slice is not None
         self._index = group.index
@@ -66,15 +44,15 @@ class SliceStream:
         self._spans: list[list[int]] = group.spans.tolist()
         self._at = 0  # the row that is read next
         self._open_file = open_file
-        self._file: OpenFile | None = None
+        self._file: Handle | None = None
         self._image = file.image  # kept while there is something to read
         rows = group.group_rows
         opened = {name: file.pages.open(self._index, rows, name) for name in names}
         self._opened = {name: column for name, column in opened.items() if column is not None}
         self._batches: list[tuple[list[str], _RowsAhead]] = []
-        self.following = 0
-        self.kept: dict[int, Columns] = {}
-        self.lock = threading.Lock()
+        self.following = 0  # the slice that is decoded next
+        self.kept: dict[int, Columns] = {}  # slices that were decoded on the way to another one
+        self.lock = threading.Lock()  # held while a thread decodes
         self.is_closed = False
         if left := [name for name in names if name not in self._opened]:
             self._begin(left)
@@ -184,11 +162,9 @@ class _RowsAhead:
 
 
 class SliceStreams:
-    """The open streams of a reader, for any number of threads.
+    """The open streams of a reader; `threads` may ask for neighbouring slices at a time.
 
-    Args:
-        most_columns: How many columns' decoders stay open: those that were used last.
-        threads: How many threads may ask for neighbouring slices at a time.
+    Of `most_columns` columns decoders stay open: those that were used last.
     """
 
     def __init__(self, most_columns: int, threads: int):
@@ -201,8 +177,8 @@ class SliceStreams:
         self,
         group: RowGroup,
         names: Sequence[str],
-        file: OpenFile,
-        open_file: Callable[[], OpenFile],
+        file: Handle,
+        open_file: Callable[[], Handle],
     ) -> Columns:
         """The columns of a slice; it has fewer rows than planned where the file has."""
         assert group.slice is not None

@@ -17,10 +17,10 @@ from torch import distributed as dist
 
 from distrain.loader.delivery import (
     Channel,
+    CudaStreams,
     End,
     Failure,
     Ready,
-    Streams,
     in_own_thread,
     thread_set_up,
 )
@@ -89,7 +89,7 @@ class RoutesAhead:
         model: ClickModel,
         device: torch.device,
         ahead: int,
-        streams: Streams | None = None,
+        streams: CudaStreams | None = None,
         make_route: MakeRoute | None = None,
     ):
         if streams is None and device.type == "cuda":

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from distrain.batch import Batch
 from distrain.embeddings import PaddedRoutes, Route
-from distrain.loader.delivery import CudaStreams, Event, Streams, map_tensors
+from distrain.loader.delivery import CudaStreams, map_tensors
 from distrain.models import ClickModel
 from distrain.train.timing import READER, waiting
 
@@ -46,7 +46,7 @@ class Made(NamedTuple):
     """A routed batch on its way from the stream that made it, for use after the event."""
 
     routed: Routed
-    event: Event | None
+    event: torch.cuda.Event | None
     memory: list[Tensor]
 
 
@@ -68,7 +68,7 @@ class RouteMaker:
     batches: Batches
     make_route: MakeRoute
     device: torch.device
-    streams: Streams | None
+    streams: CudaStreams | None
 
     def beside(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.streams is None else self.streams.beside()

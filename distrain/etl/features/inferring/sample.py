@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.bad_lines import BadLineTally, num_lines
+from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.features.bad_values import BadValues
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.partitions import partitions_of, with_partitions
 from distrain.etl.features.table_file import TableFile, look_at
-from distrain.etl.features.text_rows import TornLines, parse_block, without_head
+from distrain.etl.features.text_rows import rows_of_pieces
 from distrain.etl.features.values import flat
 from distrain.etl.operators import concrete
 from distrain.etl.parts import readable_parquet
@@ -106,21 +106,15 @@ def rows_of(
                 groups.append(len(groups))
             table = parquet.read_row_groups(groups, columns).slice(0, most)
         return pa.table({name: _flat(table[name]) for name in columns}), BadLineTally()
-    tables, bad_lines, rows, lines = [], BadLineTally(), 0, 0
+    tables, bad_lines, rows = [], BadLineTally(), 0
     known = [name for name in columns if name in file.types]
-    for number, piece in enumerate(_pieces(file)):
-        block, head = without_head(piece, file, text) if number == 0 else (piece, 0)
-        try:
-            found = parse_block(block, file, text, known)
-        except TornLines as torn:
-            raise torn.line.at(file.path, lines + head).error() from None
+    for found, before in rows_of_pieces(_pieces(file), file, text, known):
         wanted = found.lines[: most - rows]
         is_cut = len(wanted) < len(found.lines)
         bad = [line for line in found.bad if not is_cut or line.line <= wanted[-1]]
-        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, lines + head))
+        bad_lines = bad_lines.merged(BadLineTally.of(bad).shifted(file.path, before))
         tables.append(found.table)
         rows += found.table.num_rows
-        lines += num_lines(piece)
         if rows >= most:
             break
     table = pa.concat_tables(tables, promote_options="permissive").slice(0, most).combine_chunks()

@@ -288,7 +288,7 @@ def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], 
     rows = next((f for f in columns if f.distinct == f.num_rows and f.kind != "list"), None)
     others = [f for f in columns if f.name != target.column and f.kind in ("text", "number")]
     by = rows or (
-        key if key.name != target.column else max(others, key=_num_distinct, default=None)
+        key if key.name != target.column else max(others, key=lambda f: f.distinct, default=None)
     )
     if by is None:
         return last, told
@@ -306,10 +306,6 @@ def _why_no_time(columns: Sequence[Facts]) -> str:
         share = f"{first.missing / first.num_rows:.1%}"
         return f"{first.name} has missing values ({share}), so rows cannot be split by it"
     return f"{first.name} has {first.distinct} different times, too few to split rows by"
-
-
-def _num_distinct(facts: Facts) -> int:
-    return facts.distinct
 
 
 def _moment(microsecond: pa.Scalar, epoch: str | None) -> str | int:
