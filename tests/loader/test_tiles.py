@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from distrain.loader.filling.batch_memory import TilePool, tile_bytes
 from distrain.loader.filling.kernel import KERNEL
-from distrain.loader.filling.tile_memory import TilePool, tile_bytes
 
 pytestmark = pytest.mark.skipif(KERNEL != "C", reason="distrain was built without a compiler")
 

@@ -1,15 +1,13 @@
 """More days for a fitted workflow: what they hold that it does not know, and learning it."""
 
-from distrain.etl.days.drift import (
-    DriftBounds as DriftBounds,
-    Drifted as Drifted,
-    drifted_columns as drifted_columns,
-)
 from distrain.etl.days.growing import kept_file as kept_file
 from distrain.etl.days.seen import (
     UPDATES as UPDATES,
+    DriftBounds as DriftBounds,
+    Drifted as Drifted,
     Seen as Seen,
     Shares as Shares,
+    drifted_columns as drifted_columns,
     learnt_before as learnt_before,
     seen_in as seen_in,
 )

@@ -5,6 +5,7 @@ from distrain.loader.filling.batch_memory import (
     BlockPool as BlockPool,
     OpenBatch as OpenBatch,
     OpenBatches as OpenBatches,
+    tile_bytes as tile_bytes,
 )
 from distrain.loader.filling.filler import (
     Block as Block,
@@ -33,7 +34,6 @@ from distrain.loader.filling.schedule import (
     open_groups as open_groups,
     plan_loads as plan_loads,
 )
-from distrain.loader.filling.tile_memory import tile_bytes as tile_bytes
 from distrain.loader.filling.torch_filler import (
     TorchFiller as TorchFiller,
     signed_bits as signed_bits,

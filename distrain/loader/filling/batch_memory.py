@@ -1,4 +1,4 @@
-"""Memory of batches: how columns lie in a block, a pool of blocks, and batches being filled."""
+"""Memory of batches: a pool of blocks, batches being filled, and tiles for the kernel in C."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import mmap
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,10 +17,77 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from distrain.batch import Batch, Ragged
-from distrain.loader.filling.tile_memory import TilePool
+from distrain.loader.filling.kernel import KERNEL
 from distrain.partition import WantedColumn
 
 _MAPPED_BYTES = 1 << 20  # from here on a block is mapped on its own
+
+
+_COLUMNS = 4
+_ROW_BYTES = 4 * _COLUMNS
+_FEWEST_ROWS = 1 << 13  # columns of fewer rows lie in the L1 cache
+_MOST_ROWS = 1 << 17  # a larger tile than the L2 cache gains nothing
+_TILE_BYTES = _MOST_ROWS * _ROW_BYTES  # a huge page of x86, which is taken whole
+
+Tile = NDArray[np.uint8]
+
+_NO_TILE: Tile = np.empty(0, np.uint8)
+
+
+def tile_bytes(num_rows: int, num_columns: int) -> int:
+    """Bytes of memory for the tiles of a row group of so many rows and flat columns.
+
+    >>> tile_bytes(65_536, 40), tile_bytes(65_536, 3), tile_bytes(1_000, 40)
+    (2097152, 0, 0)
+    """
+    gains = KERNEL == "C" and _FEWEST_ROWS <= num_rows <= _MOST_ROWS and num_columns >= _COLUMNS
+    return _TILE_BYTES if gains else 0
+
+
+class TilePool:
+    """Lends memory for tiles to any thread, and keeps it."""
+
+    def __init__(self) -> None:
+        self._idle: deque[Tile] = deque()
+
+    @contextlib.contextmanager
+    def lend(self, num_rows: int, num_columns: int) -> Iterator[Tile]:
+        """Memory for tiles of so many rows of some of the columns; empty where none are made."""
+        if not tile_bytes(num_rows, num_columns):
+            yield _NO_TILE
+            return
+        try:
+            tile = self._idle.pop()
+        except IndexError:
+            tile = _one_huge_page()
+        try:
+            yield tile
+        finally:
+            if len(tile):
+                self._idle.append(tile)
+
+    def clear(self) -> None:
+        self._idle.clear()
+
+
+def _mapped(num_bytes: int) -> mmap.mmap:
+    """Fresh memory, in huge pages where the kernel has them."""
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_HUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without them
+            memory.madvise(mmap.MADV_HUGEPAGE)
+    return memory
+
+
+def _one_huge_page() -> Tile:
+    """Its rows are used in any order, for which a huge page is best. None if there is no memory."""
+    try:
+        memory = _mapped(2 * _TILE_BYTES)
+    except (OSError, AttributeError):  # no memory is left, or this system has other flags
+        return _NO_TILE
+    found: Tile = np.frombuffer(memory, np.uint8)
+    start = -found.ctypes.data % _TILE_BYTES
+    return found[start : start + _TILE_BYTES]
 
 
 @dataclass(frozen=True)
@@ -138,12 +205,9 @@ def _new_cells(count: int) -> NDArray[np.int32]:
     if num_bytes < _MAPPED_BYTES or not hasattr(mmap, "MAP_ANONYMOUS"):
         return np.empty(count, np.int32)
     try:
-        memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        memory = _mapped(num_bytes)
     except (OSError, OverflowError) as error:
         raise MemoryError(f"cannot allocate {num_bytes:,} bytes for a batch") from error
-    if hasattr(mmap, "MADV_HUGEPAGE"):
-        with contextlib.suppress(OSError):  # a kernel without them
-            memory.madvise(mmap.MADV_HUGEPAGE)
     return np.frombuffer(memory, np.int32)
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
+from distrain.loader.filling.batch_memory import TilePool
 from distrain.loader.filling.kernel import fill as _fill
 from distrain.loader.filling.narrow import NarrowLayout
 from distrain.loader.filling.schedule import Deal
-from distrain.loader.filling.tile_memory import TilePool
 from distrain.partition import RowGroup, WantedColumn, value_problem
 
 Block = NDArray[np.int32]

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from distrain.errors import DataError, OutputError
 from distrain.loader.packed.mark import MARK_KEY, GroupMark, Mark, checksum
-from distrain.loader.packed.packed_file import PackedFile
 from distrain.loader.packed.raw_file import Buffers
+from distrain.loader.packed.reader import PackedFile
 from distrain.partition import WantedColumn
 
 MOST_GROUP_ROWS = 1 << 28

@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 from distrain.errors import DataError, DistrainError
 from distrain.loader.options import FetchOptions, LoaderOptions
 from distrain.loader.reading.fetcher import Fetcher
-from distrain.loader.reading.file_columns import LatestColumns, column_numbers
 from distrain.loader.reading.image import Span
-from distrain.loader.reading.open_files import FileFacts, Handle, OpenFiles
+from distrain.loader.reading.open_files import (
+    FileFacts,
+    Handle,
+    LatestColumns,
+    OpenFiles,
+    column_numbers,
+)
 from distrain.loader.reading.reader import (
     DecodedColumns,
     Expected,

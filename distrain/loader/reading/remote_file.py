@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from distrain.loader.reading.file_columns import paths_of
 from distrain.loader.reading.image import Image
+from distrain.loader.reading.open_files import paths_of
 from distrain.loader.reading.reader import another_version
 from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
 from distrain.storage import (

@@ -22,8 +22,8 @@ from distrain.loader.packed import (
     writer as writer_module,
 )
 from distrain.loader.packed.mark import MARK_KEY
-from distrain.loader.packed.packed_file import PackedFile
 from distrain.loader.packed.raw_file import Buffers
+from distrain.loader.packed.reader import PackedFile
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.wanted_columns import WantedColumn
 from distrain.schema import Schema
@@ -330,7 +330,7 @@ def test_no_more_memory_is_asked_for_than_the_file_is_long(packed, monkeypatch):
     layout = PackedFile(group.file).layout(0, group.num_rows, COLUMNS)
     claimed = [dataclasses.replace(v, start=v.start + 10**9) for v in layout.cells]
     claimed = dataclasses.replace(layout, cells=tuple(claimed))
-    monkeypatch.setattr("distrain.loader.packed.packed_file.group_layout", lambda *_: claimed)
+    monkeypatch.setattr("distrain.loader.packed.reader.group_layout", lambda *_: claimed)
     monkeypatch.setattr(Buffers, "take", lambda *_: pytest.fail("asked for memory"))
     with pytest.raises(DataError, match="cut short"):
         PackedReader(COLUMNS).read(group)
