@@ -51,8 +51,6 @@ class BadLine:
 
 @dataclass(frozen=True)
 class BadLineTally:
-    """Bad lines that were skipped."""
-
     by_kind: dict[str, int] = field(default_factory=dict)
     examples: tuple[BadLine, ...] = ()
 
@@ -67,7 +65,6 @@ class BadLineTally:
 
     @property
     def where(self) -> dict[str, object]:
-        """What an error says of them; nothing if there are none."""
         if not self.count:
             return {}
         first = self.examples[0]

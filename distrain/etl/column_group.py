@@ -104,7 +104,6 @@ class ColumnGroup:
 
     @property
     def domain(self) -> str | None:
-        """The name of the vocabulary that its columns share, if they do."""
         last = self.operators[-1] if self.operators else None
         return last.domain if isinstance(last, Categorify) else None
 

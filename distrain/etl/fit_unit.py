@@ -19,8 +19,6 @@ ColumnStates = dict[str, Any]
 
 @dataclass(frozen=True)
 class FitUnit:
-    """Some columns of a group and the place of the operator to fit."""
-
     group: ColumnGroup
     columns: tuple[str, ...]
     stage: FitStage

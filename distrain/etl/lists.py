@@ -14,8 +14,6 @@ Int64Array = np.ndarray[Any, np.dtype[np.int64]]
 
 @dataclass(frozen=True, eq=False)
 class Lists:
-    """A column of lists, taken apart."""
-
     items: pa.Array  # `[sum of the rows' lengths]`: row `i` has `items[offsets[i]:offsets[i + 1]]`
     offsets: Int64Array  # `[rows + 1]`, int64, from 0
 

@@ -101,7 +101,6 @@ def check_workers(client: Client) -> None:
 
 
 def gpu_problem(load: Callable[[str], Any] = importlib.import_module) -> str | None:
-    """Why this process cannot transform on a GPU; `None` if it can."""
     try:
         device = Device(load("pylibcudf"))
     except ImportError as error:

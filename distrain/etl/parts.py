@@ -75,7 +75,6 @@ def split_parts(parts: Sequence[Part], num_first: int) -> tuple[list[Part], list
 
 
 def parts_of_row_groups(path: str, rows: Sequence[int], part_rows: int) -> list[Part]:
-    """Row groups of so many rows each as parts of about `part_rows` rows."""
     parts: list[Part] = []
     groups: list[int] = []
     first_row = num_rows = 0
@@ -152,7 +151,6 @@ _SETTINGS: dict[str, Any] = {
 
 @contextmanager
 def readable_parquet(path: str, where: dict[str, object] | None = None) -> Iterator[Any]:
-    """An open `pyarrow.parquet.ParquetFile`; one that cannot be read is a `DataError`."""
     place = {"file": path, **(where or {})}
     try:
         if os.path.exists(path):  # Arrow reads local files itself, without Python's lock.

@@ -35,8 +35,6 @@ ProgressCallback = Callable[[PrepProgress], None]
 
 
 class TaskSize(NamedTuple):
-    """What a task that reads has to read of a file: text, or the rows of a part."""
-
     file: str
     file_bytes: int
     what: TextRange | Part | None

@@ -277,7 +277,6 @@ def _plain_line(delimiter: str) -> re.Pattern[bytes]:
 
 
 def _diagnose(content: bytes, layout: TextLayout) -> tuple[str, str, str | None] | None:
-    """Kind, problem and hint of a bad line; `None` if it is good after all."""
     fields = content.split(layout.delimiter.encode())
     if len(fields) != len(RAW_COLUMNS):
         return _wrong_field_count(content, len(fields), layout)

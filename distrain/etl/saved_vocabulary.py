@@ -25,7 +25,6 @@ class SavedVocabulary(Vocabulary):
 
     @classmethod
     def look_at(cls, folder: str, name: str) -> SavedVocabulary:
-        """The vocabulary in a folder or at a URL; a `DataError` if `save` did not write it."""
         meta = read_meta(folder, name)
         schema, num_values = read_footer(folder, name)
         if num_values != meta["unique"]["num_indices"]:

@@ -85,7 +85,6 @@ class Workflow:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """All columns, in output order."""
         return tuple(column for group in self.groups for column in group.columns)
 
     @property
@@ -108,7 +107,6 @@ class Workflow:
 
     @property
     def spelling(self) -> int:
-        """How texts are made of other values; see `Categorify`."""
         last = [group.operators[-1] for group in self.groups if group.is_categorical]
         return next((cast(Categorify, operator).spelling for operator in last), PLAIN)
 

@@ -89,7 +89,6 @@ class DeviceColumns(NamedTuple):
     lists: list[DeviceLists]  # the list columns
 
     def part(self, first: int, last: int) -> DeviceColumns:
-        """Some of the rows, neighbours, in the same memory."""
         cells = [column[first:last] for column in self.cells]
         return DeviceColumns(cells, [column.part(first, last) for column in self.lists])
 
@@ -270,8 +269,6 @@ class CudfReader:
 
 
 class CudfFooter:
-    """A file's footer, parsed once: it describes all columns of all row groups."""
-
     def __init__(self, plc: Any, source: Any, names: set[str]):
         self.parsed: Any = plc.io.parquet_metadata.read_parquet_footers(source)[0]
         self.bytes_per_group: list[int] = [

@@ -131,8 +131,6 @@ def whole_number(name: str, value: Any, least: int) -> int:
 
 @dataclass(frozen=True)
 class CacheOptions:
-    """The folder of cached row groups, and the most bytes in it."""
-
     directory: str
     max_bytes: int
 

@@ -29,8 +29,6 @@ from distrain.spec import READERS, ReaderFacts, ReaderKind
 
 
 class ReaderChoice(NamedTuple):
-    """A reader's name, and a sentence that says why it was chosen."""
-
     name: str
     reason: str
 

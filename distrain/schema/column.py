@@ -170,7 +170,6 @@ def columns_from_json(document: Mapping[str, Any]) -> tuple[ColumnSchema, ...]:
 
 
 def _check_types(item: Mapping[str, Any]) -> None:
-    """Raise if a value in a document's column is not of its field's type."""
     if not isinstance(item, Mapping):
         raise TypeError(f"a column is a mapping, not {item!r:.80}")
     for key, value in item.items():

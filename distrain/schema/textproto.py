@@ -18,8 +18,6 @@ Value: TypeAlias = "bytes | str | list[Field]"
 
 
 class Field(NamedTuple):
-    """One field of a message, and its key's line, from 1."""
-
     key: str
     value: Value
     line: int = 0

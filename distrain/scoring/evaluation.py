@@ -181,7 +181,6 @@ def _files(dataset: Dataset) -> list[str]:
 def _rows_counter(
     dataset: Dataset, phase: str, on_progress: OnProgress | None
 ) -> Callable[[int], None]:
-    """A function that adds up rows and reports their number."""
     rows, done = len(dataset), 0
 
     def count(more: int) -> None:

@@ -102,7 +102,6 @@ def model_files(model_dir: str) -> list[str]:
 
 
 def _version(model_dir: str) -> tuple[str | None, ...] | None:
-    """The version of the model there: a worker may outlive it."""
     try:
         return tuple(file_identity(file) for file in model_files(model_dir))
     except OSError:

@@ -148,7 +148,6 @@ def on_host(scored: Scored) -> Scored:
 
 
 def _kept(path: str) -> Scored | None:
-    """The logits and labels in a file; `None` if it is missing or damaged."""
     try:
         with pa.memory_map(path) as file:
             table = pa.ipc.open_file(file).read_all()

@@ -107,7 +107,6 @@ def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:
 
 
 def is_finished(folder: Path, name: str, files: Sequence[str]) -> bool:
-    """Whether a folder holds these files, finished under this name."""
     try:
         document = json.loads((folder / _FINISHED).read_text())
         return bool(document == {"made_of": name, "size_bytes": _sizes(folder, files)})

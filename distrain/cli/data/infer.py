@@ -12,7 +12,6 @@ _ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
 
 
 def infer(context: click.Context) -> None:
-    """Write the document to `--out`, or print it."""
     given = given_options(context, [name for name in context.params if name not in _ALLOWED])
     if given:
         raise click.UsageError(

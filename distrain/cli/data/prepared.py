@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
 
 def print_prepared(result: "PrepResult", is_fitted_anew: bool = True) -> None:
-    """Print the result, and warnings about it."""
     seconds = result.seconds["total"]
     lines = {"training rows": f"{result.train.num_rows:,} in {result.train.num_files} files"}
     if result.valid:

@@ -87,13 +87,13 @@ def in_ranges(
     walked through side by side; `forget` hears of a run that is not looked at for now, whose mapped
     pages would stay otherwise.
     """
-    places = {number: _Places(run) for number, run in enumerate(runs) if run.num_rows}
+    places = {number: _places(run) for number, run in enumerate(runs) if run.num_rows}
     if not places:
         return
     step = max(1, most // (2 * len(places)))
     samples = []
     for number, at in places.items():
-        samples += [at[row] for row in range(0, len(at), step)]
+        samples += [at(row) for row in range(0, runs[number].num_rows, step)]
         forget(number)
     samples.sort()
     cuts = samples[len(places) :: len(places)] if len(samples) * step > most else []
@@ -101,10 +101,10 @@ def in_ranges(
     for cut in [*cuts, None]:
         spans = []
         for number, at in places.items():
-            begin = begins[number]
-            end = len(at) if cut is None else bisect_left(at, cut, begin)
+            begin, rows = begins[number], range(runs[number].num_rows)
+            end = len(rows) if cut is None else bisect_left(rows, cut, begin, key=at)
             if end > begin:
-                spans.append(_copied(at.run.slice(begin, end - begin)))
+                spans.append(_copied(runs[number].slice(begin, end - begin)))
             begins[number] = end
             forget(number)
         if spans:
@@ -118,19 +118,14 @@ def _copied(rows: pa.Table) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-class _Places(Sequence[tuple[int, Any]]):
-    """Where the rows of a run stand in the order; looked up when asked for."""
+def _places(run: pa.Table) -> Callable[[int], tuple[int, Any]]:
+    """Gives where a row of a run stands in the order."""
+    values, counts = run["value"].chunk(0), run["count"].chunk(0)
+    holds_text = is_text(values.type)
 
-    def __init__(self, run: pa.Table):
-        self.run = run
-        self._values = run["value"].chunk(0)
-        self._counts = run["count"].chunk(0)
-        self._is_text = is_text(self._values.type)
+    def of(row: int) -> tuple[int, Any]:
+        value = values[row]
+        key = value.as_buffer().to_pybytes() if holds_text else value.as_py()
+        return -counts[row].as_py(), key
 
-    def __len__(self) -> int:
-        return int(self.run.num_rows)
-
-    def __getitem__(self, place: Any) -> Any:
-        value = self._values[place]
-        key = value.as_buffer().to_pybytes() if self._is_text else value.as_py()
-        return -self._counts[place].as_py(), key
+    return of

@@ -26,8 +26,6 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 @dataclass(frozen=True)
 class Counted:
-    """The counts of a column, or of a domain, in files."""
-
     # Arrow files, whose rows are in the order of their buckets; at least one
     files: tuple[str, ...]
     size_bytes: int  # what the rows of all files take in memory
@@ -127,7 +125,6 @@ class MappedFile:
 
     @classmethod
     def open(cls, path: str | Path) -> MappedFile:
-        """Map a file; an `OSError` if it cannot be opened or mapped."""
         if not Path(path).stat().st_size:  # an empty file cannot be mapped
             return cls(pa.py_buffer(b""))
         # Python's own maps keep a descriptor each.
@@ -143,8 +140,6 @@ class MappedFile:
 
 @dataclass(frozen=True)
 class MappedTable:
-    """A file of values and counts that is mapped into memory."""
-
     rows: pa.Table  # all that it holds
     file: MappedFile
 

@@ -38,8 +38,6 @@ _BYTES_BY_VALUE = 64
 
 @dataclass(frozen=True)
 class LearntFiles:
-    """What some buckets of a day add to a vocabulary."""
-
     added: Run  # places of old values that the day has, rising, and how often it has each
     new: Run  # values that get an id, in the order of the ids
     rare: Run  # values that get none, those whose counts are kept, in the order of the buckets

@@ -44,8 +44,6 @@ class Learnt:
 
 @dataclass(frozen=True)
 class Limits:
-    """How much one vocabulary may take."""
-
     new: int | None  # values that may get an id; `None` for any number
     # values without an id whose counts are kept, rounded up to an equal number for each of the 256
     # buckets of hashes. So pieces keep what the whole would, in bounded memory

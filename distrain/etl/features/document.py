@@ -20,7 +20,6 @@ Scalar = bool | int | float | str
 
 
 def _as_text(value: object) -> object:
-    """YAML reads an unquoted date as one; the document keeps its text."""
     return value.isoformat() if isinstance(value, datetime.date | datetime.datetime) else value
 
 

@@ -113,7 +113,6 @@ def calendar(times: pa.Array, part: str) -> pa.Array:
 
 
 def microseconds(times: pa.Array) -> pa.Array:
-    """Microseconds since 1970, int64; of times with a zone, in UTC."""
     return times.cast(pa.timestamp("us", times.type.tz)).view(pa.int64())
 
 

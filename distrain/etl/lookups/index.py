@@ -50,8 +50,6 @@ _Run = tuple[Keys, Int32Array]
 
 @dataclass(frozen=True)
 class Lookups:
-    """Where the lookup of each vocabulary lies."""
-
     folder: str | None  # A folder that workers see. `None` has each process make its own lookups
     names: tuple[str, ...]  # the vocabularies; the folder of the n-th is called after n
     range_bytes: int  # what is brought in order at once where a process makes its own

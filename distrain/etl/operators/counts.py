@@ -33,8 +33,6 @@ _HALF_WORD = 1 << 32
 
 @dataclass(frozen=True, eq=False)
 class Counts:
-    """How often each value was seen."""
-
     values: pa.Array  # distinct values, int64 or string, in no particular order
     counts: pa.Array  # how often each was seen, int64
     nulls: int = 0  # how many were missing
@@ -45,7 +43,6 @@ class Counts:
 
 
 def joined(states: Sequence[Counts]) -> Counts:
-    """The counts of several states in one; a value stands there as often as in them."""
     # Joined arrays are new memory: what came over the network may lie at odd addresses.
     return Counts(
         pa.concat_arrays(_wide_enough([s.values for s in states])),
@@ -55,7 +52,6 @@ def joined(states: Sequence[Counts]) -> Counts:
 
 
 def counted(values: pa.Array) -> Counts:
-    """How often each value stands there; integers of any width, or strings."""
     present = values.drop_null() if values.null_count else values
     if is_text(values.type):
         found = pc.value_counts(present)
@@ -126,7 +122,6 @@ def buckets_of(values: pa.Array) -> Buckets:
 
 
 def narrow_enough(values: pa.Array) -> pa.Array:
-    """Strings as `string` where its offsets reach."""
     if pa.types.is_large_string(values.type) and values.nbytes <= _STRING_BYTES:
         return values.cast(pa.string())
     return values

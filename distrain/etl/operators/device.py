@@ -61,7 +61,6 @@ class Device:
     def where(
         self, mask: DeviceColumn, yes: DeviceColumn | pa.Scalar, no: DeviceColumn
     ) -> DeviceColumn:
-        """`yes` where the mask is true, `no` where it is false or null."""
         chosen = self._plc.copying.copy_if_else(self._side(yes), no.column, mask.column)
         return DeviceColumn(chosen, no.kind)
 

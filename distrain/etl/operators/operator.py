@@ -23,8 +23,6 @@ from distrain.etl.operators.device import Device, DeviceColumn
 
 
 class Operator(Protocol):
-    """One step of a column's way from raw values to training values."""
-
     kind: ClassVar[str]
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
@@ -75,8 +73,6 @@ class DocumentKey:
 
 @dataclass(frozen=True)
 class SettingsOnly:
-    """An operator that learns nothing: its settings are all there is to save."""
-
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -93,7 +89,6 @@ def as_doubles(values: pa.Array) -> pa.Array:
 
 
 def concrete(values: pa.Array) -> pa.Array:
-    """One plain array: chunks joined, dictionary decoded."""
     if isinstance(values, pa.ChunkedArray):
         values = values.combine_chunks()
     if pa.types.is_dictionary(values.type):

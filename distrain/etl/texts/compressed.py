@@ -138,7 +138,6 @@ class Inflated:
         self._stream: Any = pa.CompressedInputStream(pa.PythonFile(self._bytes, mode="r"), codec)
 
     def read(self, size_bytes: int) -> bytes:
-        """The next bytes, fewer only at the end; a `DataError` if they are damaged."""
         with self._decompressing():
             data: bytes = self._stream.read(size_bytes)
             while len(data) < size_bytes and (more := self._stream.read(size_bytes - len(data))):

@@ -16,8 +16,6 @@ from distrain.storage import InputFile
 
 @dataclass(frozen=True)
 class TextRange:
-    """The bytes that one task reads."""
-
     path: str
     start: int = 0  # first byte; of a compressed file the first of a member
     # one past the last byte in which a line may start; of a compressed file, one past a member's

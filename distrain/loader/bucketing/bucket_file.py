@@ -157,7 +157,6 @@ class BucketFile(BucketStore):
 
 
 def _nameless_file(folder: str, size: int) -> int:
-    """A descriptor of a new file without a name, of so many bytes."""
     try:
         os.makedirs(folder, exist_ok=True)
         try:

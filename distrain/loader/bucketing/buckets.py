@@ -80,7 +80,6 @@ class Buckets:
         return sizes
 
     def expected_sizes(self) -> NDArray[np.int64]:
-        """Rows of each bucket without chance."""
         bounds = np.arange(self.count + 1, dtype=np.int64) * self.num_rows // self.count
         return np.diff(bounds)
 

@@ -28,8 +28,6 @@ _NO_PLACES = np.empty(0, np.int32)
 
 @dataclass(frozen=True)
 class FirstPass:
-    """Turns an epoch over row groups into one over buckets."""
-
     buckets: Buckets  # which bucket each row goes to
     num_columns: int  # flat columns of a row
     folder: str | None  # of the file for the buckets; `None` keeps them in memory of the slabs
@@ -113,8 +111,6 @@ def _run_all(
 
 
 class _Scatter:
-    """Reads a row group and puts its rows into buckets; from any thread."""
-
     def __init__(
         self,
         buckets: Buckets,

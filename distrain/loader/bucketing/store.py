@@ -46,8 +46,6 @@ def staged_bytes(num_columns: int, buckets: int) -> int:
 
 @dataclass
 class Segment:
-    """Rows of a bucket that are being written."""
-
     cells: Cells  # `[columns + 2, rows]`
     left: int  # rows that are not written yet
     place: int = 0  # where the segment begins in the file, in bytes
@@ -62,23 +60,17 @@ class Segment:
 
 
 class Run(NamedTuple):
-    """Some rows' place: `rows` rows of a segment from `start` on."""
-
     segment: Segment
     start: int
     rows: int
 
 
 class BucketStore(Protocol):
-    """Keeps the rows of buckets until they are read."""
-
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
         """Places for so many more rows of each bucket, which the caller fills and then commits."""
         ...
 
-    def commit(self, runs: Sequence[Run]) -> None:
-        """All rows of these runs are written."""
-        ...
+    def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
         """The keys of a bucket's rows, in the order in which they lie there."""
@@ -92,8 +84,6 @@ class BucketStore(Protocol):
 
 
 class Slabs:
-    """Keeps the memory of one epoch's buckets for the next epoch."""
-
     def __init__(self) -> None:
         self._idle: deque[Cells] = deque(maxlen=1)
 

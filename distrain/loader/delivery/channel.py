@@ -28,8 +28,6 @@ class End:
 
 @dataclass(frozen=True)
 class Ready:
-    """A batch, or what transforms made of it."""
-
     batch: Any
 
 
@@ -76,7 +74,6 @@ class Channel:
         return self._items.qsize()
 
     def close(self) -> None:
-        """Drop the waiting items, and wake both sides."""
         self._closed = True
         with contextlib.suppress(Empty):
             while True:

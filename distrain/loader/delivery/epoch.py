@@ -41,14 +41,10 @@ from distrain.storage import stop_retrying_when
 
 
 class Backend(Protocol):
-    """Turns row groups into batches, on the CPU or on a GPU."""
-
     @property
     def num_lists(self) -> int: ...
 
-    def new_block(self, num_rows: int) -> Any:
-        """Memory for a batch's flat columns."""
-        ...
+    def new_block(self, num_rows: int) -> Any: ...
 
     def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
         """Look ahead to the row groups that will be loaded, in this order."""
@@ -58,17 +54,13 @@ class Backend(Protocol):
         """Write a row group's rows to the batches of the deal's runs; from any thread."""
         ...
 
-    def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch:
-        """The batch whose rows are all there."""
-        ...
+    def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch: ...
 
     def close(self) -> None: ...
 
 
 @dataclass(frozen=True)
 class EpochWork:
-    """All that a rank's stream of one epoch depends on."""
-
     plan: EpochPlan
     chunks: Chunks
     row_groups: Sequence[RowGroup]

@@ -25,8 +25,6 @@ _MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byt
 
 
 class Delivery(Protocol):
-    """The way of a finished batch to the consumer."""
-
     def prepare(self, batch: Batch | NarrowBatch) -> Any:
         """In the producer's thread: the item to put into the queue."""
         ...
@@ -57,8 +55,6 @@ class HostDelivery:
 
 
 class BatchInTransfer(NamedTuple):
-    """A batch whose copy to device `memory` has begun, and ends with the event."""
-
     item: Any
     memory: list[Tensor]
     event: torch.cuda.Event
@@ -108,7 +104,6 @@ class DeviceDelivery:
 
 
 def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -> Delivery:
-    """The delivery of batches to a device; without streams they stay on the host."""
     return HostDelivery(transforms) if streams is None else DeviceDelivery(streams, transforms)
 
 
@@ -184,7 +179,6 @@ def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:
 
 
 def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is no more than a view of memory."""
     return (
         type(tensor) is Tensor
         and tensor.layout == torch.strided

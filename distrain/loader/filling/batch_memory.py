@@ -45,8 +45,6 @@ def tile_bytes(num_rows: int, num_columns: int) -> int:
 
 
 class TilePool:
-    """Lends memory for tiles to any thread, and keeps it."""
-
     def __init__(self) -> None:
         self._idle: deque[Tile] = deque()
 
@@ -164,7 +162,6 @@ class BlockPool:
         self._idle: deque[NDArray[np.int32]] = deque(maxlen=most_idle)
 
     def lend(self, num_rows: int) -> NDArray[Any]:
-        """A block of `num_rows` rows, uninitialised."""
         if self._narrow_row_bytes is None:
             cells = self._num_columns * num_rows
             return self._lend(cells).reshape(self._num_columns, num_rows)
@@ -215,8 +212,6 @@ BlockT = TypeVar("BlockT")
 
 
 class ListRun(NamedTuple):
-    """The items of a list column's rows for one batch, row after row."""
-
     start: int  # where the rows begin in the batch
     stop: int  # where they end, if they follow each other
     # each row's place in the batch; `None` if they follow each other
@@ -226,8 +221,6 @@ class ListRun(NamedTuple):
 
 @dataclass
 class OpenBatch(Generic[BlockT]):
-    """One rank's batch of one step, which is being filled."""
-
     num_rows: int
     block: BlockT  # the flat columns, `[columns, rows]`
     # Of each list column the runs so far, `ListRun` on the host and `DealtLists` on a device, and,

@@ -26,8 +26,6 @@ _TYPES = _ID_TYPES | _FLOAT_TYPES
 
 
 class _Part(NamedTuple):
-    """Neighbouring columns, as the kernel wants to know of them."""
-
     columns: tuple[WantedColumn, ...]
     roles: bytes
     limits: NDArray[np.uint64]

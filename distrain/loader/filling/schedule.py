@@ -34,8 +34,6 @@ from distrain.partition import (
 
 
 class Load(NamedTuple):
-    """One loading of a chunk."""
-
     step: int  # the first step that needs it
     chunk: int  # the chunk's number in the epoch's order
     pieces: tuple[Piece, ...]  # the rows of each of the rank's lanes
@@ -64,7 +62,6 @@ class BatchRuns(NamedTuple):
 
 
 def epoch_chunks(dataset: Dataset, options: LoaderOptions, epoch: int) -> Chunks:
-    """An epoch's chunks, in its order."""
     by_parts = options.shuffle == "chunk"
     slices = dataset.slices
     chunks = chunk_order(

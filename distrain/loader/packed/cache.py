@@ -40,8 +40,6 @@ _SHORTAGES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 @dataclass(frozen=True)
 class CacheCounters:
-    """Counts of row groups and entries since the cache was made, in this process."""
-
     hits: int = 0  # row groups that were read from the cache
     misses: int = 0  # row groups that the inner reader read
     bytes_written: int = 0  # bytes of the entries written

@@ -94,8 +94,6 @@ class EntryWriter:
 
 
 class EntryFacts(NamedTuple):
-    """What was learnt of an entry when it was open before."""
-
     identity: Identity
     layout: GroupLayout
 

@@ -39,16 +39,12 @@ class Values:
 
 @dataclass(frozen=True)
 class ListValues:
-    """A list column: the lengths of its rows, and the items of all of them."""
-
     lengths: Values
     items: Values
 
 
 @dataclass(frozen=True)
 class GroupLayout:
-    """How to read some columns of a row group."""
-
     num_rows: int
     cells: tuple[Values, ...]  # the wanted flat columns, in their order
     lists: tuple[ListValues, ...]  # the wanted list columns, in their order

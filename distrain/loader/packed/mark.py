@@ -30,8 +30,6 @@ new_checksum = xxhash.xxh3_64  # the same, part by part
 
 @dataclass(frozen=True)
 class GroupMark:
-    """A row group in the mark."""
-
     start: int  # where its bytes begin in the file
     length: int  # the number of bytes, including page headers
     num_rows: int
@@ -61,8 +59,6 @@ class GroupMark:
 
 @dataclass(frozen=True)
 class Mark:
-    """Marks a parquet file as packed."""
-
     columns: tuple[str, ...]  # all columns, in the order of the file
     source: str  # the fingerprint of the table it was made from
     groups: tuple[GroupMark, ...]

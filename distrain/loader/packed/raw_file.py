@@ -48,8 +48,6 @@ class Buffers:
 
 
 class _ThreadBuffer:
-    """A thread's hold of a buffer, which ends with the thread."""
-
     def __init__(self, free: deque[memoryview]):
         self._free = free
         try:

@@ -40,8 +40,6 @@ _CHANGED = "The file was changed since the run began; start again."
 
 @dataclass(frozen=True)
 class PackedFooter:
-    """The footer of a packed file, whether the file is open or not."""
-
     identity: Identity  # that of the file
     metadata: pq.FileMetaData
     mark: Mark

@@ -171,13 +171,11 @@ class _Tee:
         return self._position - self._start
 
     def restart(self) -> int:
-        """Begin a new checksum; returns the file's length so far."""
         self._start = self._position
         self._hash.reset()
         return self._start
 
     def checksum(self) -> int:
-        """XXH3 of the bytes written since `restart`."""
         return self._hash.intdigest()
 
     def write(self, data: Any) -> int:

@@ -22,8 +22,6 @@ _MOST_SKIPPED = 65_536  # rows at a time
 
 
 class _Page(NamedTuple):
-    """A page's header, as `_pages.headers` has it."""
-
     kind: int
     encoding: int
     num_values: int

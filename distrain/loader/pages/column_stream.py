@@ -14,8 +14,6 @@ from distrain.loader.pages.thread_memory import MEMORY
 
 
 class Descriptor:
-    """An open file, closed when nothing refers to it any more."""
-
     def __init__(self, file: str):
         self.number = -1
         self.number = os.open(file, os.O_RDONLY)
@@ -27,8 +25,6 @@ class Descriptor:
 
 
 class Span(NamedTuple):
-    """Where a column chunk lies in its file, and how it is laid out."""
-
     start: int  # its first byte
     end: int  # the byte behind its last one
     codec: int  # 0 for none, 1 for snappy, 7 for LZ4

@@ -29,17 +29,10 @@ _MAGIC = b"PAR1"
 _TAIL_BYTES = 8  # the footer's length, and the magic word
 
 
-def check_kernel(version: int | None) -> None:
-    """Refuse C code that was built from other sources than these.
-
-    Raises:
-        ImportError: It is of another version; a later error would name the files that it reads.
-    """
-    check_kernel_version("distrain/loader/pages/_pages", version, KERNEL_VERSION)
-
-
 if IS_BUILT:
-    check_kernel(getattr(_pages, "VERSION", None))
+    check_kernel_version(
+        "distrain/loader/pages/_pages", getattr(_pages, "VERSION", None), KERNEL_VERSION
+    )
 
 
 class ChunkFacts(NamedTuple):

@@ -39,8 +39,6 @@ _LOGICAL: dict[tuple[str, pa.DataType], np.dtype[Any]] = {
 
 
 class Leaf(NamedTuple):
-    """A column by its number, with its types in the file and in memory."""
-
     name: str
     number: int
     physical: str
@@ -73,8 +71,6 @@ def is_enabled() -> bool:
 
 
 class PageColumns(NamedTuple):
-    """Columns of files that may be decoded here; many files may have the same."""
-
     leaves: Mapping[str, Leaf]  # by their names
     num_columns: int  # how many columns the files have, all counted
 

@@ -9,8 +9,6 @@ from typing import NamedTuple, Protocol
 
 
 class Span(NamedTuple):
-    """Bytes of a file."""
-
     begin: int  # the first one
     end: int  # the one behind the last one
 

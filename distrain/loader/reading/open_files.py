@@ -22,8 +22,6 @@ _ARROW_SCHEMA = b"ARROW:schema"
 
 
 class FileColumns(NamedTuple):
-    """The wanted columns as a file has them."""
-
     problem: str | None  # why they are not those that are wanted, if so
     numbers: list[int]  # their numbers in the file's row groups
     pages: PageColumns  # what decodes some of them without Arrow
@@ -73,7 +71,6 @@ def paths_of(metadata: pq.FileMetaData) -> tuple[str, ...]:
 
 
 def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> list[int]:
-    """Which leaf columns some columns have in a file, by the leaves' paths."""
     flat = {column.name for column in columns if not column.is_list}
     lists = {column.name for column in columns if column.is_list}
     return [n for n, path in enumerate(paths) if column_of_leaf(path, flat, lists)]
@@ -102,8 +99,6 @@ class OpenFiles:
 
 
 class FileFacts(NamedTuple):
-    """What is kept of a file for its next handle."""
-
     footer: pq.FileMetaData | SlicedFooter  # of a long one what `SlicedFooter` keeps
     columns: FileColumns | None  # `None` until a handle has found them
 

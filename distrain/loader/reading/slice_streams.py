@@ -142,8 +142,6 @@ class SliceStream:
 
 
 class _RowsAhead:
-    """Rows of some columns in the order of the file."""
-
     def __init__(self, batches: Iterator[pa.RecordBatch]):
         self._batches = batches
         self._rest: pa.RecordBatch | None = None

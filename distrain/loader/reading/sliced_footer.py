@@ -38,7 +38,6 @@ class SlicedFooter:
     bounds: array[int]
 
     def span(self, index: int) -> tuple[int, int]:
-        """Begin and end of a row group's part in the file."""
         return self.bounds[index], self.bounds[index + 1]
 
     def footer_of(self, part: bytes) -> pq.FileMetaData:

@@ -21,12 +21,12 @@ from page_files import (
 
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader, footer_summary
+from distrain.loader.kernel_version import check_kernel_version
 from distrain.loader.pages import BUILT, PagesOfFile, page_columns
 from distrain.loader.pages.column_chunk import ColumnChunk
 from distrain.loader.pages.footer import (
     CODECS,
     KERNEL_VERSION,
-    check_kernel,
     chunks_of,
     read_row_groups,
 )
@@ -246,5 +246,5 @@ def row_groups_of(content: bytes) -> list[memoryview]:
 @pytest.mark.parametrize("version", [None, KERNEL_VERSION - 1, KERNEL_VERSION + 1])
 def test_a_kernel_that_was_built_from_other_sources_says_so(version: int | None) -> None:
     with pytest.raises(ImportError, match="build_ext --inplace"):
-        check_kernel(version)
-    check_kernel(KERNEL_VERSION)
+        check_kernel_version("_pages", version, KERNEL_VERSION)
+    check_kernel_version("_pages", KERNEL_VERSION, KERNEL_VERSION)

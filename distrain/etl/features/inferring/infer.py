@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -202,10 +203,13 @@ def _escaped(character: str) -> str:
 
 def _comment(text: str, indent: str = "", inner: str = "") -> list[str]:
     text = "".join(c if c.isprintable() else "?" for c in text)
-    lines, line = [], f"{indent}#{inner}"
-    for word in text.split(" "):
-        if len(line) + 1 + len(word) > _WIDTH and line.strip() != "#":
-            lines.append(line)
-            line = f"{indent}#{inner}  " if inner else f"{indent}#"
-        line += f" {word}"
-    return [*lines, line]
+    begin = f"{indent}#{inner} "
+    more = f"{begin}  " if inner else begin
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=begin,
+        subsequent_indent=more,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -268,7 +268,6 @@ def _cut_target(facts: Facts) -> Target:
 
 
 def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
-    """A guess at which rows are for validation."""
     for facts in columns:
         if facts.kind == "time" and not facts.missing and facts.distinct > _FEW_TIMES:
             times = microseconds(facts.times)
