@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from distrain.errors import OutputError
 from distrain.loader.bucketing.store import (
     KEY_CELLS,
-    BucketStore,
     Cells,
     Run,
     Segment,
@@ -27,8 +26,8 @@ _PREFIX = ".distrain-shuffle-"
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
 
-class BucketFile(BucketStore):
-    """Buckets in a file without a name, which vanishes with this process, however it ends.
+class BucketFile:
+    """As `BucketMemory`, in a nameless file, which vanishes with this process, however it ends.
 
     Its whole size is reserved at once. Of each bucket one segment waits in memory.
 

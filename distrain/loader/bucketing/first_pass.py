@@ -16,12 +16,14 @@ from numpy.typing import NDArray
 from distrain.batch import Batch
 from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.loader.bucketing.buckets import Buckets
-from distrain.loader.bucketing.store import BucketMemory, BucketStore, Slabs
+from distrain.loader.bucketing.store import BucketMemory, Slabs
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
 from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_loads
 from distrain.loader.reading import Expected
 from distrain.partition import LazySequence, RowGroup, key_order
+
+BucketStore = BucketMemory | BucketFile
 
 _NO_PLACES = np.empty(0, np.int32)
 

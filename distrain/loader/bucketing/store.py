@@ -11,7 +11,7 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,24 +65,6 @@ class Run(NamedTuple):
     rows: int
 
 
-class BucketStore(Protocol):
-    def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
-        """Places for so many more rows of each bucket, which the caller fills and then commits."""
-        ...
-
-    def commit(self, runs: Sequence[Run]) -> None: ...
-
-    def keys(self, bucket: int) -> NDArray[np.uint64]:
-        """The keys of a bucket's rows, in the order in which they lie there."""
-        ...
-
-    def columns(self, bucket: int) -> Cells:
-        """`[columns, rows]`; valid until the same thread reads another bucket."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class Slabs:
     def __init__(self) -> None:
         self._idle: deque[Cells] = deque(maxlen=1)
@@ -102,7 +84,7 @@ class Slabs:
         self._idle.clear()
 
 
-class BucketMemory(BucketStore):
+class BucketMemory:
     """Buckets in one piece of memory of the slabs, a segment each."""
 
     def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
@@ -119,6 +101,7 @@ class BucketMemory(BucketStore):
             end += width * rows
 
     def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
+        """Places for so many more rows of each bucket, which the caller fills and then commits."""
         runs = []
         with self._lock:
             for bucket, count in zip(buckets, counts, strict=True):
@@ -130,9 +113,11 @@ class BucketMemory(BucketStore):
     def commit(self, runs: Sequence[Run]) -> None: ...
 
     def keys(self, bucket: int) -> NDArray[np.uint64]:
+        """The keys of a bucket's rows, in the order in which they lie there."""
         return self._segments[bucket].keys
 
     def columns(self, bucket: int) -> Cells:
+        """`[columns, rows]`; valid until the same thread reads another bucket."""
         return self._segments[bucket].block
 
     def close(self) -> None:

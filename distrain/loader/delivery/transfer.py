@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,21 +24,9 @@ _ALIGNMENT_BYTES = 16  # enough for any dtype; a view of raw bytes must begin at
 _MOST_WASTE = 2  # a block is copied whole if its tensors cover at least one byte in so many
 
 
-class Delivery(Protocol):
-    def prepare(self, batch: Batch | NarrowBatch) -> Any:
-        """In the producer's thread: the item to put into the queue."""
-        ...
-
-    def hand_over(self, item: Any) -> Any:
-        """In the consumer's thread: the consumer's batch of such an item."""
-        ...
-
-    def close(self) -> None:
-        """In the producer's thread, after the last batch: release what was held."""
-        ...
-
-
 class HostDelivery:
+    """The way of a batch to the consumer, in whose thread `hand_over` runs, and no other method."""
+
     def __init__(self, transforms: Sequence[Transform] = ()):
         self._transforms = tuple(transforms)
 
@@ -101,6 +89,9 @@ class DeviceDelivery:
     def _finish_oldest(self) -> None:
         self._copying[0][0].synchronize()
         self._copying.popleft()
+
+
+Delivery = HostDelivery | DeviceDelivery
 
 
 def new_delivery(streams: CudaStreams | None, transforms: Sequence[Transform]) -> Delivery:
