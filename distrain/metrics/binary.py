@@ -15,7 +15,7 @@ from distrain.metrics.bins import (
     pack_counts,
 )
 from distrain.metrics.report import BinaryReport, report
-from distrain.metrics.state import checked_weights
+from distrain.metrics.state import Parts, checked_weights
 
 _FORMAT = {"kind": "binary", "version": 2, "num_bins": NUM_BINS, "logit_limit": LOGIT_LIMIT}
 
@@ -123,6 +123,18 @@ class BinaryMetrics:
 
     def _counted(self) -> tuple[int, int]:
         return self.counted or (self.rows, int(self.positives.sum()))
+
+    def parts(self) -> Parts:
+        sums = np.array([self.log_loss_sum, self.prediction_sum])
+        counts = None if self.counted is None else np.array(self.counted)
+        return Parts(np.concatenate([self.negatives, self.positives]), sums, counts)
+
+    @classmethod
+    def of_parts(cls, parts: Parts) -> "BinaryMetrics":
+        negatives, positives = np.split(parts.bins, 2)
+        log_loss, prediction = parts.sums.tolist()
+        counted = None if parts.counts is None else (int(parts.counts[0]), int(parts.counts[1]))
+        return cls(negatives, positives, log_loss, prediction, counted)
 
     def compute(self) -> BinaryReport:
         """Every metric of the rows so far."""

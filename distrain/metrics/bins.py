@@ -21,7 +21,7 @@ BINS_PER_LOGIT = NUM_BINS / (2 * LOGIT_LIMIT)
 Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 Doubles = npt.NDArray[np.float64]
-Weights = Counts | Doubles
+Weights = npt.NDArray[Any]
 """Rows per bin, or the sums of their weights."""
 
 MAX_GAP = 255

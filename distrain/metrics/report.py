@@ -28,7 +28,8 @@ every formula and bound above.
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -49,6 +50,7 @@ class BinaryReport:
         log_loss: Mean logistic loss in nats; `None` without rows.
         normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
         calibration: Sum of predictions over sum of labels; `None` without positives.
+        targets: Metrics by name of the same rows' further targets, by name.
     """
 
     rows: int
@@ -60,6 +62,7 @@ class BinaryReport:
     log_loss: float | None
     normalised_entropy: float | None
     calibration: float | None
+    targets: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
 
     def figures(self) -> dict[str, float | None]:
         """The metrics of a target beside others, by name."""

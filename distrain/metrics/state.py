@@ -1,11 +1,11 @@
 """What every state of a target's metrics can do, and states that are sums."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, NamedTuple, Protocol, Self
 
 import numpy as np
 
-from distrain.metrics.bins import Doubles, Floats, add_packed, pack_counts
+from distrain.metrics.bins import Counts, Doubles, Floats, Weights, add_packed, pack_counts
 
 
 class Report(Protocol):
@@ -13,6 +13,14 @@ class Report(Protocol):
 
     def figures(self) -> dict[str, float | None]:
         """The metrics by name; `None` where the rows do not define one."""
+
+
+class Parts(NamedTuple):
+    """A state's arrays, which add up over ranks."""
+
+    bins: Weights
+    sums: Doubles
+    counts: Counts | None
 
 
 class State(Protocol):
@@ -36,6 +44,11 @@ class State(Protocol):
         """A new state with the rows of both."""
 
     def compute(self) -> Report: ...
+
+    def parts(self) -> Parts: ...
+
+    @classmethod
+    def of_parts(cls, parts: Parts) -> Self: ...
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values, exact to the last bit."""
@@ -68,6 +81,13 @@ class SummedState:
     def merge(self, other: Self) -> Self:
         """A new state with the rows of both."""
         return type(self)(self.rows + other.rows, self.sums + other.sums, self.bins + other.bins)
+
+    def parts(self) -> Parts:
+        return Parts(self.bins, self.sums, np.array([self.rows]))
+
+    @classmethod
+    def of_parts(cls, parts: Parts) -> Self:
+        return cls(0 if parts.counts is None else int(parts.counts[0]), parts.sums, parts.bins)
 
     def to_json(self) -> dict[str, Any]:
         """The state as JSON values, exact to the last bit and compact."""

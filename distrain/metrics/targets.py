@@ -60,8 +60,11 @@ class TargetMetrics:
         return {name: state.compute().figures() for name, state in others}
 
     def merge(self, other: TargetMetrics) -> TargetMetrics:
-        """The rows of both, which have the same targets."""
-        return TargetMetrics({n: one.merge(other.states[n]) for n, one in self.states.items()})
+        """The rows of both, which have the same targets in this order; one may have none."""
+        if not self.states or not other.states:
+            return other if other.states else self
+        pairs = zip(self.states.values(), other.states.items(), strict=True)
+        return TargetMetrics({name: mine.merge(more) for mine, (name, more) in pairs})
 
     def to_json(self) -> dict[str, Any]:
         """The states as JSON values; a single binary target's as those of its state alone."""

@@ -9,18 +9,20 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from distrain.errors import ModelError
 from distrain.loader import Dataset
 from distrain.metrics import (
-    BinaryMetrics,
     BinaryReport,
+    Bounded,
     DistinctScores,
     GroupedReport,
+    TargetMetrics,
     grouped_auc,
 )
 from distrain.scoring.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
-from distrain.train.loop import finite_metrics
-from distrain.train.step import DeviceBinaryMetrics
+from distrain.train.loop import count_in, finite_metrics, main_rows, not_bounded
+from distrain.train.step import DeviceTargets
 
 MAX_AUC_BOUND = 1e-3
 SHOWN_GROUPS = 20
@@ -70,9 +72,9 @@ class Groups:
 def evaluate_saved(
     scorer: Scorer, max_auc_bound: float = MAX_AUC_BOUND, on_progress: OnProgress | None = None
 ) -> BinaryReport:
-    """Every metric of a saved model on labelled rows.
+    """Every metric of a saved model on labelled rows: those of its first binary target, if any.
 
-    Where the bins' bound on the AUC or the average precision is wider than `max_auc_bound`, the
+    Where the bins' bound on an AUC or the average precision is wider than `max_auc_bound`, the
     rows are scored once more, or their kept scores read, and ordered by them.
 
     Raises:
@@ -80,51 +82,68 @@ def evaluate_saved(
         DataError: The rows cannot be used.
         ClusterError: Workers died.
     """
-    report = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
-    bounds = (report.auc_bound or 0.0, report.average_precision_bound or 0.0)
-    if max(bounds) <= max_auc_bound:
+    found = _binned(scorer, _rows_counter(scorer.dataset, "scoring", on_progress))
+    main, name = found.main, found.main_name or ""
+    none = BinaryReport(found.rows, 0, None, None, None, None, None, None, None)
+    report = replace(none if main is None else main.compute(), targets=found.figures())
+    wide = not_bounded(found, max_auc_bound)
+    if main is not None and (report.average_precision_bound or 0.0) > max_auc_bound:
+        wide[name] = main.counted is not None
+    if not wide:
         return report
-    ranked = DistinctScores()
+    ranked = {target: DistinctScores(weighted=has) for target, has in wide.items()}
     on_rows = _rows_counter(scorer.dataset, "ordering", on_progress)
-    for _, of_piece in scorer.states(_order, on_rows):
-        ranked.add_all(of_piece)
-    auc, precision = ranked.auc(), ranked.average_precision()
-    assert auc is not None  # the bins had both classes
-    assert precision is not None
-    return replace(
-        report,
-        auc=auc.value,
-        auc_bound=auc.bound,
-        average_precision=precision.value,
-        average_precision_bound=precision.bound,
+    for _, of_piece in scorer.states(partial(_order, wide), on_rows):
+        for target, state in of_piece.items():
+            ranked[target].add_all(state)
+    aucs = {target: one.auc() for target, one in ranked.items()}
+    targets = {target: dict(metrics) for target, metrics in report.targets.items()}
+    for target in aucs.keys() & targets.keys():
+        targets[target] |= _exact("auc", aucs[target])
+    exact: dict[str, Any] = {"targets": targets}
+    if name in ranked:
+        exact |= _exact("auc", aucs[name])
+        exact |= _exact("average_precision", ranked[name].average_precision())
+    return replace(report, **exact)
+
+
+def _exact(name: str, found: Bounded | None) -> dict[str, float | None]:
+    assert found is not None  # the bins had both classes
+    return {name: found.value, f"{name}_bound": found.bound}
+
+
+def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> TargetMetrics:
+    total: TargetMetrics | None = None
+    sums: dict[int, list[Array]] = {}
+    for place, of_piece in scorer.states(_bin, on_rows):
+        total = of_piece if total is None else total.merge(of_piece)
+        sums[place] = [state.parts().sums for state in of_piece.states.values()]
+    assert total is not None  # a data set has rows
+    # In the rows' order: so the sums do not depend on which piece was done first.
+    in_order = [sums[place] for place in sorted(sums)]
+    added = (sum(of_target) for of_target in zip(*in_order, strict=True))
+    return TargetMetrics(
+        {
+            name: state.of_parts(state.parts()._replace(sums=of_target))
+            for (name, state), of_target in zip(total.states.items(), added, strict=True)
+        }
     )
 
 
-def _binned(scorer: Scorer, on_rows: Callable[[int], None]) -> BinaryReport:
-    total, sums = BinaryMetrics(), {}
-    for place, of_piece in scorer.states(_bin, on_rows):
-        total = total.merge(of_piece)
-        sums[place] = (of_piece.log_loss_sum, of_piece.prediction_sum)
-    # In the rows' order: so the sums do not depend on which piece was done first.
-    in_order = [sums[place] for place in sorted(sums)]
-    total.log_loss_sum = sum(log_loss for log_loss, _ in in_order)
-    total.prediction_sum = sum(prediction for _, prediction in in_order)
-    return total.compute()
-
-
-def _bin(_: RowsOfPiece, scored: Scored) -> BinaryMetrics:
+def _bin(_: RowsOfPiece, scored: Scored) -> TargetMetrics:
     metrics = None
-    for logits, labels in scored:
-        metrics = metrics or DeviceBinaryMetrics(logits.device)
-        metrics.update(logits, labels)
+    for rows in scored:
+        targets = [one.target for one in rows]
+        metrics = metrics or DeviceTargets(targets, rows[0].scores.device)
+        metrics.add(rows)
     assert metrics is not None  # a piece has rows
     return finite_metrics(metrics)
 
 
-def _order(_: RowsOfPiece, scored: Scored) -> DistinctScores:
-    counted = DistinctScores()
-    for logits, labels in on_host(scored):
-        counted.update(logits.numpy(), labels.numpy())
+def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[str, DistinctScores]:
+    counted = {name: DistinctScores(weighted=has) for name, has in weighted.items()}
+    for rows in on_host(scored):
+        count_in(counted, rows)
     return counted
 
 
@@ -168,7 +187,15 @@ def _with_values(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     values = [batch.column(0).dictionary_encode() for batch in read]
-    pairs = [(logits.numpy(), labels.numpy() != 0) for logits, labels in on_host(scored)]
+    pairs = []
+    for rows_of_batch in on_host(scored):
+        main = main_rows(rows_of_batch)
+        if main is None:
+            raise ModelError(
+                "the model has no binary target, and so no AUC within groups",
+                hint="Leave --group out.",
+            )
+        pairs.append((main.scores.numpy(), main.labels.numpy() != 0))
     logits, labels = zip(*pairs, strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     return encoded, np.concatenate(logits), np.concatenate(labels)

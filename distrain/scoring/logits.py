@@ -6,8 +6,8 @@ piece is the same either way, and whichever of its logits were kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,21 +20,24 @@ from torch import Tensor
 from distrain.host_memory import in_turn
 from distrain.loader import Dataset
 from distrain.models import SavedModel
+from distrain.models.heads import Target
 from distrain.partition import Table
 from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.pieces import FilePiece, cut_into_pieces, results
 from distrain.storage import whole_file
 from distrain.train.loop import scored_batches
+from distrain.train.step import TargetRows
 
 ROWS_AT_ONCE = {"cpu": 4096, "cuda": 65536}
 """Rows scored at once, by device: on a CPU what a core's caches hold of a layer's values; 65,536
 took 42 % more processor time there."""
 
-_SCHEMA = pa.schema([("logit", pa.float32()), ("label", pa.bool_())])
+_NUMBERS = ("", *map(str, range(1, 1000)))
+"""What the columns of the first target, the second, ... have behind their names."""
 
 State = TypeVar("State")
-Scored = Iterator[tuple[Tensor, Tensor]]
-"""Logits, float32, and labels of each batch, `[rows]` each."""
+Scored = Iterator[tuple[TargetRows, ...]]
+"""The rows of each batch for each target, with float32 scores."""
 
 Count = Callable[["RowsOfPiece", Scored], State]
 """Makes a state of a piece's scores; a function that can be pickled."""
@@ -129,48 +132,92 @@ def _rows_of_pieces(
 def _scored(
     rows: RowsOfPiece, saved: SavedModel, on: torch.device, on_rows: Callable[[int], None]
 ) -> Scored:
-    batches = None if rows.kept is None else _kept(rows.kept)
+    targets = saved.model.task.targets
+    batches = None if rows.kept is None else _kept(rows.kept, targets)
     if batches is None:
         batch_rows = rows.batch_rows or ROWS_AT_ONCE[on.type]
         loader = scoring_loader(rows.dataset, batch_rows, on, threads=2)
         batches = scored_batches(saved.model, loader, on)
         if rows.kept is not None:
             batches = _keeping(batches, rows.kept)
-    for logits, labels in batches:
-        yield logits.float(), labels
-        on_rows(len(logits))
+    for batch in batches:
+        yield tuple(one._replace(scores=one.scores.float()) for one in batch)
+        on_rows(len(batch[0].labels))
 
 
 def on_host(scored: Scored) -> Scored:
     """The same, float32, on the host, while a GPU scores the next batch."""
-    for both in in_turn(torch.stack([logits.float(), labels]) for logits, labels in scored):
-        yield both[0], both[1]
+    targets: list[Target] = []
+    names: list[str] = []
+
+    def stacked() -> Iterator[Tensor]:
+        for batch in scored:
+            columns = _columns(batch)
+            targets[:], names[:] = [one.target for one in batch], columns
+            yield torch.stack(list(columns.values()))
+
+    for values in in_turn(stacked()):
+        yield _rows_of(dict(zip(names, values, strict=True)), targets)
 
 
-def _kept(path: str) -> Scored | None:
+def _columns(batch: Sequence[TargetRows]) -> dict[str, Tensor]:
+    """The rows of all targets as float32 columns; names of the first target have no number."""
+    columns: dict[str, Tensor] = {}
+    for number, (target, scores, labels, weights) in zip(_NUMBERS, batch, strict=False):
+        if target.kind == "multiclass":
+            columns |= {f"logit{number}.{k}": one for k, one in enumerate(scores.float().unbind(1))}
+        else:
+            columns[f"logit{number}"] = scores.float()
+        columns[f"label{number}"] = labels.float()
+        if weights is not None:
+            columns[f"weight{number}"] = weights.float()
+    return columns
+
+
+def _rows_of(columns: Mapping[str, Tensor], targets: Sequence[Target]) -> tuple[TargetRows, ...]:
+    """The inverse of `_columns`."""
+    rows = []
+    for number, target in zip(_NUMBERS, targets, strict=False):
+        scores = columns.get(f"logit{number}")
+        if scores is None:
+            of_classes = [columns[f"logit{number}.{k}"] for k in range(target.classes)]
+            scores = torch.stack(of_classes, dim=1)
+        labels, weights = columns[f"label{number}"], columns.get(f"weight{number}")
+        rows.append(TargetRows(target, scores, labels, weights))
+    return tuple(rows)
+
+
+def _kept(path: str, targets: Sequence[Target]) -> Scored | None:
     try:
         with pa.memory_map(path) as file:
             table = pa.ipc.open_file(file).read_all()
     except (OSError, pa.ArrowInvalid):
         return None
     return (
-        (torch.from_numpy(batch["logit"].to_numpy().copy()), _labels(batch["label"]))
+        _rows_of({name: _values(batch[name]) for name in table.column_names}, targets)
         for batch in table.to_batches()
     )
 
 
-def _labels(column: pa.Array) -> Tensor:
+def _values(column: pa.Array) -> Tensor:
     return torch.from_numpy(column.to_numpy(zero_copy_only=False).astype(np.float32))
 
 
 def _keeping(batches: Scored, path: str) -> Scored:
     """The same batches, on the host; after the last they are kept."""
-    with (
-        whole_file(path, make_folder=False) as partial,
-        pa.OSFile(str(partial), "wb") as file,
-        pa.ipc.new_file(file, _SCHEMA) as to,
-    ):
-        for logits, labels in on_host(batches):
-            columns = [logits.numpy(), labels.numpy() != 0]
-            to.write_batch(pa.record_batch([pa.array(c) for c in columns], schema=_SCHEMA))
-            yield logits, labels
+    with ExitStack() as stack:
+        partial = stack.enter_context(whole_file(path, make_folder=False))
+        file = stack.enter_context(pa.OSFile(str(partial), "wb"))
+        to = None
+        for batch in on_host(batches):
+            bits = [
+                f"label{n}"
+                for n, one in zip(_NUMBERS, batch, strict=False)
+                if one.target.kind == "binary"
+            ]
+            columns = {name: values.numpy() for name, values in _columns(batch).items()}
+            columns |= {name: columns[name] != 0 for name in bits}
+            kept = pa.record_batch({name: pa.array(values) for name, values in columns.items()})
+            to = to or stack.enter_context(pa.ipc.new_file(file, kept.schema))
+            to.write_batch(kept)
+            yield batch

@@ -70,6 +70,8 @@ from distrain.spec.row_filter import (
     tests_in as tests_in,
 )
 from distrain.spec.training import (
+    JUDGING_METRICS as JUDGING_METRICS,
+    MORE_IS_BETTER as MORE_IS_BETTER,
     EarlyStoppingSpec as EarlyStoppingSpec,
     EvaluateSpec as EvaluateSpec,
     OptimizerSpec as OptimizerSpec,

@@ -22,7 +22,6 @@ from distrain.spec.training import (
     MOST_LANES,
     EvaluateSpec,
     TrainSpec,
-    ValidationMetric,
     lanes_for,
 )
 
@@ -59,7 +58,7 @@ class JobSpec(Section):
         return found
 
     @property
-    def best_metric(self) -> ValidationMetric | None:
+    def best_metric(self) -> str | None:
         stopping = self.train.early_stopping
         return self.checkpoint.keep_best if stopping is None else stopping.metric
 

@@ -65,9 +65,9 @@ class CheckpointSpec(Section):
     keep: PositiveInt = Field(3, description="How many of the newest are kept.")
     keep_best: ValidationMetric | None = Field(
         None,
-        description="A metric of the validation rows: one is written at each validation, the best "
-        "is kept besides, and the model at the end is that one's. `train.early_stopping` implies "
-        "it.",
+        description="A metric of the validation rows, as `train.early_stopping.metric`: one is "
+        "written at each validation, the best is kept besides, and the model at the end is that "
+        "one's. `train.early_stopping` implies it.",
     )
     asynchronous: bool = Field(
         True,

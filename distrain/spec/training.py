@@ -7,7 +7,14 @@ import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, StringConstraints, TypeAdapter, WrapValidator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    WrapValidator,
+    model_validator,
+)
 
 from distrain.optimizers import OPTIMIZERS, OptimizerKind
 from distrain.spec.fields import (
@@ -50,8 +57,30 @@ def _auto_or_number(value: Any, _: Any) -> Any:
 _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
 
 
-ValidationMetric = Literal["auc", "log_loss", "normalised_entropy"]
-"""What a validation is judged by; of an AUC more is better, of the others less."""
+JUDGING_METRICS = {
+    "binary": ("auc", "log_loss", "normalised_entropy"),
+    "regression": ("rmse", "mae", "r2", "abs_error_p50", "abs_error_p90", "abs_error_p99"),
+    "multiclass": ("accuracy", "top_5", "log_loss"),
+}
+"""Metrics that a validation can be judged by, by kind of target."""
+
+MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5"})
+
+
+def _known_metric(metric: str) -> str:
+    target, _, name = metric.rpartition(".")
+    of_main = JUDGING_METRICS["binary"]
+    of_any = dict.fromkeys(name for names in JUDGING_METRICS.values() for name in names)
+    if name in (of_any if target else of_main):
+        return metric
+    raise ValueError(
+        f"must be {', '.join(of_main)}, which are of the first binary target, or TARGET.METRIC "
+        f"with one of {', '.join(of_any)}; not {metric!r}"
+    )
+
+
+ValidationMetric = Annotated[str, AfterValidator(_known_metric)]
+"""A metric that a validation is judged by: of the first binary target, or `TARGET.METRIC`."""
 
 
 class OptimizerSpec(Section):
@@ -110,7 +139,9 @@ class EarlyStoppingSpec(Section):
     """When to stop before all steps are taken: validations no longer get better."""
 
     metric: ValidationMetric = Field(
-        "auc", description="Of the validation rows; the model saved is that of its best value."
+        "auc",
+        description="Of the validation rows: `auc`, `log_loss` or `normalised_entropy` of the "
+        "first binary target, or `TARGET.METRIC`; the model saved is that of its best value.",
     )
     patience: PositiveInt = Field(
         3, description="Validations in a row that may pass without an improvement."

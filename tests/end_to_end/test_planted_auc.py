@@ -168,6 +168,8 @@ def test_every_model_of_the_zoo_gets_there(few_clicks: Path, tmp_path: Path, kin
     saved = load_model(run / "model")
     valid = Dataset(str(few_clicks / "data" / "valid"), saved.schema)
     loader = Loader(valid, batch_size=4096, lanes=1, shuffle="none")
-    again = evaluate(saved.model, loader, torch.device("cpu")).compute()
+    main = evaluate(saved.model, loader, torch.device("cpu")).main
+    assert main is not None
+    again = main.compute()
     summary = json.loads((run / "summary.json").read_text())
     assert (again.auc, again.rows) == (summary["auc"], SMALL_VALID_ROWS)

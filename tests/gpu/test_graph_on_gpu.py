@@ -9,7 +9,7 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
-from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.train.step.device_metrics import DeviceMetrics
 from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
@@ -62,7 +62,7 @@ def new_model(body="mlp"):
 def new_step(kind, make_graph, body="mlp", **train):
     spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
     step = GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
-    metrics = DeviceBinaryMetrics(torch.device("cuda"))
+    metrics = DeviceMetrics(torch.device("cuda"))
     step.count_by(lambda scores, batch: metrics.update(scores[0], batch.label))
     return step, metrics
 

@@ -147,14 +147,14 @@ def new_train_step(device, kind, body, dtype=torch.float32, **train):
 def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
     """With its route made ahead, as in a job; what it leaves goes into the open window."""
     step = new_train_step(device, kind, MLPBlock([64, 64]), dtype, **train)
-    window = OpenWindow(0, torch.device(device), 10)
+    window = OpenWindow(0, torch.device(device), 10, step.model.task.targets)
     batches = list(model_batches(device, 4))
     routes = [step.model.embeddings.route(batch.categorical) for batch in batches]
 
     def take(number):
         batch, route = batches[number], routes[number]
         (logits,), loss = step(batch, ROWS, 0.1 / (1 + number), PhaseClock(), route)
-        window.add(number, Routed(batch, route, 0.0), logits, loss)
+        window.add(number, Routed(batch, route, 0.0), (logits,), loss)
 
     take(0)
     take(1)
@@ -170,12 +170,12 @@ def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(kind, mo
     monkeypatch.setattr(kernels, "_in_c", lambda *_: False)
     monkeypatch.setattr(kernels_torch, "collect", collect_in_pieces)
     step = new_train_step("cpu", kind, MLPBlock([8]))
-    window = OpenWindow(0, torch.device("cpu"), 10)
+    window = OpenWindow(0, torch.device("cpu"), 10, step.model.task.targets)
     (batch,) = model_batches("cpu", 1)
     route = step.model.embeddings.route(batch.categorical)
     with NeverAsks():
         (logits,), loss = step(batch, ROWS, 0.1, PhaseClock(), route)
-        window.add(0, Routed(batch, route, 0.0), logits, loss)
+        window.add(0, Routed(batch, route, 0.0), (logits,), loss)
     assert torch.isfinite(loss)
 
 

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -7,9 +8,11 @@ import torch
 from devices import no_waiting
 from hypothesis import given, settings, strategies as st
 
-from distrain.metrics import BinaryMetrics
+from distrain.batch import Batch
+from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
-from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.models.heads import Target
+from distrain.train.step.device_metrics import DeviceMetrics, DeviceTargets
 
 DEVICES = [
     torch.device("cpu"),
@@ -41,7 +44,7 @@ def test_torch_and_numpy_find_the_same_state(device, dtype):
         np.concatenate([near, random.normal(-3, 4, 50_000), [1e30, -1e30, -0.0]])
     ).to(dtype)
     labels = torch.from_numpy(random.integers(0, 2, len(logits))).float()
-    on_device, on_host = DeviceBinaryMetrics(device), BinaryMetrics()
+    on_device, on_host = DeviceMetrics(device), BinaryMetrics()
     for start in range(0, len(logits), 65_536):
         rows = slice(start, start + 65_536)
         on_device.update(logits[rows].to(device), labels[rows].to(device))
@@ -54,7 +57,7 @@ def test_torch_and_numpy_find_the_same_state(device, dtype):
 def test_any_float32_falls_into_the_same_bin(rows):
     logits = np.array([row[0] for row in rows], np.float32)
     labels = np.arange(len(logits)) % 2
-    on_device, on_host = DeviceBinaryMetrics(torch.device("cpu")), BinaryMetrics()
+    on_device, on_host = DeviceMetrics(torch.device("cpu")), BinaryMetrics()
     on_device.update(torch.from_numpy(logits), torch.from_numpy(labels))
     on_host.update(logits, labels)
     assert_same(on_device.read_and_reset(), on_host)
@@ -62,17 +65,18 @@ def test_any_float32_falls_into_the_same_bin(rows):
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_reading_empties_the_state(device):
-    metrics = DeviceBinaryMetrics(device)
+    metrics = DeviceMetrics(device)
     metrics.update(torch.zeros(4, device=device), torch.ones(4, device=device))
     first = metrics.read_and_reset()
     metrics.update(torch.zeros(0, device=device), torch.zeros(0, device=device))
     assert metrics.read_and_reset().rows == 0
+    assert isinstance(first, BinaryMetrics)
     assert first.rows == first.compute().positives == 4
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_unusable_rows_are_told_once_when_the_state_is_read(device):
-    metrics = DeviceBinaryMetrics(device)
+    metrics = DeviceMetrics(device)
     logits = torch.tensor([0.0, float("nan"), float("inf"), 1.0, 2.0], device=device)
     labels = torch.tensor([0.0, 1.0, 1.0, 1.0, 3.0], device=device)
     metrics.update(logits, labels)
@@ -82,7 +86,7 @@ def test_unusable_rows_are_told_once_when_the_state_is_read(device):
 
 
 def test_shapes_must_agree():
-    metrics = DeviceBinaryMetrics(torch.device("cpu"))
+    metrics = DeviceMetrics(torch.device("cpu"))
     with pytest.raises(ValueError, match=r"logits \[2, 1\] and labels \[2\]"):
         metrics.update(torch.zeros(2, 1), torch.zeros(2))
 
@@ -90,7 +94,7 @@ def test_shapes_must_agree():
 def test_an_update_needs_no_gradient_and_leaves_its_inputs_alone():
     logits = torch.tensor([0.5, -0.5], requires_grad=True)
     labels = torch.tensor([1.0, 0.0])
-    metrics = DeviceBinaryMetrics(torch.device("cpu"))
+    metrics = DeviceMetrics(torch.device("cpu"))
     metrics.update(logits, labels)
     assert logits.tolist() == [0.5, -0.5]
     assert labels.tolist() == [1.0, 0.0]
@@ -100,7 +104,7 @@ def test_an_update_needs_no_gradient_and_leaves_its_inputs_alone():
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no NVIDIA GPU here")
 def test_an_update_never_waits_for_the_gpu():
-    metrics = DeviceBinaryMetrics(torch.device("cuda"))
+    metrics = DeviceMetrics(torch.device("cuda"))
     logits, labels = torch.zeros(8, device="cuda"), torch.zeros(8, device="cuda")
     with no_waiting("cuda"):
         metrics.update(logits, labels)
@@ -110,3 +114,96 @@ def test_an_update_never_waits_for_the_gpu():
 def test_the_numpy_state_loads_no_torch():
     code = "import sys, distrain.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+KINDS = {
+    "regression": (RegressionMetrics, lambda random, rows: random.gamma(2, 3, rows)),
+    "multiclass": (MulticlassMetrics, lambda random, rows: random.integers(0, 7, rows)),
+    "binary": (BinaryMetrics, lambda random, rows: random.integers(0, 2, rows)),
+}
+
+
+def rows_of_kind(kind, rows=5000):
+    random = np.random.default_rng(5)
+    labels = KINDS[kind][1](random, rows).astype(np.float32)
+    scores = random.normal(0, 3, (rows, 7) if kind == "multiclass" else rows)
+    weights = random.choice(np.float32([0, 0.5, 1, 2.75]), rows)
+    return scores.astype(np.float32), labels, weights
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("weighted", [False, True])
+def test_every_kind_of_target_is_counted_as_numpy_does(device, kind, weighted):
+    *rows, weights = rows_of_kind(kind)
+    rows += [weights] if weighted else []
+    on_device, on_host = DeviceMetrics(device, kind, 7), KINDS[kind][0]()
+    on_host.update(*rows)
+    for part in np.array_split(np.arange(len(weights)), 3):
+        on_device.update(*(torch.from_numpy(values[part]).to(device) for values in rows))
+    restored = DeviceMetrics(device, kind, 7)
+    assert restored.add_state(on_device.copy_of_state().cpu())
+    assert restored.rows == len(weights)
+    for state in (on_device.read_and_reset(), restored.read_and_reset()):
+        ours, theirs = state.parts(), on_host.parts()
+        assert (ours.bins == theirs.bins).all()
+        assert ours.sums == pytest.approx(theirs.sums, rel=1e-12)
+        assert (ours.counts is None) == (theirs.counts is None)
+        assert ours.counts is None or (ours.counts == theirs.counts).all()
+    assert on_device.read_and_reset().rows == 0
+
+
+def test_weights_may_come_after_rows_without_any():
+    logits, labels, weights = map(torch.from_numpy, rows_of_kind("binary"))
+    bare, weighted = (DeviceMetrics(torch.device("cpu")) for _ in range(2))
+    bare.update(logits, labels)
+    weighted.update(logits, labels, weights)
+    states = bare.copy_of_state(), weighted.copy_of_state()
+    assert len(states[0]) < len(states[1])
+    for order in (states, states[::-1]):
+        both = DeviceMetrics(torch.device("cpu"))
+        assert all(both.add_state(state) for state in order)
+        found = both.read_and_reset()
+        assert found.rows == 2 * len(logits)
+        assert found.parts().bins.sum() == len(logits) + float(weights.sum())
+
+
+@pytest.mark.parametrize(
+    ("kind", "scores", "labels", "wrong"),
+    [
+        ("regression", [0.0, np.inf], [1.0, 1.0], "a prediction or a target that is not finite"),
+        ("regression", [0.0, 0.0], [1.0, np.nan], "a prediction or a target that is not finite"),
+        ("multiclass", [[0.0, 0.0], [0.0, np.nan]], [1.0, 0.0], "a label that is no class"),
+        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 2.0], "a label that is no class"),
+        ("multiclass", [[0.0, 0.0], [0.0, 0.0]], [1.0, 0.5], "a label that is no class"),
+    ],
+)
+def test_rows_that_no_state_takes_are_told(kind, scores, labels, wrong):
+    metrics = DeviceMetrics(torch.device("cpu"), kind)
+    metrics.update(torch.tensor(scores), torch.tensor(labels))
+    with pytest.raises(ValueError, match=f"1 of 2 rows have .*{wrong}"):
+        metrics.read_and_reset()
+    weighted = DeviceMetrics(torch.device("cpu"))
+    weighted.update(torch.zeros(2), torch.zeros(2), torch.tensor([1.0, -1.0]))
+    with pytest.raises(ValueError, match=r"1 of 2 rows have .*, or a weight below 0"):
+        weighted.read_and_reset()
+
+
+def test_targets_are_saved_side_by_side_and_read_as_one_state():
+    targets = (Target("price", "p", "regression"), Target("genre", "g", "multiclass", 7))
+    targets += (Target("click", None),)
+    batch = Batch(torch.zeros(3, 0), torch.zeros(3, 0), torch.tensor([0.0, 1.0, 1.0]), (), ())
+    columns = torch.tensor([[0.0, 1.0, 3.0], [1.0, 2.0, 6.0], [1.0, 4.0, 0.0]])
+    batch = replace(batch, labels=columns, label_names=("c", "p", "g"))
+    scores = (torch.tensor([1.0, 2.0, 3.0]), torch.eye(7)[:3], torch.zeros(3))
+    metrics, restored = (DeviceTargets(targets, torch.device("cpu")) for _ in range(2))
+    metrics.update(scores, batch)
+    saved = metrics.tensors()
+    assert list(saved) == ["metrics", "metrics.1", "metrics.2"]
+    restored.add_tensors(saved)
+    restored.add_tensors({"metrics": saved["metrics.2"]})  # of a time when all were binary
+    assert restored.rows == 3
+    found = metrics.read_and_reset()
+    assert (found.main_name, list(found.states)) == ("click", ["price", "genre", "click"])
+    assert found.figures()["price"]["mae"] == pytest.approx(1 / 3)
+    assert restored.read_and_reset().to_json() == found.to_json()

@@ -16,10 +16,11 @@ from distrain.cli.saved.models import (
     raw_options,
     scoring_options,
 )
-from distrain.wording import entropy
+from distrain.wording import entropy, target_name
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
+    from distrain.metrics import BinaryReport
     from distrain.models import SavedModel
     from distrain.scoring import Scorer
 
@@ -150,7 +151,7 @@ def command(
 
     from distrain.cli.data import left_out_of, warn_of
     from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.output import print_facts, print_json, print_result, progress_console
+    from distrain.cli.output import print_facts, print_json, progress_console
     from distrain.cli.progress_bars import WorkProgress
     from distrain.scoring import (
         RawOptions,
@@ -182,6 +183,8 @@ def command(
 
         report = evaluate_saved(scorer, max_auc_bound, show)
         found = asdict(report)
+        if not report.targets:
+            del found["targets"]
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show).to_json()
             found |= {**groups, "group": group}
@@ -194,14 +197,26 @@ def command(
     if as_json:
         print_json(found)
         return
-    largest = found.pop("largest_groups", [])
+    _print_found(report, found)
+
+
+def _print_found(report: "BinaryReport", found: "dict[str, Any]") -> None:
+    from distrain.cli.output import print_result
+
+    targets, largest = found.pop("targets", {}), found.pop("largest_groups", [])
+    if report.log_loss is None and targets:  # there is no binary target
+        found = {"rows": report.rows}
     bounds = ("auc_bound", "average_precision_bound") if report.auc is not None else ()
     for name, value in found.items():
         text = entropy(value) if name == "normalised_entropy" else _shown(value)
         text += " (of counting in bins, not of sampling)" if name in bounds else ""
         print_result(f"{name.replace('_', ' '):28} {text}")
+    for target, metrics in targets.items():
+        print_result(f"\n{target_name(target)}:")
+        for name, value in metrics.items():
+            print_result(f"  {name.replace('_', ' '):26} {_shown(value)}")
     if largest:
-        print_result(f"\nthe largest groups of {group}:")
+        print_result(f"\nthe largest groups of {found['group']}:")
     for row in largest:
         rows, auc = _shown(row["rows"]), _shown(row["auc"])
         value = "(missing)" if row["value"] is None else row["value"]

@@ -2,12 +2,11 @@
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
-import numpy as np
 import torch
-from torch import Tensor
 
 from distrain.checkpoint import gather_texts
 from distrain.embeddings import Peers
@@ -15,15 +14,17 @@ from distrain.errors import NonFiniteOutput
 from distrain.loader import Loader
 from distrain.metrics import (
     BinaryMetrics,
-    BinaryReport,
     Bounded,
     DistinctScores,
     Metric,
+    Parts,
+    State,
+    TargetMetrics,
     metric_errors,
 )
 from distrain.models import ClickModel
 from distrain.train.loop.exact_auc import auc_over_ranks
-from distrain.train.step import DeviceBinaryMetrics
+from distrain.train.step import DeviceTargets, TargetRows, rows_of
 from distrain.train.timing import READER, waiting
 
 
@@ -32,21 +33,25 @@ class Evaluation:
     """The metrics of scored rows.
 
     Attributes:
-        from_scores: The AUC of all ranks' rows from their scores; `None` where the bins serve.
+        merged: Those of all ranks' rows.
+        from_scores: The AUC of all ranks' rows from their scores, by binary target; without those
+            where the bins serve.
         own: Metrics of the user's own, of all ranks' rows, by name.
     """
 
-    metrics: BinaryMetrics
-    merged: BinaryMetrics
-    from_scores: Bounded | None
+    metrics: TargetMetrics
+    merged: TargetMetrics
+    from_scores: Mapping[str, Bounded] = field(default_factory=dict)
     own: Mapping[str, float | None] = field(default_factory=dict)
 
-    @property
-    def report(self) -> BinaryReport:
-        found = self.merged.compute()
-        if self.from_scores is None:
-            return found
-        return replace(found, auc=self.from_scores.value, auc_bound=self.from_scores.bound)
+    def value(self, metric: str) -> float | None:
+        """A metric of the main target by name, or of another as `TARGET.METRIC`."""
+        target, _, name = metric.rpartition(".")
+        target = target or self.merged.main_name or ""
+        if name == "auc" and target in self.from_scores:
+            return self.from_scores[target].value
+        state = self.merged.states.get(target)
+        return None if state is None else state.compute().figures().get(name)
 
 
 def evaluate_over_ranks(
@@ -66,13 +71,24 @@ def evaluate_over_ranks(
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
-    merged = _merged(metrics, peers, device)
-    found = Evaluation(metrics, merged, None, own_over_ranks(of_user, peers, device))
-    bound = merged.compute().auc_bound
-    if bound is None or bound <= max_auc_bound:
+    states = {name: _merged(state, peers, device) for name, state in metrics.states.items()}
+    merged = TargetMetrics(states)
+    found = Evaluation(metrics, merged, own=own_over_ranks(of_user, peers, device))
+    wide = not_bounded(merged, max_auc_bound)
+    if not wide:
         return found
-    counted = count_scores(model, loader, device, before_batch)
-    return replace(found, from_scores=auc_over_ranks(counted, peers, device))
+    counted = count_scores(model, loader, device, wide, before_batch)
+    aucs = {name: auc_over_ranks(one, peers, device) for name, one in counted.items()}
+    return replace(found, from_scores={name: auc for name, auc in aucs.items() if auc is not None})
+
+
+def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
+    """The binary targets whose AUC the bins do not bound well enough; true: with weights."""
+    return {
+        name: state.counted is not None
+        for name, state in metrics.states.items()
+        if isinstance(state, BinaryMetrics) and (state.compute().auc_bound or 0) > max_auc_bound
+    }
 
 
 def own_over_ranks(
@@ -110,24 +126,31 @@ def evaluate(
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
     own: Mapping[str, Metric] | None = None,
-) -> BinaryMetrics:
+) -> TargetMetrics:
     """The metrics of this rank's share of a table; no collective operation but the tables' own.
 
     Args:
         before_batch: Called before each batch; what it raises ends the scoring.
-        own: Metrics of the user's own, by name, which are updated.
+        own: Metrics of the user's own, by name, which are updated with the rows of the first
+            binary target, or else of the first one.
     """
-    metrics = DeviceBinaryMetrics(device)
-    for logits, labels in scored_batches(model, loader, device, before_batch):
-        metrics.update(logits, labels)
+    metrics = DeviceTargets(model.task.targets, device)
+    for rows in scored_batches(model, loader, device, before_batch):
+        metrics.add(rows)
         for name, metric in (own or {}).items():
+            _, scores, labels, _ = main_rows(rows) or rows[0]
             with metric_errors(name):
                 # Copies: a metric may change what it is given.
-                metric.update(*(part.float().cpu().numpy().copy() for part in (logits, labels)))
+                metric.update(*(part.float().cpu().numpy().copy() for part in (scores, labels)))
     return finite_metrics(metrics)
 
 
-def finite_metrics(metrics: DeviceBinaryMetrics) -> BinaryMetrics:
+def main_rows(rows: Sequence[TargetRows]) -> TargetRows | None:
+    """The rows of the first binary target, if there is one."""
+    return next((one for one in rows if one.target.kind == "binary"), None)
+
+
+def finite_metrics(metrics: DeviceTargets) -> TargetMetrics:
     """The metrics since the last call; `NonFiniteOutput` for a logit that is not finite."""
     try:
         return metrics.read_and_reset()
@@ -142,13 +165,28 @@ def count_scores(
     model: ClickModel,
     loader: Loader,
     device: torch.device,
+    weighted: Mapping[str, bool],
     before_batch: Callable[[], None] = lambda: None,
-) -> DistinctScores:
-    """This rank's rows by their scores, all of which are finite; arguments as of `evaluate`."""
-    counted = DistinctScores()
-    for logits, labels in scored_batches(model, loader, device, before_batch):
-        counted.update(logits.float().cpu().numpy(), labels.cpu().numpy())
+) -> dict[str, DistinctScores]:
+    """This rank's rows by their scores, all of which are finite; arguments as of `evaluate`.
+
+    `weighted` names binary targets, and says whether their rows have weights.
+    """
+    counted = {name: DistinctScores(weighted=has) for name, has in weighted.items()}
+    for rows in scored_batches(model, loader, device, before_batch):
+        count_in(counted, rows)
     return counted
+
+
+def count_in(counted: Mapping[str, DistinctScores], rows: Sequence[TargetRows]) -> None:
+    """Count rows by their scores in the states of their targets, where there are such."""
+    for target, scores, labels, weights in rows:
+        if target.name in counted:
+            counted[target.name].update(
+                scores.float().cpu().numpy(),
+                labels.cpu().numpy(),
+                None if weights is None else weights.cpu().numpy(),
+            )
 
 
 @torch.no_grad()
@@ -157,8 +195,8 @@ def scored_batches(
     loader: Loader,
     device: torch.device,
     before_batch: Callable[[], None] = lambda: None,
-) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits and labels of each batch, `[rows]` each; arguments as of `evaluate`."""
+) -> Iterator[tuple[TargetRows, ...]]:
+    """The rows of each batch for each target; arguments as of `evaluate`."""
     was_training = model.training
     model.eval()
     with loader.epoch(0) as batches:
@@ -167,17 +205,20 @@ def scored_batches(
             with waiting(READER):
                 batch = next(batches)
             on_device = batch.to(device)
-            assert on_device.label is not None
-            yield model(on_device), on_device.label
+            yield rows_of(model.task.targets, model.scores(on_device), on_device)
     model.train(was_training)
 
 
-def _merged(metrics: BinaryMetrics, peers: Peers, device: torch.device) -> BinaryMetrics:
-    """The metrics of all ranks' rows, the same on every rank; a collective operation."""
+def _merged(state: State, peers: Peers, device: torch.device) -> State:
+    """The state of all ranks' rows, the same on every rank; a collective operation."""
     if peers.num_ranks == 1:
-        return metrics
-    counts = torch.from_numpy(np.stack([metrics.negatives, metrics.positives])).to(device)
-    own = torch.tensor([metrics.log_loss_sum, metrics.prediction_sum], dtype=torch.float64)
-    negatives, positives = peers.count_up(counts).cpu().numpy()
-    log_loss_sum, prediction_sum = peers.add_up(own.to(device)).tolist()
-    return BinaryMetrics(negatives, positives, log_loss_sum, prediction_sum)
+        return state
+
+    def total(part: Any) -> Any:
+        if part is None or not len(part):
+            return part
+        values = torch.from_numpy(part).to(device)
+        add = peers.add_up if values.is_floating_point() else peers.count_up
+        return add(values).cpu().numpy()
+
+    return state.of_parts(Parts(*map(total, state.parts())))

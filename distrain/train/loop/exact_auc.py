@@ -27,8 +27,9 @@ def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -
     scores.coarsen(int(shifts.max()))
     part = _own_part(scores, peers, device)
     negatives, positives = part.negatives.astype(np.float64), part.positives.astype(np.float64)
-    own = torch.tensor([int(part.negatives.sum()), int(part.positives.sum())], device=device)
-    totals = peers.gather_counts(own).numpy()
+    # As bits: there may be weights.
+    own = torch.tensor([negatives.sum(), positives.sum()], dtype=torch.float64, device=device)
+    totals = peers.gather_counts(own.view(torch.int64)).view(torch.float64).numpy()
     pairs = float(totals[:, 0].sum()) * float(totals[:, 1].sum())
     if pairs == 0:
         return None
@@ -44,12 +45,14 @@ def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> Dis
     cuts = np.searchsorted(scores.keys, _first_keys(scores.keys, peers, device))
     send = np.diff(np.concatenate([[0], cuts, [len(scores.keys)]]))
     sent = peers.gather_counts(torch.from_numpy(send).to(device))
-    entries = np.stack([scores.keys.astype(np.int64), scores.negatives, scores.positives], axis=1)
+    held = (scores.negatives.view(np.int64), scores.positives.view(np.int64))  # weights: their bits
+    entries = np.stack([scores.keys.astype(np.int64), *held], axis=1)
     received = peers.exchange_rows(
         torch.from_numpy(entries).to(device), send.tolist(), sent[:, peers.rank].tolist()
     )
-    keys, negatives, positives = received.cpu().numpy().T
-    part = DistinctScores(max_entries=max(len(keys), 1))
+    keys, *both = received.cpu().numpy().T
+    part = DistinctScores(max(len(keys), 1), scores.weighted)
+    negatives, positives = (np.ascontiguousarray(one).view(scores.negatives.dtype) for one in both)
     part.add(keys.astype(np.uint32), negatives, positives)
     return part
 

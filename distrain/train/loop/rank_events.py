@@ -1,6 +1,7 @@
 """What a rank reports of its training: events made of its window, clocks and counts."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -103,9 +104,10 @@ class RankEvents:
 
     def evaluated(self, taken: int, found: Evaluation, clock: PhaseClock) -> EvaluationDone:
         epoch, metrics = self.span.epoch_after(taken), found.metrics.to_json()
-        auc, bound = found.from_scores or (None, None)
+        others: dict[str, Sequence[float]] = dict(found.from_scores)
+        auc, bound = others.pop(found.metrics.main_name or "", (None, None))
         seen_s, own = clock.running_s, found.own
-        return EvaluationDone(self.rank, epoch, taken, seen_s, metrics, auc, bound, own)
+        return EvaluationDone(self.rank, epoch, taken, seen_s, metrics, auc, bound, own, others)
 
     def stopped_early(self, taken: int, validations: Validations | None) -> StoppedEarly:
         assert validations is not None

@@ -91,7 +91,8 @@ def _make(
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
     graphed = step if isinstance(step, GraphedStep) else None
-    window = OpenWindow(job.world.rank, job.device, most_steps, graphed)
+    targets = step.model.task.targets
+    window = OpenWindow(job.world.rank, job.device, most_steps, targets, graphed)
     checkpoints = RankCheckpoints(
         job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
     )

@@ -229,9 +229,11 @@ class Trainer(RankJob):
         self.validated = True
         self.report(self.rank_events.evaluated(self.taken, found, self.clock))
         if self.validations is not None:
-            report, stopping = found.report, self.spec.train.early_stopping
-            self.validations = self.validations.judged(self.taken, report, stopping)
-            self._save(report.auc)
+            stopping = self.spec.train.early_stopping
+            value = found.value(self.validations.metric)
+            min_delta = 0.0 if stopping is None else stopping.min_delta
+            self.validations = self.validations.after(self.taken, value, min_delta)
+            self._save(found.value("auc"))
 
     def _scored(self, table: Table) -> Evaluation:
         with self.clock.phase("evaluate"):

@@ -22,7 +22,7 @@ from distrain.batch import Batch
 from distrain.models import ClickModel, blueprint_of, build_model, rows_are_independent
 from distrain.schema import ColumnSchema, Schema
 from distrain.spec import JobSpec
-from distrain.train.step import DenseTraining, DeviceBinaryMetrics, TrainStep
+from distrain.train.step import DenseTraining, DeviceTargets, TrainStep
 from distrain.train.timing import PhaseClock
 
 _WARM_UP_ROWS = (256, 512)
@@ -60,12 +60,11 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     train = spec.train.model_copy(update=plain)
     independent = rows_are_independent(model.dense)
     step = TrainStep(model, train, 1)
-    metrics, clock = DeviceBinaryMetrics(torch.device("cpu")), PhaseClock()
+    metrics, clock = DeviceTargets(model.task.targets, torch.device("cpu")), PhaseClock()
     for rows in _WARM_UP_ROWS:
         batch = _batch(model, rows)
-        (score, *_), _ = step(batch, rows, spec.train.optimizer.lr, clock)
-        assert batch.label is not None
-        metrics.update(score, batch.label)
+        scores, _ = step(batch, rows, spec.train.optimizer.lr, clock)
+        metrics.update(scores, batch)
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss

@@ -23,11 +23,11 @@ from distrain.embeddings.sharding import (
     plan_placements,
     table_sizes,
 )
-from distrain.errors import SpecError
+from distrain.errors import ModelError, SpecError
 from distrain.models import blueprint_of
 from distrain.models.heads import Task
 from distrain.schema import Schema
-from distrain.spec import EmbeddingsSpec, JobSpec
+from distrain.spec import JUDGING_METRICS, EmbeddingsSpec, JobSpec
 from distrain.train.planning.memory import dense_bytes
 from distrain.wording import byte_size
 
@@ -133,15 +133,28 @@ def check_fits(spec: JobSpec, schema: Schema, device: torch.device | None) -> No
 
 
 def check_metric(spec: JobSpec, task: Task) -> None:
-    metric = spec.best_metric
-    if metric is None or metric in task.metrics:
+    metric, names = spec.best_metric, [target.name for target in task.targets]
+    if len(set(names)) < len(names):
+        raise ModelError(f"two targets have one name: {', '.join(names)}")
+    has = _judging_metrics(task)
+    if metric is None or metric in has:
         return
     asks = "checkpoint.keep_best" if spec.train.early_stopping is None else "train.early_stopping"
     raise SpecError(
         f"{asks} judges validations by {metric}, which a {type(task).__name__} does not have",
-        where={"it has": ", ".join(task.metrics) or "none"},
+        where={"it has": ", ".join(has) or "none"},
         hint=f"Name a metric that it has, or leave {asks} out.",
     )
+
+
+def _judging_metrics(task: Task) -> list[str]:
+    """The metrics that can judge a task's validations: of its first binary target, and others."""
+    targets = task.targets
+    main: tuple[str, ...] = ()
+    if any(target.kind == "binary" for target in targets):
+        main = task.metrics if targets[0].kind == "binary" else JUDGING_METRICS["binary"]
+    judged = [one for one in targets if main or one.kind != "binary"]  # of retrieval none
+    return [*main, *(f"{one.name}.{name}" for one in judged for name in JUDGING_METRICS[one.kind])]
 
 
 def _tables_budget(spec: JobSpec, device: torch.device | None) -> _Limit | None:

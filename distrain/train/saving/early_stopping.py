@@ -8,8 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from distrain.metrics import BinaryReport
-from distrain.spec import EarlyStoppingSpec, JobSpec, ValidationMetric
+from distrain.spec import MORE_IS_BETTER, EarlyStoppingSpec, JobSpec
 
 
 @dataclass(frozen=True)
@@ -21,7 +20,7 @@ class Validations:
     (20, 0.7, 1)
     """
 
-    metric: ValidationMetric
+    metric: str
     best_step: int | None = None  # steps before the best one; of equal ones, the first
     best_value: float | None = None
     # the value to improve on: that of the last improvement by more than `min_delta`
@@ -54,14 +53,9 @@ class Validations:
             return replace(after, reference=value, waited=0)
         return replace(after, waited=self.waited + 1)
 
-    def judged(
-        self, step: int, report: BinaryReport, stopping: EarlyStoppingSpec | None
-    ) -> "Validations":
-        value = getattr(report, self.metric)
-        return self.after(step, value, 0.0 if stopping is None else stopping.min_delta)
-
     def _gain(self, value: float, over: float) -> float:
-        return value - over if self.metric == "auc" else over - value
+        more_is_better = self.metric.rpartition(".")[2] in MORE_IS_BETTER
+        return value - over if more_is_better else over - value
 
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:

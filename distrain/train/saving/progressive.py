@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from distrain.metrics import BinaryMetrics
+from distrain.metrics import TargetMetrics
 
 
 @dataclass(frozen=True)
@@ -21,13 +21,13 @@ class Progressive:
 
     windows: int = 0
     step: int | None = None
-    metrics: BinaryMetrics = field(default_factory=BinaryMetrics)
+    metrics: TargetMetrics = field(default_factory=lambda: TargetMetrics({}))
 
     @classmethod
     def resume(cls, saved: Mapping[str, Any] | None) -> "Progressive":
         if saved is None:
             return cls()
-        return cls(saved["windows"], saved["step"], BinaryMetrics.from_json(saved["metrics"]))
+        return cls(saved["windows"], saved["step"], TargetMetrics.from_json(saved["metrics"]))
 
     def to_json(self) -> dict[str, Any] | None:
         if not self.windows:
@@ -35,12 +35,14 @@ class Progressive:
         metrics = self.metrics.to_json()
         return {"windows": self.windows, "step": self.step, "metrics": metrics}
 
-    def after(self, step: int, merged: BinaryMetrics) -> "Progressive":
+    def after(self, step: int, merged: TargetMetrics) -> "Progressive":
         """The account with a window more, of all ranks' rows."""
         return Progressive(self.windows + 1, step, self.metrics.merge(merged))
 
     def figures(self) -> dict[str, float | None]:
         """The metrics of all windows so far; the AUC is within `auc_bound` of the exact one."""
-        found = self.metrics.compute()
-        names = ("rows", "auc", "auc_bound", "log_loss", "normalised_entropy", "calibration")
-        return {"windows": self.windows, **{name: getattr(found, name) for name in names}}
+        main = self.metrics.main
+        of_main = {} if main is None else main.compute().figures()
+        others = self.metrics.figures().items()
+        of_targets = {f"{name}.{metric}": v for name, one in others for metric, v in one.items()}
+        return {"windows": self.windows, "rows": self.metrics.rows, **of_main, **of_targets}

@@ -4,7 +4,12 @@ from distrain.train.step.dense import (
     DenseTraining as DenseTraining,
     check_precision as check_precision,
 )
-from distrain.train.step.device_metrics import DeviceBinaryMetrics as DeviceBinaryMetrics
+from distrain.train.step.device_metrics import (
+    DeviceMetrics as DeviceMetrics,
+    DeviceTargets as DeviceTargets,
+    TargetRows as TargetRows,
+    rows_of as rows_of,
+)
 from distrain.train.step.graphed_step import GraphedStep as GraphedStep, check_graph as check_graph
 from distrain.train.step.learning_rate import lr_at as lr_at
 from distrain.train.step.routing import (

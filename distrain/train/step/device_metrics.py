@@ -1,94 +1,253 @@
-"""The metrics state of a rank, kept on its device so that counting never makes the host wait."""
+"""The metrics states of a rank, kept on its device so that counting never makes the host wait."""
 
-import numpy as np
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
-from distrain.metrics import BINS_PER_LOGIT, LOGIT_LIMIT, NUM_BINS, BinaryMetrics
+from distrain.batch import Batch
+from distrain.metrics import (
+    BINS_PER_LOGIT,
+    ERROR_BINS,
+    ERROR_SHIFT,
+    LOGIT_LIMIT,
+    NUM_BINS,
+    STATES,
+    TOP_K,
+    MulticlassMetrics,
+    Parts,
+    RegressionMetrics,
+    State,
+    TargetMetrics,
+)
+from distrain.models.heads import Target, label_of, weight_of
+
+_WORDS = {
+    "binary": (2 * NUM_BINS, 2, 2),
+    "regression": (ERROR_BINS, len(RegressionMetrics.SUMS), 1),
+    "multiclass": (0, len(MulticlassMetrics.SUMS), 1),
+}
+"""Of each kind of target the numbers of bins, of sums over rows, and of counts of rows."""
+
+_WRONG = {
+    "binary": "a logit that is not finite or a label that is neither 0 nor 1",
+    "regression": "a prediction or a target that is not finite",
+    "multiclass": "a logit that is not finite or a label that is no class",
+}
 
 
-class DeviceBinaryMetrics:
-    """`BinaryMetrics` accumulated by torch; the counts are those that numpy would find.
+class DeviceMetrics:
+    """The state of one target, accumulated by torch; the counts are those that numpy would find.
 
-    All state lies in one int64 buffer (the two float64 sums are views of its last words), so
-    reading it takes one copy and one wait. Nothing in `update` depends on values, so the call can
-    be captured in a CUDA graph.
+    All state lies in one int64 buffer (float64 sums are views of some of its words), so reading it
+    takes one copy and one wait. Nothing in `update` depends on values, so the call can be captured
+    in a CUDA graph, once a first call has shown whether rows have weights.
 
-    >>> metrics = DeviceBinaryMetrics(torch.device("cpu"))
+    >>> metrics = DeviceMetrics(torch.device("cpu"))
     >>> metrics.update(torch.tensor([-2.0, -1.0, 1.0, 2.0]), torch.tensor([0.0, 1.0, 0.0, 1.0]))
     >>> metrics.read_and_reset().compute().auc
     0.75
     """
 
-    def __init__(self, device: torch.device):
-        self._state = torch.zeros(2 * NUM_BINS + 3, dtype=torch.int64, device=device)
-        self._counts = self._state[: 2 * NUM_BINS]
-        self._unusable = self._state[2 * NUM_BINS]
-        sums = self._state[2 * NUM_BINS + 1 :].view(torch.float64)
-        self._log_loss_sum, self._prediction_sum = sums[0], sums[1]
+    def __init__(self, device: torch.device, kind: str = "binary", classes: int = 2):
+        self._kind, self._classes = kind, classes
+        num_bins, num_sums, num_counts = _WORDS[kind]
+        words = [num_bins, 1, num_sums, num_counts]
+        self._state = torch.zeros(sum(words), dtype=torch.int64, device=device)
+        parts = torch.split(self._state, words)
+        self._bins, self._unusable, sums, self._counts = parts
+        self._weights, self._sums = self._bins.view(torch.float64), sums.view(torch.float64)
+        # Whole numbers as long as binary rows have no weights; then the counts are not held.
+        self._weighted = kind != "binary"
 
     @torch.no_grad()
-    def update(self, logits: Tensor, labels: Tensor) -> None:
+    def update(self, scores: Tensor, labels: Tensor, weights: Tensor | None = None) -> None:
         """Count some rows, without waiting for the device.
 
-        Rows whose logit is not finite or whose label is neither 0 nor 1 are set aside, and
-        `read_and_reset` reports them.
+        Rows with values that the state on the host would refuse are set aside, and `read_and_reset`
+        reports them.
 
         Args:
-            logits: `[rows]`, any float dtype, on this state's device; no rows are fine.
-            labels: `[rows]`, 0 or 1 in any dtype, on this state's device.
+            scores: As `Task.scores` has them for this kind, any float dtype, on this state's
+                device; no rows are fine.
+            labels: `[rows]`, in any dtype, on this state's device.
+            weights: `[rows]`, 0 or more; `None`: 1 each.
         """
-        if logits.ndim != 1 or logits.shape != labels.shape:
+        if scores.ndim != 1 + (self._kind == "multiclass") or len(scores) != len(labels):
+            shape = "[rows, classes] and [rows]" if scores.ndim > 1 else "[rows]"
             raise ValueError(
-                f"logits {list(logits.shape)} and labels {list(labels.shape)} must both be [rows]"
+                f"logits {list(scores.shape)} and labels {list(labels.shape)} must both be {shape}"
             )
+        if weights is not None and not self._weighted:
+            self._begin_weights()
         # Copies, so that what follows may work in place.
-        x, y = logits.to(torch.float64, copy=True), labels.to(torch.float64, copy=True)
-        # 0 for every usable row, NaN or another number for the rest.
-        usable = ((x - x) + (y * y - y)) == 0
+        x, y = scores.to(torch.float64, copy=True), labels.to(torch.float64, copy=True)
+        usable = self._usable(x, y)
+        if weights is not None:
+            usable &= (weights >= 0) & (weights - weights == 0)
         unusable = usable.logical_not()
-        x, y = x.masked_fill_(unusable, 0.0), y.masked_fill_(unusable, 0.0)
+        x.masked_fill_(unusable if x.ndim == 1 else unusable[:, None], 0.0)
+        y.masked_fill_(unusable, 0.0)
+        mass = usable if weights is None else weights.double().masked_fill(unusable, 0.0)
+        self._unusable.add_(unusable.sum())
+        count = {"binary": self._binary, "regression": self._regression}
+        count.get(self._kind, self._multiclass)(x, y, usable, mass)
+
+    def _usable(self, x: Tensor, y: Tensor) -> Tensor:
+        # 0 for every usable row, NaN or another number for the rest.
+        if self._kind == "binary":
+            return ((x - x) + (y * y - y)) == 0
+        if self._kind == "regression":
+            return ((x - x) + (y - y)) == 0
+        return ((x - x).sum(1) + (y - y.floor()) == 0) & (y >= 0) & (y < self._classes)
+
+    def _binary(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
         bins = x.clamp(-LOGIT_LIMIT, LOGIT_LIMIT).float().add_(LOGIT_LIMIT).mul_(BINS_PER_LOGIT)
         index = bins.long().clamp_(max=NUM_BINS - 1).add_(y.long(), alpha=NUM_BINS)
-        self._counts.scatter_add_(0, index, usable.long())
-        self._unusable.add_(unusable.sum())
+        if self._weighted:
+            self._weights.scatter_add_(0, index, mass.double())
+            self._counts.add_(torch.stack([usable.sum(), (usable & (y > 0)).sum()]))
+        else:
+            self._bins.scatter_add_(0, index, usable.long())
         losses = torch.nn.functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
-        self._log_loss_sum.add_(losses.mul_(usable).sum())
-        self._prediction_sum.add_(x.sigmoid_().mul_(usable).sum())
+        self._sums.add_(torch.stack([losses.mul_(mass).sum(), x.sigmoid_().mul_(mass).sum()]))
+
+    def _regression(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
+        mass, e = mass.double(), x - y
+        size = e.abs()
+        index = size.float().view(torch.int32).bitwise_right_shift(ERROR_SHIFT)
+        self._weights.scatter_add_(0, index.long().clamp_(max=ERROR_BINS - 1), mass)
+        parts = (torch.ones_like(y), e, size, e * e, y, y * y)
+        self._add(usable, [(mass * part).sum() for part in parts])
+
+    def _multiclass(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
+        own_class, classes = y.long()[:, None], torch.arange(self._classes, device=y.device)
+        own = x.gather(1, own_class)
+        place = ((x > own) | ((x == own) & (classes < own_class))).sum(1)
+        losses = x.logsumexp(1) - own[:, 0]
+        parts = (torch.ones_like(y), place == 0, place < TOP_K, losses)
+        self._add(usable, [(mass.double() * part).sum() for part in parts])
+
+    def _add(self, usable: Tensor, sums: list[Tensor]) -> None:
+        self._counts.add_(usable.sum())
+        self._sums.add_(torch.stack(sums))
+
+    def _begin_weights(self) -> None:
+        self._counts.copy_(torch.stack([self._bins.sum(), self._bins[NUM_BINS:].sum()]))
+        self._weights.copy_(self._bins.double())
+        self._weighted = True
+
+    @property
+    def _num_words(self) -> int:
+        return len(self._state) - (0 if self._weighted else len(self._counts))
 
     def copy_of_state(self) -> Tensor:
-        """A copy of the counts since the last reading, `[2 * NUM_BINS + 3]`, int64."""
-        return self._state.clone()
+        """A copy of the counts since the last reading, int64; without weights of rows shorter."""
+        return self._state[: self._num_words].clone()
 
-    def add_state(self, state: Tensor) -> None:
+    def add_state(self, state: Tensor) -> bool:
         """Add another state's counts; onto an empty state, that gives the same bits.
 
-        >>> other, metrics = (DeviceBinaryMetrics(torch.device("cpu")) for _ in range(2))
-        >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
-        >>> metrics.add_state(other.copy_of_state())
-        >>> metrics.read_and_reset().rows
-        1
-        """
-        more = state.to(self._state.device)
-        self._state[: 2 * NUM_BINS + 1] += more[: 2 * NUM_BINS + 1]
-        sums = self._state[2 * NUM_BINS + 1 :].view(torch.float64)
-        sums += more[2 * NUM_BINS + 1 :].view(torch.float64)
+        Returns:
+            False for a state of another kind of target, which is not added.
 
-    def read_and_reset(self) -> BinaryMetrics:
+        >>> other, metrics = (DeviceMetrics(torch.device("cpu")) for _ in range(2))
+        >>> other.update(torch.tensor([0.5]), torch.tensor([1.0]))
+        >>> metrics.add_state(other.copy_of_state()), metrics.read_and_reset().rows
+        (True, 1)
+        """
+        other = DeviceMetrics(self._state.device, self._kind, self._classes)
+        other._weighted = other._weighted or len(state) == len(other._state)
+        if len(state) != other._num_words:
+            return False
+        other._state[: len(state)] = state.to(self._state.device)
+        for one, is_behind in ((self, other._weighted), (other, self._weighted)):
+            if is_behind and not one._weighted:
+                one._begin_weights()
+        bins = (self._weights, other._weights) if self._weighted else (self._bins, other._bins)
+        parts = ("_unusable", "_sums", "_counts")
+        for mine, more in (bins, *((getattr(self, p), getattr(other, p)) for p in parts)):
+            mine += more
+        return True
+
+    @property
+    def rows(self) -> int:
+        """Rows since the last reading; waits for the device."""
+        return int(self._counts[0] if self._weighted else self._bins.sum())
+
+    def read_and_reset(self) -> State:
         """The rows since the last call, and an empty state; waits for the device once."""
-        state = self._state.cpu().clone().numpy()
+        found = DeviceMetrics(torch.device("cpu"), self._kind, self._classes)
+        found._weighted = self._weighted
+        found._state.copy_(self._state)
         self._state.zero_()
-        unusable = int(state[2 * NUM_BINS])
+        unusable = int(found._unusable)
         if unusable:
-            rows = unusable + int(state[: 2 * NUM_BINS].sum())
-            raise ValueError(
-                f"{unusable} of {rows} rows have a logit that is not finite "
-                "or a label that is neither 0 nor 1"
-            )
-        log_loss_sum, prediction_sum = state[2 * NUM_BINS + 1 :].view(np.float64)
-        return BinaryMetrics(
-            state[:NUM_BINS],
-            state[NUM_BINS : 2 * NUM_BINS],
-            float(log_loss_sum),
-            float(prediction_sum),
-        )
+            wrong = _WRONG[self._kind]
+            if self._weighted and self._kind == "binary":
+                wrong += ", or a weight below 0 or not finite"
+            raise ValueError(f"{unusable} of {unusable + found.rows} rows have {wrong}")
+        bins = found._weights if self._weighted else found._bins
+        counts = found._counts.numpy() if self._weighted else None
+        return STATES[self._kind].of_parts(Parts(bins.numpy(), found._sums.numpy(), counts))
+
+
+class TargetRows(NamedTuple):
+    """Rows of a target: scores as `Task.scores` has them, labels, and weights or `None`."""
+
+    target: Target
+    scores: Tensor
+    labels: Tensor
+    weights: Tensor | None
+
+
+def rows_of(
+    targets: Sequence[Target], scores: Sequence[Tensor], batch: Batch
+) -> tuple[TargetRows, ...]:
+    """The rows of a batch for each target."""
+    return tuple(
+        TargetRows(target, score, label_of(batch, target.column), weight_of(batch, target))
+        for target, score in zip(targets, scores, strict=True)
+    )
+
+
+class DeviceTargets:
+    """The states of all targets of a task."""
+
+    def __init__(self, targets: Sequence[Target], device: torch.device):
+        self._targets = targets
+        self._states = [DeviceMetrics(device, one.kind, one.classes) for one in targets]
+
+    def update(self, scores: Sequence[Tensor], batch: Batch) -> None:
+        """Count the rows of a batch by each target's scores, without waiting for the device."""
+        self.add(rows_of(self._targets, scores, batch))
+
+    def add(self, rows: Sequence[TargetRows]) -> None:
+        for state, one in zip(self._states, rows, strict=True):
+            state.update(one.scores, one.labels, one.weights)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Copies of the states for a checkpoint."""
+        return {name: state.copy_of_state() for name, state in self._named()}
+
+    def add_tensors(self, saved: Mapping[str, Tensor]) -> None:
+        """Add the states of `tensors`; a target that was saved in none, or otherwise, has none."""
+        for name, state in self._named():
+            if name in saved:
+                state.add_state(saved[name])
+
+    def _named(self) -> Iterator[tuple[str, DeviceMetrics]]:
+        for number, state in enumerate(self._states):
+            yield f"metrics.{number}" if number else "metrics", state
+
+    @property
+    def rows(self) -> int:
+        """Rows since the last reading; waits for the device."""
+        return self._states[0].rows
+
+    def read_and_reset(self) -> TargetMetrics:
+        """The rows since the last call, and empty states; waits for the device."""
+        names = (target.name for target in self._targets)
+        states = [state.read_and_reset() for state in self._states]
+        return TargetMetrics(dict(zip(names, states, strict=True)))

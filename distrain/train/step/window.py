@@ -9,12 +9,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from distrain.batch import Batch
 from distrain.embeddings import Route
 from distrain.loader import LoaderStats
 from distrain.loader.delivery import difference
-from distrain.metrics import NUM_BINS, ExchangeStats
-from distrain.train.step.device_metrics import DeviceBinaryMetrics
+from distrain.metrics import ExchangeStats
+from distrain.models.heads import Target
+from distrain.train.step.device_metrics import DeviceTargets
 from distrain.train.step.graphed_step import GraphedStep
 from distrain.train.step.routing import Routed
 
@@ -36,6 +36,7 @@ class OpenWindow:
 
     Args:
         most_steps: Steps between two reports, at most.
+        targets: The task's.
         graphed: A step in a graph, which counts its rows itself.
 
     Attributes:
@@ -44,30 +45,31 @@ class OpenWindow:
     """
 
     def __init__(
-        self, rank: int, device: torch.device, most_steps: int, graphed: GraphedStep | None = None
+        self,
+        rank: int,
+        device: torch.device,
+        most_steps: int,
+        targets: Sequence[Target],
+        graphed: GraphedStep | None = None,
     ):
         self.steps = 0
         self.restored_rows = 0
         self.rows_trained = 0
         self.exchanged_in_all = ExchangeStats()
         self._rank = rank
-        self._metrics = DeviceBinaryMetrics(device)
+        self._metrics = DeviceTargets(targets, device)
         self._is_counted = graphed is not None
         if graphed is not None:
-            graphed.count_by(self._count)
+            graphed.count_by(self._metrics.update)
         self._losses = torch.zeros(most_steps, dtype=torch.float32, device=device)
         self._exchanged = ExchangeStats()
         self._loader_reported = LoaderStats()
-
-    def _count(self, scores: tuple[Tensor, ...], batch: Batch) -> None:
-        assert batch.label is not None
-        self._metrics.update(scores[0], batch.label)
 
     def add(self, step: int, routed: Routed, scores: tuple[Tensor, ...], loss_sum: Tensor) -> None:
         """Count a step, from 0, without waiting for the device."""
         batch, route, route_s = routed
         if not self._is_counted:
-            self._count(scores, batch)
+            self._metrics.update(scores, batch)
         self._losses[step % len(self._losses)] = loss_sum
         self.steps += 1
         self.rows_trained += batch.num_rows
@@ -96,13 +98,13 @@ class OpenWindow:
 
     def tensors(self) -> dict[str, Tensor]:
         """Copies for a checkpoint."""
-        return {"metrics": self._metrics.copy_of_state(), "losses": self._losses.clone()}
+        return {**self._metrics.tensors(), "losses": self._losses.clone()}
 
     def restore(self, saved: Sequence[Mapping[str, Tensor]], steps: int) -> None:
         """Go on from `tensors` of one rank, or of several whose rows are now here."""
         self.steps = steps
         for tensors in saved:
-            self._metrics.add_state(tensors["metrics"])
-            self.restored_rows += int(tensors["metrics"][: 2 * NUM_BINS].sum())
+            self._metrics.add_tensors(tensors)
             if tensors["losses"].shape == self._losses.shape:  # else reports have another length
                 self._losses += tensors["losses"].to(self._losses.device)
+        self.restored_rows = self._metrics.rows

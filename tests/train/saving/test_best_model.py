@@ -48,7 +48,9 @@ def aucs(monkeypatch: pytest.MonkeyPatch) -> None:
         evaluate(trainer)
 
     def told(*args: Any) -> Evaluation:
-        return replace(evaluate_over_ranks(*args), from_scores=Bounded(AUCS[step // 2 - 1], 0.0))
+        found = evaluate_over_ranks(*args)
+        auc = Bounded(AUCS[step // 2 - 1], 0.0)
+        return replace(found, from_scores={found.merged.main_name: auc})
 
     monkeypatch.setattr(loop.Trainer, "_evaluate", told_evaluate)
     monkeypatch.setattr(loop, "evaluate_over_ranks", told)
