@@ -1,13 +1,14 @@
 """Submits, follows and cancels jobs of a service over HTTP; needs no torch, no Dask."""
 
-from distrain.client.address import Address as Address, parse_address as parse_address
 from distrain.client.client import Client as Client
 from distrain.client.credentials import (
     CA_VARIABLE as CA_VARIABLE,
     SERVER_VARIABLE as SERVER_VARIABLE,
     TOKEN_VARIABLE as TOKEN_VARIABLE,
+    Address as Address,
     Login as Login,
     find_login as find_login,
+    parse_address as parse_address,
     read_logins as read_logins,
     servers_file as servers_file,
     state_folder as state_folder,

@@ -90,7 +90,8 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
     base = job_path(job_id, "artifacts") + "/" + quote(path.lstrip("/"), safe="/")
     done, etag, idle = 0, "", 0
     while True:
-        call = Call("GET", base, headers=_range(done, etag), whole_s=None)
+        rest = {"Range": f"bytes={done}-", "If-Range": etag} if done and etag else {}
+        call = Call("GET", base, headers=rest, whole_s=None)
         with connection.stream(call) as stream:
             answer = stream.answer
             connection.check(answer if answer.is_good else stream.whole(), call)
@@ -111,10 +112,6 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         if idle > _MOST_BREAKS:
             raise _wrong(connection, path, "the connection breaks before any byte")
         done = done if etag else 0  # without an ETag nobody knows whether it is the same file
-
-
-def _range(done: int, etag: str) -> dict[str, str]:
-    return {"Range": f"bytes={done}-", "If-Range": etag} if done and etag else {}
 
 
 def _begin(answer: Answer) -> int:

@@ -10,8 +10,13 @@ from typing import Any
 
 import httpx2
 
-from distrain.client.address import Address, check_token, parse_address
-from distrain.client.credentials import SERVER_VARIABLE, find_login
+from distrain.client.credentials import (
+    SERVER_VARIABLE,
+    Address,
+    check_token,
+    find_login,
+    parse_address,
+)
 from distrain.client.errors import Pointer, ServiceError
 from distrain.errors import InputError
 from distrain.version import __version__

@@ -1,7 +1,7 @@
 """`distrain serve`: the job service, its processes, and what its operator does without it."""
 
 import shlex
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +72,7 @@ def command(
                 f"Write options after the command: distrain serve {context.invoked_subcommand} ..."
             )
         return
-    read = _reader(config, data_dir, port, no_cluster)
+    read = partial(read_settings, config, data_dir, port, no_cluster)
     settings = read()  # what is wrong with it comes before anything else
     from distrain.service.process import serve
 
@@ -197,12 +197,6 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
 
 for _command in (token, project, backup, restore):
     command.add_command(_command)
-
-
-def _reader(
-    config: Path | None, data_dir: Path | None, port: int | None, no_cluster: bool
-) -> Callable[[], "Settings"]:
-    return lambda: read_settings(config, data_dir, port, no_cluster)
 
 
 def _print_serving(serving: "Serving") -> None:

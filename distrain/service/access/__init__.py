@@ -4,6 +4,7 @@ from distrain.service.access.policy import (
     Judged as Judged,
     Mistake as Mistake,
     judge as judge,
+    levels as levels,
     pointer as pointer,
     tag_mistakes as tag_mistakes,
     with_settings as with_settings,

@@ -1,8 +1,9 @@
 """The job specs that a cluster's operator accepts. Pure: opens nothing that a spec names."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -112,7 +113,7 @@ _CREDENTIALS = (
 
 
 def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]:
-    if _depth(document, limits.spec_depth) > limits.spec_depth:
+    if sum(1 for _ in islice(levels(document), limits.spec_depth + 1)) > limits.spec_depth:
         return [Mistake("", f"the spec is nested deeper than {limits.spec_depth} levels")]
     size_bytes = len(json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode())
     if size_bytes > limits.spec_bytes:
@@ -120,17 +121,18 @@ def _size_mistakes(document: Mapping[str, Any], limits: Limits) -> list[Mistake]
     return []
 
 
-def _depth(value: Any, most: int) -> int:
-    level, depth = [value], 0
-    while level and depth <= most:
+def levels(value: Any) -> Iterator[list[Any]]:
+    """JSON values by depth: the value itself, then keys and values inside, and so on."""
+    level = [value]
+    while level:
+        yield level
         inner: list[Any] = []
         for item in level:
             if isinstance(item, Mapping):
-                inner += item.values()
+                inner += [*item.keys(), *item.values()]
             elif isinstance(item, list):
                 inner += item
-        level, depth = inner, depth + 1
-    return depth
+        level = inner
 
 
 def _credential_mistakes(value: Any, keys: tuple[object, ...] = ()) -> list[Mistake]:
@@ -170,9 +172,11 @@ def _path_mistakes(
     found = []
     for field in PATHS:
         section, _, name = field.partition(".")
-        value = getattr(getattr(spec, section), name)
+        values = getattr(spec, section)
+        value = getattr(values, name)
         if value is None or value in _NO_PATHS.get(field, ()):
             continue
+        alias = type(values).model_fields[name].alias or name
         several = isinstance(value, tuple)
         for number, path in enumerate(value if several else (value,)):
             place = path.replace("{run_id}", "run-id")
@@ -181,13 +185,9 @@ def _path_mistakes(
                 continue
             problem = path_problem(place, allowed, closed)
             if problem:
-                keys = (section, _alias(spec, section, name), *([number] if several else []))
+                keys = (section, alias, *([number] if several else []))
                 found.append(Mistake(pointer(*keys), f"the path {problem}"))
     return found
-
-
-def _alias(spec: JobSpec, section: str, name: str) -> str:
-    return type(getattr(spec, section)).model_fields[name].alias or name
 
 
 def _other_mistakes(spec: JobSpec, profile: ClusterProfile) -> list[Mistake]:

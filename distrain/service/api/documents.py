@@ -3,7 +3,6 @@
 Requests refuse unknown keys. Answers may grow fields; times are RFC 3339 in UTC.
 """
 
-from collections.abc import Mapping
 from math import isfinite
 from typing import Annotated, Any, Self
 
@@ -11,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model, model_validator
 from pydantic.config import JsonDict
 
 from distrain.jobs import FIGURES, figures_in, is_storable
+from distrain.service.access import levels
 from distrain.service.decide import UNKNOWN, shown, utc
 from distrain.service.settings import NAME_PATTERN
 from distrain.service.store import Store
@@ -47,20 +47,14 @@ class Answer(BaseModel):
 
 def _unusable(value: Any) -> str | None:
     """Why a database or JSON reader would refuse the values; `None` if none would."""
-    level = [value]
-    for _ in range(_MOST_DEPTH):
-        inner: list[Any] = []
-        for item in level:
-            if isinstance(item, str) and not is_storable(item):
-                return "a text has a NUL or half a surrogate pair"
-            if isinstance(item, float) and not isfinite(item):
-                return "a number is not finite"
-            if isinstance(item, Mapping):
-                inner += [*item.keys(), *item.values()]
-            elif isinstance(item, list):
-                inner += item
-        level = inner
-    return f"the values are nested deeper than {_MOST_DEPTH} levels" if level else None
+    for depth, level in enumerate(levels(value)):
+        if depth == _MOST_DEPTH:
+            return f"the values are nested deeper than {_MOST_DEPTH} levels"
+        if any(isinstance(item, str) and not is_storable(item) for item in level):
+            return "a text has a NUL or half a surrogate pair"
+        if any(isinstance(item, float) and not isfinite(item) for item in level):
+            return "a number is not finite"
+    return None
 
 
 Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]

@@ -118,7 +118,8 @@ class KubeApi:
                     where={"api": self.url},
                     hint="Check kubernetes.api_url.",
                 )
-            return status, document, _seconds(answer.headers.get("Retry-After"))
+            wait_s = answer.headers.get("Retry-After", "")
+            return status, document, float(wait_s) if wait_s.isdecimal() else None
 
     def _refused(self, status: int, answer: Mapping[str, Any]) -> KubeRefused:
         said = str(answer.get("message") or f"it answered {status}")[:_MOST_WORDS]
@@ -191,10 +192,6 @@ def _document(content: bytes) -> dict[str, Any]:
     except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _seconds(header: str | None) -> float | None:
-    return float(header) if header and header.isdecimal() else None
 
 
 def _cause(error: BaseException | None, kind: type[BaseException]) -> bool:

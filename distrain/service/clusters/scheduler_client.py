@@ -178,7 +178,9 @@ class SchedulerClient:
         refused = document if isinstance(document, dict) else {}
         if (status >= 500 and "code" not in refused) or status in _OF_PROXIES or status < 400:
             raise self._unreachable(f"it answered {status}, which is no answer of distrain")
-        code = str(refused.get("code", _code_of(status)))
+        # The guard before the routes gives no code.
+        unnamed = {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
+        code = str(refused.get("code", unnamed))
         job = refused.pop("job", None)
         ended = _read(JobStatus.from_json, job) if code == "ended" and job else None
         raise Refused(code, status, refused, ended)
@@ -190,11 +192,6 @@ class SchedulerClient:
             hint="Is it running, with `--preload distrain.preload`, and is this the address of "
             "its dashboard?",
         )
-
-
-def _code_of(status: int) -> str:
-    """The code of a refusal without one, such as of the guard before the routes."""
-    return {401: "unauthenticated", 404: "no_gateway"}.get(status, f"http_{status}")
 
 
 def _read(parse: Callable[[Any], Answer], document: Any) -> Answer:

@@ -12,11 +12,10 @@ from pathlib import Path
 from distrain.cluster import only_one
 from distrain.errors import ClusterError, on_sigterm
 from distrain.service.clusters import make_launcher
-from distrain.service.process.children import settings_from
 from distrain.service.process.listening import bind, url_of
 from distrain.service.process.logs import set_up_logs
 from distrain.service.process.preparing import check_key, declare, first_token, make_folder
-from distrain.service.process.supervisor import Supervisor
+from distrain.service.process.supervisor import Supervisor, settings_from
 from distrain.service.settings import Settings
 from distrain.service.store import Token, migrate, open_store
 

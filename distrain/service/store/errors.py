@@ -91,7 +91,8 @@ def translated(where: str) -> Iterator[None]:
                 hint="Make room there; nothing needs a new start.",
             ) from error
         origin = getattr(error, "orig", None)
-        if was_opened_read_only(origin) or _is_refused_by_disk(origin):
+        is_refused_by_disk = getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
+        if was_opened_read_only(origin) or is_refused_by_disk:
             raise ReadOnly(
                 f"the database cannot be written: {_first_line(error)}",
                 where={"database": where},
@@ -118,10 +119,6 @@ def _is_full(error: Exception) -> bool:
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
     return getattr(origin, "sqlstate", None) == _POSTGRES_DISK_FULL
-
-
-def _is_refused_by_disk(origin: object) -> bool:
-    return getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
 
 
 def was_opened_read_only(origin: BaseException | None) -> bool:

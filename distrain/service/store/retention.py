@@ -15,15 +15,11 @@ BATCH_JOBS = 100  # each with its spec, attempts and tags
 _events, _jobs = tables.events, tables.jobs
 
 
-def _never() -> bool:
-    return False
-
-
 class Pruning:
     db: Database
 
     def prune(
-        self, retention: Retention, *, must_stop: Callable[[], bool] = _never
+        self, retention: Retention, *, must_stop: Callable[[], bool] = lambda: False
     ) -> dict[str, int]:
         """Delete what is beyond its retention, in short transactions; the number of rows by table.
 

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_names import SERVICE_NAMES
 
 from distrain.certificates import ends_s
-from distrain.service.api.streams.places import Places
+from distrain.service.api.streams.readiness import Places
 from distrain.service.settings import ClusterProfile, Listen, TlsFiles
 from distrain.service.store import Webhook
 

@@ -8,8 +8,8 @@ import pytest
 from live_service import LiveService
 
 from distrain.runs import LogSlice
-from distrain.service.api.streams import LogPlace, shared_logs
-from distrain.service.api.streams.shared_logs import SharedLogs
+from distrain.service.api.streams import LogPlace, job_logs
+from distrain.service.api.streams.job_logs import SharedLogs
 from distrain.worker.log_pump import BoundedLog
 
 PLACE = LogPlace("/runs/ads/clicks-1", 1, 0)
@@ -100,7 +100,7 @@ def test_a_line_is_read_once_for_all():
 
 
 def test_one_that_takes_nothing_holds_no_other_and_reads_the_file_later(monkeypatch):
-    monkeypatch.setattr(shared_logs, "KEPT_BYTES", 1000)
+    monkeypatch.setattr(job_logs, "KEPT_BYTES", 1000)
 
     async def story():
         printed = Printed()

@@ -71,13 +71,15 @@ def list_jobs(
 ) -> Response:
     """List the jobs that the caller may see, newest first. There are no totals: they would cost."""
     call.require(Action.SEE_JOB)
+    if created_after is not None and created_after.tzinfo is None:
+        created_after = created_after.replace(tzinfo=UTC)  # this machine's zone has no year 1
     wanted = JobFilter(
         project=project,
         owner=owner,
         states=_states(state or ()),
         cluster=cluster,
         tags=tuple(_tag(text) for text in tag or ()),
-        created_after_s=None if created_after is None else _unix_s(created_after),
+        created_after_s=None if created_after is None else created_after.timestamp(),
         text=text,
         visible=visible(call.caller),
     )
@@ -97,11 +99,6 @@ def _page(service: Parts, wanted: JobFilter, limit: int, at: str | None) -> Resp
         next_cursor=_cursor(page[-1].seq, filters) if len(found) > limit else None,
     )
     return as_json(document)
-
-
-def _unix_s(moment: datetime) -> float:
-    """Unix seconds; without an offset UTC, not this machine's zone, which has no year 1 either."""
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _states(asked: Sequence[str]) -> tuple[str, ...]:

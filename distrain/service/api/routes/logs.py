@@ -1,7 +1,7 @@
 """`/v1/jobs/{id}/logs`: what a rank printed, by the numbers of its bytes."""
 
 from collections.abc import AsyncGenerator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any
 
@@ -83,20 +83,11 @@ async def job_logs(
     if tail is not None:
         part = await _read(streams, partial(read_tail, place, tail, most, job, service.now_s()))
     else:
-        wanted = _Wanted(place, offset or 0, most, wait_s)
-        reading = _Reading(call, job, wanted, service.clock())
+        reading = _Reading(call, job, place, offset or 0, most, wait_s, service.clock())
         part = await reading.part()
         if follow and part.slice.data and not (part.is_complete or part.slice.gaps):
             return _followed(reading, part)
     return Response(part.slice.data, headers=PLAIN | _headers(part, place))
-
-
-@dataclass(frozen=True)
-class _Wanted:
-    place: LogPlace
-    offset: int
-    limit: int
-    wait_s: float
 
 
 @dataclass
@@ -105,7 +96,10 @@ class _Reading:
 
     call: ApiCall
     job: Job
-    wanted: _Wanted
+    place: LogPlace
+    offset: int
+    limit: int
+    wait_s: float
     checked_s: float
 
     @property
@@ -117,32 +111,30 @@ class _Reading:
 
     async def part(self) -> LogPart:
         """The next bytes; waits where there are none."""
-        until_s = self.clock() + self.wanted.wait_s
+        until_s = self.clock() + self.wait_s
         part = await self._read()
         if self._says(part, until_s):
             return part
-        async with self.streams.logs.followed(self.wanted.place, part.slice.end) as log:
+        async with self.streams.logs.followed(self.place, part.slice.end) as log:
             return await self._next(log, until_s)
 
     async def _next(self, log: SharedLog, until_s: float) -> LogPart:
         """The next bytes, from the shared log where it has them."""
-        wanted = self.wanted
         while True:
             within_s = min(until_s - self.clock(), _CHECK_S)
-            data = await log.after(wanted.offset, wanted.limit, within_s)
+            data = await log.after(self.offset, self.limit, within_s)
             await self._check_at_times()
             if data:
-                end = wanted.offset + len(data)
-                return LogPart(LogSlice(data, wanted.offset, end, end, False), False)
+                end = self.offset + len(data)
+                return LogPart(LogSlice(data, self.offset, end, end, False), False)
             part = await self._read()
             if self._says(part, until_s):
                 return part
 
     async def _read(self) -> LogPart:
-        wanted, now_s = self.wanted, self.call.service.now_s()
-        return await _read(
-            self.streams, partial(read, wanted.place, wanted.offset, wanted.limit, self.job, now_s)
-        )
+        now_s = self.call.service.now_s()
+        work = partial(read, self.place, self.offset, self.limit, self.job, now_s)
+        return await _read(self.streams, work)
 
     def _says(self, part: LogPart, until_s: float) -> bool:
         """Whether a part is an answer: it has something, or the time is over."""
@@ -159,15 +151,15 @@ class _Reading:
 
     async def chunks(self, part: LogPart) -> AsyncGenerator[bytes]:
         """A part's bytes, and all that follow without a gap."""
-        async with self.streams.logs.followed(self.wanted.place, part.slice.end) as log:
+        async with self.streams.logs.followed(self.place, part.slice.end) as log:
             while part.slice.data and not part.slice.gaps:
                 yield part.slice.data
                 if part.is_complete or self.streams.feed.stopped:
                     return
-                self.wanted = replace(self.wanted, offset=part.slice.next)
+                self.offset = part.slice.next
                 try:
                     await self._check_at_times()
-                    part = await self._next(log, self.clock() + self.wanted.wait_s)
+                    part = await self._next(log, self.clock() + self.wait_s)
                 except (Problem, DistrainError):
                     return  # its status is sent: the client's next request is told what is wrong
 
@@ -175,7 +167,7 @@ class _Reading:
 def _followed(reading: _Reading, part: LogPart) -> Response:
     most = reading.call.service.settings.limits.streams_per_token
     release = reading.streams.take(reading.call.caller, most)
-    headers = _headers(part, reading.wanted.place)
+    headers = _headers(part, reading.place)
     del headers["X-Next-Offset"], headers["X-Complete"]  # nobody knows them yet
     return LiveResponse(reading.chunks(part), PLAIN | headers, release)
 

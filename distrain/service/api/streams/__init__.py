@@ -19,6 +19,7 @@ from distrain.service.api.streams.figures import (
 from distrain.service.api.streams.job_logs import (
     LogPart as LogPart,
     LogPlace as LogPlace,
+    SharedLog as SharedLog,
     exists as exists,
     last_attempt as last_attempt,
     read as read,
@@ -35,7 +36,6 @@ from distrain.service.api.streams.readiness import (
     NoAnswer as NoAnswer,
     reconcile_trouble as reconcile_trouble,
 )
-from distrain.service.api.streams.shared_logs import SharedLog as SharedLog
 from distrain.service.api.streams.state import (
     PLAIN as PLAIN,
     SAFE as SAFE,

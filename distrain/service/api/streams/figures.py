@@ -13,8 +13,12 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from distrain.service.api.streams.places import Room
-from distrain.service.api.streams.readiness import lease_ages_s, reconcile_lag_s, reconcile_trouble
+from distrain.service.api.streams.readiness import (
+    Room,
+    lease_ages_s,
+    reconcile_lag_s,
+    reconcile_trouble,
+)
 from distrain.service.settings import Settings
 from distrain.service.store import Store, Webhook
 

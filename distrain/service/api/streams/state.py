@@ -15,10 +15,8 @@ from distrain.runs import LogSlice
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams.event_feed import EventFeed
 from distrain.service.api.streams.figures import ServiceMetrics
-from distrain.service.api.streams.job_logs import LogPlace, read_new
-from distrain.service.api.streams.places import Places, certificate_ends_s, folders_of
-from distrain.service.api.streams.readiness import Look
-from distrain.service.api.streams.shared_logs import SharedLogs
+from distrain.service.api.streams.job_logs import LogPlace, SharedLogs, read_new
+from distrain.service.api.streams.readiness import Look, Places, certificate_ends_s, folders_of
 from distrain.service.settings import Settings
 from distrain.service.values import Principal
 from distrain.storage import first_line, is_transient
