@@ -91,11 +91,7 @@ class Reason(StrEnum):
         "a rank's process ended without a word",
         "often the kernel's out-of-memory killer: see `dmesg` on that host",
     )
-    WORKER_LOST = (
-        "WorkerLost",
-        "a rank's Dask worker left the cluster",
-        "the worker's own log",
-    )
+    WORKER_LOST = ("WorkerLost", "a rank's Dask worker left the cluster", "the worker's own log")
     QUEUE_DEADLINE_EXCEEDED = (
         "QueueDeadlineExceeded",
         "the job was not placed within `deadlines.queue_s` of its submission",

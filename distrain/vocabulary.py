@@ -239,12 +239,7 @@ class VocabularyWriter(CountsWriter):
                 "kind": _KINDS,
                 "offset": [PAD_ID, NULL_ID, FIRST_OOV_ID, FIRST_OOV_ID + counts.num_oov],
                 "num_indices": [1, 1, counts.num_oov, self.num_values],
-                "num_observed": [
-                    0,
-                    counts.nulls_observed,
-                    counts.oov_observed,
-                    self.num_observed,
-                ],
+                "num_observed": [0, counts.nulls_observed, counts.oov_observed, self.num_observed],
             }
         )
         write_table(meta, self._meta)
@@ -254,8 +249,7 @@ def check_cardinality(cardinality: int) -> None:
     """Raise a `DataError` if there are more ids than int32 holds."""
     if cardinality > np.iinfo(np.int32).max:
         raise DataError(
-            f"{cardinality:,} ids do not fit into int32",
-            hint="Set freq_threshold or max_size.",
+            f"{cardinality:,} ids do not fit into int32", hint="Set freq_threshold or max_size."
         )
 
 

@@ -95,12 +95,7 @@ class WorkProgress:
 
 
 def _work_line(
-    done: int,
-    total: int,
-    rows: int,
-    elapsed_s: float,
-    unit: str,
-    size: tuple[int, int] = (0, 0),
+    done: int, total: int, rows: int, elapsed_s: float, unit: str, size: tuple[int, int] = (0, 0)
 ) -> str:
     """Some work as text, with its rates and the time left at these.
 

@@ -34,11 +34,7 @@ _END_S = 10.0
 
 
 def examine_cluster(
-    client: Any,
-    run_root: str = "",
-    data: str = "",
-    device: str = "auto",
-    timeout_s: float = 20.0,
+    client: Any, run_root: str = "", data: str = "", device: str = "auto", timeout_s: float = 20.0
 ) -> Report:
     """Examine the cluster of a `distributed.Client`.
 

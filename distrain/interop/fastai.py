@@ -19,10 +19,7 @@ from distrain.loader import Dataset, Loader
 
 
 def data_loaders(
-    train: Loader,
-    *valid: Loader,
-    target_dtype: torch.dtype = torch.long,
-    path: str | Path = ".",
+    train: Loader, *valid: Loader, target_dtype: torch.dtype = torch.long, path: str | Path = "."
 ) -> DataLoaders:
     """Loaders as fastai's `DataLoaders`; each pass over the first one is the loader's next epoch.
 

@@ -13,7 +13,7 @@ from distrain.runs.log_bytes import read_log
 _TIME = re.compile(r"^(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) (\w+) ")
 _UNANNOUNCED = re.compile(
     r"Traceback \(most recent call last\)|Fatal Python error|terminate called|Segmentation fault"
-    r"|^\w*(Error|Exception)\b",
+    r"|^\w*(Error|Exception)\b"
 )
 _LATEST = "9"  # later than any time stamp
 

@@ -8,13 +8,7 @@ from distrain.progress import replay_reports
 from distrain.reasons import Reason
 from distrain.runs.history import History
 from distrain.runs.places import LeasedFolder
-from distrain.runs.run_file import (
-    ServiceMark,
-    is_finished,
-    read_records,
-    read_summary,
-    write_spec,
-)
+from distrain.runs.run_file import ServiceMark, is_finished, read_records, read_summary, write_spec
 from distrain.runs.summary import RunStatus, Summary, read_status
 from distrain.runs.writer import RunWriter
 from distrain.spec import JobSpec

@@ -12,11 +12,7 @@ from distrain.spec import JobSpec
 
 
 def run_inline(
-    spec: JobSpec,
-    run_dir: Path,
-    job_id: str,
-    on_view: Callable[[JobView], None],
-    attempt: int = 1,
+    spec: JobSpec, run_dir: Path, job_id: str, on_view: Callable[[JobView], None], attempt: int = 1
 ) -> JobView:
     """Train one rank in this process; nobody restarts it.
 

@@ -258,13 +258,7 @@ def _contradiction(context: click.Context) -> str:
 
 
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
-    from distrain.etl import (
-        DriftBounds,
-        FeatureConfig,
-        PrepRequest,
-        TextLayout,
-        criteo_workflow,
-    )
+    from distrain.etl import DriftBounds, FeatureConfig, PrepRequest, TextLayout, criteo_workflow
 
     sizes = (options["freq_threshold"], options["max_size"], options["num_buckets"])
     saved = options["saved_workflow"]

@@ -34,11 +34,7 @@ def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
 @server_option
 @json_option("Print the paths of what was written as JSON.")
 def command(
-    run: str,
-    out: Path | None,
-    with_curves: bool,
-    server: str | None,
-    as_json: bool,
+    run: str, out: Path | None, with_curves: bool, server: str | None, as_json: bool
 ) -> None:
     """Write one HTML file that shows a run and needs no network: also one that failed or runs on.
 

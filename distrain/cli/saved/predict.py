@@ -87,13 +87,7 @@ def command(
     from distrain.cli.output import progress_console
     from distrain.cli.progress_bars import WorkProgress
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
-    from distrain.scoring import (
-        PredictRequest,
-        RawOptions,
-        check_request,
-        finished_scores,
-        predict,
-    )
+    from distrain.scoring import PredictRequest, RawOptions, check_request, finished_scores, predict
 
     # On a scheduler's workers each task takes the GPU that its worker sees.
     device = device_of_workers(workers) if scheduler is None else "auto"

@@ -92,10 +92,7 @@ def command(
     if scheduler is None and device == "auto":
         device = device_of_workers(workers)
     request = ClusterRequest(scheduler, workers, device=device)
-    with (
-        open_cluster(request, print_remark) as client,
-        whole_dir(out, replace=overwrite) as folder,
-    ):
+    with open_cluster(request, print_remark) as client, whole_dir(out, replace=overwrite) as folder:
         work = folder / "work"
         work.mkdir()
         sizes, mode = (QUICK, "quick") if quick else (FULL, "full")

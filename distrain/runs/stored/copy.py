@@ -130,12 +130,7 @@ class StoredCopy(LeasedFolder):
         before = self._record
         published = dict(before.files) if before is not None else {}
         files = {}
-        for path in (
-            self.paths.run,
-            self.paths.spec,
-            self.paths.progress,
-            self.paths.summary,
-        ):
+        for path in (self.paths.run, self.paths.spec, self.paths.progress, self.paths.summary):
             if path.exists():
                 now = RecordedFile(path.read_text(), time.time())
                 old = published.get(path.name)
