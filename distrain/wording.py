@@ -25,6 +25,15 @@ def some(names: Sequence[str], most: int) -> str:
     return ", ".join(names[:most]) + more
 
 
+def first_of(lines: Sequence[str], most: int, more: str = "and {} more") -> list[str]:
+    """The first few of some lines, and one that counts the others.
+
+    >>> first_of(["a", "b", "c"], 2), first_of(["a", "b"], 2)
+    (['a', 'b', 'and 1 more'], ['a', 'b'])
+    """
+    return [*lines[:most], *([more.format(len(lines) - most)] if len(lines) > most else [])]
+
+
 def count(value: float | None) -> str:
     """A whole number.
 

@@ -9,6 +9,7 @@ from distrain.bench.limits import StepLimits
 from distrain.bench.outliers import Outlier
 from distrain.bench.thresholds import Miss
 from distrain.bench.verdict import BenchVerdict
+from distrain.wording import first_of
 
 _MOST = 10
 _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
@@ -16,11 +17,14 @@ _SCALINGS: tuple[Scaling, ...] = ("weak", "strong")
 
 def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
     """The summary; its first line is the verdict."""
+    lists = (
+        [_miss_line(miss) for miss in verdict.misses],
+        [_outlier_line(outlier) for outlier in verdict.outliers],
+        [_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")],
+    )
     return [
         headline(verdict),
-        *_some([_miss_line(miss) for miss in verdict.misses]),
-        *_some([_outlier_line(outlier) for outlier in verdict.outliers]),
-        *_some([_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")]),
+        *(line for lines in lists for line in first_of(lines, _MOST, "... and {} more of these")),
         *([limits_line(verdict.limits)] if verdict.limits and not verdict.passed else []),
         *scaling_lines(bench),
         *measure_lines(bench),
@@ -133,8 +137,3 @@ def _change_line(change: FigureChange) -> str:
 
 def _named(resource: str) -> str:
     return resource if resource == "uneven ranks" else f"the {resource}"
-
-
-def _some(lines: Sequence[str]) -> list[str]:
-    more = [f"... and {len(lines) - _MOST} more of these"] if len(lines) > _MOST else []
-    return [*lines[:_MOST], *more]

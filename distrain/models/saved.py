@@ -39,6 +39,7 @@ from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec, explain_all, shown
 from distrain.storage import whole_dir
 from distrain.version import __version__
+from distrain.wording import first_of
 
 FORMAT = 1
 WEIGHTS_FILE = "weights.safetensors"
@@ -206,10 +207,8 @@ def check_sizes(weights: TensorFile, described: Description) -> None:
         or (name in dense and dtype.is_floating_point != dense[name].dtype.is_floating_point)
     ]
     if problems:
-        more = len(problems) - _MOST_SHOWN
-        shown_problems = [*problems[:_MOST_SHOWN], *([f"and {more} more"] if more > 0 else [])]
         raise DataError(
-            "the weights do not fit the model:\n  " + "\n  ".join(shown_problems),
+            "the weights do not fit the model:\n  " + "\n  ".join(first_of(problems, _MOST_SHOWN)),
             where={"file": str(weights.path)},
             hint=f"{MODEL_FILE} and {WEIGHTS_FILE} come from different models.",
         )

@@ -40,6 +40,7 @@ from distrain.storage import (
     size_as_version,
     version_in,
 )
+from distrain.wording import first_of
 
 if TYPE_CHECKING:
     from pyarrow import Schema as ArrowSchema
@@ -267,12 +268,11 @@ def _raise_problems(problems: Sequence[DataError]) -> None:
         raise problems[0]
     lines = [
         f"  - {problem.message} ({', '.join(f'{k} {v}' for k, v in problem.where.items())})"
-        for problem in problems[:_MOST_LISTED]
+        for problem in problems
     ]
-    if len(problems) > _MOST_LISTED:
-        lines.append(f"  - and {len(problems) - _MOST_LISTED} more")
+    shown = first_of(lines, _MOST_LISTED, "  - and {} more")
     raise DataError(
-        "\n".join([f"{_count(len(problems), 'problem')} found in the files' footers:", *lines]),
+        "\n".join([f"{_count(len(problems), 'problem')} found in the files' footers:", *shown]),
         hint=problems[0].hint,
     )
 
