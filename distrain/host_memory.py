@@ -1,7 +1,7 @@
 """Memory on the host for tensors: aligned, in huge pages, used again, page-locked for a GPU.
 
-A fresh page costs a fault, and a table or a batch of embeddings spread over pages of 4 KiB costs a
-walk through the page table with almost every row. NumPy asks the kernel for huge pages where an
+A fresh page costs a fault. A table spread over pages of 4 KiB costs a walk through the page table
+with almost every row. NumPy asks the kernel for huge pages where an
 array is large enough, torch does not, so large tensors live in NumPy's memory here.
 
 A GPU copies from and to page-locked memory at the rate of its bus, while the host goes on; what is

@@ -80,7 +80,7 @@ def attach(
     """Follow a job to its end as `train` does, and keep its run directory up to date.
 
     The directory gets what is new, and what happened while nobody followed the job, as far as the
-    scheduler or the ranks' kept reports still hold it. If another command keeps the directory, or
+    scheduler or the ranks' reports hold it. If another command keeps the directory, or
     it is not on this machine or cannot be written, the job is only shown; when that command leaves,
     this one goes on with the directory. An exception, such as Ctrl-C's, leaves the job alone.
 

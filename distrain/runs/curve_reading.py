@@ -1,8 +1,8 @@
 """Reads the records of `metrics.jsonl` that are new since a cursor, while the file grows.
 
 The file grows line by line, and is written anew when records in it no longer count. A cursor holds
-the file's number, a place in it, and a checksum of the bytes before that place, so that a file that
-was written anew is noticed.
+the file's number, a place in it, and a checksum of the bytes before that place. These differ in a
+file that was written anew.
 """
 
 import json

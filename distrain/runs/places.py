@@ -29,27 +29,22 @@ class NotOurs(RunInUse):
 
 
 class RunPlace:
-    """A folder that nobody else writes: its `run.json` is locked.
-
-    Attributes:
-        paths: The folder of this machine in which files are written.
-        mark: Under which lease it was checked last.
-    """
+    """A folder that nobody else writes: its `run.json` is locked."""
 
     def __init__(self, paths: RunPaths):
-        self.paths = paths
-        self.mark: ServiceMark | None = None
+        self.paths = paths  # of the folder of this machine in which files are written
+        self.mark: ServiceMark | None = None  # the lease under which it was checked last
 
     def fetch(self, mark: ServiceMark | None) -> bool:
-        """Bring the files that count into the folder, and say whether they are other ones now."""
+        """Bring the published files into the folder; returns whether they have changed."""
         return False
 
     def check(self, mark: ServiceMark | None) -> bool:
-        """Raise unless this process may write; whether another may have written before it."""
+        """Raise unless this process may write; returns whether another may have written."""
         return False
 
     def publish(self, mark: ServiceMark | None, *, whole: bool) -> None:
-        """Make what was written count; with `whole` the records as one object."""
+        """Publish what was written; with `whole` the records as one object."""
 
     def look(self) -> None:
         """Bring what `is_finished` asks for into the folder."""

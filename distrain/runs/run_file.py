@@ -126,7 +126,7 @@ def read_summary(paths: RunPaths) -> Mapping[str, Any] | None:
 def untrained(paths: RunPaths) -> str | None:
     """Why a job ended before it trained a step; `None` if it trained.
 
-    Its directory holds nothing to go on with: another job may take it.
+    Another job may take such a directory: it holds nothing to go on with.
     """
     summary = read_summary(paths) or {}
     ended_badly = summary.get("state") in ("failed", "cancelled")

@@ -1,8 +1,8 @@
 """A run directory read on behalf of people who may read nothing else.
 
 Whoever trains writes the run directory, symbolic links included. So every folder on the way to a
-file is opened in the one before it, without following links, and what is no plain file is not
-there. The run directory's parents are the operator's and may be links.
+file is opened in the one before it, without following links. Only plain files are shown. The run
+directory's parents are the operator's and may be links.
 """
 
 import os

@@ -26,7 +26,7 @@ from distrain.storage import no_pipe, read_file, translated_errors, whole_file
 class RunWriter:
     """Writes one run directory; one thread at a time.
 
-    `metrics.jsonl` grows line by line, each written in one piece, and is written anew when records
+    `metrics.jsonl` grows line by line, each written in one piece. It is written anew when records
     in it no longer count, or when it is not as this process left it. The other files appear whole.
     `first_attempt` is the first one of the job's current submission to a service.
     """
@@ -54,7 +54,7 @@ class RunWriter:
 
     @contextmanager
     def _written(self, mark: ServiceMark | None, *, whole: bool = False) -> Iterator[bool]:
-        """What is written inside counts afterwards; yields whether the files were fetched anew."""
+        """Publish what the block writes; yields whether the files were fetched anew."""
         try:
             if fetched := self.place.fetch(mark):
                 self._reset()
@@ -87,7 +87,7 @@ class RunWriter:
             self._write_status(view)
 
     def _has_all_of(self, view: JobView, mark: ServiceMark | None) -> bool:
-        """Whether the files have all of a view, as when one rank of many has reported."""
+        """Whether a view has nothing new, as when one rank of many has reported."""
         if view.progress or view.missed or view.state.is_final:
             return False
         if mark != self.place.mark or self._end is None or self._status is None:

@@ -1,8 +1,8 @@
 """Drawn features: the distribution of each column, and rows by the chunk.
 
 Each chunk is a pure function of (seed, split, chunk index, scale). All randomness is raw 64-bit
-words of one generator per chunk, drawn in a fixed order, because numpy guarantees the stream of a
-bit generator, and not that of its distributions.
+words of one generator per chunk, drawn in a fixed order: numpy guarantees the stream of a bit
+generator, and not that of its distributions.
 
 Integers follow a log-logistic law, `floor(median * odds(u) ** spread)`, fitted by eye to the
 quartiles of the first rows of Criteo's 1TB click logs; categories a bounded Zipf law with the

@@ -9,7 +9,7 @@ come from a fixed pilot sample, so each term holds its share of the logit's vari
 for the wanted click rate. Nothing depends on how many rows are generated.
 
 The effect of an id fades with its rank, `HEAD / (HEAD + rank)`: a model cannot learn what it sees
-once or twice, so a Bayes AUC that rested on rare ids could not be approached by anybody.
+once or twice, so nobody could approach a Bayes AUC that rested on rare ids.
 """
 
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ HEAD = 300.0
 class IntegerTerm:
     """`sign * tanh((log(1 + max(x, 0)) - centre) / width)`, or `missing` where there is no value.
 
-    A column that holds zeros leaves `missing` out and has the effect of 0 there, for the usual
+    A column that holds zeros leaves `missing` out, and has the effect of 0 there: the usual
     preparation (missing becomes 0, then log) makes the two one.
     """
 

@@ -85,15 +85,15 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     "--drift-mean",
     type=click.FloatRange(min=0),
     default=0.5,
-    help="Warn of continuous columns whose mean, in validation rows or with --workflow in all, is "
-    "further than so many fitted standard deviations from the fitted mean.",
+    help="Warn of continuous columns whose mean is further than so many fitted standard deviations "
+    "from the fitted mean: in validation rows, with --workflow in all rows.",
 )
 @click.option(
     "--drift-share",
     type=click.FloatRange(min=0),
     default=0.1,
     help="Warn of columns whose share of missing values, or of values without an id, is greater by "
-    "more than this in validation rows, or with --workflow in all, than in the rows fitted on.",
+    "more than this than when it was fitted: in validation rows, with --workflow in all rows.",
 )
 @click.option(
     "--freq-threshold",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     help="Factor on the cardinalities of long category columns; 1 is Criteo's own size.",
 )
 @click.option("--click-rate", default=0.03, help="Mean click probability.")
-@click.option("--seed", default=0, help="Names the planted model and the rows.")
+@click.option("--seed", default=0, help="Seed of the planted model and of the rows.")
 @click.option("--overwrite", is_flag=True, help="Replace an earlier data set in that folder.")
 @json_option("Print what was written as JSON.")
 def command(

@@ -54,8 +54,8 @@ def command(
     """Submit the job in SPEC.yaml, print its id, and end; the job goes on.
 
     With a service, relative paths of the spec are made absolute here, and the service chooses the
-    run directory. If this command is interrupted or killed before the service has answered, the
-    same command finds the job that was made, and submits nothing twice; --again does.
+    run directory. If this command is killed before the service has answered, the same command finds
+    the job that was made, and submits nothing twice; --again submits another.
 
     Ctrl-C with --wait or --follow ends this command and leaves the job alone. The exit code is then
     that of the job's end: 0, 100 if it failed, 103 if it was cancelled.

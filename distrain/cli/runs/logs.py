@@ -51,8 +51,8 @@ def command(
     Each rank of each attempt has a log of its own in the run directory's folder `logs`. Of one that
     printed very much, the first and last 64 MiB are kept.
 
-    What is no run directory on this machine is taken as a job of a service, if one is known: its
-    id, or its beginning. --follow prints the log of rank 0, or of --rank, as it comes: that of each
+    RUN_OR_JOB that is no run directory on this machine names a job of a service, by its id or the
+    beginning of that. --follow prints the log of rank 0, or of --rank, as it comes: that of each
     attempt, to the end of the job. Ctrl-C leaves the job alone.
 
     \b

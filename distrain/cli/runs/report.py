@@ -38,11 +38,11 @@ def command(
 ) -> None:
     """Write one HTML file that shows a run and needs no network: also one that failed or runs on.
 
-    It shows the outcome, curves of loss, AUC and rows/s over rows and wall time, the time by phase
-    and rank, checkpoints and restarts, the data, hardware and versions, and the spec.
+    It shows the outcome, curves over rows and wall time, the time by phase and rank, checkpoints
+    and restarts. Tables have the data, hardware, versions, and the spec.
 
-    What is no run directory on this machine is taken as a job of a service, if one is known: its
-    id, or its beginning. The service draws a job's report at its end; this command fetches it.
+    RUN_OR_JOB that is no run directory on this machine names a job of a service, by its id or the
+    beginning of that. The service draws a job's report at its end; this command fetches it.
     Of a run directory at a URL, as a service records it in a bucket, the report goes there, too.
 
     \b

@@ -88,20 +88,20 @@ class ScoringPlace:
     "--resume",
     type=PATH,
     metavar="FOLDER",
-    help="Keep in FOLDER what is scored (5 bytes a row) if the command ends early, and use what "
-    "such a command left, if model, data and options are the same.",
+    help="Keep in FOLDER what is scored (5 bytes a row) if the command ends early; go on from what "
+    "such a command left there with the same model, data and options.",
 )
 @click.option(
     "--group",
     metavar="COLUMN",
-    help="Also print the AUC within the rows of each value of COLUMN, such as a user's id, and its "
-    "mean over the values, weighted by rows.",
+    help="Also print the AUC within the rows of each value of COLUMN, such as a user's id; and the "
+    "mean of these, weighted by rows.",
 )
 @click.option(
     "--max-auc-bound",
     type=click.FloatRange(min=0),
     default=1e-3,
-    help="Where bins of the logit leave more doubt than this about AUC or average precision, the "
+    help="The error of AUC and average precision that bins of the logit may leave. Beyond it the "
     "rows are scored once more and ordered by their scores.",
 )
 @raw_options

@@ -36,9 +36,9 @@ _BATCH_ROWS = 65536
 @click.option(
     "--resume",
     is_flag=True,
-    help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early, and use what "
-    "such a command left, if model, data and options are the same. If that has finished OUT, there "
-    "is nothing to do.",
+    help="Keep what is scored, in .OUT.scored beside OUT, if the command ends early; go on from "
+    "what such a command left with the same model, data and options. A finished OUT stays as it "
+    "is.",
 )
 @checkpoint_option
 @json_option("Print what was written as JSON.")

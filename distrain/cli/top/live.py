@@ -59,23 +59,15 @@ def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "Renderabl
 
 
 class DashboardView:
-    """A dashboard's jobs, and the details of one.
-
-    Attributes:
-        jobs: All jobs, the newest first.
-        job: The job that is shown, with its ranks; `None` if there is none.
-        train: Curves of that job by column.
-        wanted: The job that was picked; `None` while the newest is followed.
-        note: The dashboard's URL, or why it cannot be read.
-    """
+    """A dashboard's jobs, and the details of one."""
 
     def __init__(self, dashboard: "Dashboard", job_id: str | None):
         self.dashboard = dashboard
-        self.jobs: list[dict[str, Any]] = []
-        self.job: dict[str, Any] | None = None
-        self.train: dict[str, list[float | None]] = {}
-        self.wanted = job_id
-        self.note = dashboard.url
+        self.jobs: list[dict[str, Any]] = []  # the newest first
+        self.job: dict[str, Any] | None = None  # the job that is shown, with its ranks
+        self.train: dict[str, list[float | None]] = {}  # curves of that job by column
+        self.wanted = job_id  # the job that was picked; `None` while the newest is followed
+        self.note = dashboard.url  # or why it cannot be read
         self._of, self._cursor = "", ""
 
     def look(self) -> None:

@@ -56,10 +56,10 @@ def command(
     read, could be better. With --json the mistakes of a job that fails its checks are printed as
     JSON, too: `errors`, each with its message, its places (`where`) and a hint.
 
-    With --machine nothing of this machine counts: of --ranks ranks on nodes of that kind, it
-    predicts how long a step takes by its parts, what goes over which link, how much of a lone
-    rank's speed is left, what a rank holds, and what binds first. It is arithmetic with the file's
-    numbers (docs/scaling.md), not a measurement.
+    With --machine nothing of this machine counts. The plan is of --ranks ranks on nodes of that
+    kind: how long a step takes by its parts, what goes over which link, how much of a lone rank's
+    speed is left, and what a rank holds. The first line says what limits them. It is arithmetic
+    with the file's numbers (docs/scaling.md), not a measurement.
 
     \b
     Examples:
