@@ -133,22 +133,14 @@ class Vocabulary:
         return in_order[at] == wanted, order[at]
 
     def save(self, folder: Path | str, column: str) -> None:
-        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL.
-
-        Raises:
-            OutputError: They could not be written.
-        """
+        """Write `unique.COLUMN.parquet` and `meta.COLUMN.parquet` to a folder or a URL."""
         with VocabularyWriter.in_folder(folder, column, self.values.type) as writer:
             writer.write(self.values, self.counts)
             writer.write_meta(MetaCounts(self.num_oov, self.nulls_observed, self.oov_observed))
 
     @classmethod
     def load(cls, folder: Path | str, column: str) -> Vocabulary:
-        """The inverse of `save`.
-
-        Raises:
-            DataError: A file is missing or is not what `save` writes.
-        """
+        """The inverse of `save`; a `DataError` if a file is missing, or is not what that writes."""
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
         with _readable(file):

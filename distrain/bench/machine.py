@@ -20,11 +20,7 @@ _WAITS = ("data_wait", "exchange")
 
 
 def machine_of_bench(bench: Bench, where: str = "") -> "MachineFile":
-    """The machine of a bench; each number's source is its measure.
-
-    Args:
-        where: The document's file.
-    """
+    """The machine of a bench, `where` its file is; each number's source is its measure."""
     from distrain.train.planning import machine_of
 
     if bench.device != "cpu":

@@ -29,11 +29,8 @@ def run_bench(
 ) -> Bench:
     """Measure the cluster of a `distributed.Client`, all of its workers.
 
-    Args:
-        folder: An empty folder that all workers see; its content may be removed afterwards.
-        mode: The name of `sizes` in the document.
-        device: `cpu`, `cuda`, or `auto`: `cuda` if every host has a GPU.
-        say: Reports progress.
+    `folder` is empty, and all workers see it; its content may be removed afterwards. `mode` is the
+    name of `sizes` in the document. The device `auto` is `cuda` if every host has a GPU.
     """
     say("inventory")
     inventory = take_inventory(client)

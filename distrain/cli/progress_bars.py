@@ -21,11 +21,8 @@ _PREP_PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
 class WorkProgress:
     """Shows the phases of some work, one after another or at the same time.
 
-    Args:
-        console: The form depends on whether it is a terminal.
-        now_s: A clock, in seconds.
-        from_start: Without a terminal, whether each phase gets a line at its start and its end, and
-            not only while it takes long.
+    Without a terminal, with `from_start`, each phase gets a line at its start and its end, and not
+    only while it takes long.
     """
 
     def __init__(

@@ -55,11 +55,7 @@ async def stop_listening(key: str) -> None:
 
 
 async def try_links(targets: list[list[Any]], timeout_s: float) -> list[str]:
-    """Send a mebibyte to each target, a host and a port, all at once.
-
-    Returns:
-        Each target's error; "" for none.
-    """
+    """Send a mebibyte to each host and port, all at once; each one's error, "" for none."""
     return list(await asyncio.gather(*(_send(host, port, timeout_s) for host, port in targets)))
 
 

@@ -39,11 +39,7 @@ def compare(runs: Sequence[RunData]) -> Comparison:
 
 
 def write_comparison(runs: Sequence[RunData], out: Path) -> None:
-    """Write a comparison with curves as one self-contained HTML file.
-
-    Raises:
-        OutputError: It cannot be written; what was there is as it was.
-    """
+    """Write a comparison with curves as one HTML file; after an `OutputError` all is as it was."""
     comparison = compare(runs)
     header = ("", *comparison.names)
     sections = [

@@ -40,12 +40,7 @@ _FIGURE_TITLES = {
 
 
 def write_report(root: Path, out: Path) -> None:
-    """Write the report of the run in `root` as one HTML file, `out`.
-
-    Raises:
-        InputError: It is no run directory, or cannot be read.
-        OutputError: The file cannot be written.
-    """
+    """Write the report of the run in `root` as one HTML file; an `InputError`: it is no run."""
     data = read_run_data(root)
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [

@@ -53,11 +53,7 @@ class JobChecks:
         return self.scheduler is not None and self.spec.resources.backend != "inline"
 
     def run(self) -> "JobChecks":
-        """Check the job against its data, its places and the machines that are known.
-
-        Raises:
-            DistrainError: A check failed; of several mistakes one error that names all.
-        """
+        """Check the job against its data, its places and the machines; one error has all."""
         mistakes = Mistakes()
 
         def passes(*checks: Callable[[JobChecks], None]) -> bool:

@@ -35,11 +35,7 @@ class Progress(Protocol):
 
 
 class LoggedProgress:
-    """Reports lines of text.
-
-    Args:
-        write: Takes a line; `None` for the log `distrain`.
-    """
+    """Reports lines of text to `write`, or to the log `distrain`."""
 
     _write: Callable[[str], None] | None = None
     _shown_state = ""

@@ -245,10 +245,8 @@ def _how_to_go_on(run: RunRequest, view: "JobView") -> str | None:
 class RetryingRecorder:
     """Writes to a run directory, and writes later what could not be written.
 
-    Args:
-        recorder: The run directory's recorder.
-        say: Called with a warning when writing begins to fail.
-        limit_s: How long writing may fail; `None` for until the job's end.
+    `say` gets a warning when writing begins to fail; it may fail for `limit_s`, or until the job's
+    end.
     """
 
     def __init__(
@@ -260,11 +258,7 @@ class RetryingRecorder:
         self._failing_since_s: float | None = None
 
     def add(self, view: "JobView") -> "list[Entry]":
-        """Write what is new in a view; returns it as `RunRecorder.add` does, nothing on failure.
-
-        Raises:
-            OutputError: Writing has failed for `limit_s`, and the job has not ended.
-        """
+        """What `RunRecorder.add` returns; nothing on failure, an error after `limit_s`."""
         try:
             fresh = self._recorder.add(view)
         except OutputError as error:

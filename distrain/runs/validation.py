@@ -63,11 +63,7 @@ _RECORD = TypeAdapter(Record)
 
 
 def json_of(text: str) -> Any:
-    """JSON values that can be written again.
-
-    A `ValueError`: the text is not JSON, is nested deeper than can be read, or has characters that
-    no file can hold.
-    """
+    """JSON values that can be written again; a `ValueError` if a text holds none."""
     try:
         document = json.loads(text)
         if "\\u" in text:  # perhaps half of a surrogate pair

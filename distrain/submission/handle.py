@@ -72,11 +72,7 @@ class JobHandle:
         return queued
 
     def view(self, since: int = 0) -> JobView:
-        """The job now, with its progress from entry number `since` on.
-
-        Raises:
-            JobError: The coordinator does not know the job.
-        """
+        """The job now, with its progress from entry `since` on; a `JobError` if it is unknown."""
         document = _call(self.client, "distrain_view", job_id=self.job_id, since=since)
         if document is None:
             raise JobError(
@@ -127,11 +123,7 @@ class JobHandle:
 
 
 def list_jobs(client: "Client") -> list[JobStatus]:
-    """All jobs that a scheduler knows, the newest first; none where nothing has trained yet.
-
-    Raises:
-        ClusterError: It does not answer, or its answer cannot be read.
-    """
+    """All jobs that a scheduler knows, the newest first; a `ClusterError` if it does not answer."""
     documents = _call(client, "distrain_jobs")
     # A scheduler without a coordinator answers with nothing.
     return [_read(client, JobStatus.from_json, document) for document in documents or ()]

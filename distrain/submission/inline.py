@@ -14,11 +14,7 @@ from distrain.spec import JobSpec
 def run_inline(
     spec: JobSpec, run_dir: Path, job_id: str, on_view: Callable[[JobView], None], attempt: int = 1
 ) -> JobView:
-    """Train one rank in this process; nobody restarts it.
-
-    `on_view` gets a view after each of the rank's events. A failed rank is in the final view, and
-    not raised.
-    """
+    """Train one rank in this process; nobody restarts it, and its failure is in the last view."""
     from distrain.train.control import Control, process_as_it_was
     from distrain.train.rank import run_rank
 

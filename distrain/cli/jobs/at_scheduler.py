@@ -52,11 +52,7 @@ class SchedulerJobs:
     def list_jobs(
         self, states: Sequence[str], _: int, filters: Mapping[str, Any]
     ) -> tuple[list[JobStatus], list[dict[str, Any]], bool]:
-        """The jobs in these states, for tables and as JSON, and whether others are left out.
-
-        Raises:
-            click.UsageError: A filter is for a service alone, or a state is unknown.
-        """
+        """The jobs in these states, for tables and as JSON, and whether others are left out."""
         if any(filters.values()):
             raise click.UsageError("--project, --owner and --tag are for a service.")
         unknown = set(states) - {*JobState}
@@ -92,11 +88,7 @@ class SchedulerJobs:
         return {"state": job.state}
 
     def wait(self, job: JobStatus, timeout_s: float | None = None) -> JobView:
-        """Wait for a job's end, and print its states on the way.
-
-        Raises:
-            WaitTimedOut: It has not ended within the time.
-        """
+        """Wait for a job's end, and print its states; `WaitTimedOut` after the time."""
         until_s = None if timeout_s is None else time.monotonic() + timeout_s
         printed: list[str] = []
 

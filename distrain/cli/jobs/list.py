@@ -120,11 +120,7 @@ def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
 
 
 def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
-    """A job in lines, in the order of `LINES`; empty ones are left out.
-
-    Args:
-        more: What only a scheduler or only a service says, by the line's name.
-    """
+    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
     facts: dict[str, str | None] = {
         "job": job.job_id,
         "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,

@@ -38,11 +38,7 @@ def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
 
 @contextmanager
 def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
-    """Yield a client of a service, which tells why it tries again, and for how long.
-
-    Args:
-        for_s: How long; default: the client's own patience.
-    """
+    """Yield a client that says why it tries again; for how long: its own patience, or `for_s`."""
     from distrain.client import Client, Retries
 
     retries = Retries() if for_s is None else Retries(for_s=for_s)
@@ -87,11 +83,7 @@ class JobPlace:
 
     @contextmanager
     def jobs(self, for_s: float | None = None) -> Iterator[Any]:
-        """Yield the `SchedulerJobs` or the `ServiceJobs` of this place.
-
-        Args:
-            for_s: How long a service that does not answer is tried; default: the client's patience.
-        """
+        """Yield the `SchedulerJobs` or `ServiceJobs` of this place; `for_s`: as of `service_at`."""
         with ExitStack() as stack:  # imports are late: help must not load what either needs
             if self.is_service:
                 from distrain.cli.jobs.at_service import ServiceJobs
@@ -170,11 +162,7 @@ def _chosen(scheduler: str | None, server: str | None) -> JobPlace:
 
 
 def server_of_run(run: Path, server: str | None) -> str | None:
-    """The service that has the job of that name; `None`: it is a run directory.
-
-    Args:
-        run: What the command was given: a run directory, or a job's id.
-    """
+    """The service that has the job `run`; `None`: that is a run directory."""
     source = click.get_current_context().get_parameter_source("server")
     if server and source is ParameterSource.COMMANDLINE:
         return server
