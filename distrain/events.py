@@ -226,6 +226,7 @@ class WeightsTaken(_OfRank):
     tables: Mapping[str, Mapping[str, Any]]
     dense: int  # dense tensors that were taken
     left: Sequence[str] = ()  # in words, what did not fit and keeps its initial values
+    state: str = ""  # `all` if optimizers got their state as well; else absent
 
 
 @dataclass(frozen=True)
@@ -305,7 +306,7 @@ Event = (
 EVENT_TYPES: dict[str, type[Event]] = {cls.kind: cls for cls in get_args(Event)}
 
 
-_ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive")
+_ABSENT_IF_EMPTY = ("target_aucs", "window", "progressive", "state")
 """Fields that jobs with one target and no windows do not tell, as before there were any."""
 
 

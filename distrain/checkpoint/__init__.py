@@ -15,6 +15,7 @@ from distrain.checkpoint.loading import (
     LoadResult as LoadResult,
     WeightsReading as WeightsReading,
     load_newest as load_newest,
+    own_tensors as own_tensors,
 )
 from distrain.checkpoint.local_rows import (
     LocalRows as LocalRows,

@@ -14,6 +14,7 @@ from distrain.checkpoint.manifest import (
     DAMAGED_FILE,
     MANIFEST_FILE,
     Damaged,
+    Manifest,
     TensorFacts,
     from_document,
 )
@@ -23,6 +24,7 @@ from distrain.embeddings import Peers
 from distrain.errors import DataError
 from distrain.events import CheckpointTrouble
 from distrain.models import ClickModel, model_tensors
+from distrain.storage import Folder
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,19 @@ class _Loading:
     def _warn(self, message: str) -> None:
         if self.report is not None:
             self.report(CheckpointTrouble(self.peers.rank, message))
+
+
+def own_tensors(
+    folder: Folder, manifest: Manifest, rank: int, after_slab: Callable[[], None] = lambda: None
+) -> dict[str, Tensor]:
+    """What belonged to a rank itself when it saved a checkpoint; no collective operation.
+
+    Raises:
+        Damaged: Its file is missing, or not as it was written.
+    """
+    reading = ShardReading(folder, manifest, {}, rank, after_slab, owned=(rank,))
+    reading.check()
+    return reading.run()[rank]
 
 
 class WeightsReading:

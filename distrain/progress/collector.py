@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from distrain.events import (
@@ -19,6 +19,7 @@ from distrain.events import (
     StoppedEarly,
     TrainingStarted,
     WeightsTaken,
+    to_json,
 )
 from distrain.jobs import AttemptStarted, Checkpoints, Entry, Notice, Record
 from distrain.metrics import BinaryReport, TargetMetrics, add_up_exchanges, reliability
@@ -322,7 +323,8 @@ def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
 
 
 def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:
-    return {name: value for name, value in asdict(event).items() if name != "rank"}
+    document = to_json(event)
+    return {name: value for name, value in document.items() if name not in ("rank", "kind")}
 
 
 def _stopped_early_text(event: StoppedEarly) -> str:
@@ -360,7 +362,8 @@ def _weights_taken_text(event: WeightsTaken) -> str:
         [
             f"begins with the weights of {event.path}{step}: {event.dense} dense tensors and "
             f"{total['matched']:,} rows of {len(tables)} tables; {total['fresh']:,} rows are "
-            f"fresh, {total['dropped']:,} were dropped; optimizers begin anew",
+            f"fresh, {total['dropped']:,} were dropped; optimizers "
+            + ("go on from their state" if event.state else "begin anew"),
             *lines,
             *(f"kept its initial values: {text}" for text in event.left),
         ]

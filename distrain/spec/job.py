@@ -140,6 +140,8 @@ class JobSpec(Section):
         ):
             if is_set and self.data.windows is None:
                 raise ValueError(f"{field} needs windows: set data.windows")
+        if self.train.init_state == "all" and self.train.init_from is None:
+            raise ValueError("train.init_state all needs a run to go on from: set train.init_from")
         if self.train.precision == "tf32" and self.resources.device == "cpu":
             raise ValueError(
                 "train.precision tf32 needs NVIDIA's GPUs, but resources.device is cpu; "

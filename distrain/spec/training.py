@@ -155,8 +155,8 @@ class TrainSpec(Section):
     """How long and with what steps to train."""
 
     may_differ = (
-        *("early_stopping", "init_from", "init_strict", "log_every_steps", "log_every_s"),
-        *("route_ahead", "audit"),
+        *("early_stopping", "init_from", "init_state", "init_strict", "log_every_steps"),
+        *("log_every_s", "route_ahead", "audit"),
     )
 
     global_batch_size: PositiveInt = Field(
@@ -173,6 +173,11 @@ class TrainSpec(Section):
         None,
         description="A run directory, a saved model or a checkpoint whose weights a new run begins "
         "with; null: initial values drawn from the seed.",
+    )
+    init_state: Literal["weights", "all"] = Field(
+        "weights",
+        description="What is taken of `init_from`. `all`: the state of the optimizers, too, from "
+        "the newest checkpoint there; the learning rate's course goes on.",
     )
     init_strict: bool = Field(
         True,

@@ -55,6 +55,7 @@ class RankEvents:
     train: TrainSpec
     span: JobSpan
     window: OpenWindow
+    steps_before: int = 0  # of runs whose optimizers' state this one began with
     step_counts: StepCounts = field(default_factory=StepCounts)
 
     def started(
@@ -80,8 +81,9 @@ class RankEvents:
 
     def lr_of(self, step: int) -> float:
         """The learning rate of a step, from 0."""
-        schedule = self.train.schedule
-        return lr_at(step, self.span.num_steps, self.train.optimizer.lr, schedule)
+        before, schedule = self.steps_before, self.train.schedule
+        num_steps = before + self.span.num_steps
+        return lr_at(before + step, num_steps, self.train.optimizer.lr, schedule)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
         """Close the window after `taken` steps; waits for the device."""

@@ -67,7 +67,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     step, window, checkpoints = parts
     if start.checkpoint is None and job.spec.train.init_from is not None:
         with waiting(READER):
-            _take_weights(job, step.model)
+            _take_weights(job, checkpoints)
     span.check_start(start.step, str(start.checkpoint))
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
@@ -99,10 +99,12 @@ def _make(
     return step, window, checkpoints
 
 
-def _take_weights(job: RankJob, model: ClickModel) -> None:
-    taken = take_weights(job.spec, job.inputs, model, job.device, job.control.activity.count_slab)
+def _take_weights(job: RankJob, checkpoints: RankCheckpoints) -> None:
+    slab_done = job.control.activity.count_slab
+    taken = take_weights(job.spec, job.inputs, checkpoints.state, job.device, slab_done)
+    checkpoints.begin_with(taken.steps, taken.own)
     if job.world.rank == 0:
-        job.report(taken)
+        job.report(taken.event)
 
 
 def _build(job: RankJob) -> TrainStep | GraphedStep:

@@ -66,7 +66,9 @@ class Trainer(RankJob):
         parts = set_up(self, self.loader, self.span)
         self.model, self.step, self.window = parts.model, parts.step, parts.window
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
-        self.rank_events = RankEvents(rank, self.device, spec.train, self.span, self.window)
+        self.rank_events = RankEvents(
+            rank, self.device, spec.train, self.span, self.window, self.checkpoints.steps_before
+        )
         self.taken = self.control.activity.step = self.start.step
         self.validated, self.validations = self.start.validated, self.start.validations
         self.progressive = self.start.progressive

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from distrain.checkpoint import (
     CheckpointDir,
@@ -69,16 +70,17 @@ class RankCheckpoints:
 
     def __post_init__(self) -> None:
         options, tables = self.spec.checkpoint, self.step.model.embeddings
-        self._state = TrainingState(
+        self.steps_before = 0  # of runs whose optimizers' state this one began with
+        self.state = TrainingState(
             self.step.model,
             self.step.sparse_optimizer,
             self.step.dense.optimizer.torch_optimizer,
         )
         self._peers = tables.peers
-        self._device = self._state.device
+        self._device = self.state.device
         self._writer = CheckpointWriter(
             self.directory,
-            self._state,
+            self.state,
             self._peers,
             self.control.store,
             keep=options.keep,
@@ -102,7 +104,7 @@ class RankCheckpoints:
         """
         loaded = load_newest(
             self.directory,
-            self._state,
+            self.state,
             self._peers,
             accept=lambda entry: check_resumable(entry.values, self.spec, self.inputs, entry.url),
             report=self.report,
@@ -113,6 +115,7 @@ class RankCheckpoints:
         if isinstance(self.step, GraphedStep):
             self.step.write_steps()
         values = loaded.values
+        self.steps_before = values.get("steps_before", 0)
         start = TrainingStart(
             step=loaded.entry.step,
             validated=values["validated"],
@@ -130,10 +133,20 @@ class RankCheckpoints:
         saved = loaded.rank_tensors
         self.window.restore(list(saved.values()), start.window_steps)
         if loaded.saved_by == self._peers.num_ranks:
-            own = saved[self._peers.rank]
-            torch.set_rng_state(own["rng"])
-            if self._device.type == "cuda" and "cuda_rng" in own:
-                torch.cuda.set_rng_state(own["cuda_rng"], self._device)
+            self._set_rng(saved[self._peers.rank])
+
+    def begin_with(self, steps: int, own: Mapping[str, Tensor] | None) -> None:
+        """Go on from what optimizers learnt in so many steps of another run."""
+        self.steps_before = steps
+        if isinstance(self.step, GraphedStep):
+            self.step.write_steps()
+        if own is not None:
+            self._set_rng(own)
+
+    def _set_rng(self, own: Mapping[str, Tensor]) -> None:
+        torch.set_rng_state(own["rng"])
+        if self._device.type == "cuda" and "cuda_rng" in own:
+            torch.cuda.set_rng_state(own["cuda_rng"], self._device)
 
     def due(self, steps_done: int) -> bool:
         """Whether one is due: by steps, or by the clock where no supervisor watches that."""
@@ -171,6 +184,7 @@ class RankCheckpoints:
             "window_steps": self.window.steps,
             "elapsed_s": elapsed_s,
             "rows": rows,
+            "steps_before": self.steps_before,
             "num_ranks": self._peers.num_ranks,
             "validations": None if validations is None else validations.to_json(),
             "progressive": None if progressive is None else progressive.to_json(),
@@ -239,7 +253,10 @@ def check_resumable(
             "not a checkpoint of a training job: it does not say of which spec and data",
             where={"checkpoint": checkpoint},
         )
-    problems = different_fields(values["spec"], spec, values.get("step"))
+    steps = values.get("step")
+    if steps is not None:
+        steps += values.get("steps_before", 0)
+    problems = different_fields(values["spec"], spec, steps)
     if problems:
         raise SpecError(
             "the job is not the one that the checkpoint is of:\n  " + "\n  ".join(problems),

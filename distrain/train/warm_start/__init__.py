@@ -1,6 +1,7 @@
 """A new run takes its first weights from another: what fits where, and the copying.
 
-Optimizers and the place in the data are not taken: the run begins at its first step.
+The place in the data is not taken: the run begins at its first step. Optimizers' state is, if asked
+for.
 """
 
 from distrain.train.warm_start.matching import table_places as table_places

@@ -57,19 +57,29 @@ class WeightsSource:
     step: int | None
     side: Side
     weights: Weights
+    manifest: Manifest | None = None  # of a checkpoint, which holds optimizers' state as well
 
 
-def open_source(path: str) -> WeightsSource:
+def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
     """The weights at a path, from the headers of their files.
 
     Args:
         path: A run directory with a model, a saved model's folder, a checkpoint's folder, or a
             directory of checkpoints, whose newest is taken; the latter two may be URLs.
+        with_state: Whether it must be a checkpoint: of a run directory the newest one in it.
     """
     if is_remote(path):
-        return _checkpoint_at(path)
+        return _checkpoint_at(path, with_state)
     folder = Path(path).expanduser()
     paths = RunPaths(folder)
+    if with_state and ((folder / MODEL_FILE).is_file() or paths.spec.is_file()):
+        if paths.checkpoints.is_dir():
+            return _checkpoint_at(str(paths.checkpoints.absolute()), with_state)
+        raise SpecError(
+            "train.init_from: no checkpoint is there, and a model has no state of optimizers",
+            where={"path": path, "train.init_state": "all"},
+            hint="Name the run's checkpoint.dir, or one of the checkpoints in it.",
+        )
     if (folder / MODEL_FILE).is_file():
         return _saved_model(folder)
     if (paths.model / MODEL_FILE).is_file():
@@ -86,10 +96,12 @@ def open_source(path: str) -> WeightsSource:
             where={"path": path},
             hint="Name a run directory, a saved model's folder or a checkpoint that workers see.",
         )
-    return _checkpoint_at(str(folder.absolute()))
+    return _checkpoint_at(str(folder.absolute()), with_state)
 
 
-def open_together(path: str, peers: Peers, device: torch.device) -> WeightsSource:
+def open_together(
+    path: str, peers: Peers, device: torch.device, *, with_state: bool = False
+) -> WeightsSource:
     """The weights at a path, the same on every rank; a collective operation.
 
     A directory of checkpoints may get a newer one while the ranks list it, one after another: they
@@ -98,9 +110,9 @@ def open_together(path: str, peers: Peers, device: torch.device) -> WeightsSourc
     found = None
     with fail_together(peers, device, path):
         if peers.rank == 0:
-            found = open_source(path)
+            found = open_source(path, with_state=with_state)
     agreed = gather_texts(peers, device, "" if found is None else found.path)[0]
-    return open_source(agreed) if found is None else found
+    return open_source(agreed, with_state=with_state) if found is None else found
 
 
 def _saved_model(folder: Path) -> WeightsSource:
@@ -116,7 +128,7 @@ def _saved_model(folder: Path) -> WeightsSource:
     return WeightsSource(str(folder), about.get("step"), side, _ModelWeights(file))
 
 
-def _checkpoint_at(path: str) -> WeightsSource:
+def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
     parent, _, name = path.rstrip("/").rpartition("/")
     if numbers_of(name) is None:
         entries = CheckpointDir(path).list()
@@ -133,13 +145,17 @@ def _checkpoint_at(path: str) -> WeightsSource:
     columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
     vocabularies = Vocabularies.from_json(manifest.values)
-    side = Side(columns, _dense(shapes), vocabularies)
+    side = Side(columns, _dense(shapes, with_state), vocabularies)
     folder = open_folder(parent).sub(name)
-    return WeightsSource(folder.url, manifest.step, side, _CheckpointWeights(folder, manifest))
+    weights = _CheckpointWeights(folder, manifest)
+    return WeightsSource(folder.url, manifest.step, side, weights, manifest)
 
 
-def _dense(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    return {name: tuple(shape) for name, shape in shapes.items() if name.startswith("dense.")}
+def _dense(
+    shapes: Mapping[str, tuple[int, ...]], with_state: bool = False
+) -> dict[str, tuple[int, ...]]:
+    prefixes = ("dense.", "dense_optimizer.") if with_state else ("dense.",)
+    return {name: tuple(shape) for name, shape in shapes.items() if name.startswith(prefixes)}
 
 
 @dataclass(frozen=True)

@@ -3,19 +3,20 @@
 import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import LocalRows, Rows, local_rows_of
+from distrain.checkpoint import LocalRows, Rows, TrainingState, local_rows_of, own_tensors
 from distrain.embeddings import CanonicalTensor
 from distrain.errors import DataError, SpecError
 from distrain.events import WeightsTaken
-from distrain.models import ClickModel, InputBlock, Slabs, blueprint_of, model_tensors
+from distrain.models import InputBlock, Slabs, blueprint_of, model_tensors
 from distrain.spec import JobSpec
+from distrain.storage import open_folder
 from distrain.train.data import Inputs, find_vocabularies, list_combiners, new_ids
 from distrain.train.warm_start.matching import Match, Side, TableMatch, TablePlace, match
 from distrain.train.warm_start.source import WeightsSource, open_source, open_together
@@ -25,6 +26,20 @@ log = logging.getLogger("distrain.rank")
 Ids = np.ndarray[Any, np.dtype[np.int32]]
 
 
+class Taken(NamedTuple):
+    """What a new run begins with.
+
+    Attributes:
+        steps: Steps that the optimizers' state has had, if that was taken; else 0.
+        own: This rank's own tensors in the checkpoint, such as its random state; none where the
+            state was not taken, or was saved by another number of ranks.
+    """
+
+    event: WeightsTaken
+    steps: int = 0
+    own: Mapping[str, Tensor] | None = None
+
+
 def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     """Refuse weights that do not fit the job, before anything is started: headers are read."""
     if spec.train.init_from is None:
@@ -32,38 +47,59 @@ def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     combiners = list_combiners(inputs.schema, spec.embeddings)
     blueprint = blueprint_of(inputs.schema, spec.model, combiners)
     shapes = blueprint.outline().state_dict(prefix="dense.")
-    source = open_source(spec.train.init_from)
+    source = open_source(spec.train.init_from, with_state=spec.train.init_state == "all")
     _matched(spec, inputs, source, blueprint.inputs, shapes)
 
 
 def take_weights(
     spec: JobSpec,
     inputs: Inputs,
-    model: ClickModel,
+    state: TrainingState,
     device: torch.device,
     after_slab: Callable[[], None],
-) -> WeightsTaken:
+) -> Taken:
     """Give a model the weights of `train.init_from`; a collective operation.
 
-    The ranks agree on the weights, and read them without communication. A rank reads what may hold
-    its rows, slab by slab. Where vocabularies differ it holds those of one table at a time, and 4
-    bytes for each row of such tables on disk. Rows without a source keep their initial values.
-    Errors as of `check_warm_start`.
+    With `train.init_state` the optimizers get their state as well. The ranks agree on the weights,
+    and read them without communication. A rank reads what may hold its rows, slab by slab. Where
+    vocabularies differ it holds those of one table at a time, and 4 bytes for each row of such
+    tables on disk. Rows without a source keep their initial values. Errors as of
+    `check_warm_start`.
     """
     assert spec.train.init_from is not None
-    source = open_together(spec.train.init_from, model.embeddings.peers, device)
-    tensors = model_tensors(model)
+    model, with_state = state.model, spec.train.init_state == "all"
+    peers = model.embeddings.peers
+    source = open_together(spec.train.init_from, peers, device, with_state=with_state)
+    with_state = with_state and _other_optimizer(spec, source) is None
+    tensors = state.tensors() if with_state else model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
     found = _matched(spec, inputs, source, model.inputs, dense)
-    taken = take_matched(source, found, tensors, after_slab)
-    log.info("the rank took the weights of %s: %s", taken.path, taken.tables)
-    return taken
+    event = take_matched(source, found, tensors, after_slab)
+    log.info("the rank took the weights of %s: %s", event.path, event.tables)
+    if not with_state:
+        return Taken(event)
+    manifest = source.manifest
+    assert manifest is not None
+    state.adopt(manifest.state)
+    steps = manifest.step + manifest.values.get("steps_before", 0)
+    own = None
+    if len(manifest.shards) == peers.num_ranks:
+        own = own_tensors(open_folder(source.path), manifest, peers.rank, after_slab)
+    return Taken(replace(event, state="all"), steps, own)
+
+
+def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
+    """In words, why the optimizers' state cannot be taken over."""
+    saved = None if source.manifest is None else source.manifest.values.get("spec")
+    was = None if saved is None else saved["train"]["optimizer"]["kind"]
+    now = spec.train.optimizer.kind
+    return None if was == now else f"the optimizer was {was} and is {now}: it has another state"
 
 
 def take_matched(
     source: WeightsSource,
     found: Match,
-    tensors: Mapping[str, Tensor | Slabs],
+    tensors: Mapping[str, Any],
     after_slab: Callable[[], None],
 ) -> WeightsTaken:
     """Copy the matched tensors into a model's; as `take_weights`."""
@@ -72,8 +108,9 @@ def take_matched(
     plans = [_Plan.of(matched) for matched in found.tables]
     by_tensor: dict[str, list[_Plan]] = defaultdict(list)
     for plan in plans:
-        if plan.match.source is not None:
-            by_tensor[plan.match.source.tensor].append(plan)
+        for one in plan.with_state(tensors):
+            if one.match.source is not None:
+                by_tensor[one.match.source.tensor].append(one)
     for name, own in by_tensor.items():
         taking = _Taking(own, tensors, after_slab)
         source.weights.read(name, taking.wants, taking.take)
@@ -97,8 +134,14 @@ def _matched(
     names = set(inputs.schema.names)
     hashed = {c.name for c in block.columns if not {c.name, c.name.partition("/")[2]} & names}
     shapes = {name: tuple(tensor.shape) for name, tensor in dense.items()}
+    kinds = {name.partition(".")[0] for name in shapes} | {"dense"}
+    was = {n: shape for n, shape in source.side.dense.items() if n.partition(".")[0] in kinds}
     vocabularies = find_vocabularies(spec.data, inputs.schema)
-    found = match(source.side, Side(block.columns, shapes, vocabularies, frozenset(hashed)))
+    side = Side(block.columns, shapes, vocabularies, frozenset(hashed))
+    found = match(replace(source.side, dense=was), side)
+    other = _other_optimizer(spec, source) if spec.train.init_state == "all" else None
+    if other is not None:
+        found.problems.append(other)
     if found.problems and spec.train.init_strict:
         raise SpecError(
             "the weights of train.init_from do not fit the job:\n  " + "\n  ".join(found.problems),
@@ -145,6 +188,18 @@ class _Plan:
             return cls(matched, new_ids(old, new))
         except DataError as error:
             raise DataError(error.message, where={"table": matched.target.name}) from None
+
+    def with_state(self, tensors: Mapping[str, Any]) -> "Iterator[_Plan]":
+        """The plan, and those of the state that the table's optimizer keeps of its rows."""
+        yield self
+        now, was = self.match.target, self.match.source
+        if was is None:
+            return
+        of_group = f"sparse_optimizer.{now.tensor.rpartition('.')[2]}."
+        for name in (name for name in tensors if name.startswith(of_group)):
+            before = f"sparse_optimizer.{was.tensor.rpartition('.')[2]}.{name.rpartition('.')[2]}"
+            target, source = replace(now, tensor=name), replace(was, tensor=before)
+            yield replace(self, match=replace(self.match, target=target, source=source))
 
     def counts(self) -> dict[str, Any]:
         now, was = self.match.target, self.match.source

@@ -70,9 +70,9 @@ def sources(tmp_path_factory, content):
     return root
 
 
-def take(source, state, files=None, old_files=None):
+def take(source, state, files=None, old_files=None, *, with_state=False):
     model = state.model
-    tensors = model_tensors(model)
+    tensors = state.tensors() if with_state else model_tensors(model)
     shapes = {n: tuple(t.shape) for n, t in tensors.items() if isinstance(t, torch.Tensor)}
     was = source.side
     if old_files:
@@ -223,6 +223,32 @@ def test_rows_follow_their_values(sources, content, tmp_path, which, to):
             assert told.tables[column]["dropped"] == place.cardinality - matched
         fill(wanted, naive)
         assert same(state, wanted)
+
+
+@pytest.mark.parametrize("to", ["one", "two, row-wise", "cached"])
+def test_the_state_of_rows_follows_their_values_too(sources, content, tmp_path, to):
+    old, new = list(range(47)), list(range(100, 120)) + list(range(27))
+    old_files, files = written(tmp_path / "old", "a", old), written(tmp_path / "new", "a", new)
+    source = open_source(str(sources / "three, mixed"), with_state=True)
+    (place,) = (one for one in table_places(source.side.columns) if one.name == "a")
+    group = place.tensor.rpartition(".")[2]
+    names = [name for name in content if name.startswith(f"sparse_optimizer.{group}.")]
+    assert names
+    for state in states_of(to, seed=1):
+        take(source, state, files, old_files, with_state=True)
+        tensors = state.tensors()
+        for name, tensor in tensors.items():
+            if isinstance(tensor, torch.Tensor):
+                assert torch.equal(tensor, content[name]), name
+        for name in names:
+            wanted = content[name].clone()
+            here = wanted[place.first : place.first + place.cardinality]
+            here[23:] = here[3 : 3 + 27].clone()  # after padding and the like, and 20 new values
+            here[3:23] = 0.0
+            for run in vars(tensors[name])["runs"]:
+                rows = torch.arange(run.start, run.stop)
+                mine, local = run.store.local_rows_of(rows - run.start + run.first_key)
+                assert torch.equal(run.values[local], wanted[rows[mine]])
 
 
 def some_fresh(state):

@@ -1,0 +1,136 @@
+"""Tomorrow goes on from today: a day after another is one run over both, bit for bit."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_jobs import make_spec, write_prepared
+
+from distrain.checkpoint import CheckpointDir
+from distrain.errors import SpecError
+from distrain.events import StepsDone, WeightsTaken
+from distrain.jobs import World
+from distrain.run_paths import RunPaths
+from distrain.train.data.inputs import check_inputs
+from distrain.train.loop.trainer import Trainer
+from distrain.train.warm_start import check_warm_start
+
+JOB = (
+    "resources={backend: inline, num_ranks: 1}",
+    "data.windows={by: file}",
+    "data.valid=[]",
+    "train={global_batch_size: 800, max_steps: null, log_every_steps: 1}",
+    "train.schedule={warmup_steps: 7}",
+    "evaluate={next_window: true, at_end: false}",
+    "checkpoint={every_s: null, keep: 9}",
+)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_prepared(tmp_path_factory.mktemp("prepared"))
+
+
+def train(
+    prepared: Path, root: Path, days: list[int], *overrides: str, attempt: int = 1
+) -> tuple[Trainer, Any]:
+    files = [str(prepared / "train" / f"part-{day}.parquet") for day in days]
+    spec = make_spec(prepared, *JOB, f"data.train={files}", *overrides)
+    events: list[Any] = []
+    job = (World(), torch.device("cpu"), RunPaths(root), events.append, root.name, attempt)
+    trainer = Trainer(spec, check_inputs(spec), *job)
+    assert trainer.run()
+    return trainer, events
+
+
+def after(root: Path) -> tuple[str, ...]:
+    return f"train.init_from={root}/checkpoints", "train.init_state=all"
+
+
+def tensors_of(trainer: Trainer) -> dict[str, torch.Tensor]:
+    found = {}
+    for name, tensor in trainer.checkpoints.state.tensors().items():
+        rows = slice(0, tensor.shape[0] if tensor.shape else 1)
+        found[name] = tensor if isinstance(tensor, torch.Tensor) else tensor.read(rows)
+    assert all(value is not None for value in found.values())
+    return found  # type: ignore[return-value]
+
+
+def rates(events: list[Any]) -> list[float]:
+    return [event.lr for event in events if isinstance(event, StepsDone)]
+
+
+@pytest.mark.parametrize("kind", ["adam", "rowwise_adagrad"])
+def test_a_day_after_another_is_one_run_over_both(
+    prepared: Path, tmp_path: Path, kind: str
+) -> None:
+    optimizer = f"train.optimizer={{kind: {kind}, lr: 0.02}}"
+    both, events = train(prepared, tmp_path / "both", [0, 1, 2], optimizer)
+    _, first = train(prepared, tmp_path / "one", [0], optimizer)
+    two, second = train(prepared, tmp_path / "two", [1], optimizer, *after(tmp_path / "one"))
+    three, third = train(prepared, tmp_path / "three", [2], optimizer, *after(tmp_path / "two"))
+    mine, its = tensors_of(three), tensors_of(both)
+    assert mine.keys() == its.keys()
+    assert all(torch.equal(mine[name], its[name]) for name in mine)
+    assert rates(first) + rates(second) + rates(third) == rates(events)
+    assert (two.checkpoints.steps_before, three.checkpoints.steps_before) == (5, 10)
+    (taken,) = (event for event in third if isinstance(event, WeightsTaken))
+    assert (taken.state, taken.step) == ("all", 5)
+    assert three.progressive.windows == 1
+    total = two.progressive.metrics.merge(three.progressive.metrics)
+    assert total.main is not None
+    assert both.progressive.metrics.main is not None
+    assert total.main.compute() == both.progressive.metrics.main.compute()
+
+
+def test_a_run_that_goes_on_again_keeps_the_course_of_the_learning_rate(
+    prepared: Path, tmp_path: Path
+) -> None:
+    _, first = train(prepared, tmp_path / "one", [0])
+    _, cut = train(prepared, tmp_path / "two", [1], *after(tmp_path / "one"), "train.max_steps=1")
+    _, rest = train(prepared, tmp_path / "two", [1], *after(tmp_path / "one"), attempt=2)
+    _, events = train(prepared, tmp_path / "both", [0, 1])
+    assert rates(first) + rates(cut) + rates(rest) == rates(events)
+
+
+def test_weights_alone_begin_the_optimizers_anew(prepared: Path, tmp_path: Path) -> None:
+    train(prepared, tmp_path / "one", [0])
+    two, events = train(
+        prepared, tmp_path / "two", [1], f"train.init_from={tmp_path / 'one'}/checkpoints"
+    )
+    (taken,) = (event for event in events if isinstance(event, WeightsTaken))
+    assert taken.state == ""
+    assert rates(events) == [0.01 * ((step + 1) / 7) for step in range(5)]
+    assert two.checkpoints.state.sparse_optimizer.num_steps == 5
+
+
+def test_what_has_no_such_state_is_refused_before_anything_is_started(
+    prepared: Path, tmp_path: Path
+) -> None:
+    train(prepared, tmp_path / "one", [0])
+
+    def refusal(*overrides: str) -> str:
+        spec = make_spec(prepared, *JOB, *overrides)
+        with pytest.raises(SpecError) as caught:
+            check_warm_start(spec, check_inputs(spec))
+        return str(caught.value)
+
+    state = "train.init_state=all"
+    model = f"train.init_from={tmp_path / 'one' / 'model'}"
+    assert "a model has no state of optimizers" in refusal(model, state)
+    place = f"train.init_from={tmp_path / 'one' / 'checkpoints'}"
+    told = refusal(place, state, "train.optimizer={kind: sgd}")
+    assert "the optimizer was adagrad and is sgd" in told
+    with pytest.raises(SpecError, match=r"set train\.init_from"):
+        make_spec(prepared, state)
+    assert CheckpointDir(str(tmp_path / "one" / "checkpoints")).list()[0].step == 5
+
+
+def test_what_is_left_by_another_optimizer_is_its_state(prepared: Path, tmp_path: Path) -> None:
+    train(prepared, tmp_path / "one", [0])
+    others = ("train.optimizer={kind: sgd}", "train.init_strict=false")
+    _, events = train(prepared, tmp_path / "two", [1], *after(tmp_path / "one"), *others)
+    (taken,) = (event for event in events if isinstance(event, WeightsTaken))
+    assert taken.state == ""
+    assert taken.left == ["the optimizer was adagrad and is sgd: it has another state"]
