@@ -24,7 +24,9 @@ def whole_file(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     try:
         with os.fdopen(number, "wb") as file:
             if not private:
-                os.fchmod(file.fileno(), 0o666 & ~_umask())
+                umask = os.umask(0)
+                os.umask(umask)
+                os.fchmod(file.fileno(), 0o666 & ~umask)
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -53,12 +55,6 @@ def sync_folder(path: Path) -> None:
             os.fsync(number)
         finally:
             os.close(number)
-
-
-def _umask() -> int:
-    umask = os.umask(0)
-    os.umask(umask)
-    return umask
 
 
 def _not_written(path: Path, error: OSError) -> OutputError:

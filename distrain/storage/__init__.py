@@ -10,6 +10,7 @@ from distrain.storage.folder import (
     Folder as Folder,
     FolderFile as FolderFile,
     open_folder as open_folder,
+    sync_path as sync_path,
 )
 from distrain.storage.identity import (
     file_identity as file_identity,

@@ -226,13 +226,9 @@ def _who(request: Request, parts: Parts) -> Principal | None:
         return _of_token(parts, token_sha256(text)) if is_token(text) else None
     cookie = request.cookies.get(COOKIE)
     if cookie:
-        return _of_session(parts, cookie)
+        sha256 = read_session(parts.key, cookie, parts.now_s())
+        return _of_token(parts, sha256) if sha256 else None
     return _of_proxy(request, parts)
-
-
-def _of_session(parts: Parts, cookie: str) -> Principal | None:
-    sha256 = read_session(parts.key, cookie, parts.now_s())
-    return _of_token(parts, sha256) if sha256 else None
 
 
 async def _check_origin(request: Request, key: bytes) -> None:

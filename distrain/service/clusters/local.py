@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import BinaryIO
 
 from distrain.cluster import ProcessId, StartedCluster, read_started
 from distrain.errors import ClusterError
@@ -39,7 +38,8 @@ class LocalLauncher:
         wanted = num_workers or self._profile.num_workers
         words += ["--workers", str(wanted)] if wanted else []
         try:
-            with self._log() as log:
+            made = os.open(self._folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            with open(made, "ab") as log:
                 self._child = subprocess.Popen(
                     words,
                     cwd=self._folder,
@@ -87,10 +87,6 @@ class LocalLauncher:
     def _is_child_alive(self) -> bool:
         """Whether this object's process runs; an ended one is reaped."""
         return self._child is not None and self._child.poll() is None
-
-    def _log(self) -> BinaryIO:
-        made = os.open(self._folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        return open(made, "ab")
 
 
 def _ended(process: ProcessId, number: int, wait_s: float) -> bool:

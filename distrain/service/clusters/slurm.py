@@ -31,6 +31,12 @@ class SlurmJob:
     state: str
     why: str  # why it waits, in Slurm's word
 
+    @property
+    def order(self) -> tuple[bool, int]:
+        """A running one first, then the one that was submitted first."""
+        digits = self.id.partition("_")[0]
+        return self.state != "RUNNING", int(digits) if digits.isdigit() else 0
+
 
 class SlurmLauncher:
     """Looks for its job by name, which no other cluster of this user has, before it submits."""
@@ -72,7 +78,7 @@ class SlurmLauncher:
         jobs = self._jobs()
         if not jobs:
             return LauncherState("absent")
-        first, *surplus = sorted(jobs, key=lambda job: (job.state != "RUNNING", _number(job.id)))
+        first, *surplus = sorted(jobs, key=lambda job: job.order)
         self._cancel([job for job in surplus if job.state == "PENDING"])
         if first.state == "RUNNING":
             running = self._found([first]) is not None
@@ -149,11 +155,6 @@ class SlurmLauncher:
                 hint="Try the command by hand; `slurm:` in the cluster's profile has its options.",
             )
         return done.stdout
-
-
-def _number(job_id: str) -> int:
-    digits = job_id.partition("_")[0]
-    return int(digits) if digits.isdigit() else 0
 
 
 _OURS = frozenset(

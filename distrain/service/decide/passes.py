@@ -181,7 +181,8 @@ class Pass:
         there = [job for job in self.rows.values() if job.phase in _THERE]
         if not waiting and self.most_workers is None:
             return [], {}
-        bound = sorted({job.project for job in waiting if self._has_quota(job.project)})
+        bounded = {name for name, quota in self.quotas.items() if quota.max_ranks is not None}
+        bound = sorted(bounded & {job.project for job in waiting})
         everywhere = (yield CountRanks(tuple(bound))) if bound else {}
         here = Counter[str]()
         for job in there:
@@ -200,10 +201,6 @@ class Pass:
         if self.hold:
             return [], {job.id: self.hold for job in waiting}
         return admit(*told, min_ranks=self.min_ranks, elsewhere=elsewhere)
-
-    def _has_quota(self, project: str) -> bool:
-        quota = self.quotas.get(project)
-        return quota is not None and quota.max_ranks is not None
 
     def _admit(self) -> Steps:
         chosen, why = yield from self._admission()

@@ -2,7 +2,6 @@
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from urllib.parse import quote, urlsplit
 
@@ -62,7 +61,7 @@ class DashboardProxy:
             await answer.aclose()
             return _refusal("The scheduler points to another server.")
         return StreamingResponse(
-            _body(answer),
+            answer.aiter_raw(),
             answer.status_code,
             kept | _SANDBOX,
             background=BackgroundTask(answer.aclose),
@@ -73,7 +72,8 @@ class DashboardProxy:
         target = "ws" + self._url.removeprefix("http") + f"/{quote(path)}"
         if browser.url.query:
             target += f"?{browser.url.query}"
-        wanted = [websockets.Subprotocol(name) for name in _protocols(browser)]
+        names = browser.headers.get("sec-websocket-protocol", "").split(",")
+        wanted = [websockets.Subprotocol(name.strip()) for name in names if name.strip()]
         try:
             scheduler = await websockets.connect(
                 target,
@@ -119,16 +119,6 @@ def _leads_away(location: str) -> bool:
     except ValueError:
         return True
     return bool(parts.scheme or parts.netloc) or location[:1] in ("/", "\\")
-
-
-async def _body(answer: httpx2.Response) -> AsyncIterator[bytes]:
-    async for chunk in answer.aiter_raw():
-        yield chunk
-
-
-def _protocols(browser: WebSocket) -> Iterable[str]:
-    names = browser.headers.get("sec-websocket-protocol", "").split(",")
-    return [name.strip() for name in names if name.strip()]
 
 
 async def _to_scheduler(browser: WebSocket, scheduler: websockets.ClientConnection) -> None:

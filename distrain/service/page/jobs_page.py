@@ -52,6 +52,8 @@ def jobs(
         visible=visible(call.caller),
     )
     found = call.store.jobs(wanted, limit=_PAGE_JOBS, before_seq=before)
+    caller = call.caller
+    projects = [p.name for p in call.store.projects()] if caller.is_admin else caller.roles
     older = url_with(call.request, {"before": found[-1].seq}) if len(found) == _PAGE_JOBS else None
     asked = {"text": text, "state": state, "project": project, "owner": owner, "tag": tag}
     return page(
@@ -60,7 +62,7 @@ def jobs(
         call.caller,
         jobs=_documents(call, found),
         states=STATES,
-        projects=_projects(call),
+        projects=sorted(projects),
         asked=asked,
         next_url=older,
     )
@@ -134,12 +136,6 @@ def job(
 def _documents(call: ApiCall, found: Sequence[Job]) -> list[JobDocument]:
     heard_s, now_s = contacts(call.store), call.service.now_s()
     return [job_document(job, now_s, heard_s.get(job.cluster)) for job in found]
-
-
-def _projects(call: ApiCall) -> Sequence[str]:
-    if call.caller.is_admin:
-        return sorted(row.name for row in call.store.projects())
-    return sorted(call.caller.roles)
 
 
 _ABSENT = "-"

@@ -48,13 +48,14 @@ def login(
     if row is None or not row.is_good(now_s):
         return refuse("This token is mistyped, revoked or expired.", 401)
     answer = RedirectResponse(request.scope.get("root_path", "") + _own_path(next), 303)
+    public = service.settings.listen.public_url or ""
     answer.set_cookie(
         COOKIE,
         make_session(service.key, token_sha256(text), now_s),
         max_age=int(SESSION_S),
         httponly=True,
         samesite="strict",
-        secure=_is_encrypted(request),
+        secure=request.url.scheme == "https" or public.startswith("https:"),
     )
     return answer
 
@@ -81,8 +82,3 @@ def _own_path(path: str) -> str:
 def _from_here(request: Request) -> bool:
     origin = request.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == request.headers.get("host")
-
-
-def _is_encrypted(request: Request) -> bool:
-    public = request.app.state.parts.settings.listen.public_url or ""
-    return request.url.scheme == "https" or public.startswith("https:")

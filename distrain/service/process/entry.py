@@ -1,5 +1,6 @@
 """The calls of the commands: the whole service, and each of its processes alone."""
 
+import json
 import os
 import socket
 import sys
@@ -15,7 +16,7 @@ from distrain.service.clusters import make_launcher
 from distrain.service.process.listening import bind, url_of
 from distrain.service.process.logs import set_up_logs
 from distrain.service.process.preparing import check_key, declare, first_token, make_folder
-from distrain.service.process.supervisor import Supervisor, settings_from
+from distrain.service.process.supervisor import Supervisor
 from distrain.service.settings import Settings
 from distrain.service.store import Token, migrate, open_store
 
@@ -129,7 +130,7 @@ def _reconcile(settings: Settings, on_ready: Callable[[], None]) -> None:
 def _settings_of_supervisor() -> Settings:
     # Unbuffered: the thread waits for the end of what this line begins.
     with os.fdopen(os.dup(0), "rb", buffering=0) as given:
-        settings = settings_from(given.readline())
+        settings = Settings(**json.loads(given.readline()))
     threading.Thread(target=_end_with_the_supervisor, daemon=True).start()
     return settings
 

@@ -5,7 +5,6 @@ nobody over the network, so there is little for which it could die; if it is kil
 its children end by themselves, and clusters and jobs go on.
 """
 
-import json
 import queue
 import signal
 import socket
@@ -77,7 +76,7 @@ class Child:
         assert process.stdin is not None
         assert process.stdout is not None
         with suppress(OSError):  # it may have ended already, which `ended` tells
-            process.stdin.write(settings_line(settings))
+            process.stdin.write(settings.model_dump_json().encode() + b"\n")
             process.stdin.flush()
         threading.Thread(target=self._listen, args=(process.stdout,), daemon=True).start()
 
@@ -116,15 +115,6 @@ class Child:
             for line in output:
                 if line.strip() == b"ready":
                     self._on_ready(self.name)
-
-
-def settings_line(settings: Settings) -> bytes:
-    return json.dumps(settings.model_dump(mode="json")).encode() + b"\n"
-
-
-def settings_from(line: bytes) -> Settings:
-    values: dict[str, Any] = json.loads(line)
-    return Settings(**values)
 
 
 END_S = 15.0

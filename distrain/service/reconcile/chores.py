@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 from distrain.errors import DistrainError
 from distrain.service.reconcile.holding import Leases
-from distrain.service.settings import Retention
 from distrain.service.store import LeaseLost, Store
 
 PUBLISH_EVERY_S = 0.15
@@ -73,26 +72,3 @@ class Watcher:
         for name in changed:
             if name in self._wake:
                 self._wake[name]()
-
-
-class Pruner:
-    """Deletes rows beyond their retention, in the process that publishes."""
-
-    def __init__(
-        self,
-        store: Store,
-        leases: Leases,
-        retention: Retention,
-        remove_runs: Callable[[], object],
-        stop: threading.Event,
-    ):
-        self._store, self._leases, self._retention = store, leases, retention
-        self._remove_runs, self._stop = remove_runs, stop
-
-    def __call__(self) -> None:
-        if self._leases.held("publisher") is None:
-            return
-        gone = self._store.prune(self._retention, must_stop=self._stop.is_set)
-        if any(gone.values()):
-            log.info("pruned %s", {name: count for name, count in gone.items() if count})
-        self._remove_runs()

@@ -15,7 +15,6 @@ from distrain.service.reconcile.chores import (
     RENEW_LOOK_S,
     WATCH_EVERY_S,
     WEBHOOKS_EVERY_S,
-    Pruner,
     Publisher,
     Watcher,
     every,
@@ -99,13 +98,12 @@ class Reconciler:
 
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
         wake = {name: loop.wake.set for name, loop in self.loops.items()}
-        pruner = Pruner(self._store, self.leases, self._settings.retention, self._remove_runs, end)
         return [
             ("publisher", PUBLISH_EVERY_S, Publisher(self._store, self.leases)),
             ("renewer", RENEW_LOOK_S, self.leases.renew_all),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
             ("webhooks", WEBHOOKS_EVERY_S, self._deliverer),
-            ("pruner", PRUNE_EVERY_S, pruner),
+            ("pruner", PRUNE_EVERY_S, partial(self._prune, end)),
         ]
 
     def _thread(
@@ -125,9 +123,14 @@ class Reconciler:
         tls = self._settings.clusters[name].tls
         return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
 
-    def _remove_runs(self) -> None:
-        now_s = self._store.now_s()
-        for folder in remove_old_runs(self._settings, now_s, self._has_ended):
+    def _prune(self, end: threading.Event) -> None:
+        """Delete what is beyond its retention, in the process that publishes."""
+        if self.leases.held("publisher") is None:
+            return
+        gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
+        if any(gone.values()):
+            log.info("pruned %s", {name: count for name, count in gone.items() if count})
+        for folder in remove_old_runs(self._settings, self._store.now_s(), self._has_ended):
             log.info("removed %s", folder)
 
     def _has_ended(self, job_id: str) -> bool:

@@ -9,6 +9,7 @@ from pathlib import Path
 from distrain.errors import InputError, OutputError
 from distrain.service.store import migrations
 from distrain.service.store.errors import SchemaDiffers
+from distrain.storage import sync_path
 
 LEASES_AHEAD = 1_000_000
 """Schedulers refuse generations lower than they have seen; a backup may have old ones."""
@@ -22,7 +23,7 @@ def backup(source: Path, target: Path) -> None:
     try:
         _copy(source, partial)
         os.link(partial, target)  # unlike a rename, this replaces nothing
-        _sync(target.parent)
+        sync_path(target.parent)
     except (OSError, sqlite3.Error) as error:
         raise OutputError(
             f"the backup could not be written: {error}", where={"path": target}
@@ -47,7 +48,7 @@ def restore(copy: Path, path: Path) -> Path | None:
             )
         replaced = _set_aside(path)
         os.replace(fresh, path)
-        _sync(path.parent)
+        sync_path(path.parent)
     except (OSError, sqlite3.Error) as error:
         raise OutputError(
             f"the backup could not be put in place: {error}", where={"path": path}
@@ -110,11 +111,3 @@ def _set_aside(path: Path) -> Path | None:
         os.replace(log, aside.with_name(aside.name + "-wal"))
     path.with_name(path.name + "-shm").unlink(missing_ok=True)
     return aside
-
-
-def _sync(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)

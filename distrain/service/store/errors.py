@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 
 from distrain.errors import DistrainError, InputError, Unavailable
+from distrain.storage import first_line
 
 _POSTGRES_DISK_FULL = "53100"
 _POSTGRES_READ_ONLY = "25006"
@@ -80,34 +81,37 @@ def translated(where: str) -> Iterator[None]:
     try:
         yield
     except exc.DataError as error:
+        words = first_line(error.orig or error)
         raise Unstorable(
-            f"the database cannot hold a value: {_first_line(error)}", where={"database": where}
+            f"the database cannot hold a value: {words}", where={"database": where}
         ) from error
     except (exc.TimeoutError, exc.OperationalError, exc.InterfaceError, exc.InternalError) as error:
+        origin = getattr(error, "orig", None)
+        words = first_line(origin or error)
         if _is_full(error):
             raise StorageFull(
-                f"the database's disk is full: {_first_line(error)}",
+                f"the database's disk is full: {words}",
                 where={"database": where},
                 hint="Make room there; nothing needs a new start.",
             ) from error
-        origin = getattr(error, "orig", None)
         is_refused_by_disk = getattr(origin, "sqlite_errorcode", 0) == sqlite3.SQLITE_IOERR_WRITE
         if was_opened_read_only(origin) or is_refused_by_disk:
             raise ReadOnly(
-                f"the database cannot be written: {_first_line(error)}",
+                f"the database cannot be written: {words}",
                 where={"database": where},
                 hint="Is its disk or its folder read-only? Nothing needs a new start.",
             ) from error
         raise Unavailable(
-            f"the database does not answer: {_first_line(error)}",
+            f"the database does not answer: {words}",
             where={"database": where},
             hint="Try again; if it stays, look whether the server runs and its disk has room.",
         ) from error
     except exc.DatabaseError as error:
         if type(error) is not exc.DatabaseError:
             raise
+        words = first_line(error.orig or error)
         raise Unavailable(
-            f"the database cannot be read: {_first_line(error)}",
+            f"the database cannot be read: {words}",
             where={"database": where},
             hint="Stop the service, look after the disk, and bring a backup back with "
             "`distrain serve restore`.",
@@ -126,8 +130,3 @@ def was_opened_read_only(origin: BaseException | None) -> bool:
     if isinstance(origin, sqlite3.Error):
         return getattr(origin, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_READONLY
     return getattr(origin, "sqlstate", None) == _POSTGRES_READ_ONLY
-
-
-def _first_line(error: Exception) -> str:
-    origin = getattr(error, "orig", None) or error
-    return (str(origin).splitlines() or [type(origin).__name__])[0]

@@ -80,7 +80,8 @@ class Recording:
                     skipped.append(change)
                     continue
                 self._put_attempts(connection, change.attempts)
-                told.append((job, _kind(change), None))
+                of_figures = change.columns.keys() - _SILENT == {"progress"} and not change.attempts
+                told.append((job, rows.PROGRESS if of_figures else rows.STATE, None))
             rows.tell(connection, told, now_s)
             return skipped, [job for job, _, _ in told]
 
@@ -206,8 +207,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     return dict(value) if isinstance(value, Mapping) else value
-
-
-def _kind(change: JobChange) -> str:
-    changed = set(change.columns) - _SILENT
-    return rows.PROGRESS if changed == {"progress"} and not change.attempts else rows.STATE

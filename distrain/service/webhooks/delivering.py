@@ -85,7 +85,8 @@ class Deliverer:
         """Look once; called again and again by one thread."""
         hooks = [hook for hook in self._store.webhooks() if hook.disabled_at_s is None]
         if not hooks or self._lease() is None:
-            self._forget()
+            with self._lock:
+                self._passed.clear()
             return
         now_s, last = self._store.now_s(), self._store.last_seq()
         for hook in hooks:
@@ -110,10 +111,6 @@ class Deliverer:
             self._asked_s = now_s
             lease = self._leases.hold(LEASE)
         return lease
-
-    def _forget(self) -> None:
-        with self._lock:
-            self._passed.clear()
 
     def _has_news(self, hook: Webhook, last: int) -> bool:
         passed = self._passed.get(hook.id, 0)
@@ -176,11 +173,9 @@ class Deliverer:
     def _wants(self, hook: Webhook, event: Event) -> bool:
         if event.project != hook.project or (hook.kinds and event.kind not in hook.kinds):
             return False
-        return role_allows(self._owner(hook), Action.SEE_JOB, event.project, event.owner)
-
-    def _owner(self, hook: Webhook) -> Principal:
         is_admin, roles = self._store.principal(hook.owner)
-        return Principal(hook.owner, is_admin or hook.owner in self._settings.admins, roles)
+        owner = Principal(hook.owner, is_admin or hook.owner in self._settings.admins, roles)
+        return role_allows(owner, Action.SEE_JOB, event.project, event.owner)
 
     def _tell(self, hook: Webhook, event: Event) -> Webhook | None:
         """Deliver an event; `None`: not now, or the webhook is gone."""

@@ -37,15 +37,10 @@ class SharedLooks(Generic[Seen]):
         found = self._looks.get(key)
         if found is None:
             found = self._looks[key] = asyncio.ensure_future(look())
-            found.add_done_callback(_take_error)
+            # Python warns of errors that nobody takes; the waiting callers may be gone.
+            found.add_done_callback(lambda future: future.cancelled() or future.exception())
             asyncio.get_running_loop().call_later(self._holds_s, self._looks.pop, key, None)
         return await asyncio.shield(found)
-
-
-def _take_error(look: "asyncio.Future[Seen]") -> None:
-    """Python warns of errors that nobody takes; the waiting callers may be gone."""
-    if not look.cancelled():
-        look.exception()
 
 
 log = logging.getLogger(__name__)
