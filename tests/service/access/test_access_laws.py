@@ -135,7 +135,8 @@ def test_links_of_proc_are_no_way_around():
 _NO_PLACES = {
     "name", "data.cache_size", "data.part_size", "data.max_list_length", "tags", "model.function",
     "model.options", "model.crosses.columns", "embeddings.tables", "embeddings.combiners",
-    "evaluate.metrics",
+    "evaluate.metrics", "data.filter", "data.windows.by", "data.windows.size",
+    "train.early_stopping.metric", "checkpoint.keep_best",
 }  # fmt: skip
 
 
