@@ -90,12 +90,13 @@ class Batch:
     Attributes:
         categorical: `[rows, num_categorical]`, int32, each value in `0 .. cardinality-1`.
         continuous: `[rows, num_continuous]`, float32.
-        label: `[rows]`, float32, 0.0 or 1.0: the first target; `None` when rows are scored without
-            labels.
+        label: `[rows]`, float32, 0.0 or 1.0 unless the schema tags it a regression or of classes:
+            the first target; `None` when rows are scored without labels.
         labels: `[rows, num_targets]`, float32: all targets; `None` where there are no labels, or
             where the maker of the batch has one target only.
         weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all are equal.
         lists: The list columns, by name.
+        task_weights: `[rows, columns]`, float32, 0 or more: weights of single tasks; or `None`.
     """
 
     categorical: Tensor
@@ -107,6 +108,8 @@ class Batch:
     label_names: tuple[str, ...] = ()
     weight: Tensor | None = None
     lists: Mapping[str, Ragged] = field(default_factory=dict)
+    task_weights: Tensor | None = None
+    task_weight_names: tuple[str, ...] = ()
 
     @property
     def num_rows(self) -> int:
@@ -114,7 +117,7 @@ class Batch:
         return int(self.categorical.shape[0])
 
     def __getitem__(self, name: str) -> Tensor:
-        """One flat column by name, `[rows]`: a feature or a target.
+        """One flat column by name, `[rows]`: a feature, a target, or a task's weight.
 
         Raises:
             KeyError: There is no such column; list columns are in `lists`.
@@ -125,6 +128,8 @@ class Batch:
             return self.continuous[:, self.continuous_names.index(name)]
         if self.labels is not None and name in self.label_names:
             return self.labels[:, self.label_names.index(name)]
+        if self.task_weights is not None and name in self.task_weight_names:
+            return self.task_weights[:, self.task_weight_names.index(name)]
         names = (*self.categorical_names, *self.continuous_names, *self.label_names)
         raise KeyError(f"no flat column {name!r}; there are {', '.join(names)}")
 
@@ -152,6 +157,7 @@ class Batch:
             label=cut(self.label),
             labels=cut(self.labels),
             weight=cut(self.weight),
+            task_weights=cut(self.task_weights),
             lists={name: column.part(rows) for name, column in self.lists.items()},
         )
 
@@ -169,5 +175,6 @@ class Batch:
             label=moved(self.label) if labels is None else labels[:, 0],
             labels=labels,
             weight=moved(self.weight),
+            task_weights=moved(self.task_weights),
             lists={name: column.to(target) for name, column in self.lists.items()},
         )

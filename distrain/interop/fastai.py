@@ -87,7 +87,7 @@ class TabularItem:
 def _refuse_what_fastai_has_no_place_for(dataset: Dataset) -> None:
     columns = dataset.columns
     named = [f"list column {c.name}" for c in columns if c.is_list]
-    named += [f"weight {c.name}" for c in columns if c.kind == "weight"]
+    named += [f"weight {c.name}" for c in columns if c.is_weight]
     if named:
         raise SpecError(
             f"fastai's tabular models and losses have no place for: {', '.join(named)}",

@@ -192,6 +192,8 @@ def as_dict(batch: Batch) -> dict[str, Any]:
         columns["label"] = batch.label
     if batch.weight is not None:
         columns["weight"] = batch.weight
+    for name in batch.task_weight_names:
+        columns[name] = batch[name]
     for name, rows in batch.lists.items():
         columns[name] = torch.nested.nested_tensor_from_jagged(rows.values, rows.offsets.long())
     return columns
@@ -258,7 +260,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     targets = schema.select_by_tag(Tags.TARGET).names
     has_targets = any(name in columns for name in targets)
     wanted = wanted_columns(schema, need_label=has_targets)
-    missing = [c.name for c in wanted if c.name not in columns and c.kind != "weight"]
+    missing = [c.name for c in wanted if c.name not in columns and not c.is_weight]
     if missing:
         hint = "Read them, or leave them out of the schema."
         raise SpecError(f"columns are missing: {', '.join(missing)}", hint=hint)
@@ -283,6 +285,7 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
     value_names, values = matrix("value", torch.float32)
     label_names, labels = matrix("label", torch.float32)
     weights = matrix("weight", torch.float32)[1]
+    task_weight_names, task_weights = matrix("task_weight", torch.float32)
     return Batch(
         ids,
         values,
@@ -293,6 +296,8 @@ def batch_of(columns: Mapping[str, Any], schema: Schema) -> Batch:
         label_names,
         weights[:, 0] if weights.shape[1] else None,
         lists,
+        task_weights if task_weight_names else None,
+        task_weight_names,
     )
 
 

@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from distrain.embeddings import Combiner, EmbeddingCollection
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.click import ClickModel
+from distrain.models.heads import LabelTask, Task, named_head
 from distrain.models.zoo import MODELS
 from distrain.schema import Schema, Tags
-from distrain.spec import ModelSpec
+from distrain.spec import ModelSpec, TaskSpec
+
+_OF_TASKS = ("tasks", "sharing")
 
 
 def build_model(
@@ -44,9 +47,25 @@ def build_model(
 def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
-    options = {name: getattr(spec, name) for name in type(spec).model_fields if name != "kind"}
+    fields = [name for name in type(spec).model_fields if name not in ("kind", *_OF_TASKS)]
+    options = {name: getattr(spec, name) for name in fields}
+    tasks: Mapping[str, TaskSpec] = getattr(spec, "tasks", {})
+    if has_body(spec):
+        options["head"] = named_head(schema, tasks, getattr(spec, "sharing", None))
     blueprint = MODELS[spec.kind](schema, combiners or {}, **options)
-    task, targets = blueprint.task, schema.select_by_tag(Tags.TARGET).names
-    if targets and not task.name:
-        task.name = task.target or targets[0]
+    _name(blueprint.task, schema, tasks)
     return blueprint
+
+
+def has_body(spec: ModelSpec) -> bool:
+    """Whether a model's section may name tasks."""
+    return all(name in type(spec).model_fields for name in _OF_TASKS)
+
+
+def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
+    targets = schema.select_by_tag(Tags.TARGET).names
+    if isinstance(task, LabelTask) and len(tasks) == 1:
+        ((task.name, only),) = tasks.items()
+        task.target, task.weight = only.target or task.name, only.weight
+    elif targets and not task.name:
+        task.name = task.target or targets[0]

@@ -27,6 +27,7 @@ from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import InputError, ModelError
 from distrain.models.click import ClickModel
+from distrain.models.heads import Target
 from distrain.models.saved import SavedModel
 from distrain.schema import ColumnSchema
 from distrain.storage import whole_dir
@@ -54,6 +55,7 @@ class ScoringModel(nn.Module):
 
     Attributes:
         input_names: The arguments of `forward`, in order.
+        output_names: "logits" of one binary target, else the targets' names.
 
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
@@ -61,7 +63,8 @@ class ScoringModel(nn.Module):
         - lists: for each column of lists its values, `[ids of all rows]`, and its lengths,
           `[rows]`, int32 or int64; see `Ragged`, whose offsets torch's exporters take for 2 rows or
           more only.
-        - result: the logits, `[rows]`, float32. A sigmoid makes them probabilities.
+        - result: of one binary target the logits, `[rows]`, float32; a sigmoid makes them
+          probabilities. Of other targets, or several, a tensor for each, as `Task.scores` has them.
 
     Raises:
         ModelError: The tables are spread over ranks, or over several places.
@@ -72,11 +75,16 @@ class ScoringModel(nn.Module):
         self._inputs = model.inputs
         lists = [f"{name}.{part}" for name in model.inputs.list_names for part in _LIST_PARTS]
         self.input_names = ("categorical", "continuous", *lists)
+        self.targets = model.task.targets
+        is_plain = len(self.targets) == 1 and self.targets[0].kind == "binary"
+        self.output_names = ("logits",) if is_plain else tuple(one.name for one in self.targets)
         self.lookups = nn.ModuleList(_lookups(model.embeddings))
         self.dense = model.dense
         self.eval()
 
-    def forward(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> Tensor:
+    def forward(
+        self, categorical: Tensor, continuous: Tensor, *lists: Tensor
+    ) -> Tensor | tuple[Tensor, ...]:
         inputs = self._inputs
         columns = zip(inputs.list_names, lists[::2], lists[1::2], strict=True)
         batch = Batch(
@@ -90,8 +98,8 @@ class ScoringModel(nn.Module):
         )
         ids, listed = inputs.table_ids(batch)
         embedded = tuple(lookup(ids, listed) for lookup in self.lookups)
-        logits: Tensor = self.dense.task.logits(self.dense(embedded, continuous))
-        return logits
+        scores: tuple[Tensor, ...] = self.dense.task.scores(self.dense(embedded, continuous))
+        return scores[0] if len(scores) == 1 else scores
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
         """Inputs of zeros, int64 and float32; each list has two ids."""
@@ -211,7 +219,7 @@ def _write_onnx(file: Path, model: ScoringModel) -> None:
             model.example(),
             dynamic_shapes=model.dynamic_shapes(),
             input_names=list(model.input_names),
-            output_names=["logits"],
+            output_names=list(model.output_names),
             dynamo=True,
             verbose=False,
         )
@@ -240,8 +248,15 @@ def _described(model: ScoringModel, saved: SavedModel) -> dict[str, Any]:
         for number, size in enumerate((f"ids of {name}", "rows")):
             entry = {"name": model.input_names[part + number], "dtype": "int64", "shape": [size]}
             described.append(entry | {"columns": [_column(schema[name])]})
-    output = {"name": "logits", "dtype": "float32", "shape": ["rows"]}
-    return {"inputs": described, "outputs": [output], "model": saved.spec.model_dump(mode="json")}
+    pairs = zip(model.output_names, model.targets, strict=True)
+    outputs = [_output(name, target) for name, target in pairs]
+    return {"inputs": described, "outputs": outputs, "model": saved.spec.model_dump(mode="json")}
+
+
+def _output(name: str, target: Target) -> dict[str, Any]:
+    shape = ["rows", target.classes] if target.kind == "multiclass" else ["rows"]
+    output = {"name": name, "dtype": "float32", "shape": shape}
+    return output if name == "logits" else output | {"target": target.kind}
 
 
 def _column(column: ColumnSchema) -> Mapping[str, Any]:

@@ -10,12 +10,12 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Literal
 
 from distrain.errors import SchemaError, SpecError
-from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.schema import ColumnSchema, Schema, Tags, TargetKind
 
 if TYPE_CHECKING:
     from pyarrow import DataType
 
-Kind = Literal["id", "value", "label", "weight"]
+Kind = Literal["id", "value", "label", "weight", "task_weight"]
 
 _INT32_IDS = 2**31
 FILL_HINT = (
@@ -23,13 +23,16 @@ FILL_HINT = (
     "ids, fill_null_value for numbers."
 )
 _FLOAT32_MAX = 3.4028234663852886e38
+_MOST_CLASSES = 2**24
+"""Labels are kept as float32, which has all whole numbers up to here."""
 
 
 @dataclass(frozen=True)
 class WantedColumn:
     name: str
-    kind: Kind  # `"id"` (categorical), `"value"` (continuous), `"label"` or `"weight"`
-    cardinality: int | None = None  # ids lie in `0 .. cardinality-1`; `None` if unknown
+    kind: Kind  # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights
+    # ids, or classes of labels, lie in `0 .. cardinality-1`; `None` if unknown
+    cardinality: int | None = None
     is_list: bool = False  # whether each row holds a list of such values instead of one
     # the greatest length of a list that the schema allows; `None` if unbounded
     max_length: int | None = None
@@ -38,6 +41,11 @@ class WantedColumn:
     # what a null becomes, in a list what a null item becomes (a null list then is an empty one);
     # `None` refuses nulls
     fill_null: float | int | None = None
+    target_kind: TargetKind = "binary"  # the kind of labels
+
+    @property
+    def is_weight(self) -> bool:
+        return self.kind in ("weight", "task_weight")
 
     @property
     def id_limit(self) -> int:
@@ -54,21 +62,21 @@ def wanted_columns(
 ) -> tuple[WantedColumn, ...]:
     """The columns that the schema's tags ask for.
 
-    In this order, each group in the order of the schema: ids, values, labels, the weight, lists of
-    ids, lists of values.
+    In this order, each group in the order of the schema: ids, values, labels, the weight, weights
+    of tasks, lists of ids, lists of values.
 
     Args:
         schema: Categorical columns are ids, continuous ones values, targets labels; at most one
-            column is tagged `weight`.
-        need_label: Whether labels and the weight are wanted; if so, there is at least one label.
+            column is tagged `weight`, and any number `task_weight`.
+        need_label: Whether labels and weights are wanted; if so, there is at least one label.
         fill_null_id: What a null id becomes; `None` refuses nulls.
         fill_null_value: What a null value becomes; `None` refuses nulls. Null labels and weights
             are always refused.
 
     Raises:
         SchemaError: There is no feature column, a column has two of these roles, a label is needed
-            and there is none, there are two weights, a label or the weight is a list, or
-            `fill_null_id` is no id of some column.
+            and there is none, there are two weights, a label or a weight is a list, a target of
+            classes does not say how many, or `fill_null_id` is no id of some column.
         SpecError: `fill_null_value` is no finite float32 number.
 
     >>> user = ColumnSchema("user", tags=("categorical",), cardinality=9)
@@ -180,14 +188,19 @@ def value_problem(column: WantedColumn, value: float | int) -> tuple[str, str] |
             return None
         message = f"id {value} of column {name} is not in 0..{column.id_limit - 1}"
         return message, id_hint(column, int(value))
-    if column.kind == "label":
+    if column.kind == "label" and column.target_kind == "binary":
         if value in (0, 1):
             return None
         return f"label {name} is {value}, not 0 or 1", "Is it the right target column?"
+    if column.kind == "label" and column.target_kind == "multiclass":
+        if 0 <= value < column.id_limit and value == int(value):
+            return None
+        classes = f"not a whole number in 0..{column.id_limit - 1}"
+        return f"label {name} is {value}, {classes}", "Has the target as many classes as it says?"
     if not math.isfinite(value):
         message = f"column {name} holds {value}, which is not a finite number"
         return message, "Clip or fill it when the table is prepared."
-    if column.kind == "weight" and value < 0:
+    if column.is_weight and value < 0:
         return f"weight {name} is {value}, not 0 or more", "Is it the right weight column?"
     return None
 
@@ -205,14 +218,16 @@ def id_hint(column: WantedColumn, value: int) -> str:
 
 
 def _wanted(column: ColumnSchema, kind: Kind, fill_null: float | int | None = None) -> WantedColumn:
+    is_classes = kind == "label" and column.target_kind == "multiclass"
     return WantedColumn(
         column.name,
         kind,
-        column.cardinality if kind == "id" else None,
+        column.cardinality if kind == "id" or is_classes else None,
         is_list=column.holds_lists,
         max_length=column.value_count[1] if column.value_count else None,
         keep_length=column.max_list_length,
         fill_null=fill_null,
+        target_kind=column.target_kind if kind == "label" else "binary",
     )
 
 
@@ -227,7 +242,16 @@ def _label_columns(schema: Schema) -> list[WantedColumn]:
             hint="Tag the one that weighs the rows, and only it, with `weight`.",
         )
     labels = [_wanted(column, "label") for column in targets]
+    for label in labels:
+        if label.target_kind == "multiclass" and not 2 <= (label.cardinality or 0) <= _MOST_CLASSES:
+            raise SchemaError(
+                f"the target {label.name!r} is of classes, and does not say of how many",
+                where={"column": label.name, "its cardinality": label.cardinality},
+                hint=f"Set its cardinality in the schema, or `classes` of its task; 2 to "
+                f"{_MOST_CLASSES:,} can be had.",
+            )
     labels += [_wanted(column, "weight") for column in weights]
+    labels += [_wanted(column, "task_weight") for column in schema.select_by_tag(Tags.TASK_WEIGHT)]
     lists = [column.name for column in labels if column.is_list]
     if lists:
         raise SchemaError(

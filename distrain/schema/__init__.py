@@ -1,6 +1,11 @@
 """What each column of a table means; Merlin's schema files, read and written."""
 
-from distrain.schema.column import ColumnSchema as ColumnSchema, Tags as Tags
+from distrain.schema.column import (
+    TARGET_TAGS as TARGET_TAGS,
+    ColumnSchema as ColumnSchema,
+    Tags as Tags,
+    TargetKind as TargetKind,
+)
 from distrain.schema.criteo import (
     CATEGORICAL as CATEGORICAL,
     CONTINUOUS as CONTINUOUS,

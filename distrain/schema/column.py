@@ -4,13 +4,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 from distrain.errors import SchemaError
 
 
 class Tags(StrEnum):
-    """The tags that Merlin's tools write, and `weight`; any other lower-case word is allowed."""
+    """The tags that Merlin's tools write, and weights; any other lower-case word is allowed."""
 
     CATEGORICAL = "categorical"
     CONTINUOUS = "continuous"
@@ -34,6 +34,16 @@ class Tags(StrEnum):
     MULTI_CLASS_CLASSIFICATION = "multi_class_classification"
     REGRESSION = "regression"
     WEIGHT = "weight"
+    TASK_WEIGHT = "task_weight"
+
+
+TargetKind = Literal["binary", "regression", "multiclass"]
+TARGET_TAGS: Mapping[TargetKind, Tags] = {
+    "binary": Tags.BINARY_CLASSIFICATION,
+    "regression": Tags.REGRESSION,
+    "multiclass": Tags.MULTI_CLASS_CLASSIFICATION,
+}
+"""The tag of each kind of target; a target without one of them is binary."""
 
 
 DTYPES = (
@@ -53,7 +63,8 @@ class ColumnSchema:
         name: The column's name in the table.
         dtype: One of `DTYPES`, of one value (of one list item for list columns); `None` if unknown.
         tags: What it is for, without repeats; `Tags` members or other lower-case words.
-        cardinality: For a categorical column: ids lie in `0 .. cardinality-1`.
+        cardinality: For a categorical column: ids lie in `0 .. cardinality-1`; for a target of
+            several classes their number.
         embedding_dim: The embedding's width, if the data's owner chose one.
         is_list: Whether a value is a list of items.
         is_ragged: Whether those lists differ in length.
@@ -115,6 +126,16 @@ class ColumnSchema:
         """
         given = self.properties.get("domain")
         return given if isinstance(given, str) and given else self.name
+
+    @property
+    def target_kind(self) -> TargetKind:
+        """The kind of its labels, where it is a target.
+
+        >>> ColumnSchema("price", tags=("target", "regression")).target_kind
+        'regression'
+        """
+        kinds = (kind for kind, tag in TARGET_TAGS.items() if self.has_tag(tag))
+        return "binary" if self.has_tag(Tags.BINARY) else next(kinds, "binary")
 
     @property
     def max_list_length(self) -> int | None:

@@ -15,6 +15,7 @@ from distrain.host_memory import in_turn
 from distrain.loader import Dataset, Loader
 from distrain.models import MODEL_FILE, WEIGHTS_FILE, SavedModel
 from distrain.partition import Table
+from distrain.scoring.score_columns import score_columns, side_by_side
 from distrain.scoring.side_columns import side_columns
 from distrain.storage import (
     RETRY_S,
@@ -27,7 +28,6 @@ from distrain.storage import (
 )
 from distrain.train.saving import open_model
 
-SCORE_COLUMNS = ("logit", "probability")
 _GPU_THREADS = 4
 """What decodes for a GPU, which scores more rows a second than a thread or two decode."""
 
@@ -41,7 +41,7 @@ def score_file(
     device: str = "auto",
     row_groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the columns to keep, the logit and the probability (float32) of each row, in order.
+    """Write the columns to keep and the scores of each row, in order: see `score_columns`.
 
     Probabilities near 1 round to the same number; logits order the rows as `evaluate` does. `keep`
     has columns of the file, each after its name in the scores. Returns the number of rows.
@@ -52,6 +52,7 @@ def score_file(
         groups = [group for group in dataset.table.row_groups if group.index in row_groups]
         table = Table(groups, dataset.table.fingerprint)
         dataset = Dataset.of(table, saved.schema, need_label=False)
+    targets = saved.model.task.targets
     loader = scoring_loader(dataset, batch_rows, on, threads=1)
     columns = [column for _, column in keep]
     kept = side_columns([source], columns, batch_rows, row_groups=row_groups)
@@ -59,11 +60,11 @@ def score_file(
         writer = None
         try:
             with loader.epoch(0) as batches:
-                for logits in in_turn(_logits(saved, on, batches)):
-                    scores = (logits.numpy(), torch.sigmoid(logits).numpy())
+                for values in in_turn(_scores(saved, on, batches)):
+                    scores = score_columns(targets, values)
                     beside = next(kept, None)
                     held = {} if beside is None else {name: beside[c] for name, c in keep}
-                    rows = pa.table(held | dict(zip(SCORE_COLUMNS, scores, strict=True)))
+                    rows = pa.table(held | scores)
                     writer = writer or pq.ParquetWriter(partial, rows.schema, compression="lz4")
                     writer.write_table(rows)
         finally:
@@ -84,13 +85,13 @@ def scoring_loader(dataset: Dataset, batch_rows: int, on: torch.device, threads:
     )
 
 
-def _logits(
+def _scores(
     saved: SavedModel, on: torch.device, batches: Iterable[Batch]
 ) -> Iterator[torch.Tensor]:
     for batch in batches:
         with torch.no_grad():
-            logits = saved.model(batch.to(on)).float()
-        yield logits
+            scores = side_by_side(saved.model.scores(batch.to(on)))
+        yield scores
 
 
 def model_files(model_dir: str) -> list[str]:

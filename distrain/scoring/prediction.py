@@ -15,7 +15,7 @@ from distrain.errors import DataError, InputError, OutputError
 from distrain.etl import FILE, ROW_NUMBER, PrepResult, ProgressCallback
 from distrain.models import SavedModel
 from distrain.partition import PARQUET_SUFFIXES, Table, read_footers
-from distrain.scoring.files import SCORE_COLUMNS, join_pieces, model_files, score_file
+from distrain.scoring.files import join_pieces, model_files, score_file
 from distrain.scoring.pieces import FilePiece, cut_into_pieces, results
 from distrain.scoring.raw import (
     RawOptions,
@@ -31,6 +31,7 @@ from distrain.scoring.resuming import (
     scored_folder,
     write_finished,
 )
+from distrain.scoring.score_columns import score_names
 from distrain.scoring.side_columns import check_side_columns
 from distrain.storage import (
     RETRY_S,
@@ -295,7 +296,8 @@ def _inputs(request: PredictRequest) -> _Inputs:
     saved = open_model(request.model_dir)
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
-    taken = {*SCORE_COLUMNS, *((FILE, ROW_NUMBER) if is_raw else ())} & {*request.keep}
+    names = score_names(saved.model.task.targets)
+    taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*request.keep}
     if taken:
         name = min(taken)
         raise DataError(f"cannot keep a column named {name}: the scores have that name")

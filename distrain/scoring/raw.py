@@ -166,7 +166,7 @@ def _looks_raw(path: str, schema: Schema) -> bool:
             found = pq.ParquetFile(handle).schema_arrow
         except pa.ArrowException:
             return False  # damaged, which is told where the rows are read
-    features = schema.remove_by_tag(Tags.TARGET)
+    features = schema.remove_by_tag(Tags.TARGET, Tags.WEIGHT, Tags.TASK_WEIGHT)
     for column in features.columns:
         wanted = pa.int32() if column.name in features.categorical.names else pa.float32()
         if column.name not in found.names or _of_item(found.field(column.name).type) != wanted:

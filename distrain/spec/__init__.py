@@ -69,6 +69,16 @@ from distrain.spec.row_filter import (
     parse_filter as parse_filter,
     tests_in as tests_in,
 )
+from distrain.spec.targets import with_targets as with_targets
+from distrain.spec.tasks import (
+    EsmmSpec as EsmmSpec,
+    MmoeSpec as MmoeSpec,
+    PleSpec as PleSpec,
+    RegressionLoss as RegressionLoss,
+    SharedBottomSpec as SharedBottomSpec,
+    SharingSpec as SharingSpec,
+    TaskSpec as TaskSpec,
+)
 from distrain.spec.training import (
     JUDGING_METRICS as JUDGING_METRICS,
     MORE_IS_BETTER as MORE_IS_BETTER,

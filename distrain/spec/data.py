@@ -46,6 +46,8 @@ class WindowsSpec(Section):
         found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
         return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
 
+NotNegative = Annotated[Real, Field(ge=0)]
+
 
 class DataSpec(Section):
     """Where the rows are and how they are read."""
@@ -86,6 +88,16 @@ class DataSpec(Section):
     )
     fill_null_value: Real | None = Field(
         None, description="What a null number becomes; null refuses them."
+    )
+    weight: str | None = Field(
+        None,
+        description="A column of the rows' weights, 0 or more: weight 2 counts as the row twice; "
+        "null: the column that the schema tags `weight`, if any.",
+    )
+    class_weight: dict[str, dict[Whole, NotNegative]] = Field(
+        {},
+        description="Factors on the weights of rows by label, for a task or target by name, such "
+        "as `{click: {1: 3.0}}`; 1 for other labels.",
     )
     max_list_length: dict[str, PositiveInt] = Field(
         {},

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from distrain.spec.fields import FUNCTION, Depth, PositiveInt, Real, Section, Widths
+from distrain.spec.tasks import Sharing, Tasks
 
 Dropout = Annotated[Real, Field(ge=0, lt=1)]
 Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
@@ -34,6 +35,8 @@ class MlpSpec(Section):
     kind: Literal["mlp"] = Field("mlp", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class TabularSpec(Section):
@@ -47,6 +50,8 @@ class TabularSpec(Section):
     outputs: Literal[1, 2] = Field(
         2, description="2: two logits and cross entropy, as fastai; 1: one logit."
     )
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class DlrmSpec(Section):
@@ -56,6 +61,8 @@ class DlrmSpec(Section):
     embedding_dim: Width = 16
     bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
     top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class DlrmCrossSpec(Section):
@@ -66,6 +73,8 @@ class DlrmCrossSpec(Section):
     bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
     top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
     crosses: tuple[CrossSpec, ...] = Field(description="The wide part's columns.", min_length=1)
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class DcnSpec(Section):
@@ -76,6 +85,8 @@ class DcnSpec(Section):
     cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "parallel"
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class DcnV2Spec(Section):
@@ -89,6 +100,8 @@ class DcnV2Spec(Section):
     )
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "stacked"
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class DeepFmSpec(Section):
@@ -98,6 +111,8 @@ class DeepFmSpec(Section):
     embedding_dim: Width = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     dropout: Dropout = Field(0.0, description="After each hidden layer.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class WideDeepSpec(Section):
@@ -107,6 +122,8 @@ class WideDeepSpec(Section):
     embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     crosses: tuple[CrossSpec, ...] = Field((), description="The wide part's crosses.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class TwoTowerSpec(Section):
@@ -134,6 +151,8 @@ class NcfSpec(Section):
     mf_dim: PositiveInt = Field(16, description="Width of the multiplied embeddings.")
     embedding_dim: PositiveInt = Field(16, description="Width of the MLP's embeddings.")
     hidden: Widths = Field((64, 32, 16), description="Widths of the MLP's layers.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
 
 
 class CustomSpec(Section):

@@ -144,3 +144,39 @@ def test_without_flat_columns_there_is_nothing_to_fill() -> None:
     memory = np.full((1, 3), 7, np.int32)
     Filler([]).fill([], deal_of(np.arange(3)), [memory[:0]], GROUP)
     assert memory.tolist() == [[7, 7, 7]]
+
+
+REGRESSION = WantedColumn("c", "label", target_kind="regression")
+CLASSES = WantedColumn("c", "label", 5, target_kind="multiclass")
+
+
+@pytest.mark.parametrize("dtype", [*SIGNED, *FLOATS])
+def test_labels_of_any_kind_arrive(dtype: Any) -> None:
+    assert filled(REGRESSION, np.array([-3, 0, 100], dtype)).tolist() == [100, 0, -3]
+    assert filled(CLASSES, np.array([4, 0, 2, 1], dtype)).tolist() == [1, 2, 0, 4]
+
+
+@pytest.mark.parametrize(
+    ("column", "dtype", "value", "message"),
+    [
+        (REGRESSION, np.float32, math.nan, "column 'c' holds nan, which is not a finite number"),
+        (REGRESSION, np.float64, 1e39, "which is not a finite float32 number"),
+        (CLASSES, np.int64, 5, r"label 'c' is 5, not a whole number in 0\.\.4"),
+        (CLASSES, np.int8, -1, r"label 'c' is -1, not a whole number in 0\.\.4"),
+        (CLASSES, np.float32, 2.5, r"label 'c' is 2.5, not a whole number"),
+        (CLASSES, np.float64, 1 + 1e-12, r"label 'c' is 1.0000.*, not a whole number"),
+        (CLASSES, np.float32, math.nan, "label 'c' is nan"),
+        (CLASSES, np.uint64, 2**63, "label 'c' is 9223372036854775808"),
+        (WantedColumn("c", "task_weight"), np.float32, -0.5, "weight 'c' is -0.5"),
+    ],
+)
+def test_an_unusable_label_is_named_with_its_row(
+    column: WantedColumn, dtype: Any, value: float, message: str
+) -> None:
+    values = np.ones(ROWS, dtype)
+    values[[23, 31]] = value
+    with pytest.raises(DataError, match=message) as caught:
+        filled(column, values)
+    assert caught.value.where["row in the group"] == 23
+    others = np.setdiff1d(np.arange(ROWS), [23, 31])
+    assert filled(column, values, others).tolist() == [1] * 48

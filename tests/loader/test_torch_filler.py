@@ -40,7 +40,11 @@ def columns(draw: st.DrawFn, kind: str, num_rows: int) -> tuple[WantedColumn, np
         array = array.clip(0, 1).round() if kind != "value" else array.clip(-(2**7), 100)
         array = np.nan_to_num(array).astype(dtype)
     cardinality = draw(st.sampled_from([None, 2, 100, 2**31, 2**40])) if kind == "id" else None
-    return WantedColumn("c", kind, cardinality), array  # type: ignore[arg-type]
+    of_labels = draw(st.sampled_from(["binary", "regression", "multiclass"]))
+    if kind != "label":
+        return WantedColumn("c", kind, cardinality), array  # type: ignore[arg-type]
+    classes = draw(st.sampled_from([2, 100, 2**24])) if of_labels == "multiclass" else None
+    return WantedColumn("c", "label", classes, target_kind=of_labels), array
 
 
 @st.composite
@@ -69,7 +73,8 @@ def deals(draw: st.DrawFn, num_rows: int, with_places: bool) -> tuple[Deal, list
 @given(data=st.data(), num_rows=st.integers(1, 12), with_places=st.booleans())
 def test_it_fills_as_the_host_does(data: st.DataObject, num_rows: int, with_places: bool) -> None:
     kinds = ["id"] * data.draw(st.integers(0, 2)) + ["value"] * data.draw(st.integers(0, 2))
-    kinds += ["label"] * data.draw(st.integers(0, 2)) + ["weight"] * data.draw(st.integers(0, 1))
+    kinds += ["label"] * data.draw(st.integers(0, 3)) + ["weight"] * data.draw(st.integers(0, 1))
+    kinds += ["task_weight"] * data.draw(st.integers(0, 2))
     kinds = kinds or ["id"]
     wanted, arrays = zip(*(data.draw(columns(kind, num_rows)) for kind in kinds), strict=True)
     deal, sizes = data.draw(deals(num_rows, with_places))

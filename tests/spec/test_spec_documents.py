@@ -325,7 +325,10 @@ def test_endless_documents_are_refused():
 
 def test_model_specs_know_their_own_keys_only():
     message = refusal({**SMALLEST, "model": {"kind": "dlrm", "hidden": [1]}})
-    assert message == "model.hidden: unknown key (allowed: kind, embedding_dim, bottom, top)"
+    known = "kind, embedding_dim, bottom, top, tasks, sharing"
+    assert message == (
+        f"model.hidden: unknown key; did you mean 'sharing.hidden'? (allowed: {known})"
+    )
 
 
 def test_the_json_schema_can_be_published():

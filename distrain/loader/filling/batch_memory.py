@@ -92,7 +92,7 @@ def _one_huge_page() -> Tile:
 class BatchLayout:
     """All flat columns of a batch one after another in a block of 4-byte cells.
 
-    The block is `[columns, rows]`: the ids as int32, then values, labels and the weight as the bits
+    The block is `[columns, rows]`: the ids as int32, then values, labels and weights as the bits
     of float32. So each column is contiguous, and one copy moves a whole batch to a device.
     """
 
@@ -100,18 +100,20 @@ class BatchLayout:
     continuous_names: tuple[str, ...]
     label_names: tuple[str, ...]
     has_weight: bool = False
+    task_weight_names: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, columns: Sequence[WantedColumn]) -> BatchLayout:
         def names(kind: str) -> tuple[str, ...]:
             return tuple(c.name for c in columns if c.kind == kind and not c.is_list)
 
-        return cls(names("id"), names("value"), names("label"), bool(names("weight")))
+        weights = bool(names("weight")), names("task_weight")
+        return cls(names("id"), names("value"), names("label"), *weights)
 
     @property
     def num_columns(self) -> int:
         names = (*self.categorical_names, *self.continuous_names, *self.label_names)
-        return len(names) + self.has_weight
+        return len(names) + self.has_weight + len(self.task_weight_names)
 
     def batch(self, block: Tensor, lists: Mapping[str, Ragged] | None = None) -> Batch:
         """The batch whose columns a filled block, int32, holds; its tensors are views of it."""
@@ -119,6 +121,7 @@ class BatchLayout:
         num_features = num_ids + len(self.continuous_names)
         num_targets = len(self.label_names)
         values = block.view(torch.float32)
+        num_before = num_features + num_targets + self.has_weight
         labels = values[num_features : num_features + num_targets].t()
         return Batch(
             block[:num_ids].t(),
@@ -128,8 +131,10 @@ class BatchLayout:
             self.continuous_names,
             labels if num_targets else None,
             self.label_names,
-            values[-1] if self.has_weight else None,
+            values[num_before - 1] if self.has_weight else None,
             lists or {},
+            values[num_before:].t() if self.task_weight_names else None,
+            self.task_weight_names,
         )
 
 

@@ -17,7 +17,8 @@ from distrain.partition import RowGroup, WantedColumn, value_problem
 
 Block = NDArray[np.int32]
 
-_ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w"}
+# What the kernels check: `l` is 0 or 1, `w` is 0 or more, and a `v` only finite.
+_ROLES = {"id": "i", "value": "v", "label": "l", "weight": "w", "task_weight": "w"}
 # The types that the kernels read, of this machine's byte order, and what they call them.
 _ID_TYPES = {np.dtype(np.int32): b"i", np.dtype(np.int64): b"q"}
 _ID_TYPES |= {np.dtype(np.uint8): b"B", np.dtype(np.uint16): b"H"}
@@ -31,6 +32,7 @@ class _Part(NamedTuple):
     limits: NDArray[np.uint64]
     # their cells, their offsets in a block, and the bytes of a row of it
     cells: tuple[bytes, NDArray[np.int64], int]
+    has_classes: bool
 
 
 class Filler:
@@ -80,9 +82,9 @@ class Filler:
                 *part.cells,
                 tile,
             )
-        if any(suspicious):
+        if any(suspicious) or part.has_classes:
             for wanted, column, flag in zip(part.columns, cells, suspicious, strict=True):
-                if flag:
+                if flag or has_classes(wanted):
                     check_values(wanted, column, group, deal.rows)
 
     def _part(self, first: int, count: int) -> _Part:
@@ -97,9 +99,10 @@ class Filler:
                 cells = b"i" * count, offsets, 4 * len(self._columns)
             known = self._parts[first, count] = _Part(
                 columns,
-                "".join(_ROLES[column.kind] for column in columns).encode(),
+                "".join(map(_role, columns)).encode(),
                 np.array([column.id_limit for column in columns], np.uint64),
                 cells,
+                any(map(has_classes, columns)),
             )
         return known
 
@@ -124,6 +127,16 @@ class Filler:
                 0,
                 tile,
             )
+
+
+def has_classes(column: WantedColumn) -> bool:
+    """Whether a column holds labels of classes, which no kernel checks."""
+    return column.kind == "label" and column.target_kind == "multiclass"
+
+
+def _role(column: WantedColumn) -> str:
+    is_number = column.kind == "label" and column.target_kind != "binary"
+    return "v" if is_number else _ROLES[column.kind]
 
 
 def source_of(column: WantedColumn, values: NDArray[Any]) -> NDArray[Any]:
@@ -180,11 +193,14 @@ def unusable(column: WantedColumn, values: NDArray[Any]) -> NDArray[np.bool_]:
     bad: NDArray[np.bool_]
     if column.kind == "id":
         bad = (values < 0) | (values >= column.id_limit)
-    elif column.kind == "label":
+    elif has_classes(column):
+        with np.errstate(invalid="ignore"):
+            bad = ~((values >= 0) & (values < column.id_limit) & (values == np.floor(values)))
+    elif column.kind == "label" and column.target_kind == "binary":
         bad = (values != 0) & (values != 1)
     else:
         with np.errstate(over="ignore"):
             bad = ~np.isfinite(values.astype(np.float32, copy=False))
-        if column.kind == "weight":
+        if column.is_weight:
             bad |= values < 0
     return bad

@@ -24,7 +24,9 @@ class TorchFiller:
         self._columns = tuple(columns)
         kinds = [column.kind for column in columns]
         self._num_ids, self._num_labels = kinds.count("id"), kinds.count("label")
-        self._has_weight = "weight" in kinds
+        self._num_weights = sum(column.is_weight for column in columns)
+        self._labels = [column for column in columns if column.kind == "label"]
+        self._all_binary = all(column.target_kind == "binary" for column in self._labels)
         last_ids = [column.id_limit - 1 for column in columns[: self._num_ids]]
         self._last_ids = to_device(torch.tensor(last_ids, dtype=torch.int32)[:, None], device)
         self._device = device
@@ -55,16 +57,29 @@ class TorchFiller:
 
     def _bad_columns(self, dealt: Tensor) -> Tensor:
         ids, floats = dealt[: self._num_ids], dealt[self._num_ids :].view(torch.float32)
-        num_values = len(floats) - self._num_labels - self._has_weight
+        num_values = len(floats) - self._num_labels - self._num_weights
         labels = floats[num_values : num_values + self._num_labels]
         weight = floats[num_values + self._num_labels :]
         bad = (
             (ids < 0) | (ids > self._last_ids),
             ~torch.isfinite(floats[:num_values]),
-            (labels != 0) & (labels != 1),
+            self._bad_labels(labels),
             ~torch.isfinite(weight) | (weight < 0),
         )
         return torch.cat([part.any(dim=1) for part in bad])
+
+    def _bad_labels(self, labels: Tensor) -> Tensor:
+        if self._all_binary:
+            return (labels != 0) & (labels != 1)
+        bad = []
+        for column, row in zip(self._labels, labels, strict=True):
+            if column.target_kind == "binary":
+                bad.append((row != 0) & (row != 1))
+            elif column.target_kind == "multiclass":
+                bad.append(~((row >= 0) & (row < column.id_limit) & (row == row.floor())))
+            else:
+                bad.append(~torch.isfinite(row))
+        return torch.stack(bad)
 
 
 def with_room(column: WantedColumn, values: Tensor) -> Tensor:
@@ -110,7 +125,10 @@ def _as_float(column: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor
         half = ((values >> 1) & (2**63 - 1)) | (values & 1)
         return torch.where(values < 0, half.to(torch.float32) * 2, values.to(torch.float32))
     elif kind == torch.float64 and column.kind == "label":
-        values = torch.where((values == 0) | (values == 1), values, torch.nan)
-    elif kind == torch.float64 and column.kind == "weight":
+        if column.target_kind == "binary":
+            values = torch.where((values == 0) | (values == 1), values, torch.nan)
+        elif column.target_kind == "multiclass":
+            values = torch.where(values == values.floor(), values, torch.nan)
+    elif kind == torch.float64 and column.is_weight:
         values = torch.where(values < 0, -1.0, values)
     return values.to(torch.float32)

@@ -29,6 +29,7 @@ from distrain.models.blocks.layers import (
     L2Norm as L2Norm,
     LogitsTemperatureScaler as LogitsTemperatureScaler,
 )
+from distrain.models.blocks.mixtures import MMoEBlock as MMoEBlock, PLEBlock as PLEBlock
 from distrain.models.blocks.mlp import (
     FASTAI_ORDER as FASTAI_ORDER,
     USUAL_ORDER as USUAL_ORDER,

@@ -1,15 +1,16 @@
 """What a model is trained for: the last block of a network, its loss and its scores."""
 
+from distrain.models.heads.multitask import ESMMTask as ESMMTask, MultiTask as MultiTask
+from distrain.models.heads.named import named_head as named_head, weigh as weigh
 from distrain.models.heads.targets import (
     Target as Target,
-    TargetKind as TargetKind,
     label_of as label_of,
     weight_of as weight_of,
 )
 from distrain.models.heads.tasks import (
     BinaryClassificationTask as BinaryClassificationTask,
+    LabelTask as LabelTask,
     MulticlassTask as MulticlassTask,
-    MultiTask as MultiTask,
     RegressionTask as RegressionTask,
     Task as Task,
 )

@@ -1,13 +1,11 @@
 """What the tasks of a model are trained on: columns of labels, and the weights of rows."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from torch import Tensor
 
 from distrain.batch import Batch
-
-TargetKind = Literal["binary", "regression", "multiclass"]
+from distrain.schema import TargetKind
 
 
 @dataclass(frozen=True)

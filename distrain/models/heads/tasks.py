@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,9 +11,9 @@ from torch.nn import functional
 from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.blocks import Block, linear_over
-from distrain.models.heads.targets import Target, label_of
+from distrain.models.heads.targets import Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
-from distrain.spec import ValidationMetric
+from distrain.spec import RegressionLoss, ValidationMetric
 
 
 class Task(Block):
@@ -27,11 +27,13 @@ class Task(Block):
         metrics: The spec's metrics that may judge its validations.
         name: The task's name in reports.
         target: The column of its labels; `None` for the first target.
+        takes_weights: Whether its loss weighs rows.
     """
 
     metrics: tuple[ValidationMetric, ...] = ("auc", "log_loss", "normalised_entropy")
     name: str = ""
     target: str | None = None
+    takes_weights: bool = False
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -44,6 +46,17 @@ class Task(Block):
         `output` is the result of `forward` for the rows of `batch`, fp32; the loss of no rows is 0.
         """
         raise NotImplementedError
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        """The parts of `loss` by target, `[targets]`."""
+        return self.loss(output, batch).reshape(1)
+
+    def weight_sums(self, batch: Batch) -> Tensor | None:
+        """The sums of the rows' weights by target, `[targets]`, float64; `None` if all are 1.
+
+        A step divides each of `losses` by the sum of all ranks.
+        """
+        return None
 
     def logits(self, output: Tensor) -> Tensor:
         """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""
@@ -69,7 +82,76 @@ def apply_pre(pre: Block | None, output: Tensor) -> Tensor:
     return scaled
 
 
-class BinaryClassificationTask(Task):
+class LabelTask(Task):
+    """A task over one column of labels; a subclass defines `build`, `forward` and `compare`.
+
+    A row's weight is that of the task's own column, else of the batch, times the factor of its
+    label where `weigh_classes` has set some. Weight 2 counts as the row twice, 0 as no row.
+
+    Args:
+        target: The column of labels; `None` for the first target.
+        weight: A column of weights for this task alone.
+    """
+
+    takes_weights = True
+    class_weight: Tensor | None
+
+    def __init__(self, target: str | None, weight: str | None):
+        super().__init__()
+        self.target = target
+        self.weight = weight
+        # Of the job, not of the model: it is not saved, and predictions do not need it.
+        self.register_buffer("class_weight", None, persistent=False)
+
+    def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        """The rows' losses, `[rows]`, or with the reduction "sum" their sum."""
+        raise NotImplementedError
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        (target,) = super().targets
+        return (replace(target, weight=self.weight),)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        label, weights = label_of(batch, self.target), self._weights(batch)
+        if weights is None:
+            return self.compare(output, label, "sum")
+        return (self.compare(output, label, "none") * weights).sum()
+
+    def weight_sums(self, batch: Batch) -> Tensor | None:
+        weights = self._weights(batch)
+        return None if weights is None else weights.double().sum().reshape(1)
+
+    def weigh_classes(self, factors: Mapping[int, float]) -> None:
+        """Multiply the weights of rows by a factor for their label; 1 for labels without one.
+
+        Raises:
+            ModelError: The target has no such class, or no classes at all.
+        """
+        (target,) = self.targets
+        classes = 0 if target.kind == "regression" else target.classes
+        wrong = [label for label in factors if not 0 <= label < classes]
+        if wrong or not classes:
+            raise ModelError(
+                f"the target {target.name!r} has no class {', '.join(map(str, wrong or factors))}",
+                where={"kind": target.kind},
+                hint=f"Its labels are 0 to {classes - 1}."
+                if classes
+                else "Weigh the rows of a regression by a column: data.weight.",
+            )
+        by_label = torch.tensor([float(factors.get(label, 1.0)) for label in range(classes)])
+        self.register_buffer("class_weight", by_label, persistent=False)
+
+    def _weights(self, batch: Batch) -> Tensor | None:
+        (target,) = self.targets
+        weights = weight_of(batch, target)
+        if self.class_weight is None:
+            return weights
+        factors = self.class_weight.index_select(0, label_of(batch, self.target).long())
+        return factors if weights is None else weights * factors
+
+
+class BinaryClassificationTask(LabelTask):
     """A linear layer to one logit, and binary cross entropy; or to two, and cross entropy.
 
     Two outputs are fastai's way: the logit is then the second minus the first, and the two losses
@@ -81,6 +163,7 @@ class BinaryClassificationTask(Task):
         layer: Without a layer the input is the output: the sum of several parts' logits, say, and
             as wide as `outputs`.
         pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
+        weight: A column of weights for this task alone.
 
     Shape:
         anything flat to `[rows]`, or `[rows, 2]`.
@@ -102,11 +185,11 @@ class BinaryClassificationTask(Task):
         *,
         layer: bool = True,
         pre: Block | None = None,
+        weight: str | None = None,
     ):
-        super().__init__()
+        super().__init__(target, weight)
         if outputs not in (1, 2):
             raise ModelError(f"a BinaryClassificationTask has 1 or 2 outputs, not {outputs}")
-        self.target = target
         self.outputs = outputs
         self.has_layer = layer
         self.pre = pre
@@ -126,17 +209,16 @@ class BinaryClassificationTask(Task):
         output = linear_over(self.logit, flat_parts(value)) if self.has_layer else flat(value)
         return apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        label = label_of(batch, self.target)
+    def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
         if self.outputs == 2:
-            return functional.cross_entropy(output, label.long(), reduction="sum")
-        return functional.binary_cross_entropy_with_logits(output, label, reduction="sum")
+            return functional.cross_entropy(output, label.long(), reduction=reduction)
+        return functional.binary_cross_entropy_with_logits(output, label, reduction=reduction)
 
     def logits(self, output: Tensor) -> Tensor:
         return output if self.outputs == 1 else output[:, 1] - output[:, 0]
 
 
-class MulticlassTask(Task):
+class MulticlassTask(LabelTask):
     """A linear layer to one logit a class, and cross entropy.
 
     Its score is that of class 1 against all others: with z the logits, the log of p_1 / (1 - p_1),
@@ -146,6 +228,7 @@ class MulticlassTask(Task):
         target: A target of whole numbers `0 .. num_classes-1`; `None` for the first one.
         num_classes: 2 or more, else `ModelError`.
         pre: A block for the logits before loss and scores, such as a `LogitsTemperatureScaler`.
+        weight: A column of weights for this task alone.
 
     Shape:
         anything flat to `[rows, num_classes]`.
@@ -154,11 +237,17 @@ class MulticlassTask(Task):
     '[rows, 20]'
     """
 
-    def __init__(self, target: str | None, num_classes: int, *, pre: Block | None = None):
-        super().__init__()
+    def __init__(
+        self,
+        target: str | None,
+        num_classes: int,
+        *,
+        pre: Block | None = None,
+        weight: str | None = None,
+    ):
+        super().__init__(target, weight)
         if num_classes < 2:
             raise ModelError(f"a MulticlassTask has at least 2 classes, not {num_classes}")
-        self.target = target
         self.num_classes = num_classes
         self.pre = pre
 
@@ -174,9 +263,8 @@ class MulticlassTask(Task):
         (target,) = super().targets
         return (replace(target, kind="multiclass", classes=self.num_classes),)
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        labels = label_of(batch, self.target).long()
-        return functional.cross_entropy(output, labels, reduction="sum")
+    def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        return functional.cross_entropy(output, label.long(), reduction=reduction)
 
     def logits(self, output: Tensor) -> Tensor:
         others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
@@ -186,19 +274,23 @@ class MulticlassTask(Task):
         return (output,)
 
 
-class RegressionTask(Task):
+class RegressionTask(LabelTask):
     """A linear layer to one number, and a loss of its error e = output - target.
 
         mse      e^2
+        mae      |e|
         huber    e^2 / 2 where |e| <= delta, else delta * (|e| - delta / 2)
                  (Huber, "Robust Estimation of a Location Parameter", 1964)
+        poisson  exp(output) - target * output: the negative log likelihood of a count, without the
+                 term that depends on the target alone; its targets are 0 or more
 
-    Its score is the number itself.
+    Its score is the number itself; of "poisson" the rate, exp(output).
 
     Args:
         target: `None` for the first one.
-        kind: "mse" or "huber", else `ModelError`.
+        kind: "mse", "mae", "huber" or "poisson", else `ModelError`.
         delta: The error at which huber's loss becomes linear, above 0.
+        weight: A column of weights for this task alone.
 
     Shape:
         anything flat to `[rows]`.
@@ -212,16 +304,19 @@ class RegressionTask(Task):
     def __init__(
         self,
         target: str | None = None,
-        kind: Literal["mse", "huber"] = "mse",
+        kind: RegressionLoss = "mse",
         *,
         delta: float = 1.0,
+        weight: str | None = None,
     ):
-        super().__init__()
-        if kind not in ("mse", "huber"):
-            raise ModelError(f"a RegressionTask has no loss {kind!r}", hint="Take mse or huber.")
+        super().__init__(target, weight)
+        kinds = get_args(RegressionLoss)
+        if kind not in kinds:
+            raise ModelError(
+                f"a RegressionTask has no loss {kind!r}", hint=f"Take one of {', '.join(kinds)}."
+            )
         if not delta > 0:
             raise ModelError(f"a RegressionTask's delta is above 0, not {delta}")
-        self.target = target
         self.kind = kind
         self.delta = delta
 
@@ -237,93 +332,15 @@ class RegressionTask(Task):
         (target,) = super().targets
         return (replace(target, kind="regression"),)
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        target = label_of(batch, self.target)
-        if self.kind == "huber":
-            return functional.huber_loss(output, target, reduction="sum", delta=self.delta)
-        return functional.mse_loss(output, target, reduction="sum")
+    def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        match self.kind:
+            case "huber":
+                return functional.huber_loss(output, label, reduction=reduction, delta=self.delta)
+            case "poisson":
+                return functional.poisson_nll_loss(output, label, reduction=reduction)
+            case "mae":
+                return functional.l1_loss(output, label, reduction=reduction)
+        return functional.mse_loss(output, label, reduction=reduction)
 
     def logits(self, output: Tensor) -> Tensor:
-        return output
-
-
-class MultiTask(Task):
-    """Tasks over one input; the loss is the weighted sum of theirs.
-
-    Args:
-        tasks: By name. The first one's score is that of all.
-        weights: Of the tasks' losses; 1 for others.
-
-    Shape:
-        anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
-
-    Raises:
-        ModelError: No tasks, or a weight for none of them, or below 0.
-
-    >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
-    >>> str(both.attach(Flat(5)))
-    '[rows, 2]'
-    """
-
-    def __init__(self, tasks: Mapping[str, Task], weights: Mapping[str, float] | None = None):
-        super().__init__()
-        if not tasks:
-            raise ModelError("a MultiTask needs tasks")
-        self.names = tuple(tasks)
-        self.metrics = next(iter(tasks.values())).metrics
-        for name, task in tasks.items():
-            task.name = name
-        # A list, for torch's own dictionary of modules refuses names such as "items".
-        self.tasks = nn.ModuleList(tasks.values())
-        given = dict(weights or {})
-        wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
-        if wrong:
-            weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
-            raise ModelError(
-                f"a MultiTask cannot weigh {weighed}",
-                where={"tasks": ", ".join(tasks)},
-                hint="Weights are of the tasks by name, and 0 or more.",
-            )
-        self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
-
-    def build(self, given: Shape) -> Shape:
-        self.widths = tuple(task.attach(given).width for task in self._tasks())
-        return Flat(sum(self.widths))
-
-    def forward(self, value: Value) -> Tensor:
-        outputs = [task(value) for task in self.tasks]
-        if len(outputs) == 1:
-            only: Tensor = outputs[0]
-            return only
-        return torch.cat([out[:, None] if out.dim() == 1 else out for out in outputs], dim=1)
-
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        losses = [task.loss(out, batch) for task, out in self._with_outputs(output)]
-        weighted = (weight * loss for weight, loss in zip(self.weights, losses, strict=True))
-        return torch.stack(list(weighted)).sum()
-
-    @property
-    def targets(self) -> tuple[Target, ...]:
-        return tuple(target for task in self._tasks() for target in task.targets)
-
-    def logits(self, output: Tensor) -> Tensor:
-        task, first = self._with_outputs(output)[0]
-        return task.logits(first)
-
-    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
-        pairs = self._with_outputs(output)
-        return tuple(score for task, part in pairs for score in task.scores(part))
-
-    def outputs(self, output: Tensor) -> dict[str, Tensor]:
-        parts = (part for _, part in self._with_outputs(output))
-        return dict(zip(self.names, parts, strict=True))
-
-    def _with_outputs(self, output: Tensor) -> list[tuple[Task, Tensor]]:
-        if len(self.widths) == 1:
-            return [(self._tasks()[0], output)]
-        parts = torch.split(output, list(self.widths), dim=1)
-        own = (part.squeeze(1) if part.shape[1] == 1 else part for part in parts)
-        return list(zip(self._tasks(), own, strict=True))
-
-    def _tasks(self) -> list[Task]:
-        return [task for task in self.tasks if isinstance(task, Task)]
+        return output.exp() if self.kind == "poisson" else output

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.heads.targets import label_of
-from distrain.models.heads.tasks import Task
+from distrain.models.heads.tasks import LabelTask, Task
 from distrain.models.shapes import Branches, Flat, Shape, Value, flat, some_width
 
 
@@ -33,7 +33,7 @@ def tower_width(given: Shape, user: str, item: str, who: str) -> int:
     return width
 
 
-class DotProductTask(Task):
+class DotProductTask(LabelTask):
     """Binary cross entropy of a user's vector times an item's: `logit = u . v / T + b`.
 
     The temperature is the only factor, so the items with the greatest products are those with the
@@ -61,12 +61,11 @@ class DotProductTask(Task):
         temperature: float = 1.0,
         target: str | None = None,
     ):
-        super().__init__()
+        super().__init__(target, None)
         if not temperature > 0:
             raise ModelError(f"a temperature is above 0, not {temperature}")
         self.user, self.item = user, item
         self.temperature = temperature
-        self.target = target
 
     def build(self, given: Shape) -> Shape:
         tower_width(given, self.user, self.item, self.label)
@@ -78,9 +77,8 @@ class DotProductTask(Task):
         products = (flat(value[self.user]) * flat(value[self.item])).sum(1)
         return products / self.temperature + self.bias
 
-    def loss(self, output: Tensor, batch: Batch) -> Tensor:
-        label = label_of(batch, self.target)
-        return functional.binary_cross_entropy_with_logits(output, label, reduction="sum")
+    def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        return functional.binary_cross_entropy_with_logits(output, label, reduction=reduction)
 
     def logits(self, output: Tensor) -> Tensor:
         return output

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from distrain.embeddings import Combiner
 from distrain.models.blocks import Block, CrossBlock, MLPBlock, ParallelBlock
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
 
@@ -18,6 +18,7 @@ def dcn(
     cross_depth: int,
     hidden: Sequence[int],
     structure: str,
+    head: Task | None = None,
 ) -> Blueprint:
     """Cross layers with a vector (arXiv:1708.05123, eq. 3) beside an MLP, or below it; one logit.
 
@@ -26,7 +27,7 @@ def dcn(
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
     body = crosses_and_mlp(CrossBlock(cross_depth, "v1"), hidden, structure)
-    return Blueprint(inputs, body, BinaryClassificationTask())
+    return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def crosses_and_mlp(cross: CrossBlock, hidden: Sequence[int], structure: str) -> Block:
@@ -45,6 +46,7 @@ def dcn_v2(
     low_rank: int | None,
     hidden: Sequence[int],
     structure: str,
+    head: Task | None = None,
 ) -> Blueprint:
     """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
 
@@ -52,4 +54,4 @@ def dcn_v2(
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
     body = crosses_and_mlp(CrossBlock(cross_depth, "v2", low_rank), hidden, structure)
-    return Blueprint(inputs, body, BinaryClassificationTask())
+    return Blueprint(inputs, body, head or BinaryClassificationTask())

@@ -3,11 +3,11 @@
 from collections.abc import Mapping, Sequence
 
 from distrain.embeddings import Combiner
-from distrain.models.blocks import Aggregate, DLRMBlock, Filter, MLPBlock, ParallelBlock
+from distrain.models.blocks import Aggregate, DLRMBlock, Filter, MLPBlock
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.zoo.wide_deep import WIDE, wide_tables
+from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
 from distrain.schema import Schema
 from distrain.spec import CrossSpec
 
@@ -19,9 +19,10 @@ def dlrm(
     embedding_dim: int,
     bottom: Sequence[int],
     top: Sequence[int],
+    head: Task | None = None,
 ) -> Blueprint:
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return Blueprint(inputs, DLRMBlock(bottom, top), BinaryClassificationTask())
+    return Blueprint(inputs, DLRMBlock(bottom, top), head or BinaryClassificationTask())
 
 
 def dlrm_cross(
@@ -32,24 +33,21 @@ def dlrm_cross(
     bottom: Sequence[int],
     top: Sequence[int],
     crosses: Sequence[CrossSpec],
+    head: Task | None = None,
 ) -> Blueprint:
     """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
 
     That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
     cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as
-    a table of width 1.
+    a table of width 1. A head of several tasks takes both parts side by side.
     """
     inputs = InputBlock(
         schema,
         Embeddings(embedding_dim, combiners=combiners),
         wide_tables({}, crosses, names=()),
     )
-    logit = MLPBlock([1], no_activation_last_layer=True)
-    body = ParallelBlock(
-        {
-            "deep": Filter(part="").connect(DLRMBlock(bottom, top), logit),
-            "wide": Filter(part=WIDE).connect(Aggregate("sum")),
-        },
-        aggregation="sum",
-    )
-    return Blueprint(inputs, body, BinaryClassificationTask(layer=False))
+    deep = Filter(part="").connect(DLRMBlock(bottom, top))
+    if head is None:
+        deep = deep.connect(MLPBlock([1], no_activation_last_layer=True))
+    branches = {"deep": deep, "wide": Filter(part=WIDE).connect(Aggregate("sum"))}
+    return Blueprint(inputs, *sum_or_parts(branches, head))

@@ -14,7 +14,7 @@ from distrain.models.blocks import (
     ParallelBlock,
 )
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
 
@@ -25,6 +25,7 @@ def mlp(
     *,
     embedding_dim: int | None,
     hidden: Sequence[int],
+    head: Task | None = None,
 ) -> Blueprint:
     """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
 
@@ -33,7 +34,7 @@ def mlp(
     regression.
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return Blueprint(inputs, MLPBlock(hidden), BinaryClassificationTask())
+    return Blueprint(inputs, MLPBlock(hidden), head or BinaryClassificationTask())
 
 
 def tabular(
@@ -45,6 +46,7 @@ def tabular(
     dropout: float,
     embedding_dropout: float,
     outputs: Literal[1, 2],
+    head: Task | None = None,
 ) -> Blueprint:
     """Embeddings with dropout beside batch-normed continuous columns, and layers over both.
 
@@ -66,4 +68,4 @@ def tabular(
         order=FASTAI_ORDER,
     )
     body = ParallelBlock(branches, aggregation=None).connect(layers)
-    return Blueprint(inputs, body, BinaryClassificationTask(outputs=outputs))
+    return Blueprint(inputs, body, head or BinaryClassificationTask(outputs=outputs))

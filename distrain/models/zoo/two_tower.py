@@ -111,6 +111,7 @@ def ncf(
     mf_dim: int,
     embedding_dim: int,
     hidden: Sequence[int],
+    head: Task | None = None,
 ) -> Blueprint:
     """The product of two embeddings beside an MLP over another two, and one logit of both.
 
@@ -127,4 +128,4 @@ def ncf(
     product = Chain([Filter(part="mf"), Aggregate("product")])
     deep = Chain([Filter(part=""), MLPBlock(hidden)])
     body = ParallelBlock({"product": product, "deep": deep}, aggregation=None)
-    return Blueprint(inputs, body, BinaryClassificationTask())
+    return Blueprint(inputs, body, head or BinaryClassificationTask())

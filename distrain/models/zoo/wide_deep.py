@@ -14,7 +14,7 @@ from distrain.models.blocks import (
     ParallelBlock,
 )
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask
+from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
 from distrain.spec import CrossSpec
@@ -53,6 +53,13 @@ def linear(inputs: InputBlock) -> Block:
     return ParallelBlock(branches, aggregation="sum")
 
 
+def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Block, Task]:
+    """The sum of the branches as one logit, or for a head its parts side by side."""
+    if head is None:
+        return ParallelBlock(branches, aggregation="sum"), BinaryClassificationTask(layer=False)
+    return ParallelBlock(branches, aggregation=None), head
+
+
 def wide_deep(
     schema: Schema,
     combiners: Mapping[str, Combiner],
@@ -60,23 +67,23 @@ def wide_deep(
     embedding_dim: int | None,
     hidden: Sequence[int],
     crosses: Sequence[CrossSpec],
+    head: Task | None = None,
 ) -> Blueprint:
     """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). Every categorical column has a weight
     for each id in the wide part, as every cross has for each bin and every continuous column for
     its value; all of them train with the job's one optimizer, where the paper has FTRL for these.
+    A head of other tasks takes the wide part's sum and the MLP's last layer side by side.
     """
     inputs = InputBlock(
         schema,
         Embeddings(embedding_dim, combiners=combiners),
         wide_tables(combiners, crosses),
     )
-    mlp = MLPBlock([*hidden, 1], no_activation_last_layer=True)
-    body = ParallelBlock(
-        {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}, aggregation="sum"
-    )
-    return Blueprint(inputs, body, BinaryClassificationTask(layer=False))
+    mlp = MLPBlock(hidden) if head else MLPBlock([*hidden, 1], no_activation_last_layer=True)
+    branches = {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}
+    return Blueprint(inputs, *sum_or_parts(branches, head))
 
 
 def deepfm(
@@ -86,6 +93,7 @@ def deepfm(
     embedding_dim: int,
     hidden: Sequence[int],
     dropout: float,
+    head: Task | None = None,
 ) -> Blueprint:
     """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
 
@@ -97,12 +105,11 @@ def deepfm(
         schema, Embeddings(embedding_dim, combiners=combiners), wide_tables(combiners)
     )
     mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
-    body = ParallelBlock(
-        {
-            "linear": linear(inputs),
-            "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
-            "deep": Filter(part="").connect(mlp),
-        },
-        aggregation="sum",
-    )
-    return Blueprint(inputs, body, BinaryClassificationTask(layer=False))
+    if head is not None:
+        mlp = MLPBlock(hidden, dropout=dropout)
+    branches = {
+        "linear": linear(inputs),
+        "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
+        "deep": Filter(part="").connect(mlp),
+    }
+    return Blueprint(inputs, *sum_or_parts(branches, head))

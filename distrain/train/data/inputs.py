@@ -24,7 +24,9 @@ from distrain.spec import (
     EmbeddingsSpec,
     JobSpec,
     ModelSpec,
+    TwoTowerSpec,
     WindowsSpec,
+    with_targets,
 )
 from distrain.storage import is_remote, list_inputs
 from distrain.train.data.handed_tables import Inputs, read_tables
@@ -90,6 +92,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     file = path or spec.data.schema_path
     with _schema_named(file):
         schema = _with_list_limits(schema, spec.data.max_list_length)
+        schema = with_targets(schema, spec)
         _check_trainable(schema, spec.model)
         wanted_columns(schema, need_label=True)  # or both splits report what it lacks
         tables = handed and read_tables(handed, spec.data, schema)
@@ -102,7 +105,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
         lists = list_combiners(schema, spec.embeddings)
-        _check_model(schema, spec.model, lists)
+        _check_model(schema, spec, lists)
     mistakes.raise_found()
     assert train is not None
     if valid is not None:
@@ -204,32 +207,36 @@ def _check_validation(spec: JobSpec) -> None:
         )
 
 
-def _check_model(schema: Schema, model: ModelSpec, lists: Mapping[str, Combiner]) -> None:
-    """Refuse a model that cannot be built of these columns.
+def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Combiner]) -> None:
+    """Refuse a model that cannot be built of these columns, or cannot weigh their rows.
 
     A model of the user's own is left to the ranks: its package may be with the workers alone.
     """
     from distrain.models import blueprint_of
+    from distrain.models.heads import weigh
 
-    if not isinstance(model, CustomSpec):
-        blueprint_of(schema, model, lists).check()
+    if not isinstance(spec.model, CustomSpec):
+        blueprint = blueprint_of(schema, spec.model, lists)
+        weigh(blueprint.task, schema, spec.data.class_weight)
+        blueprint.check()
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
     """Refuse what files can hold and loaders can read, but no model of today can use."""
-    if not isinstance(model, CustomSpec) or not schema.select_by_tag(Tags.TARGET).columns:
+    targets = schema.select_by_tag(Tags.TARGET)
+    if not targets.columns or isinstance(model, TwoTowerSpec):
         _ = schema.target  # raises unless there is exactly one
+    if isinstance(model, TwoTowerSpec) and schema.target.target_kind != "binary":
+        raise SchemaError(
+            "a two_tower model learns labels 0 and 1, and the target is no binary one",
+            where={"target": schema.target.name, "kind": schema.target.target_kind},
+            hint="Choose another model, or a binary target.",
+        )
     lists = [column.name for column in schema.continuous if column.holds_lists]
     if lists:
         raise SchemaError(
             f"the models take lists of ids, but not of numbers: {', '.join(lists)}",
             hint="Leave these columns out of the schema, or reduce each list to one value.",
-        )
-    weights = schema.select_by_tag(Tags.WEIGHT).names
-    if weights:
-        raise SchemaError(
-            f"training counts every row once and takes no weight column: {', '.join(weights)}",
-            hint="Leave the column, or its tag `weight`, out of the schema.",
         )
 
 

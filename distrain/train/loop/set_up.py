@@ -13,6 +13,7 @@ from distrain.events import Event
 from distrain.jobs import World
 from distrain.loader import Loader
 from distrain.models import ClickModel, build_model
+from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.train.control import Control
@@ -119,6 +120,7 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
         combiners=list_combiners(schema, spec.embeddings),
     )
     check_metric(spec, model.dense.task)
+    weigh(model.dense.task, schema, spec.data.class_weight)
     model.to(job.device).train()
     with waiting(PEERS):  # for rank 0's dense parameters
         if not spec.train.cuda_graph:

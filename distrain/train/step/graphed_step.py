@@ -25,6 +25,7 @@ from distrain.models import ClickModel
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.shares import sums_over_ranks, weighted_share
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing import PhaseClock
 
@@ -106,6 +107,7 @@ class GraphedStep:
         # Adam corrects it in float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
+        self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
         self._seen: Counter[int] = Counter()
         self._recorded: dict[int, _Recorded] = {}
@@ -132,6 +134,7 @@ class GraphedStep:
         with clock.phase("forward_backward"):
             self._lr.fill_(lr)
             self._global_rows.fill_(global_rows)
+            self._add_weights_up(batch)
             padded = self.ask(batch) if route is None else route
             recorded = self._recorded_for(batch, padded)
             if recorded is None:
@@ -173,8 +176,8 @@ class GraphedStep:
         route = self._tables.route(ids, padded)
         leaves = self._tables.lookup(route)
         output = self.dense.forward(leaves, batch.continuous)
-        loss_sum = self.model.task.loss(output, batch)
-        self.dense.backward(loss_sum / self._global_rows)
+        loss_sum, share = self._loss(output, batch)
+        self.dense.backward(share)
         self.dense.start_sync()
         sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
         touched = self._tables.exchange(route, sums)
@@ -190,6 +193,23 @@ class GraphedStep:
         scores = self.model.task.scores(output.detach())
         self._count(scores, batch)
         return loss_sum.detach(), scale, *scores
+
+    def _add_weights_up(self, batch: Batch) -> None:
+        """Set the divisors of weighted losses, outside of the graph, which holds no gather."""
+        weights = self.model.task.weight_sums(batch)
+        if weights is None:
+            return
+        sums = sums_over_ranks(weights, self.model.embeddings.peers)
+        if self._weight_sums is None:
+            self._weight_sums = torch.empty_like(sums)
+        self._weight_sums.copy_(sums)
+
+    def _loss(self, output: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        task = self.model.task
+        if self._weight_sums is not None:
+            return weighted_share(task, output, batch, self._weight_sums)
+        loss_sum = task.loss(output, batch)
+        return loss_sum, loss_sum / self._global_rows
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:
         """The graph for batches of this size, if there is one or it is time to make one."""
@@ -220,15 +240,24 @@ def _read_of(batch: Batch) -> tuple[Tensor, ...]:
     """The tensors of a batch that a step reads; all labels or the only one."""
     labels = batch.label if batch.labels is None else batch.labels
     assert labels is not None
-    return batch.categorical, batch.continuous, labels
+    weights = (tensor for tensor in (batch.weight, batch.task_weights) if tensor is not None)
+    return batch.categorical, batch.continuous, labels, *weights
 
 
 def _copy_of(batch: Batch) -> Batch:
-    ids, continuous, labels = (tensor.clone() for tensor in _read_of(batch))
-    if batch.labels is None:
-        return replace(batch, categorical=ids, continuous=continuous, label=labels)
-    label = labels[:, 0]
-    return replace(batch, categorical=ids, continuous=continuous, label=label, labels=labels)
+    def copied(tensor: Tensor | None) -> Tensor | None:
+        return None if tensor is None else tensor.clone()
+
+    labels = copied(batch.labels)
+    return replace(
+        batch,
+        categorical=batch.categorical.clone(),
+        continuous=batch.continuous.clone(),
+        label=copied(batch.label) if labels is None else labels[:, 0],
+        labels=labels,
+        weight=copied(batch.weight),
+        task_weights=copied(batch.task_weights),
+    )
 
 
 def check_graph(

@@ -17,6 +17,7 @@ from distrain.models import ClickModel, rows_are_independent
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
+from distrain.train.step.shares import ShareOfLoss, share_of
 from distrain.train.step.slicing import slicing_of
 from distrain.train.timing import PhaseClock
 
@@ -26,7 +27,9 @@ class TrainStep:
 
     The loss is the mean over the global batch. Each rank's share of it is the sum of its rows'
     losses divided by the rows of all ranks, so gradients are added up over the ranks, not averaged,
-    and ranks may hold different numbers of rows, none included.
+    and ranks may hold different numbers of rows, none included. Where rows have weights, the
+    divisor of each target is the sum of its weights, which the ranks add up before the forward
+    pass.
 
     Making one is a collective operation: all ranks begin with rank 0's dense parameters.
 
@@ -77,8 +80,11 @@ class TrainStep:
                 route = tables.route(*self.model.table_ids(batch))
         with clock.phase("exchange" if tables.fetches_from_peers else "forward_backward"):
             rows = tables.fetch(route)
+        weights = self.model.task.weight_sums(batch)
+        with clock.phase("forward_backward" if weights is None else "exchange"):
+            share = share_of(self.model.task, weights, tables.peers, global_rows)
         with clock.phase("forward_backward"):
-            scores, loss_sum, finish = self._forward_backward(batch, route, rows, global_rows)
+            scores, loss_sum, finish = self._forward_backward(batch, route, rows, share)
         with clock.phase("exchange"):
             touched = finish()
         if self._clip_grad_norm is None:  # rows need not wait for the dense gradients
@@ -101,7 +107,7 @@ class TrainStep:
             self.sparse_optimizer.apply(touched, lr, scale=scale)
 
     def _forward_backward(
-        self, batch: Batch, route: Route, rows: Sequence[Tensor], global_rows: int
+        self, batch: Batch, route: Route, rows: Sequence[Tensor], share_of_loss: ShareOfLoss
     ) -> tuple[tuple[Tensor, ...], Tensor, Callable[[], tuple[TouchedRows, ...]]]:
         """Scores, the sum of losses, and the end of the exchange of embedding gradients.
 
@@ -114,11 +120,11 @@ class TrainStep:
         sums: tuple[Tensor, ...] | None = None
         *earlier, last = self._slicing.slices(batch.num_rows)
         for part in earlier:
-            leaves = self._one_slice(batch, route, rows, part, global_rows, scores, losses)
+            leaves = self._one_slice(batch, route, rows, part, share_of_loss, scores, losses)
             sums = tables.collect(route, [leaf.grad for leaf in leaves], part, sums)
             del leaves  # the next slice takes their memory, which is still in the caches
         leaves = self._one_slice(
-            batch, route, rows, last, global_rows, scores, losses, last=True, alone=not earlier
+            batch, route, rows, last, share_of_loss, scores, losses, last=True, alone=not earlier
         )
         if not self.dense.splits:
             self.dense.start_sync()
@@ -139,7 +145,7 @@ class TrainStep:
         route: Route,
         rows: Sequence[Tensor],
         part: slice,
-        global_rows: int,
+        share_of_loss: ShareOfLoss,
         scores: list[tuple[Tensor, ...]],
         losses: list[Tensor],
         last: bool = False,
@@ -149,10 +155,10 @@ class TrainStep:
         embedded = self.model.embeddings.expand(route, rows, part)
         self.dense.begin_slice(last)
         output = self.dense.forward(embedded, few.continuous)
-        loss = task.loss(output, few)
+        loss, share = share_of_loss(output, few)
         # The last slice of many would hide little, and a pass in halves takes longer.
         splits = alone and self.dense.splits
-        self.dense.backward(loss / global_rows, embedded if splits else None)
+        self.dense.backward(share, embedded if splits else None)
         scores.append(task.scores(output.detach()))
         losses.append(loss.detach())
         return embedded

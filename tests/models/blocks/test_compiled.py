@@ -12,10 +12,10 @@ from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.models.blocks.interaction import DotProductInteraction, FMBlock
 from distrain.models.blocks.layers import Dropout, L2Norm, LogitsTemperatureScaler
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
+from distrain.models.heads.multitask import MultiTask
 from distrain.models.heads.tasks import (
     BinaryClassificationTask,
     MulticlassTask,
-    MultiTask,
     RegressionTask,
 )
 from distrain.models.heads.towers import ItemRetrievalTask

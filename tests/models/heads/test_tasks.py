@@ -7,10 +7,10 @@ import torch
 
 from distrain.errors import ModelError
 from distrain.models.blocks.layers import LogitsTemperatureScaler
+from distrain.models.heads.multitask import MultiTask
 from distrain.models.heads.tasks import (
     BinaryClassificationTask,
     MulticlassTask,
-    MultiTask,
     RegressionTask,
 )
 from distrain.models.shapes import Flat
@@ -162,8 +162,8 @@ def test_wrong_tasks():
         BinaryClassificationTask(layer=False).attach(Flat(2, "deep"))
     with pytest.raises(ModelError, match="at least 2 classes, not 1"):
         MulticlassTask("genre", 1)
-    with pytest.raises(ModelError, match="no loss 'mae'"):
-        RegressionTask(kind="mae")
+    with pytest.raises(ModelError, match="no loss 'mad'"):
+        RegressionTask(kind="mad")
     with pytest.raises(ModelError, match="above 0, not 0"):
         RegressionTask(delta=0)
     with pytest.raises(ModelError, match="needs tasks"):

@@ -50,8 +50,6 @@ def test_validating_on_training_rows_is_refused(prepared: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"tags": ("target",)}, "2 target columns, not one: label, I1"),
-        ({"tags": ("weight",)}, "no weight column: I1"),
         ({"tags": ("continuous",), "is_list": True}, "lists of ids, but not of numbers: I1"),
     ],
 )

@@ -1,0 +1,202 @@
+"""Several tasks over one input: side by side, or each a condition of the next."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from distrain.batch import Batch
+from distrain.errors import ModelError
+from distrain.models.blocks import Block
+from distrain.models.heads.targets import Target
+from distrain.models.heads.tasks import BinaryClassificationTask, Task
+from distrain.models.shapes import Branches, Flat, Shape, Value
+
+
+class MultiTask(Task):
+    """Tasks over one input; the loss is the weighted sum of theirs.
+
+    Args:
+        tasks: By name. The first one's score is that of all.
+        weights: Of the tasks' losses; 1 for others.
+        sharing: A block between the input and the tasks, such as an `MMoEBlock`; where it gives
+            branches of the tasks' names, each task takes its own.
+        towers: A block for each of some tasks, between that and the task.
+
+    Shape:
+        anything that all tasks take to `[rows, sum of their widths]`, or `[rows]` if that is 1.
+
+    Raises:
+        ModelError: No tasks, or a weight or a tower for none of them, or a weight below 0.
+
+    >>> from distrain.models.heads.tasks import RegressionTask
+    >>> both = MultiTask({"click": BinaryClassificationTask(), "price": RegressionTask("price")})
+    >>> str(both.attach(Flat(5)))
+    '[rows, 2]'
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        weights: Mapping[str, float] | None = None,
+        *,
+        sharing: Block | None = None,
+        towers: Mapping[str, Block] | None = None,
+    ):
+        super().__init__()
+        if not tasks:
+            raise ModelError("a MultiTask needs tasks")
+        self.names = tuple(tasks)
+        self.metrics = next(iter(tasks.values())).metrics
+        for name, task in tasks.items():
+            task.name = name
+        # A list, for torch's own dictionary of modules refuses names such as "items".
+        self.tasks = nn.ModuleList(tasks.values())
+        given = dict(weights or {})
+        wrong = [name for name, weight in given.items() if name not in tasks or not weight >= 0]
+        if wrong:
+            weighed = ", ".join(f"{name!r} by {given[name]}" for name in wrong)
+            raise ModelError(
+                f"a MultiTask cannot weigh {weighed}",
+                where={"tasks": ", ".join(tasks)},
+                hint="Weights are of the tasks by name, and 0 or more.",
+            )
+        self.weights = tuple(float(given.get(name, 1.0)) for name in tasks)
+        self.takes_weights = all(task.takes_weights for task in tasks.values())
+        self.sharing = sharing
+        self.towers = nn.ModuleList((towers or {}).values())
+        self.tower_of = {name: place for place, name in enumerate(towers or {})}
+        if unknown := self.tower_of.keys() - tasks.keys():
+            raise ModelError(
+                f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are no tasks",
+                where={"tasks": ", ".join(tasks)},
+            )
+
+    def build(self, given: Shape) -> Shape:
+        shared = given if self.sharing is None else self.sharing.attach(given)
+        branches = shared.shapes if isinstance(shared, Branches) else {}
+        self.is_parted = self.sharing is not None and branches.keys() == set(self.names)
+        widths = []
+        for name, task in zip(self.names, self._tasks(), strict=True):
+            shape = branches[name] if self.is_parted else shared
+            tower = self._tower(name)
+            widths.append(task.attach(shape if tower is None else tower.attach(shape)).width)
+        self.widths = tuple(widths)
+        return Flat(sum(self.widths))
+
+    def forward(self, value: Value) -> Tensor:
+        outputs = self._outputs(value if self.sharing is None else self.sharing(value))
+        if len(outputs) == 1:
+            return outputs[0]
+        return torch.cat([out[:, None] if out.dim() == 1 else out for out in outputs], dim=1)
+
+    def _outputs(self, value: Value) -> list[Tensor]:
+        outputs = []
+        for name, task in zip(self.names, self.tasks, strict=True):
+            own = value[name] if self.is_parted and isinstance(value, dict) else value
+            tower = self._tower(name)
+            outputs.append(task(own if tower is None else tower(own)))
+        return outputs
+
+    def _tower(self, name: str) -> Block | None:
+        if name not in self.tower_of:
+            return None
+        tower = self.towers[self.tower_of[name]]
+        assert isinstance(tower, Block)
+        return tower
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        losses = [task.loss(out, batch) for task, out in self._with_outputs(output)]
+        weighted = (weight * loss for weight, loss in zip(self.weights, losses, strict=True))
+        return torch.stack(list(weighted)).sum()
+
+    def losses(self, output: Tensor, batch: Batch) -> Tensor:
+        pairs = zip(self.weights, self._with_outputs(output), strict=True)
+        return torch.cat([weight * task.losses(out, batch) for weight, (task, out) in pairs])
+
+    def weight_sums(self, batch: Batch) -> Tensor | None:
+        sums = [task.weight_sums(batch) for task in self._tasks()]
+        if all(found is None for found in sums):
+            return None
+        rows = torch.full((1,), batch.num_rows, dtype=torch.float64, device=batch.continuous.device)
+        return torch.cat(
+            [
+                rows.expand(len(task.targets)) if found is None else found
+                for task, found in zip(self._tasks(), sums, strict=True)
+            ]
+        )
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return tuple(target for task in self._tasks() for target in task.targets)
+
+    def logits(self, output: Tensor) -> Tensor:
+        task, first = self._with_outputs(output)[0]
+        return task.logits(first)
+
+    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
+        pairs = self._with_outputs(output)
+        return tuple(score for task, part in pairs for score in task.scores(part))
+
+    def outputs(self, output: Tensor) -> dict[str, Tensor]:
+        parts = (part for _, part in self._with_outputs(output))
+        return dict(zip(self.names, parts, strict=True))
+
+    def _with_outputs(self, output: Tensor) -> list[tuple[Task, Tensor]]:
+        if len(self.widths) == 1:
+            return [(self._tasks()[0], output)]
+        parts = torch.split(output, list(self.widths), dim=1)
+        own = (part.squeeze(1) if part.shape[1] == 1 else part for part in parts)
+        return list(zip(self._tasks(), own, strict=True))
+
+    def _tasks(self) -> list[Task]:
+        return [task for task in self.tasks if isinstance(task, Task)]
+
+
+class ESMMTask(MultiTask):
+    """Binary tasks, each of which happens only where the one before does: click, then conversion.
+
+    With p_i the probability of task i given those before it, and z_i its logit, the output of task
+    k is the logit of the product p_1 ... p_k over all rows:
+
+        z = -log((1 + exp(-z_1)) ... (1 + exp(-z_k)) - 1)
+
+    So the second label of a pair is 1 where both happened, and each loss is of all rows: of the
+    click p(ctr), of the conversion p(ctcvr) = p(ctr) p(cvr) (Ma et al., "Entire Space Multi-Task
+    Model", SIGIR 2018, eq. 2 and 3). Arguments as of `MultiTask`.
+
+    Raises:
+        ModelError: A task is not binary with one output, or as of `MultiTask`.
+
+    >>> click, bought = (BinaryClassificationTask(name) for name in ("click", "bought"))
+    >>> str(ESMMTask({"click": click, "bought": bought}).attach(Flat(5)))
+    '[rows, 2]'
+    """
+
+    def __init__(
+        self,
+        tasks: Mapping[str, Task],
+        weights: Mapping[str, float] | None = None,
+        *,
+        sharing: Block | None = None,
+        towers: Mapping[str, Block] | None = None,
+    ):
+        super().__init__(tasks, weights, sharing=sharing, towers=towers)
+        others = [
+            name
+            for name, task in tasks.items()
+            if not isinstance(task, BinaryClassificationTask) or task.outputs != 1
+        ]
+        if others or len(tasks) < 2:
+            raise ModelError(
+                f"esmm takes two binary tasks or more, and has {', '.join(others or tasks)}",
+                hint="Name the click first, then what only follows a click.",
+            )
+
+    def _outputs(self, value: Value) -> list[Tensor]:
+        first, *others = super()._outputs(value)
+        joined = [first]
+        for own in others:
+            before = joined[-1]
+            joined.append(-torch.stack([-before, -own, -before - own]).logsumexp(0))
+        return joined

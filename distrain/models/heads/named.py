@@ -1,0 +1,91 @@
+"""The head of a named model: tasks from `model.tasks`, or from the schema's targets."""
+
+from collections.abc import Mapping
+
+from distrain.errors import ModelError, SpecError
+from distrain.models.blocks import Block, MLPBlock, MMoEBlock, PLEBlock
+from distrain.models.heads.multitask import ESMMTask, MultiTask
+from distrain.models.heads.tasks import (
+    BinaryClassificationTask,
+    LabelTask,
+    MulticlassTask,
+    RegressionTask,
+    Task,
+)
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import MmoeSpec, PleSpec, SharingSpec, TaskSpec
+
+
+def named_head(
+    schema: Schema, tasks: Mapping[str, TaskSpec], sharing: SharingSpec | None
+) -> Task | None:
+    """The tasks as the last block; `None` for one binary target, which each model has itself.
+
+    Args:
+        schema: Its tags say the kinds of targets; without tasks its targets are the tasks.
+
+    Raises:
+        ModelError: Tasks cannot share so.
+    """
+    targets = schema.select_by_tag(Tags.TARGET).columns
+    named = dict(tasks) or {column.name: TaskSpec() for column in targets}
+    leaves = {name: _leaf(schema[task.target or name], task) for name, task in named.items()}
+    if sharing is not None and len(leaves) < 2:
+        raise ModelError(
+            f"model.sharing is {sharing.kind}, and there is nothing to share with one task",
+            where={"tasks": ", ".join(leaves) or "none"},
+            hint="Name several tasks in model.tasks, or leave model.sharing out.",
+        )
+    towers = {name: MLPBlock(task.hidden) for name, task in named.items() if task.hidden}
+    if len(leaves) < 2 and not towers:
+        (only,) = leaves.values() if leaves else (None,)
+        return None if isinstance(only, BinaryClassificationTask) else only
+    weights = {name: task.loss_weight for name, task in named.items()}
+    kind = ESMMTask if sharing is not None and sharing.kind == "esmm" else MultiTask
+    return kind(leaves, weights, sharing=_sharing(sharing, tuple(leaves)), towers=towers)
+
+
+def _leaf(column: ColumnSchema, task: TaskSpec) -> LabelTask:
+    match column.target_kind:
+        case "regression":
+            return RegressionTask(column.name, task.loss, delta=task.delta, weight=task.weight)
+        case "multiclass":
+            return MulticlassTask(column.name, column.cardinality or 0, weight=task.weight)
+    return BinaryClassificationTask(column.name, weight=task.weight)
+
+
+def _sharing(sharing: SharingSpec | None, names: tuple[str, ...]) -> Block | None:
+    if isinstance(sharing, MmoeSpec):
+        return MMoEBlock(names, sharing.experts, sharing.hidden)
+    if isinstance(sharing, PleSpec):
+        sizes = sharing.layers, sharing.experts, sharing.shared_experts
+        return PLEBlock(names, *sizes, sharing.hidden)
+    return None
+
+
+def weigh(task: Task, schema: Schema, class_weight: Mapping[str, Mapping[int, float]]) -> None:
+    """Give a model's tasks the factors of `data.class_weight`, by name or by target.
+
+    Raises:
+        SpecError: Rows have weights and the task takes none, or a name is of no task.
+        ModelError: A label is of no class.
+    """
+    weights = schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names
+    if (weights or class_weight) and not task.takes_weights:
+        raise SpecError(
+            f"a {type(task).__name__} takes no weights of rows",
+            where={"weights": ", ".join(weights) or "data.class_weight"},
+            hint="Leave data.weight, data.class_weight and the schema's tag `weight` out.",
+        )
+    leaves = [one for one in task.modules() if isinstance(one, LabelTask)]
+    for name, factors in class_weight.items():
+        named = [one for one in leaves if one.name == name]
+        targets = schema.select_by_tag(Tags.TARGET).names
+        named = named or [one for one in leaves if (one.target or targets[0]) == name]
+        if not named:
+            raise SpecError(
+                f"data.class_weight names {name!r}, which is no task and no target",
+                hint=f"There are: {', '.join(one.name for one in leaves)}.",
+            )
+        for one in named:
+            one.weigh_classes(factors)
