@@ -82,12 +82,12 @@ def _kind_of(schema: Schema, name: str) -> TargetKind:
 
 
 def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
-    given = task.model_fields_set
+    usual = TaskSpec()  # by values: documents that were read again have all fields set
     if kind != "multiclass" and task.classes is not None:
         yield "classes"
-    if kind != "regression" and "loss" in given:
+    if kind != "regression" and task.loss != usual.loss:
         yield "loss"
-    if (kind != "regression" or task.loss != "huber") and "delta" in given:
+    if (kind != "regression" or task.loss != "huber") and task.delta != usual.delta:
         yield "delta"
 
 

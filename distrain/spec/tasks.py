@@ -64,6 +64,9 @@ class EsmmSpec(Section):
     """Entire-space modelling: a task's probability is a factor of that of the next one."""
 
     kind: Literal["esmm"] = Field("esmm", description="How tasks share.")
+    order: tuple[str, ...] = Field(
+        (), description="All tasks, each before what follows only it; empty: as in `model.tasks`."
+    )
 
 
 def _kind_alone(value: object) -> object:

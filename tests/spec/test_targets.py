@@ -92,5 +92,5 @@ def test_sharing_has_a_short_form():
     )
     assert short == long
     assert short.model.sharing.layers == 2
-    with pytest.raises(SpecError, match="model.sharing.kind: 'plee' is no kind"):
+    with pytest.raises(SpecError, match=r"model\.sharing\.kind: 'plee' is no kind"):
         parse_spec({**document, "model": {"kind": "mlp", "sharing": "plee"}})

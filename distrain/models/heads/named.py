@@ -1,6 +1,6 @@
 """The head of a named model: tasks from `model.tasks`, or from the schema's targets."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from distrain.errors import ModelError, SpecError
 from distrain.models.blocks import Block, MLPBlock, MMoEBlock, PLEBlock
@@ -13,7 +13,7 @@ from distrain.models.heads.tasks import (
     Task,
 )
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MmoeSpec, PleSpec, SharingSpec, TaskSpec
+from distrain.spec import EsmmSpec, MmoeSpec, PleSpec, SharingSpec, TaskSpec
 
 
 def named_head(
@@ -29,6 +29,8 @@ def named_head(
     """
     targets = schema.select_by_tag(Tags.TARGET).columns
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
+    if isinstance(sharing, EsmmSpec) and sharing.order:
+        named = _ordered(named, sharing.order)
     leaves = {name: _leaf(schema[task.target or name], task) for name, task in named.items()}
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
@@ -43,6 +45,15 @@ def named_head(
     weights = {name: task.loss_weight for name, task in named.items()}
     kind = ESMMTask if sharing is not None and sharing.kind == "esmm" else MultiTask
     return kind(leaves, weights, sharing=_sharing(sharing, tuple(leaves)), towers=towers)
+
+
+def _ordered(tasks: Mapping[str, TaskSpec], order: Sequence[str]) -> dict[str, TaskSpec]:
+    if sorted(order) != sorted(tasks):
+        raise ModelError(
+            f"model.sharing.order is {', '.join(order)}, and the tasks are {', '.join(tasks)}",
+            hint="Name each task once.",
+        )
+    return {name: tasks[name] for name in order}
 
 
 def _leaf(column: ColumnSchema, task: TaskSpec) -> LabelTask:
