@@ -128,12 +128,12 @@ def test_kinds_follow_the_tags_of_the_targets():
 def test_what_cannot_be_built_is_refused():
     with pytest.raises(ModelError, match="nothing to share with one task"):
         build(spec_of("mlp", sharing="mmoe"))
+    two = {"click": {"target": "clicked"}, "genre": TASKS["genre"]}
     with pytest.raises(ModelError, match="esmm takes two binary tasks or more, and has genre"):
-        build(
-            spec_of(
-                "mlp", {"click": {"target": "clicked"}, "genre": TASKS["genre"]}, sharing="esmm"
-            )
-        )
+        build(spec_of("mlp", two, sharing="esmm"))
+    order = {"kind": "esmm", "order": ["click"]}
+    with pytest.raises(ModelError, match="order is click, and the tasks are buy, click"):
+        build(spec_of("mlp", {"buy": {}, "click": {"target": "clicked"}}, sharing=order))
 
 
 def test_weights_by_class_are_for_tasks_and_targets():
@@ -149,3 +149,9 @@ def test_weights_by_class_are_for_tasks_and_targets():
         weigh(model.task, schema, {"click": {2: 3.0}})
     with pytest.raises(ModelError, match="'seconds' has no class 1"):
         weigh(model.task, schema, {"seconds": {1: 3.0}})
+
+
+def test_the_order_of_esmm_can_be_named():
+    order = {"kind": "esmm", "order": ["click", "buy"]}
+    model, _ = build(spec_of("mlp", {"buy": {}, "click": {"target": "clicked"}}, sharing=order))
+    assert [target.name for target in model.task.targets] == ["click", "buy"]
