@@ -10,8 +10,13 @@ from pydantic_core import PydanticUndefined
 from distrain.spec import JobSpec
 from distrain.spec.fields import Section
 from distrain.spec.models import ModelSpec
+from distrain.spec.tasks import SharingSpec, TaskSpec
 
 _KINDS = get_args(get_args(ModelSpec)[0])
+_OF_MODELS = {
+    "tasks": "mapping of names to [tasks](#modeltasksname)",
+    "sharing": "[a kind](#modelsharing-kind-shared_bottom), a mapping with its options, or `null`",
+}
 _TYPES = {"str": "text", "int": "whole number", "float": "number", "bool": "true or false"}
 
 
@@ -20,7 +25,17 @@ def sections() -> str:
     parts = ["## The document itself", _about(JobSpec), _fields("", JobSpec)]
     for path, section in _sections("", JobSpec):
         parts += [f"## {path}", _about(section), _fields(path.partition(" ")[0] + ".", section)]
+        if path.startswith("model") and section is _KINDS[-1]:
+            parts += _of_tasks()
     return "\n\n".join(parts)
+
+
+def _of_tasks() -> Iterator[str]:
+    """What the fields `tasks` and `sharing` hold, which many models have."""
+    yield from ("## model.tasks.NAME", _about(TaskSpec), _fields("model.tasks.NAME.", TaskSpec))
+    for kind in get_args(get_args(SharingSpec)[0]):
+        yield f"## model.sharing (kind: {kind.model_fields['kind'].default})"
+        yield from (_about(kind), _fields("model.sharing.", kind))
 
 
 def field_paths() -> list[str]:
@@ -67,7 +82,8 @@ def _fields(prefix: str, section: type[Section]) -> str:
         path = prefix + _name(name, field)
         if not field.description:
             raise LookupError(f"the field {path} has no description")
-        rows.append((code(path), _type(field.annotation), _default(field), field.description))
+        kind = _OF_MODELS.get(name) or _type(field.annotation)
+        rows.append((code(path), kind, _default(field), field.description))
     return table(["field", "value", "default", "meaning"], rows)
 
 
