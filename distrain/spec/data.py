@@ -46,6 +46,7 @@ class WindowsSpec(Section):
         found = _TIME.fullmatch(self.size) if isinstance(self.size, str) else None
         return int(found[1]) * _UNITS_S[found[2]] * 10**9 if found else None
 
+
 NotNegative = Annotated[Real, Field(ge=0)]
 
 

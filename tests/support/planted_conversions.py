@@ -1,8 +1,8 @@
 """Conversions behind clicks, of known probabilities: what several tasks can learn of each other.
 
-A click's logit has an effect of each of many ids, which hold most of what can be known. A conversion
-follows a click with a probability of one number alone. Clicks are many and conversions few, so
-who learns p(click and conversion) from conversions alone sees too few of most ids.
+A click's logit has an effect of each of many ids, which hold most of what can be known. A click's
+conversion has a probability of one number alone. Clicks are many and conversions few, so who learns
+p(click and conversion) from conversions alone sees too few of most ids.
 """
 
 from typing import NamedTuple

@@ -63,7 +63,8 @@ def command(
     RUN_OR_MODEL is a run directory, its model folder, or the folder of one checkpoint.
 
     Each output row has the kept columns, `logit` and `probability`, in the order of the input
-    rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all files are done. All workers must see model, data and output.
+    rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
+    files are done. All workers must see model, data and output.
 
     DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
     workflow that the model was trained with prepares them first. Scores of raw rows have `file`
