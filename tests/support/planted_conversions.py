@@ -5,7 +5,7 @@ conversion has a probability of one number alone. Clicks are many and conversion
 p(click and conversion) from conversions alone sees too few of most ids.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -52,11 +52,11 @@ def planted(rows: int, seed: int) -> Rows:
     return Rows(batch, torch.from_numpy(click * bought))
 
 
-def _share(logits: np.ndarray) -> np.ndarray:
+def _share(logits: Any) -> Any:
     return 1 / (1 + np.exp(-logits))
 
 
-def trained(rows: Rows, tasks: dict[str, dict], sharing: object, epochs: int) -> ClickModel:
+def trained(rows: Rows, tasks: dict[str, Any], sharing: Any, epochs: int) -> ClickModel:
     """An MLP with these tasks, after some epochs of Adagrad over the rows in their order."""
     document = {"kind": "mlp", "embedding_dim": 8, "hidden": [32], "tasks": tasks}
     model = {**document, "sharing": sharing}
