@@ -6,11 +6,6 @@ from distrain.checkpoint.checkpoint_dir import (
     entry_of_step as entry_of_step,
     numbers_of as numbers_of,
 )
-from distrain.checkpoint.collectives import (
-    fail_together as fail_together,
-    gather_texts as gather_texts,
-    on_one_line as on_one_line,
-)
 from distrain.checkpoint.loading import (
     LoadResult as LoadResult,
     WeightsReading as WeightsReading,
@@ -35,7 +30,12 @@ from distrain.checkpoint.ownership import (
     claim_together as claim_together,
     release_dir as release_dir,
 )
-from distrain.checkpoint.rank_store import RankStore as RankStore
+from distrain.checkpoint.rank_store import (
+    RankStore as RankStore,
+    fail_together as fail_together,
+    gather_texts as gather_texts,
+    on_one_line as on_one_line,
+)
 from distrain.checkpoint.shard_reading import row_slabs as row_slabs
 from distrain.checkpoint.training_state import TrainingState as TrainingState
 from distrain.checkpoint.writer import (

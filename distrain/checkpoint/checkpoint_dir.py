@@ -27,13 +27,10 @@ class CheckpointEntry:
 
 @dataclass(frozen=True)
 class Survey:
-    # in the order of `CheckpointDir.list`
-    whole: list[CheckpointEntry] = field(default_factory=list)
+    whole: list[CheckpointEntry] = field(default_factory=list)  # ordered as `CheckpointDir.list` is
     broken: dict[str, str] = field(default_factory=dict)  # by name, why one cannot be used
-    # by name, the same where another version of distrain may read it
-    foreign: dict[str, str] = field(default_factory=dict)
-    # by name, the other run that wrote it; `None` if it does not say
-    others: dict[str, str | None] = field(default_factory=dict)
+    foreign: dict[str, str] = field(default_factory=dict)  # why another version might read it
+    others: dict[str, str | None] = field(default_factory=dict)  # the run that wrote it, if known
 
 
 class CheckpointDir:

@@ -48,9 +48,7 @@ class WriterSettings:
     asynchronous: bool = True  # whether a thread writes, from a copy, while training goes on
     report: Report = _nothing
     progress: Callable[[], None] = _nothing
-    # called when this rank's file is written, before the others hear of it; an error of it keeps
-    # the checkpoint from becoming whole
-    before_told: Callable[[], None] = _nothing
+    before_told: Callable[[], None] = _nothing  # before others hear of the file; errors spoil it
     patience_s: float = PATIENCE_S
     given_up: threading.Event = field(default_factory=threading.Event, init=False)
 
@@ -85,8 +83,7 @@ class CheckpointWrite:
     before: CheckpointPlan | None  # this writer's last checkpoint before this one
     content: ShardContent | str  # this rank's share, or in words why there is none
     started_s: float  # the monotonic time at which training stopped for it
-    # how long training stood still for it; `None` while it still does
-    stood_still_s: float | None = None
+    stood_still_s: float | None = None  # how long training stood still; `None` while it does
     whole: bool | None = None  # the outcome; `None` until then
 
     def run(self) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 from torch import Tensor
 
 from distrain.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
-from distrain.checkpoint.collectives import fail_together, gather_texts, on_one_line
 from distrain.checkpoint.manifest import (
     DAMAGED_FILE,
     MANIFEST_FILE,
@@ -18,6 +17,7 @@ from distrain.checkpoint.manifest import (
     TensorFacts,
     from_document,
 )
+from distrain.checkpoint.rank_store import fail_together, gather_texts, on_one_line
 from distrain.checkpoint.shard_reading import ShardReading
 from distrain.checkpoint.training_state import TrainingState, differences, facts_of
 from distrain.embeddings import Peers
@@ -30,9 +30,7 @@ from distrain.storage import Folder
 @dataclass(frozen=True)
 class LoadResult:
     entry: CheckpointEntry | None  # the checkpoint that was loaded; `None` if there was none to use
-    # without an entry: whether a damaged one has overwritten the state, so that the model and its
-    # optimizers must be built anew
-    touched: bool = False
+    touched: bool = False  # without an entry: a damaged one has overwritten the state
     values: Mapping[str, Any] = field(default_factory=dict)
     # by the rank that saved it, its own tensors, on the CPU. With as many ranks as saved each gets
     # its own; with another number rank `r` gets those of rank `r`, `r` + that number, and so on

@@ -19,7 +19,7 @@ from urllib.parse import quote, unquote
 import torch
 
 from distrain.checkpoint.checkpoint_dir import CheckpointDir, attempt_and_step, numbers_of
-from distrain.checkpoint.collectives import fail_together, on_one_line
+from distrain.checkpoint.rank_store import fail_together, on_one_line
 from distrain.embeddings import Peers
 from distrain.errors import OutputError, SpecError, Unavailable
 from distrain.events import CheckpointTrouble

@@ -40,8 +40,7 @@ class Shard:
     header_bytes: int  # the size of its header
     header_xxh3_64: str
     pieces: tuple[Piece, ...]  # in the order of their offsets, without gaps
-    # dtype and shape of the rank's own tensors, by name
-    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
+    rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]  # the rank's own: dtype and shape
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -77,11 +76,9 @@ def shard_file(rank: int, num_ranks: int) -> str:
 
 @dataclass(frozen=True)
 class ShardContent:
-    # in the order of the file; the rank's own tensors, by `RANK_PREFIX`, among them
-    held: tuple[LocalRows, ...]
+    held: tuple[LocalRows, ...]  # in the file's order, the rank's own tensors among them
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]
-    # all values one behind the other, `[num_bytes]`, uint8, if they are copies
-    memory: Tensor | None = None
+    memory: Tensor | None = None  # of copies, all values in a row: `[num_bytes]`, uint8
 
     @property
     def num_bytes(self) -> int:

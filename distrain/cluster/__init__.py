@@ -1,6 +1,5 @@
 """Where workers come from: a scheduler's address, or a new cluster on this machine."""
 
-from distrain.cluster.connect import connect as connect
 from distrain.cluster.local import (
     check_shared_memory as check_shared_memory,
     count_gpus as count_gpus,
@@ -18,6 +17,7 @@ from distrain.cluster.slurm_node import (
 from distrain.cluster.sources import (
     ClusterRequest as ClusterRequest,
     check_cluster as check_cluster,
+    connect as connect,
     open_cluster as open_cluster,
 )
 from distrain.cluster.started import (

@@ -31,8 +31,7 @@ def token_of_environment() -> str | None:
     token = given.strip()
     if not token:
         raise ClusterError(
-            f"{name} is empty",
-            hint=f"{_MAKE_ONE}, or unset it to leave the dashboard open.",
+            f"{name} is empty", hint=f"{_MAKE_ONE}, or unset it to leave the dashboard open."
         )
     odd = sorted({character for character in token if not " " <= character <= "~"})
     if odd:
@@ -85,9 +84,7 @@ def write_certificate(path: Path) -> None:
         .sign(key, hashes.SHA256())
     )
     text = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     ) + certificate.public_bytes(serialization.Encoding.PEM)
     write_private(path, text)
 

@@ -16,13 +16,7 @@ from pathlib import Path
 
 from distrain.cluster.local import count_gpus, local_cluster
 from distrain.cluster.secrets import TOKEN_VARIABLE
-from distrain.cluster.started import (
-    ProcessId,
-    StartedCluster,
-    only_one,
-    telling,
-    write_started,
-)
+from distrain.cluster.started import ProcessId, StartedCluster, only_one, telling, write_started
 from distrain.errors import ClusterError, DistrainError, Terminated, on_sigterm
 
 DEFAULT_WORKERS = 2  # workers of a machine without GPUs

@@ -1,26 +1,104 @@
-"""The places where workers come from, and which of them a request is for."""
+"""The places where workers come from, such as an existing cluster, and which a request is for."""
 
+import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
-from distrain.cluster.connect import address_of, connect
 from distrain.cluster.local import check_this_machine, local_cluster, local_threads
+from distrain.errors import ClusterError
+
+CONNECT_TIMEOUT_S = 15.0
+
+
+@contextmanager
+def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator[Any]:
+    """Yield a client of a scheduler, given by its address, a `distributed.Client` or a cluster.
+
+    The cluster stays, and a given client stays open.
+    """
+    from distributed import Client
+
+    if not isinstance(scheduler, str):
+        if getattr(scheduler, "asynchronous", False) or address_of(scheduler) is None:
+            raise ClusterError(
+                f"no Dask cluster: {scheduler!r}",
+                hint="Give a scheduler's address, or a Client or cluster that is open and not "
+                "asynchronous.",
+            )
+        with nullcontext(scheduler) if isinstance(scheduler, Client) else Client(scheduler) as own:
+            yield own
+        return
+    address = scheduler
+    _check_certificates(address)
+    try:
+        # A Client that fails to connect closes itself noisily, much later: knock first. In a
+        # thread, since notebooks have a running event loop in this one.
+        with ThreadPoolExecutor(1) as thread:
+            thread.submit(asyncio.run, _knock(address, timeout_s)).result()
+        client = Client(address, timeout=timeout_s)
+    except MemoryError:  # bytes of another protocol are read as the length of a message
+        raise ClusterError(
+            "what answers at this address is no Dask scheduler",
+            where={"scheduler": address},
+            hint="Give the address of the scheduler, not that of its dashboard or of a service.",
+        ) from None
+    except (OSError, TimeoutError, TypeError, ValueError) as error:
+        raise ClusterError(
+            f"cannot reach the Dask scheduler: {error}",
+            where={"scheduler": address},
+            hint="Check the address; with TLS it begins with tls://. `dask scheduler --preload "
+            "distrain.preload` starts a scheduler; without an address `distrain train` starts a "
+            "local cluster.",
+        ) from error
+    with client:
+        yield client
+
+
+def address_of(scheduler: Any) -> str | None:
+    """The address of a scheduler, given as an address, a client or a cluster."""
+    if isinstance(scheduler, str):
+        return scheduler
+    # A client that is closed has none.
+    address = getattr(getattr(scheduler, "scheduler", None), "address", None)
+    found = getattr(scheduler, "scheduler_address", address)
+    return found if isinstance(found, str) else None
+
+
+def _check_certificates(address: str) -> None:
+    """Refuse `tls://` without a certificate: Dask would say that it expects an ssl_context."""
+    from distributed import Security
+
+    if not address.startswith("tls://"):
+        return
+    tls = Security().get_tls_config_for_role("client")
+    if not (tls.get("ca_file") and tls.get("cert")):
+        raise ClusterError(
+            "a scheduler at tls:// wants a certificate, and there is none",
+            where={"scheduler": address},
+            hint="Pass --tls-ca-file, --tls-cert and --tls-key, or set "
+            "distributed.comm.tls.ca-file and distributed.comm.tls.client in Dask's configuration.",
+        )
+
+
+async def _knock(address: str, timeout_s: float) -> None:
+    from distributed import Security
+    from distributed.comm import connect as open_comm
+
+    comm = await open_comm(address, timeout=timeout_s, **Security().get_connection_args("client"))
+    await comm.close()
 
 
 @dataclass(frozen=True)
 class ClusterRequest:
-    # the address of an existing cluster's scheduler, its `distributed.Client`, or the cluster
-    # itself; `None` asks for a new cluster
-    scheduler: Any = None
+    scheduler: Any = None  # an address, a `distributed.Client` or a cluster; `None`: a new cluster
     num_workers: int = 2
     threads_per_worker: int = 1  # dask's threads in each
-    # `cuda` gives each worker a GPU; `auto` does where there are enough of them
-    device: str = "cpu"
+    device: str = "cpu"  # `cuda`: each worker has a GPU; `auto`: where there are enough
     dashboard_address: str = ":0"  # a new cluster's; port 0 takes a free one
-    # whether threads of this process, one per worker, will do for a new cluster
-    in_process: bool = False
+    in_process: bool = False  # whether threads of this process will do for a new cluster
 
 
 @dataclass(frozen=True)
@@ -30,8 +108,7 @@ class WorkerSource:
     # a context with a `distributed.Client`, whose exit ends what it started; raises `ClusterError`
     # if the scheduler does not answer, or the place cannot hold the workers
     open: Callable[[ClusterRequest], AbstractContextManager[Any]]
-    # raises `ClusterError` if the place cannot hold the workers, as far as known now
-    check: Callable[[ClusterRequest], object] = lambda request: None
+    check: Callable[[ClusterRequest], object] = lambda request: None  # as `open`, as far as known
 
 
 SOURCES: tuple[WorkerSource, ...] = (

@@ -67,17 +67,14 @@ class JobHistory:
         self.last_train: Record | None = None
         self.last_valid: Record | None = None
         self.step = 0  # steps taken that count
-        # of the last record of training of this attempt; `None` while it takes no steps
-        self.rows_per_s: float | None = None
+        self.rows_per_s: float | None = None  # in this attempt; `None` while it takes no steps
         self._timed_rows, self._timed_s = 0, 0.0
         self.state_since_s = submitted_s  # when the state last changed, in unix time
         self.num_points = 0  # number of points ever added to the series
         self.rows_trained = 0  # rows of all records, those included that were taken back
-        # wall time by phase, over all ranks and attempts
-        self.phase_seconds: defaultdict[str, float] = defaultdict(float)
+        self.phase_seconds: defaultdict[str, float] = defaultdict(float)  # of all ranks' time
         self.step_times = StepTimes()  # times of the ranks' steps, in all attempts
-        # size of the last checkpoint; `None` before the first
-        self.checkpoint_bytes: int | None = None
+        self.checkpoint_bytes: int | None = None  # of the last checkpoint, if there is one
         self.checkpoint_s: float | None = None  # when the last checkpoint was whole, in unix time
         self._elapsed_before_s = 0.0
         self._first_step = 0

@@ -31,8 +31,7 @@ class Watched:
     spec: JobSpec
     history: JobHistory
     now_s: float
-    # where the current attempt's ranks run
-    places: Mapping[int, Slot] = field(default_factory=dict)
+    places: Mapping[int, Slot] = field(default_factory=dict)  # of the current attempt's ranks
     gpus: Mapping[str, Gpu] = field(default_factory=dict)  # GPUs by the worker's address
 
     @property

@@ -48,12 +48,10 @@ class RankNow:
     step: int = 0
     rows_per_s: float | None = None
     step_time_s: float | None = None  # its own work per step in its last report: see `Window.own_s`
-    # its wall time by phase in its last report
-    seconds: Mapping[str, float] = field(default_factory=dict)
+    seconds: Mapping[str, float] = field(default_factory=dict)  # by phase in its last report
     total_seconds: dict[str, float] = field(default_factory=dict)  # the same in this attempt
     stall_pct: float | None = None
-    # what its process holds: `host_bytes`, and `device_bytes` on a GPU
-    memory: Mapping[str, int] = field(default_factory=dict)
+    memory: Mapping[str, int] = field(default_factory=dict)  # `host_bytes`, `device_bytes`
     heard_s: float = 0.0  # time of its last event, in unix time
     progress: int = -1  # the last heartbeat's counter of progress
     progressed_s: float = 0.0  # when that last grew, in unix time

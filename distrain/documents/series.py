@@ -16,9 +16,7 @@ _MARGIN = 0.06
 @dataclass(frozen=True)
 class Column:
     name: str
-    # merged points have the mean by this weight; "": the later value, which is right for what only
-    # grows
-    weight: str = ""
+    weight: str = ""  # merged points have the mean by this; "": the later value
     whole: bool = False  # whether values are whole numbers
 
 

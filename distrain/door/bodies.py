@@ -22,8 +22,7 @@ class Body(BaseModel):
 
 class Order(Body):
     service: Word  # its id
-    # grows with each process that is in charge; an older one is refused
-    generation: Annotated[int, Field(ge=0, strict=True)]
+    generation: Annotated[int, Field(ge=0, strict=True)]  # of the process in charge; none older
 
 
 class PutOrder(Order):

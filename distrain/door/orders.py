@@ -20,8 +20,7 @@ class Orders:
     def __init__(self, monitor: Monitor):
         self.monitor = monitor
         self.coordinator = monitor.coordinator
-        # the highest generation of each service; an order of a lower one is refused
-        self.generations: dict[str, int] = {}
+        self.generations: dict[str, int] = {}  # the highest of each service; lower ones are refused
 
     def put(self, job_id: str, order: PutOrder) -> bool:
         """Queue a job; whether that was done: `False` if it is here already."""

@@ -26,18 +26,14 @@ WORKER_WITHIN_S = 60.0
 @dataclass
 class _Preflight:
     owner: str  # who asked; "" if unknown
-    # `waiting`, `running`, `passed`, `failed` (the spec has mistakes), or `lost` (it could not be
-    # checked)
-    state: str = "waiting"
+    state: str = "waiting"  # then `running`, and `passed`, `failed`, or `lost`
     verdict: dict[str, Any] = field(default_factory=dict)  # the answer of the worker
     ended_s: float | None = None
 
 
 class Preflights:
     def __init__(
-        self,
-        client: Callable[[], Awaitable[Client]],
-        clock: Callable[[], float] = time.monotonic,
+        self, client: Callable[[], Awaitable[Client]], clock: Callable[[], float] = time.monotonic
     ):
         self._client = client
         self._clock = clock

@@ -143,11 +143,7 @@ class EmbeddingCollection(nn.Module):
         return whole[keys]
 
     def route(
-        self,
-        ids: Tensor,
-        lists: Mapping[str, Ragged] | None = None,
-        *,
-        peers: Peers | None = None,
+        self, ids: Tensor, lists: Mapping[str, Ragged] | None = None, *, peers: Peers | None = None
     ) -> Route:
         """Find out which rows a batch needs, whose they are, and who else needs them.
 

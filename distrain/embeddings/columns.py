@@ -13,8 +13,7 @@ class PlacementFacts:
 
     is_dealt: bool  # whether rank r has the rows of keys with `key % num_ranks == r`, not all rows
     collectives: int  # collective operations of a store in a step
-    # whether rows lie in the host's memory, and recently used ones on the device too
-    on_host: bool = False
+    on_host: bool = False  # rows lie on the host, recently used ones on the device, too
 
 
 PLACEMENTS = {

@@ -29,9 +29,7 @@ class FixedStoreRoute:
     # `[columns * rows]`, int64: for each of `own.order` where its gradient lies in `[rows *
     # columns of the group, dim]`
     sources: Tensor
-    # which of the sums that come together on this rank are of one row; `None` for a rank
-    # alone
-    union: Segments | None = None
+    union: Segments | None = None  # which sums of several ranks are of one row
     padded: PaddedRows | None = None  # what the owners were asked for, of spread tables
 
 

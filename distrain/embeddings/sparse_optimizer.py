@@ -58,8 +58,7 @@ class SparseOptimizer:
         self.rule = Rule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
         self.num_steps = 0  # updates so far
-        # whether the learning rate gets Adam's bias correction
-        self.corrects_bias = rule.bias_correction
+        self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
         self._state = tuple(
             {

@@ -15,13 +15,7 @@ from distrain.batch import Ragged
 from distrain.embeddings import kernels, replicated, row_wise
 from distrain.embeddings.columns import PLACEMENTS, PlacementFacts, TableColumn, first_of_tables
 from distrain.embeddings.peers import Peers
-from distrain.embeddings.route import (
-    ListRoute,
-    RowsRoute,
-    StoreRoute,
-    Traffic,
-    table_segments,
-)
+from distrain.embeddings.route import ListRoute, RowsRoute, StoreRoute, Traffic, table_segments
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import InputError
 

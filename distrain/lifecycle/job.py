@@ -23,8 +23,7 @@ class Move:
     at_s: float  # when, on the lifecycle's clock
     old: JobState
     new: JobState
-    # the attempt that it belongs to: of a launch, the new one; of an end, the ended one
-    attempt: int
+    attempt: int  # of a launch, the new one; of an end, the ended one
     reason: str = ""  # what brought it about, one of `Reason`; "" where the state says it
     message: str = ""  # the same for people, in one line
 

@@ -19,22 +19,17 @@ class Budgets:
 class Submit:
     job_id: str
     num_ranks: int
-    # from an attempt's placement until all its ranks train; also the longest that a restart may
-    # wait for workers
-    start_deadline_s: float
+    start_deadline_s: float  # from placement until all ranks train; or a restart's wait
     total_deadline_s: float | None = None  # from submission to the end
-    # numbers of ranks that it may have to do with, the largest first; empty: `num_ranks` alone
-    allowed_ranks: tuple[int, ...] = ()
+    allowed_ranks: tuple[int, ...] = ()  # the largest first; empty: `num_ranks` alone
     priority: int = 0  # higher ones start first, and preempt
     budgets: Budgets = Budgets()
     backoff_s: float = 1.0  # wait before the first restart
     progress_s: float | None = None  # longest time without any progress of a rank that trains
     stop_grace_s: float = 20.0  # what ranks get to save a checkpoint when asked to stop
     checkpoint_every_s: float | None = None  # seconds between checkpoints
-    # the number of its first attempt here: above 1 for a job that is resumed
-    first_attempt: int = 1
-    # from submission until it is placed for the first time; `None`: any time
-    queue_deadline_s: float | None = None
+    first_attempt: int = 1  # above 1 for a job that is resumed
+    queue_deadline_s: float | None = None  # until it is placed first; `None`: any time
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,7 @@ from bokeh.plotting import figure
 
 from distrain import colours
 from distrain.documents import curve_limits
-from distrain.pages.figure_data import (
-    Series,
-    rank_series,
-    score_title,
-    train_series,
-    valid_series,
-)
+from distrain.pages.figure_data import Series, rank_series, score_title, train_series, valid_series
 from distrain.pages.panel import Panel, draw, extend, legend_above, show_over, source_of
 from distrain.pages.watching import View
 

@@ -13,14 +13,7 @@ from distributed.dashboard.components.scheduler import BOKEH_THEME, env
 from jinja2 import BaseLoader, ChoiceLoader, DictLoader, Environment, Template
 
 from distrain.pages import bars, curves, tables
-from distrain.pages.job_text import (
-    FOLLOW,
-    NEWEST,
-    NOTHING,
-    headline,
-    job_options,
-    spec_html,
-)
+from distrain.pages.job_text import FOLLOW, NEWEST, NOTHING, headline, job_options, spec_html
 from distrain.pages.panel import Panel
 from distrain.pages.watching import DOCUMENTS, Documents, View, Watch
 

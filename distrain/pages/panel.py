@@ -28,10 +28,8 @@ class Panel:
     name: str  # the NAME in `/individual-distrain-NAME`
     root: LayoutDOM  # the model to lay out
     show: Callable[[View], None]  # brings the figure up to date; called on each look
-    # draws over `rows_total` or `elapsed_s`, where that can be chosen
-    set_x: Callable[[str], None] | None = None
-    # shows `total_seconds` or `seconds`, where that can be chosen
-    set_window: Callable[[str], None] | None = None
+    set_x: Callable[[str], None] | None = None  # for `rows_total` or `elapsed_s`
+    set_window: Callable[[str], None] | None = None  # for `total_seconds` or `seconds`
 
     def __post_init__(self) -> None:
         self.root.name = self.name

@@ -27,13 +27,9 @@ class Documents(Protocol):
 @dataclass(frozen=True)
 class View:
     jobs: Sequence[Document]  # all jobs, newest first
-    # the followed job with its ranks and time line; `None` while there is none
-    job: Document | None
-    # points of its series that are new since the last look
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    # whether these points replace all that was drawn: it is another job, or points were merged or
-    # taken back
-    anew: bool = False
+    job: Document | None  # the followed job with its ranks and time line, if any
+    metrics: Mapping[str, Any] = field(default_factory=dict)  # its new points
+    anew: bool = False  # whether these points replace all that was drawn
     missing: str = ""  # the job that was asked for, if it is unknown
     other: "View | None" = None  # the view of the job that is laid over it
 

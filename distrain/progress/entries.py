@@ -25,8 +25,7 @@ class EntryLog:
     def __init__(self, limit_bytes: int | None = None):
         self.limit_bytes = limit_bytes
         self.first = 0
-        # the newest record by its split, also when its entry is forgotten
-        self.last: dict[str, Record] = {}
+        self.last: dict[str, Record] = {}  # the newest by split, also when forgotten
         self._entries: list[Entry] = []
         self._skips: list[int] = []
         self._held_bytes = 0

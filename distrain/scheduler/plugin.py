@@ -80,8 +80,7 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs
     observers: tuple[Observer, ...] = ()
-    # whether a job's end must still be told to a service
-    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)
+    is_unseen: Callable[[str], bool] = staticmethod(lambda job_id: False)  # by a service
     _started = False
 
     async def start(self, scheduler: Scheduler) -> None:

@@ -60,10 +60,7 @@ class Inbox(Generic[Item]):
     """
 
     def __init__(
-        self,
-        writer: BackgroundWriter,
-        limit_bytes: int,
-        take: Callable[[int, int, Item], None],
+        self, writer: BackgroundWriter, limit_bytes: int, take: Callable[[int, int, Item], None]
     ):
         self._writer = writer
         self._limit_bytes = limit_bytes

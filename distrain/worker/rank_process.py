@@ -195,10 +195,7 @@ class RankProcess:
         )
 
     async def _accompany(
-        self,
-        process: asyncio.SubprocessTransport,
-        reader: asyncio.StreamReader,
-        pump: LogPump,
+        self, process: asyncio.SubprocessTransport, reader: asyncio.StreamReader, pump: LogPump
     ) -> int:
         forward = asyncio.create_task(self._forward_events(reader))
         limit = asyncio.create_task(self._limit_memory(process.get_pid()))

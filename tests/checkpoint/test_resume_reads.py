@@ -83,7 +83,7 @@ def load_as(rank, num_ranks, place, monkeypatch):
     names = f'["{name_of(1, 1)}"]'
     monkeypatch.setattr(loading_module, "gather_texts", lambda peers, device, text: [text or names])
     monkeypatch.setattr(
-        "distrain.checkpoint.collectives.gather_texts", lambda peers, device, text: [text]
+        "distrain.checkpoint.rank_store.gather_texts", lambda peers, device, text: [text]
     )
     state = new_state("sgd", ("row_wise",) * 5, peers)
     return load_newest(place, state, peers)

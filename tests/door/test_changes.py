@@ -11,7 +11,7 @@ from quiet_coordinator import SPEC, quiet_coordinator, say, watched_changes
 from distrain.door import changes as changes_module
 from distrain.door.bodies import dumps
 from distrain.door.changes import Changes
-from distrain.door.revisions import MOST_STAMPS, Revisions
+from distrain.door.monitor import MOST_STAMPS, Revisions
 from distrain.lifecycle.messages import ChangePriority
 from distrain.scheduler import plugin as plugin_module
 

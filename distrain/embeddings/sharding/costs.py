@@ -69,12 +69,7 @@ class Sent:
 
 
 def sent_bytes(
-    placement: str,
-    unique: float,
-    dim: int,
-    num_ranks: int,
-    *,
-    asked: float | None = None,
+    placement: str, unique: float, dim: int, num_ranks: int, *, asked: float | None = None
 ) -> Sent:
     """What a rank sends in a step for `unique` distinct rows.
 

@@ -17,15 +17,12 @@ class TablePlan:
     placement: str
     why: str  # the reason, in words
     unique: float  # distinct rows that a rank's step is expected to touch
-    # rows that it holds and sends for these: as many, or all that a captured step has room
-    # for
-    room: float
+    room: float  # rows held and sent for these: as many, or what a captured step has room for
     weight_bytes: int  # bytes of its weights on a rank, at most; `optimizer_bytes`: of their state
     optimizer_bytes: int
     host_bytes: int  # bytes of both in the host's memory, for a host-cached table
     sent: Sent
-    # predicted seconds of a step: its bytes, and its share of its store's latencies
-    exchange_s: float
+    exchange_s: float  # predicted, of a step: its bytes, its share of its store's latencies
     columns: tuple[str, ...]  # those that are looked up in it
 
 
@@ -62,11 +59,7 @@ class ShardingPlan:
     @property
     def sent_per_step(self) -> Sent:
         sent = [table.sent for table in self.tables]
-        return Sent(
-            sum(s.ids for s in sent),
-            sum(s.rows for s in sent),
-            sum(s.sums for s in sent),
-        )
+        return Sent(sum(s.ids for s in sent), sum(s.rows for s in sent), sum(s.sums for s in sent))
 
     @property
     def exchange_s(self) -> float:
@@ -105,7 +98,7 @@ def _totals(plan: ShardingPlan) -> list[str]:
     sent = plan.sent_per_step
     lines = [
         f"a rank holds {byte_size(plan.bytes_per_rank)} of tables: weights {byte_size(weights)}, "
-        f"optimizer {byte_size(state)}; {limit}",
+        f"optimizer {byte_size(state)}; {limit}"
     ]
     if plan.host_bytes_per_rank:
         lines.append(f"and {byte_size(plan.host_bytes_per_rank)} in the host's memory")

@@ -24,13 +24,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 
 from distrain.embeddings.columns import PLACEMENTS
-from distrain.embeddings.sharding.costs import (
-    Costs,
-    Sent,
-    crossover_unique,
-    latency_s,
-    sent_bytes,
-)
+from distrain.embeddings.sharding.costs import Costs, Sent, crossover_unique, latency_s, sent_bytes
 from distrain.embeddings.sharding.plan import ShardingPlan, TablePlan
 from distrain.embeddings.sharding.table_bytes import (
     RowBytes,

@@ -1,7 +1,7 @@
 """Ranks meet, choose devices, and agree on the step at which they save or stop."""
 
-from distrain.train.control.control import Control as Control, KeptReports as KeptReports
-from distrain.train.control.gate import StepGate as StepGate, StopAsked as StopAsked
+from distrain.train.control.control import Commands as Commands, Control as Control
+from distrain.train.control.gate import StopAsked as StopAsked
 from distrain.train.control.rank_setup import (
     check_same_data as check_same_data,
     choose_backend as choose_backend,
@@ -10,9 +10,4 @@ from distrain.train.control.rank_setup import (
     leave_peers as leave_peers,
     process_as_it_was as process_as_it_was,
     seed_everything as seed_everything,
-)
-from distrain.train.control.stop_deadline import (
-    SHARE_FOR_AGREEMENT as SHARE_FOR_AGREEMENT,
-    StopDeadline as StopDeadline,
-    time_to_leave_s as time_to_leave_s,
 )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore
 
@@ -14,8 +17,16 @@ from distrain.checkpoint import RankStore
 from distrain.events import KEEP_S, Event, Heartbeat, ReportsAwaited
 from distrain.jobs import Assignment, Rendezvous
 from distrain.train.control.gate import StepGate
-from distrain.train.control.stop_deadline import StopDeadline
+from distrain.train.control.stop_deadline import (
+    SHARE_FOR_AGREEMENT,
+    StopDeadline,
+    time_to_leave_s,
+)
 from distrain.train.timing import PEERS, RankActivity, waiting
+
+CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave out a checkpoint
+
+log = logging.getLogger("distrain.commands")
 
 
 class KeptReports:
@@ -54,10 +65,8 @@ class Control:
     store: RankStore
     gate: StepGate
     activity: RankActivity
-    # `None` for a rank without a supervisor, which nobody else asks to save
-    stop_deadline: StopDeadline | None = None
-    # called before each step and each batch of a validation; may raise
-    look: Callable[[], None] = lambda: None
+    stop_deadline: StopDeadline | None = None  # `None`: nobody else asks to save
+    look: Callable[[], None] = lambda: None  # before each step and batch; may raise
     # `None` for a rank without a supervisor: its reports are recorded as they come
     kept_reports: KeptReports | None = None
 
@@ -96,3 +105,61 @@ def join_store(meeting: Rendezvous, timeout_s: float) -> RankStore:
     timeout = timedelta(seconds=timeout_s)
     store = TCPStore(meeting.host, meeting.port, is_master=False, timeout=timeout)
     return RankStore(PrefixStore(f"{meeting.prefix}/board", store), partial(waiting, PEERS))
+
+
+class Commands:
+    """Commands that a rank gets from its supervisor while it trains: one JSON object a line.
+
+    `{"op": "checkpoint", "number": 7}`, `{"op": "stop", "number": 8, "grace_s": 20.0}`, and
+    `{"op": "kept", "number": 3}`. Numbers are the coordinator's, the same for all ranks of a gang;
+    that of `kept` is the rank's own.
+    """
+
+    def __init__(
+        self, gate: StepGate, stop_deadline: StopDeadline, kept_reports: KeptReports | None = None
+    ):
+        self._gate = gate
+        self._stop_deadline = stop_deadline
+        self._kept_reports = kept_reports
+
+    def listen(self, lines: Iterable[str], at_end: Callable[[], None]) -> None:
+        """Start a thread that takes commands from `lines`, and calls `at_end` after the last."""
+
+        def take_all() -> None:
+            try:
+                for line in lines:
+                    self.take(line)
+            finally:
+                at_end()
+
+        threading.Thread(target=take_all, name="commands", daemon=True).start()
+
+    def take(self, line: str) -> None:
+        """Carry a command out; an unknown one is logged, for newer supervisors may say more.
+
+        >>> from distrain.checkpoint import RankStore
+        >>> gate = StepGate(RankStore(), 0, 1)
+        >>> Commands(gate, None).take('{"op": "checkpoint", "number": 7}')
+        >>> gate.begin(), gate.begin()
+        ('checkpoint', 'go')
+        """
+        try:
+            self._carry_out(json.loads(line))
+        except (ValueError, KeyError, TypeError) as error:
+            log.warning("the rank did not understand the command %r: %r", line[:200], error)
+
+    def _carry_out(self, command: dict[str, Any]) -> None:
+        number = int(command["number"])
+        match command["op"]:
+            case "checkpoint":
+                self._gate.request(number, stops=False, wait_s=CHECKPOINT_WAIT_S)
+            case "stop":
+                grace_s = float(command["grace_s"])
+                log.info("the rank is asked to stop within %.1f s", grace_s)
+                self._stop_deadline.leave_within(time_to_leave_s(grace_s))
+                wait_s = SHARE_FOR_AGREEMENT * grace_s
+                self._gate.request(number, stops=True, wait_s=wait_s)
+            case "kept" if self._kept_reports is not None:
+                self._kept_reports.told(number)
+            case other:
+                log.warning("the rank does not know the command %r", other)

@@ -26,16 +26,14 @@ class MachineFile:
     name: str
     device: str  # `cuda` or `cpu`: where ranks train
     ranks_per_node: int
-    # cores of a node, which its ranks share; a fraction where a quota or others leave one
-    cores: int
+    cores: int  # of a node, which its ranks share; a fraction of a quota counts
     host_memory_bytes: float  # of a node, as is `host_bytes_per_s`, the speed of its memory
     host_bytes_per_s: float
     device_memory_bytes: float  # of one GPU; on the CPU, a rank's share of the node's memory
     device_bytes_per_s: float  # how fast a GPU's memory is; on the CPU, the memory of the node
     flops_per_s: float  # what a rank's dense layers reach: of a GPU, or of one core
     pcie_bytes_per_s: float  # from the host to one GPU, with all GPUs of the node at work
-    # what a rank sends in a second of a large all-to-all among the ranks of its node
-    link_bytes_per_s: float
+    link_bytes_per_s: float  # of a rank's large all-to-all among the ranks of its node
     link_latency_s: float
     network_bytes_per_s: float  # the same of one among nodes
     network_latency_s: float

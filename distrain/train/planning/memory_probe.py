@@ -38,8 +38,7 @@ class MemoryProbe:
     process_bytes: int  # resident memory of this process after it
     dense_values: int  # values of all dense parameters
     fixed_bytes: int  # tensors of a slice that do not depend on its rows
-    # the most tensors at a time per row of a slice, with embeddings and gradients
-    bytes_per_row: int
+    bytes_per_row: int  # the most tensors of a slice at a time, with gradients
     embedding_bytes_per_row: int  # the embeddings' part of it
     categorical: int
     scoring_bytes_per_row: int = 0  # the most tensors at a time per scored row, with embeddings

@@ -60,8 +60,7 @@ class JobPlan:
     prefetch_batches: int
     decode_threads: int
     memory: LoaderMemory  # a rank's loader at most, by terms
-    # the share with other numbers of ranks that the lanes allow
-    other_numbers: tuple[RankShare, ...]
+    other_numbers: tuple[RankShare, ...]  # with other numbers of ranks
     advice: tuple[str, ...]  # improvements, most pressing first
     tables: ShardingPlan
     peak: RankMemory  # a rank's memory at its peak, by terms

@@ -82,8 +82,7 @@ class Scale:
     efficiency: float  # a rank's rows/s as a share of those of one rank alone with such a batch
     parts_s: dict[str, float]  # seconds of each part of a step
     exchange_s: dict[str, float]  # seconds of the exchange, by the tables' placement
-    # bytes from a rank to ranks of its node in a step; `network_bytes`: to others
-    link_bytes: float
+    link_bytes: float  # from a rank to ranks of its node; `network_bytes`: to others
     network_bytes: float
     binds: tuple[ResourceShare, ...]  # the resources, longest busy first
 

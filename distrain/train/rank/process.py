@@ -1,7 +1,7 @@
 """A rank's process: `python -m distrain.train.rank EVENT_FD SUPERVISOR_PID < assignment, commands`.
 
 Events go as JSON lines to a pipe of their own, so that whatever libraries print lands in the log
-and cannot garble them. Beside the training, threads of the process take commands (`commands.py`),
+and cannot garble them. Beside the training, threads of the process take commands (`Commands`),
 report heartbeats, notice SIGTERM, and end the process when a stop's time is up
 (`control/stop_deadline.py`).
 """
@@ -128,8 +128,7 @@ def main() -> None:
 
 
 def _run_supervised(assignment: Assignment, report: Callable[[Event], None]) -> RankFailed | None:
-    from distrain.train.control import Control
-    from distrain.train.rank.commands import Commands
+    from distrain.train.control import Commands, Control
     from distrain.train.rank.failures import explain_failure
 
     deadlines, rank = parse_spec(assignment.spec).deadlines, assignment.world.rank

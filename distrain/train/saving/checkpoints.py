@@ -23,8 +23,7 @@ from distrain.run_paths import RunPaths
 from distrain.spec import MAY_DIFFER_WITHOUT_DECAY, JobSpec, different_fields
 from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
-from distrain.train.saving.best_weights import read_best_weights
-from distrain.train.saving.early_stopping import Validations
+from distrain.train.saving.early_stopping import Validations, read_best_weights
 from distrain.train.saving.progressive import Progressive
 from distrain.train.saving.stored_model import keep_workflow
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
@@ -72,9 +71,7 @@ class RankCheckpoints:
         options, tables = self.spec.checkpoint, self.step.model.embeddings
         self.steps_before = 0  # of runs whose optimizers' state this one began with
         self.state = TrainingState(
-            self.step.model,
-            self.step.sparse_optimizer,
-            self.step.dense.optimizer.torch_optimizer,
+            self.step.model, self.step.sparse_optimizer, self.step.dense.optimizer.torch_optimizer
         )
         self._peers = tables.peers
         self._device = self.state.device

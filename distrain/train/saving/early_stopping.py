@@ -1,13 +1,26 @@
-"""Which validation was the best, and whether it is time to stop. Pure.
+"""Which validation was the best, whether it is time to stop, and the way back to its weights.
 
 Every rank keeps this account, from the same merged metrics, so all come to the same decision. It is
 saved with each checkpoint: a training that was interrupted decides as one that was not.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
+
+from distrain.checkpoint import (
+    CheckpointDir,
+    WeightsReading,
+    entry_of_step,
+    fail_together,
+    gather_texts,
+    on_one_line,
+)
+from distrain.errors import DataError, DistrainError
+from distrain.models import ClickModel
 from distrain.spec import MORE_IS_BETTER, EarlyStoppingSpec, JobSpec
 
 
@@ -23,8 +36,7 @@ class Validations:
     metric: str
     best_step: int | None = None  # steps before the best one; of equal ones, the first
     best_value: float | None = None
-    # the value to improve on: that of the last improvement by more than `min_delta`
-    reference: float | None = None
+    reference: float | None = None  # of the last gain over `min_delta`
     waited: int = 0
 
     @classmethod
@@ -60,3 +72,55 @@ class Validations:
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:
     return seen is not None and stopping is not None and seen.waited >= stopping.patience
+
+
+def read_best_weights(
+    directory: CheckpointDir,
+    model: ClickModel,
+    device: torch.device,
+    best_step: int,
+    last_step: int,
+    warn: Callable[[str], None],
+    after_slab: Callable[[], None],
+) -> int:
+    """Read the weights of the best step; returns the step of the model's weights now.
+
+    A collective operation. If they cannot be read, the model keeps those of the last step, and rank
+    0 warns.
+    """
+    peers = model.embeddings.peers
+    together = partial(fail_together, peers, device, directory.url)
+
+    def opened(step: int) -> WeightsReading:
+        found = ""
+        with together():
+            if peers.rank == 0:
+                entry = entry_of_step(directory.list(), step)
+                if entry is None:
+                    raise DataError("no such checkpoint", where={"place": directory.url})
+                found = entry.name
+        name = gather_texts(peers, device, found)[0]
+        with together():
+            reading = WeightsReading(directory, name, model, peers, after_slab)
+            reading.check()
+        return reading
+
+    begun = False
+    try:
+        reading = opened(best_step)
+        begun = True
+        with together():
+            reading.run()
+    except DistrainError as error:
+        if peers.rank == 0:
+            warn(
+                f"the weights of the best validation, at step {best_step}, cannot be read: "
+                f"{on_one_line(error)}. The model that is saved is that of the last step, "
+                f"{last_step}."
+            )
+        if begun:
+            last = opened(last_step)
+            with together():
+                last.run()
+        return last_step
+    return best_step

@@ -6,8 +6,8 @@ import threading
 import pytest
 
 from distrain.events import Event, ReportsAwaited
-from distrain.train.control import KeptReports, StepGate
-from distrain.train.rank.commands import Commands
+from distrain.train.control.control import Commands, KeptReports
+from distrain.train.control.gate import StepGate
 
 
 def test_a_rank_waits_for_the_answer_to_its_own_question() -> None:

@@ -8,9 +8,9 @@ import pytest
 from distrain.checkpoint import RankStore
 from distrain.events import RankStopped
 from distrain.train.control import stop_deadline as stop_deadline_module
+from distrain.train.control.control import Commands
 from distrain.train.control.gate import StepGate
 from distrain.train.control.stop_deadline import StopDeadline, time_to_leave_s
-from distrain.train.rank.commands import Commands
 from distrain.train.timing.phases import RankActivity
 
 LONG_S = 20.0

@@ -178,7 +178,7 @@ def test_the_last_model_is_saved_where_the_best_cannot_be_read(
             shard.write_bytes(content)
         return read(*arguments)
 
-    from distrain.train.saving.best_weights import read_best_weights as read
+    from distrain.train.saving.early_stopping import read_best_weights as read
 
     monkeypatch.setattr("distrain.train.saving.checkpoints.read_best_weights", damage)
     view = train(prepared, tmp_path / "run", 1, STOPPING)

@@ -18,7 +18,7 @@ from checkpoint_states import (
 )
 from hypothesis import given, strategies as st
 
-from distrain.checkpoint import CheckpointDir, collectives
+from distrain.checkpoint import CheckpointDir, rank_store
 from distrain.checkpoint.checkpoint_dir import name_of, prune
 from distrain.checkpoint.local_rows import Rows
 from distrain.embeddings import Peers
@@ -138,7 +138,7 @@ def test_all_ranks_take_the_checkpoint_that_rank_0_found(tmp_path, content, monk
         return [told[-1]]
 
     monkeypatch.setattr(source_module, "gather_texts", gather_texts)
-    monkeypatch.setattr(collectives, "gather_texts", lambda peers, device, text: [text])
+    monkeypatch.setattr(rank_store, "gather_texts", lambda peers, device, text: [text])
     device = torch.device("cpu")
     first = open_together(place.url, Peers(0, 2), device)
     save_together(place, [state], step=8)  # while the ranks look at the place
