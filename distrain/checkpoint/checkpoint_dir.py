@@ -36,13 +36,9 @@ class Survey:
 class CheckpointDir:
     """Where checkpoints lie: a local folder, or a URL of any filesystem that fsspec knows.
 
-    Nothing is created before the first checkpoint. It may be sent to another process.
-
-    Args:
-        run: The run whose checkpoints these are: those of others are neither listed nor removed.
-            `None`: anybody's.
-        resumed: Whether the run goes on from an earlier submission. Checkpoints of older versions,
-            which name no run, are its own then.
+    Nothing is created before the first checkpoint. It may be sent to another process. Checkpoints
+    of other runs than `run` are neither listed nor removed; `None`: anybody's. A run that is
+    `resumed` owns those of older versions, which name no run.
     """
 
     def __init__(self, url: str, run: str | None = None, *, resumed: bool = False):

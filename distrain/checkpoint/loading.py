@@ -51,16 +51,11 @@ def load_newest(
 
     Ranks and placement may be others than those that saved it: every rank reads the rows that it
     holds, and verifies checksums. If any rank finds damage, rank 0 reports it and sets the
-    checkpoint aside for good, and all ranks load the next one.
+    checkpoint aside for good, and all ranks load the next one. `accept` is called on every rank
+    before anything is changed; it raises, the same everywhere, for one not to be gone on from.
 
-    Args:
-        state: What to load into, on its device; the same model and optimizers on every rank.
-        accept: Called on every rank before anything is changed; raises, the same on every rank, if
-            this checkpoint must not be gone on from.
-
-    Raises:
-        Unavailable: Something could not be read for reasons that may pass; the same on every rank.
-        DataError: The saved tensors are not those of this model and its optimizers.
+    `Unavailable`: something could not be read for reasons that may pass. `DataError`: the saved
+    tensors are not those of this model and its optimizers. Both are the same on every rank.
     """
     after_slab = progress or (lambda: None)
     return _Loading(directory, state, peers, accept, report, after_slab).run()

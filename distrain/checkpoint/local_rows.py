@@ -98,10 +98,9 @@ def whole(name: str, tensor: Tensor, *, alone: bool) -> LocalRows:
 
 
 def share_of(held: Sequence[LocalRows], rank: int, num_ranks: int) -> list[LocalRows]:
-    """The part that this rank writes: every row of every tensor is written by one rank.
+    """The part that this rank writes: what it alone holds, and a block of what several hold.
 
-    That is what it alone holds, and of what several hold a block, or on the first of them all of
-    what is too small to be cut.
+    What is too small to be cut is written by the first of them.
     """
     return [
         share for one in held for share in _own_part(one, rank, num_ranks) if share.rows.count > 0

@@ -34,15 +34,11 @@ class RankStore:
 
     Unlike a collective operation it may be used by any thread, in the middle of a step, and no
     caller waits longer for a dead peer than its timeout. A store that cannot be reached any more
-    raises `OSError` or `RuntimeError`.
+    raises `OSError` or `RuntimeError`. Who needs a text of every other rank uses `add` and `take`:
+    the rank that adds the last one posts that, so that nobody asks for each rank's text.
 
-    Who needs a text of every other rank uses `add` and `take`: the rank that adds the last text
-    sees so in the count and posts it, so that nobody asks for each rank's text.
-
-    Args:
-        store: A client of its own, with keys that nobody else uses; `None` for a rank without
-            peers, and for several ranks in threads of one process.
-        waiting: A context in which this rank waits for its peers.
+    `store` is a client of its own, with keys that nobody else uses; `None` for a rank without
+    peers, and for ranks in threads of one process. Inside `waiting` this rank waits for its peers.
     """
 
     def __init__(
@@ -127,10 +123,7 @@ def gather_texts(peers: Peers, device: torch.device, text: str) -> list[str]:
 
 @contextmanager
 def fail_together(peers: Peers, device: torch.device, url: str) -> Iterator[None]:
-    """If the code inside fails on any rank, raise on all of them; a collective operation.
-
-    `Damaged` is raised only if no rank raised anything else.
-    """
+    """Raise on all ranks what is gravest on any; a collective operation."""
     kind, message, hint = "", "", None
     try:
         yield

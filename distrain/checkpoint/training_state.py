@@ -26,11 +26,7 @@ from distrain.models import ClickModel, dtype_name
 
 @dataclass(frozen=True)
 class TrainingState:
-    """A model and its optimizers, as tensors by name.
-
-    Names depend neither on the tables' placement, nor on the ranks, nor on how the dense parameters
-    are held: what is saved of one fits another.
-    """
+    """A model and its optimizers, as tensors by names that fit any placement and ranks."""
 
     model: ClickModel
     sparse_optimizer: SparseOptimizer

@@ -78,10 +78,8 @@ class CheckpointWriter(WriterSettings):
         Otherwise, or with `wait`, the live tensors are written, and this returns when it is whole
         on all ranks, or has failed. A step that this writer has saved already is not written again.
 
-        Args:
-            values: What else to keep, as JSON values; those of rank 0 are saved.
-            rank_tensors: Small tensors that each rank has its own of, by name.
-            best_step: The step of a checkpoint that is kept besides the newest: the best so far.
+        Of `values`, JSON values, those of rank 0 are saved; of `rank_tensors` those of each rank.
+        The checkpoint of the `best_step` is kept besides the newest.
         """
         started_s = monotonic()
         saved_before = self.wait(self.patience_s)

@@ -178,10 +178,7 @@ def check_this_machine(num_workers: int, device: str) -> int:
 
 
 def device_of_workers(num_workers: int) -> str:
-    """The device that each worker of a local cluster has for itself: `cuda`, or else `cpu`.
-
-    Workers without GPUs of their own would all take the first one.
-    """
+    """The device that each worker has for itself, `cuda` or `cpu`; none shares a GPU."""
     has_cuda_workers = importlib.util.find_spec("dask_cuda") is not None
     return "cuda" if has_cuda_workers and count_gpus() >= num_workers else "cpu"
 

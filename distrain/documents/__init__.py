@@ -1,9 +1,6 @@
 """Jobs and their histories as JSON, in bounded memory."""
 
 from distrain.documents.job_history import (
-    RANK as RANK,
-    TRAIN as TRAIN,
-    VALID as VALID,
     JobHistory as JobHistory,
 )
 from distrain.documents.job_json import (
@@ -20,4 +17,4 @@ from distrain.documents.ranks import (
     SLOW as SLOW,
     stands_out as stands_out,
 )
-from distrain.documents.series import Column as Column, curve_limits as curve_limits
+from distrain.documents.series import curve_limits as curve_limits

@@ -72,10 +72,8 @@ class DoorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyp
     idempotent = True
 
     def start(self, scheduler: Scheduler) -> None:
-        """Add documents, metrics and pages, unless they are there.
-
-        Nothing here awaits, so that of two clients that come at once the second finds all of it.
-        """
+        """Add documents, metrics and pages, unless they are there."""
+        # Nothing here awaits: of two clients that come at once the second finds all of it.
         if EXTENSION in scheduler.extensions:
             return
         if PLUGIN_NAME not in scheduler.plugins:
@@ -103,10 +101,7 @@ def ensure_door(client: Client) -> None:
 
 
 def _prefix_of(application: Any) -> str:
-    """What precedes the paths that a scheduler's HTTP application serves: `/`, or `/PREFIX/`.
-
-    Dask does not keep the prefix, so it is read off the route of `/health`.
-    """
+    """What precedes an application's paths, `/` or `/PREFIX/`, read off the route of `/health`."""
     for rule in application.wildcard_router.rules:
         pattern: str = rule.matcher.regex.pattern
         if pattern.endswith(f"/{_HEALTH}"):

@@ -21,11 +21,7 @@ _BODY = TypeVar("_BODY", bound=Body)
 
 @stream_request_body
 class Handler(RequestHandler):  # type: ignore[misc]  # distributed is untyped
-    """Answers with JSON, also where something is wrong; takes bodies of a limited size.
-
-    Attributes:
-        is_for_orders: Whether only those who may give orders get an answer.
-    """
+    """Answers with JSON, also where something is wrong; takes bodies of a limited size."""
 
     is_for_orders = False
 

@@ -5,7 +5,7 @@ import time
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -39,10 +39,9 @@ class Track:
 class Monitor:
     """Histories of all jobs of one coordinator; pages and handlers ask it for documents."""
 
-    def __init__(self, coordinator: CoordinatorPlugin, clock: Callable[[], float] = time.time):
+    def __init__(self, coordinator: CoordinatorPlugin):
         self.coordinator = coordinator
         self.tracks: dict[str, Track] = {}
-        self._clock = clock
         self.revisions = Revisions()  # of the jobs' changes; `Changes` stamps them
         self._failed: set[object] = set()  # places in the code that failed
 
@@ -110,7 +109,7 @@ class Monitor:
             replace(coordinator.status(job_id), service=track.service, view=view),
             coordinator.specs[job_id],
             track.history,
-            self._clock(),
+            time.time(),
             places,
             {worker: gpu for worker, gpu in gpus.items() if gpu is not None},
         )
@@ -125,14 +124,14 @@ class Monitor:
 
     def look_around(self) -> None:
         """Notice new jobs, and the states of all."""
-        now_s = self._clock()
+        now_s = time.time()
         for job_id, job in self.coordinator.lifecycle.jobs.items():
             self._take_states(job, self.follow(job_id), now_s)
 
     def follow(self, job_id: str) -> Track:
         track = self.tracks.get(job_id)
         if track is None:
-            job, now_s = self.coordinator.lifecycle.jobs[job_id], self._clock()
+            job, now_s = self.coordinator.lifecycle.jobs[job_id], time.time()
             submitted_s = now_s - (time.monotonic() - job.submitted_s)
             track = self.tracks[job_id] = Track(JobHistory(submitted_s))
             track.history.move(job.attempt, JobState.PENDING, submitted_s)
@@ -148,7 +147,7 @@ class Monitor:
             track.has_reports = True
         if job.attempt != attempt:  # an older attempt changes nothing
             return
-        now_s = self._clock()
+        now_s = time.time()
         track.history.observe(attempt, event, now_s)
         self._take_progress(job_id, track, now_s)
         self._take_states(job, track, now_s)

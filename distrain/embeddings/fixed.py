@@ -54,29 +54,16 @@ class FixedTables:
     Its results are those of the collection's verbs and `SparseOptimizer.apply`: on a CPU the same
     bits, on a GPU to rounding, for the sums there run in another order.
 
-    Args:
-        tables: On their device; all columns with one id per row, none host-cached.
-        optimizer: Theirs. Its state is used and updated, its `num_steps` is not.
-        max_rows: The most rows a batch has, on any rank.
-        dtype: Of what `lookup` returns; `None` for what the tables compute in.
-
-    Raises:
-        InputError: There are columns of lists, or host-cached tables.
+    `tables` are on their device, and `max_rows` is the most rows that a batch has, on any rank. The
+    optimizer's state is used and updated, its `num_steps` is not. `InputError`: there are columns
+    of lists, or host-cached tables.
     """
 
-    def __init__(
-        self,
-        tables: EmbeddingCollection,
-        optimizer: SparseOptimizer,
-        max_rows: int,
-        *,
-        dtype: torch.dtype | None = None,
-    ):
+    def __init__(self, tables: EmbeddingCollection, optimizer: SparseOptimizer, max_rows: int):
         _check(tables)
         self.tables = tables
         self.optimizer = optimizer
         self.max_rows = max_rows
-        self._dtype = dtype
         self._device = tables.weights[0].device
         # a scalar on the device, int64: how many updates were made
         self.num_steps = torch.zeros((), dtype=torch.int64, device=self._device)
@@ -129,10 +116,7 @@ class FixedTables:
 
     @torch.no_grad()
     def route(self, ids: Tensor, padded: PaddedRoutes | None = None) -> FixedRoute:
-        """The route of a batch's ids; collective where ranks share the tables. Raises as `ask`.
-
-        `padded` is what `ask` gave for them; `None` asks here.
-        """
+        """The route of ids for which `ask` gave `padded`, or asks here; collective."""
         self._check_ids(ids)
         of_store = dict(zip(self._routers, (padded or self.ask(ids)).stores, strict=True))
         return FixedRoute(
@@ -148,7 +132,7 @@ class FixedTables:
         leaves = [
             torch.empty(
                 (route.num_rows, len(group), tables.columns[group[0]].dim),
-                dtype=self._dtype or values_dtype(tables.weights[0]),
+                dtype=values_dtype(tables.weights[0]),
                 device=self._device,
             )
             for group in tables.groups

@@ -22,10 +22,7 @@ from distrain.errors import InputError
 
 @dataclass(frozen=True)
 class Store:
-    """Where the tables of one width and one placement are, and what a step does to them.
-
-    The weight itself is the collection's parameter, and is handed in.
-    """
+    """Where the tables of one width and placement are, and what a step does to their weight."""
 
     placement: str  # one of `PLACEMENTS`
     flat: tuple[int, ...]  # its columns with one id per row, as positions among all columns
@@ -136,10 +133,7 @@ class Store:
         return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
-        """Write the embeddings of a part of the batch's rows to their places in the group's tensor.
-
-        `out` is `[rows of the part, columns of the group, dim]`.
-        """
+        """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`."""
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         if num_flat:

@@ -10,7 +10,6 @@ from distrain.jobs.assignment import (
 from distrain.jobs.plain import (
     LARGEST as LARGEST,
     finite as finite,
-    is_number as is_number,
     is_storable as is_storable,
     storable as storable,
 )

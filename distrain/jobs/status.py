@@ -156,9 +156,7 @@ class JobStatus(JobFigures):
         """The inverse of `to_json`, of any version and of a scheduler that is not trusted.
 
         Unknown keys are left out; texts are cut and cleaned; figures that are none are not known.
-
-        Raises:
-            AttributeError, KeyError, TypeError, ValueError: It is no job.
+        What is no job raises an `AttributeError`, `KeyError`, `TypeError` or `ValueError`.
         """
         shown = document.get("view")
         view = None if shown is None else _cleaned(shown)

@@ -271,8 +271,7 @@ class JobView:
     def from_json(cls, document: Mapping[str, Any]) -> "JobView":
         """The inverse of `to_json`, of any version; unknown keys and entries are left out.
 
-        Raises:
-            TypeError, ValueError: A field is missing, or the state is unknown.
+        `TypeError`, `ValueError`: a field is missing, or the state is unknown.
         """
         values = known_fields(cls, document)
         values["state"] = JobState(values.get("state", "missing"))

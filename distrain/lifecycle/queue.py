@@ -147,10 +147,7 @@ def place_gang(
 
 
 def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
-    """What to do now: `Wait`s, then at most one `MakeRoom` or `Start`.
-
-    A `Start` changes who is busy: ask again after it.
-    """
+    """What to do: `Wait`s, then one `MakeRoom` or `Start` at most, after which one asks again."""
     answers: list[Start | MakeRoom | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
         again = _restart(cluster, job)

@@ -77,10 +77,7 @@ def _is_individual(url: str) -> bool:
 
 
 def _add_entries(variables: dict[str, Any]) -> dict[str, Any]:
-    """Enter the pages into a dashboard's navigation bar.
-
-    In place: Dask makes these lists once a scheduler, and all its pages have them.
-    """
+    """Enter the pages into the lists of a navigation bar, which Dask makes once a scheduler."""
     pages, plots = variables["pages"], variables["plots"]
     if (entry := NAVIGATION_URL.strip("/")) not in pages:
         pages.insert(pages.index("status") + 1 if "status" in pages else 0, entry)

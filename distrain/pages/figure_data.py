@@ -19,11 +19,7 @@ GIB = 2.0**30
 
 
 def train_series(train: Document) -> Series:
-    """The curves of training: columns of one length, NaN where a value is missing.
-
-    Between `auc_low` and `auc_high` is the AUC of the same rows without bins. Where there is no AUC
-    the first target's metric stands for it.
-    """
+    """Columns of one length, NaN where unknown; `auc_low`, `auc_high`: the AUC without bins."""
     names = ("step", "elapsed_s", "rows_total", "rows_per_s", "loss", "auc", "auc_bound", "lr")
     return _scored(train, names)
 

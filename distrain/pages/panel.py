@@ -92,10 +92,7 @@ KEPT_POINTS = 4_096
 
 
 def bring_up_to_date(source: ColumnDataSource, columns: Columns) -> bool:
-    """Send the smallest change of a source's columns; returns whether rows were replaced.
-
-    Rows that were selected by number are other rows then.
-    """
+    """Send the smallest change of a source's columns; whether rows are others now."""
     old: Mapping[str, Sequence[Any]] = source.data
     lengths = {len(column) for column in old.values()}
     had = lengths.pop() if len(lengths) == 1 and old.keys() == columns.keys() else 0

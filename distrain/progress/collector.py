@@ -47,9 +47,6 @@ class Collector:
     A record appears when every rank has reported the same step. States are merged in rank order,
     so the same reports give the same record whatever order they arrive in. Nothing is ever taken
     back: an attempt that goes on from a checkpoint says which of the records before still count.
-
-    Attributes:
-        rows_total: Rows trained up to the last record of training.
     """
 
     def __init__(self, limit_bytes: int | None = None) -> None:

@@ -153,14 +153,11 @@ class ReportWriter:
 
 
 def joinable(items: Sequence[KeptItem], kind: str, num_recent: int) -> dict[int, int]:
-    """Neighbours to be joined next: of those that stand for the fewest reports, all old pairs.
+    """Old pairs of neighbours of a kind to be joined next: those that stand for the fewest reports.
 
     Reports are numbered from 0. One that stands for several stands for 2, 4, 8, ... of them, the
     first of which has a number that this divides. So whatever two ranks have joined, the ends of
     the coarser reports are ends of the finer ones, too, and the ranks' reports can be merged there.
-
-    Of one `kind`, with the `num_recent` newest left out: the index of each pair's earlier report,
-    with that of the later one.
 
     >>> items = [KeptItem("steps_done", n, 1, 9) for n in range(6)]
     >>> joinable(items, "steps_done", num_recent=2)
@@ -179,13 +176,10 @@ def joinable(items: Sequence[KeptItem], kind: str, num_recent: int) -> dict[int,
 class ReportQueue:
     """A rank's reports on their way to their writer; of too many, the oldest is not kept."""
 
-    def __init__(
-        self, reports: ReportWriter, thread: BackgroundWriter, waiting_bytes: int | None = None
-    ):
+    def __init__(self, reports: ReportWriter, thread: BackgroundWriter):
         self._reports = reports
         self._thread = thread
-        limit_bytes = WAITING_BYTES if waiting_bytes is None else waiting_bytes
-        self._inbox = Inbox[tuple[dict[str, Any], bytes, int]](thread, limit_bytes, self._take)
+        self._inbox = Inbox[tuple[dict[str, Any], bytes, int]](thread, WAITING_BYTES, self._take)
         self._numbers: dict[str, int] = {}
         self._noted = 0
 

@@ -19,11 +19,7 @@ from distrain.worker import COMMAND_OP, rank_key, supervise
 
 @dataclass
 class _Gang:
-    """One attempt, with a store of its own.
-
-    With one store for all, prefixes apart, the keys, threads and sockets of an attempt would
-    outlive it, and what is left of an older attempt could talk to somebody.
-    """
+    """One attempt, with a store of its own: keys, threads and sockets end with it."""
 
     store: Any
     futures: list[Any]

@@ -71,11 +71,7 @@ class Observer(Protocol):
 
 
 class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
-    """Places gangs, hosts their rendezvous, merges their metrics and ends them together.
-
-    Attributes:
-        epoch: New with each start: jobs of an older one are lost.
-    """
+    """Places gangs, hosts their rendezvous, merges their metrics and ends them together."""
 
     name = PLUGIN_NAME
     idempotent = True  # a second client must not replace a coordinator that runs jobs

@@ -64,10 +64,7 @@ def rendezvous_ports(environ: Mapping[str, str] = os.environ) -> PortRange | Non
 
 
 class Stores:
-    """The stores of one scheduler, each at another port than the one before.
-
-    So an attempt's store listens where no rank of the attempt before looks for its own.
-    """
+    """One scheduler's stores, each at a port where no rank of the attempt before looks."""
 
     def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
         self.ports = rendezvous_ports(environ)

@@ -101,10 +101,7 @@ class Inbox(Generic[Item]):
 
 
 async def in_thread(work: Callable[[], Result], within_s: float, otherwise: Result) -> Result:
-    """Call what may hang in a filesystem in a thread; return `otherwise` if it takes longer.
-
-    The work must not raise.
-    """
+    """Call what may hang, and must not raise, in a thread; `otherwise` if it takes longer."""
     answers: list[Result] = []
     writer = BackgroundWriter("distrain-look")
     writer.do(lambda: answers.append(work()))

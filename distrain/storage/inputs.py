@@ -34,18 +34,12 @@ def list_inputs(
 
     A file that several patterns name is listed once, where the first of them names it. Numbers in
     names are sorted as numbers: `day_2` comes before `day_10`. A folder is listed with its
-    subfolders; a glob that matches folders only lists those. Names that begin with `.` or `_` are
-    left out unless a pattern spells them.
+    subfolders, of which `suffixes` are the allowed endings of names; a glob that matches folders
+    only lists those. Names that begin with `.` or `_` are left out unless a pattern spells them.
 
-    Args:
-        patterns: Paths, folders, globs or URLs.
-        suffixes: Allowed endings of names in a listed folder; all files if empty.
-        retry_s: How long to try again where the storage does not answer.
-
-    Raises:
-        DataError: A pattern matches no file or cannot be looked up, or a file is empty (0 bytes),
-            or lies in an output on an object store that is not finished.
-        Unavailable: The storage does not answer.
+    `DataError`: a pattern matches no file or cannot be looked up, or a file is empty (0 bytes), or
+    lies in an output on an object store that is not finished. `Unavailable`: the storage does not
+    answer for `retry_s`.
     """
     files: list[InputFile] = []
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
@@ -123,11 +117,11 @@ def open_unbuffered(path: str) -> IO[bytes]:
     return handle
 
 
-def read_bytes(path: str | Path, retry_s: float = RETRY_S) -> bytes:
+def read_bytes(path: str | Path) -> bytes:
     """A whole small file at a path or URL; `OSError`, and for URLs as `open_input`."""
     if not is_remote(path):
         return Path(path).read_bytes()
-    with open_input(str(path), retry_s=retry_s) as handle:
+    with open_input(str(path), retry_s=RETRY_S) as handle:
         return handle.read()
 
 
@@ -221,10 +215,7 @@ def _look_up(fs: Any, path: str, suffixes: tuple[str, ...]) -> list[dict[str, An
 
 
 def _info(fs: Any, path: str) -> dict[str, Any] | None:
-    """What is at a path; `None` if nothing is.
-
-    fsspec's `exists` and `isdir` also deny what they could not look at.
-    """
+    """What is at a path, if anything; fsspec's `exists` also denies what it could not look at."""
     if "http" in fs.protocol and fs.isdir(path):  # whose `info` knows files only
         return {"name": path, "type": "directory"}
     try:

@@ -65,8 +65,7 @@ def translated_errors(path: str | Path) -> Iterator[None]:
 def no_pipe(path: str, flags: int) -> int:
     """An `opener` for `open` that refuses links, FIFOs and devices with an `OSError`.
 
-    A FIFO may never answer, and whoever may write the folder does not decide what else is read or
-    written.
+    A FIFO may never answer, and who may write the folder does not decide what else is read.
     """
     if os.path.islink(path):
         raise OSError(f"it is a symbolic link: {path}")
@@ -93,18 +92,12 @@ def read_file(path: Path, most_bytes: float = 2**26) -> bytes:
 def whole_file(path: str | Path, *, make_folder: bool = True, sync: bool = True) -> Iterator[Path]:
     """Yield a temporary path to write; on success sync it and rename it to `path`.
 
-    An existing file is replaced in one step. On any error the temporary file is removed and
-    `path` is as it was. A file at a URL is written here, without a name, and then sent there.
+    An existing file is replaced in one step; after an error `path` is as it was. A file at a URL,
+    given as text, is written here, without a name, and then sent there. A task that writes into its
+    caller's folder must not `make_folder`: it would bring one back that its caller has given up. A
+    folder that appears whole is synced as one, its files without `sync`.
 
-    Args:
-        path: A path, or a URL as text.
-        make_folder: Whether to make the folder if it is missing. A task that writes into a folder
-            of its caller's must not: it would bring a folder back that its caller has given up.
-        sync: Whether to sync; a folder that appears whole is synced as one.
-
-    Raises:
-        OutputError: It could not be written (disk full, no permission, ...).
-        Unavailable: The store of a URL does not answer.
+    `OutputError`: it could not be written. `Unavailable`: the store of a URL does not answer.
     """
     if is_remote(path) and isinstance(path, str):
         with uploaded(path) as here:

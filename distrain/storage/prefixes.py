@@ -81,10 +81,7 @@ def check_prefix(url: str, replace: bool) -> None:
 
 
 def refuse_unfinished(url: str, retry_s: float = 0.0) -> None:
-    """Raise a `DataError` if a URL lies in an output that is not finished.
-
-    The output may be the folder that the URL names, or one of the two above it.
-    """
+    """Raise a `DataError` if a URL, or one of two folders above, is an unfinished output."""
     scheme = url.partition("://")[0]
     if not is_remote(url) or scheme in _READ_ONLY or "::" in url:
         return
@@ -233,10 +230,7 @@ def _move(claim: Claim, place: str) -> None:
 
 
 def _remove_left(url: str, claim: Claim) -> None:
-    """Remove what killed processes left of an output that this process has claimed.
-
-    All of one that was left half: after another failure nobody could tell it from a whole one.
-    """
+    """Remove what killed processes left of an output; all of one that was left half."""
     own = f"{UNFINISHED}{claim.id}/"
     is_whole = claim.state.before is not None
     names = [n for n in _objects(url) if n != STATE_FILE and not n.startswith(own)]

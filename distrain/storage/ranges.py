@@ -220,10 +220,7 @@ class SignedRanges:
 
 
 def signed_ranges(handle: Any, connections: Connections) -> SignedRanges | None:
-    """The reader of an opened object; `None` if it is none of S3's, or has no version.
-
-    `DISTRAIN_SIGNED_URLS=0` in the environment turns such readers off.
-    """
+    """The reader of an opened object of S3; `None` for others, and with DISTRAIN_SIGNED_URLS=0."""
     if os.environ.get("DISTRAIN_SIGNED_URLS") == "0":
         return None
     protocol = getattr(getattr(handle, "fs", None), "protocol", ())

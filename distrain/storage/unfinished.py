@@ -59,10 +59,7 @@ def started_ticks(pid: int) -> int | None:
 
 @contextlib.contextmanager
 def make_locked(partial: Path) -> Iterator[None]:
-    """Make a folder, and hold its lock meanwhile.
-
-    Until it is locked it has another name, or a second process could take it for left.
-    """
+    """Make a folder, and hold its lock; until it is locked it has another name."""
     new = partial.with_name(partial.name.replace(".partial-", ".new-"))
     new.mkdir(parents=True)
     handle = os.open(new, os.O_RDONLY)
@@ -90,10 +87,7 @@ def refuse_if_being_made(final: Path, own: Path | None = None) -> None:
 
 
 def remove_left(final: Path, own: Path) -> None:
-    """Remove what killed processes left of `final`; the lock of `own` is held.
-
-    A folder that was to be replaced when its process was killed gets its name back.
-    """
+    """Remove what killed processes left of `final`; a folder to be replaced comes back."""
     for folder in filter(_is_left, _named(final, "replaced")):
         if not final.exists():
             try:

@@ -52,15 +52,12 @@ ALLOCATOR = {
 
 
 class RankProcess:
-    """One rank's process.
+    """One rank's process, started with the command line `program`.
 
-    Args:
-        report: Called with its events as JSON values, and with the supervisor's own.
-        program: The command line; the event pipe and this process's id are added.
-        interface: The network interface to its peers; `None` leaves that to gloo.
-        ipv6: Whether peers reach this host at an IPv6 address.
-        settle: Brings written files to where others look for them; whether it could. Called in a
-            thread before a checkpoint is completed, and before the end is reported.
+    `report` gets its events as JSON values, and the supervisor's own. `settle` brings written files
+    to where others look for them, and says whether it could: in a thread, before a checkpoint is
+    completed and before the end is reported. Without `interface` gloo chooses one; with `ipv6`
+    peers reach this host at an IPv6 address.
     """
 
     def __init__(

@@ -36,10 +36,7 @@ main(["plan", "spec.json", "--json", "--scheduler", sys.argv[2]])
 
 
 def check_spec(spec_text: str, limit_s: float) -> dict[str, Any]:
-    """Check a spec, given as JSON: the body of a Dask task.
-
-    The answer is that of `distrain plan --json`, or says in `could_not_check` why there is none.
-    """
+    """The answer of `distrain plan --json` for a spec in JSON, or in `could_not_check` why none."""
     worker = get_worker()
     key = worker.get_current_task()
     secede()  # a rank that comes now must not wait for this

@@ -114,9 +114,7 @@ def latency_s(placement: str, num_ranks: int, costs: Costs) -> float:
 def crossover_unique(
     dim: int, num_ranks: int, costs: Costs, more_collectives: int = MORE_COLLECTIVES
 ) -> float:
-    """Distinct rows of a rank's step above which row-wise is faster than replicated.
-
-    Infinite on up to two ranks, where both send nearly the same.
+    """Distinct rows of a rank's step above which row-wise is faster; infinite on two ranks.
 
     >>> fast = Costs(350e9, 20e-6)
     >>> round(crossover_unique(16, 4, fast)), round(crossover_unique(16, 8, fast))

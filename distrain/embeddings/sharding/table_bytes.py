@@ -214,9 +214,7 @@ def whole_room(table: TableSize, batch_rows: int) -> int:
 
 
 def spread_room(tables: Sequence[TableSize], batch_rows: int, owners: int) -> float:
-    """Room of a rank for the rows of all owners, as a multiple of those expected.
-
-    The owners of a store have room for its tables together.
+    """Room of a rank for all owners' rows of a store's tables, as a multiple of those expected.
 
     >>> round(spread_room([TableSize("a", 10**6, 4, 10_000)], 65_536, owners=4), 2)
     1.37

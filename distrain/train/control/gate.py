@@ -104,10 +104,7 @@ class StepGate:
             return word
 
     def request(self, number: int, *, stops: bool, wait_s: float) -> None:
-        """Ask all ranks to save at one place, and to end there if it `stops`; returns at once.
-
-        A request has the same number on all ranks; a number that was seen before is ignored.
-        """
+        """Ask all ranks to save, or end, at one place; a number seen before is ignored."""
         with self._changed:
             if number in self._seen:
                 return

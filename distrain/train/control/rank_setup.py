@@ -102,10 +102,7 @@ def join_peers(assignment: Assignment, device: torch.device, timeout_s: float) -
 
 
 def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> None:
-    """Raise on every rank if two have the same GPU, which NCCL refuses in words of its own.
-
-    Workers that `dask worker` started see all GPUs of their host, so each takes the first one.
-    """
+    """Raise on every rank if two have one GPU, as workers of `dask worker` on a host do."""
     keys = [str(rank) for rank in range(world.num_ranks)]
     store.set(keys[world.rank], gpu)
     store.wait(keys, timeout)

@@ -186,10 +186,7 @@ def saving_bytes(tables: ShardingPlan) -> int:
 
 
 def copy_bytes(tables: ShardingPlan, dense: int) -> int:
-    """Bytes that a rank copies for a checkpoint: its own rows, and its share of the rest.
-
-    `dense` counts as a whole: gradients are not copied, but rank 0 may copy all of the rest.
-    """
+    """Bytes that a rank copies for a checkpoint: its own rows, and all of `dense` at most."""
     total = dense
     for table in tables.tables:
         held = table.host_bytes or table.weight_bytes + table.optimizer_bytes

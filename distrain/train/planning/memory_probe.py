@@ -157,15 +157,11 @@ def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts the bytes of the tensors made inside, as long as they live.
+    """Counts the bytes of tensors made inside, as long as they live: `live` now, `most` at a time.
 
     Used as a context, in one thread. On the CPU a backward pass stays in the thread that asked for
     it, so its tensors count too. Views have no memory of their own; temporaries inside operations
     are not seen.
-
-    Attributes:
-        live: Bytes now.
-        most: The most bytes at a time.
 
     >>> with LiveBytes() as counted:
     ...     for _ in range(3):

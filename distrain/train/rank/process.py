@@ -36,10 +36,7 @@ log = logging.getLogger("distrain.rank")
 def run_rank(
     assignment: Assignment, report: Callable[[Event], None], control: "Control | None" = None
 ) -> RankFailed | None:
-    """Do one rank's work in this process; a failure is both reported and returned.
-
-    Without `control` nobody supervises the rank.
-    """
+    """Do one rank's work in this process; a failure is both reported and returned."""
     from distrain.train.rank.failures import explain_failure
 
     try:

@@ -205,10 +205,7 @@ class RankCheckpoints:
         keep_workflow(self.vocabularies, self.inputs.schema, model, progress)
 
     def return_to_best(self, validations: Validations | None, taken: int) -> int:
-        """Give the model the best validation's weights, if any; returns the step of its weights.
-
-        A collective operation, after the last checkpoint was written.
-        """
+        """Give the model the best validation's weights; the step of its weights; collective."""
         best_step = taken if validations is None else validations.best_step
         if best_step is None or best_step == taken:
             return taken

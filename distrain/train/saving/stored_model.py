@@ -32,10 +32,7 @@ _PART_BYTES = 64 * 2**20
 def keep_workflow(
     vocabularies: Vocabularies, schema: Schema, model: Path, after_slab: Callable[[], None]
 ) -> None:
-    """Copy the workflow into a model's folder, where it stays when the data goes.
-
-    A workflow that changed since the training began is not kept; the log says so.
-    """
+    """Copy the workflow into a model's folder; one that has changed since is not kept."""
     if not vocabularies.workflow:
         return
     kept = model / WORKFLOW
@@ -69,10 +66,7 @@ def _copy(source: str, to: Path, after_slab: Callable[[], None]) -> None:
 
 
 def put_model(paths: RunPaths, model: Path, after_slab: Callable[[], None] = lambda: None) -> None:
-    """Put a model from this rank's folder into the run directory in a store.
-
-    The file that says what the model is comes last, and goes first if an earlier one is there.
-    """
+    """Put a model into the run's store; the file that says what it is comes last."""
     url = paths.place_of(model)
     try:
         target = open_folder(url)

@@ -9,9 +9,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from functools import partial
+from typing import NamedTuple
 
 import torch
+from torch.cuda import Event
 
 from distrain.events import PHASES
 from distrain.storage import is_retrying
@@ -19,23 +21,10 @@ from distrain.storage import is_retrying
 _MOST_OPEN = 1024
 
 
-class Marker(Protocol):
-    """A point in a stream's work that knows its time, such as a `torch.cuda.Event`."""
-
-    def record(self) -> None: ...
-
-    def query(self) -> bool: ...
-
-    def synchronize(self) -> None: ...
-
-    def elapsed_time(self, end: Any) -> float:
-        """Milliseconds to a later marker, which the stream must have reached."""
-
-
 class _Span(NamedTuple):
     name: str
-    begin: Marker
-    end: Marker
+    begin: Event
+    end: Event
 
 
 class DeviceClock:
@@ -48,17 +37,15 @@ class DeviceClock:
     While `paused`, no markers can be put into the stream.
     """
 
-    def __init__(
-        self, new_marker: Callable[[], Marker], paused: Callable[[], bool] = lambda: False
-    ):
+    def __init__(self, new_marker: Callable[[], Event], paused: Callable[[], bool] = lambda: False):
         self._new_marker = new_marker
         self._paused = paused
-        self._idle: list[Marker] = []
+        self._idle: list[Event] = []
         self._open: deque[_Span] = deque()
         self._window: dict[str, float] = {}
         self.totals: dict[str, float] = {}
 
-    def begin(self) -> Marker | None:
+    def begin(self) -> Event | None:
         """A marker at a span's beginning; `None` while paused."""
         if self._paused():
             return None
@@ -66,7 +53,7 @@ class DeviceClock:
         marker.record()
         return marker
 
-    def end(self, name: str, begun: Marker | None) -> None:
+    def end(self, name: str, begun: Event | None) -> None:
         if begun is None or (ended := self.begin()) is None:
             return
         self._open.append(_Span(name, begun, ended))
@@ -84,7 +71,7 @@ class DeviceClock:
         return window
 
     def _read_finished(self) -> None:
-        while self._open and self._open[0].end.query():
+        while self._open and self._open[0].end.query():  # type: ignore[no-untyped-call]
             name, begin, end = self._open.popleft()
             seconds = begin.elapsed_time(end) / 1000.0
             self._window[name] = self._window.get(name, 0.0) + seconds
@@ -95,12 +82,7 @@ def device_clock(device: torch.device) -> DeviceClock | None:
     """The clock of a GPU's current stream; `None` for the CPU, whose time is the host's."""
     if device.type != "cuda":
         return None
-    return DeviceClock(_new_cuda_marker, torch.cuda.is_current_stream_capturing)
-
-
-def _new_cuda_marker() -> Marker:
-    marker: Marker = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-    return marker
+    return DeviceClock(partial(Event, enable_timing=True), torch.cuda.is_current_stream_capturing)
 
 
 class PhaseClock:
