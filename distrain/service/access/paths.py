@@ -41,10 +41,7 @@ def has_credentials(text: str) -> bool:
 
 
 def path_problem(path: str, roots: Sequence[str], closed: Iterable[str] = ()) -> str | None:
-    """What is wrong with a path or URL of a spec; `None` if nothing is.
-
-    One of `roots` must hold it; without roots any absolute one will do. `closed` are local folders
-    that a root inside them opens alone.
+    """What is wrong with a path or URL of a spec; `None` if a root and no `closed` one holds it.
 
     >>> path_problem("/data/day_*", ["/data"]), path_problem("day_0", [])
     (None, 'is relative; the service and the workers have folders of their own')

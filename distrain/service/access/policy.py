@@ -49,10 +49,7 @@ def judge(
     project: str,
     closed: Sequence[str] = (),
 ) -> Judged:
-    """Parse a spec of JSON values, and check it against the limits and a cluster's profile.
-
-    Runs of the project in `run_root` may be read; specs may not name the `closed` folders.
-    """
+    """Check a spec of JSON values by limits and a cluster's profile; it may name nothing `closed`."""
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # before anything repeats values
         return Judged(None, tuple(mistakes))

@@ -66,8 +66,7 @@ class KubeApi:
     def merge(self, path: str, patch: Mapping[str, Any], **query: str) -> dict[str, Any]:
         """Change an object by a JSON merge patch, repeated where it may not have come.
 
-        A KubeRefused of status 409 says that the object has changed; after another ClusterError the
-        change may have been made.
+        KubeRefused of status 409: the object has changed. ClusterError: it may have been changed.
         """
         return self._ask("PATCH", path, query, json.dumps(patch).encode())
 

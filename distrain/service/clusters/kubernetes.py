@@ -16,11 +16,7 @@ _PODS = 50  # that are looked at
 
 
 class KubernetesLauncher:
-    """Sets the number of a workload's pods; its scheduler is started elsewhere.
-
-    It needs `get` and `patch` on the workload's `scale`; with `get` of the workload and `list` of
-    its pods its messages say more.
-    """
+    """Sets the number of a workload's pods; its scheduler is started elsewhere."""
 
     def __init__(self, name: str, profile: ClusterProfile, account: Path = ACCOUNT):
         assert profile.kubernetes is not None  # settings see to it

@@ -53,10 +53,7 @@ class Refused(DistrainError):
 
 
 class SchedulerClient:
-    """A connection to one scheduler's HTTP server, for one service, kept open between calls.
-
-    Each call raises `Unreachable` or `Refused`; unusable TLS files raise ClusterError.
-    """
+    """A connection to a scheduler's HTTP server; each call raises Unreachable or Refused."""
 
     def __init__(
         self,
@@ -119,11 +116,7 @@ class SchedulerClient:
         self._order("POST", f"jobs/{job_id}/{name}", generation, **words)
 
     def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:
-        """The changes since a revision of an epoch; all jobs if the scheduler has another epoch.
-
-        The question says that all earlier changes were taken in. For `collect_s` the scheduler may
-        collect news of jobs that only go on.
-        """
+        """The changes since a revision, which says that the earlier ones were taken in."""
         query = {"since": str(since), "service": self.service}
         if collect_s:
             query["collect_ms"] = str(round(1e3 * collect_s))

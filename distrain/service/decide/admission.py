@@ -30,11 +30,7 @@ def admit(
     min_ranks: Mapping[str, int] | None = None,
     elsewhere: Mapping[str, int] | None = None,
 ) -> tuple[list[Job], dict[str, str]]:
-    """The jobs to hand over, in order, and the other jobs' reasons to wait.
-
-    `min_ranks` has the least ranks of elastic jobs by id, `elsewhere` ranks in use on other
-    clusters by project.
-    """
+    """The jobs to hand over, in order, and the others' reasons; `elsewhere`: ranks in use."""
     waiters = [job for job in queue if job.phase is Phase.QUEUED and job.intent is Intent.RUN]
     if not cluster.answers:
         why = waiting.not_answering(cluster)

@@ -20,10 +20,7 @@ _MOST_IDLE = 4096
 
 
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
-    """A connection that is cut where a request does not end; the oldest idle ones make room.
-
-    Applications get the client's certificate name as the ASGI extension `tls`.
-    """
+    """A connection that is cut where a request does not end; it notes its client's certificate."""
 
     _head_due: asyncio.TimerHandle | None = None
     _came_bytes = 0  # of the request that is on its way, or at work

@@ -39,8 +39,7 @@ def serve(
 ) -> None:
     """Run the service until SIGTERM or SIGINT; raises DistrainError where it cannot start.
 
-    `read` reads the settings, also to reload them. `makes_token` is off where a keeper of this
-    process's output, as Kubernetes is, would keep the token.
+    With `makes_token` its output has the first token, which keepers of output would keep, too.
     """
     settings = read()
     set_up_logs("supervisor")

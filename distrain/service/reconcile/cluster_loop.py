@@ -79,10 +79,7 @@ class ClusterLoop:
         self._contact.close()
 
     def turn(self) -> bool:
-        """Make one pass, if this process has the lease; whether another should follow at once.
-
-        Raises LeaseLost, Replaced, Unavailable.
-        """
+        """Make a pass under the lease; whether another should follow (LeaseLost, Replaced)."""
         lease = self._leases.hold(f"cluster:{self.name}")
         if self._generation and (lease is None or lease.generation != self._generation):
             self._carrier.leave()

@@ -21,10 +21,7 @@ log = logging.getLogger(__name__)
 
 
 class Leases:
-    """Takes, renews and releases leases for an owner that is unique to this process and its start.
-
-    A lease whose owner `has_ended` surely is taken at once, and not when it ends.
-    """
+    """Takes, renews and releases leases; those of an owner that `has_ended` are taken at once."""
 
     def __init__(
         self,

@@ -38,11 +38,7 @@ def check_place_of(place: str) -> None:
 
 
 def make_folder(root: Path, run_root: Path) -> None:
-    """Make a run directory, with the run root's permissions where it lies in that (OutputError).
-
-    So an operator gives the run root a group and the set-group-id bit, and workers of that group
-    write into what the service makes.
-    """
+    """Make a run directory, with the run root's permissions where it lies in that (OutputError)."""
     with translated_errors(root):
         run_root.mkdir(parents=True, exist_ok=True)
         mode = run_root.stat().st_mode & 0o7777

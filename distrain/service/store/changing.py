@@ -77,10 +77,7 @@ class Changing:
         return job
 
     def cancel(self, job_id: str, why: str, grace_s: float | None, by: str) -> Job:
-        """Ask for a job's end, which one that is queued here has at once; raises NotThere.
-
-        A later call may shorten or lengthen `grace_s`; `None` takes the spec's.
-        """
+        """Ask for a job's end, at once of one that is queued here; `grace_s` may change later."""
         with self.db.write() as connection:
             job = found(connection, job_id, lock=True)
             if job.phase is Phase.FINAL:

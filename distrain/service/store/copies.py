@@ -35,7 +35,7 @@ def backup(source: Path, target: Path) -> None:
 def restore(copy: Path, path: Path) -> Path | None:
     """Put a backup in the place of a database that nobody has open; returns the earlier one.
 
-    Leases of the backup count as ended, and their generations go on above all earlier ones. Raises
+    The backup's leases have ended, and their generations go on above all earlier ones. Raises
     InputError, SchemaDiffers, and OutputError, after which the database is as it was.
     """
     _check(copy)

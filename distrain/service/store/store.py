@@ -117,10 +117,7 @@ def open_store(settings: Settings, *, single: bool = True) -> Store:
 
 
 def migrate(settings: Settings) -> None:
-    """Make the tables, or bring them to this version's.
-
-    Raises SchemaDiffers, DatabaseInUse, OutputError, Unavailable.
-    """
+    """Make the tables, or update them (SchemaDiffers, DatabaseInUse, OutputError)."""
     db = Database(database_url(settings))
     try:
         if db.path is None:

@@ -37,11 +37,7 @@ class Place:
 
 
 def place_of(url: str, allow_private: Collection[str] = ()) -> Place:
-    """The target of a webhook's URL; blocks while its name is resolved.
-
-    Addresses of hosts and networks in `allow_private` need not be public. InputError: the URL
-    cannot be used, or no address is allowed.
-    """
+    """The target of a webhook's URL; blocks while its name is resolved; raises InputError."""
     is_tls, host, port, target = _parts(url)
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)

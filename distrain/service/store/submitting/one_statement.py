@@ -41,8 +41,7 @@ def put_all(
 ) -> Job | None:
     """Write a job with its key, spec, tags, event and audit row; `None` if another has the key.
 
-    `None`, too, if `unless_counted` and the project's quota counts jobs, or there is no such
-    project; the statement is a transaction by itself then.
+    With `unless_counted` also `None` where the project's quota counts jobs, or there is no project.
     """
     job = fresh(new, 0.0)
     given = written(job) | {

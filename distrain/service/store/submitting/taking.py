@@ -150,10 +150,7 @@ def _put_all(
 
 
 def _see_quota(connection: Connection, job: Job, is_counted: bool = False) -> None:
-    """Lock the project, last, and check its quota against a job that is in the queue already.
-
-    Requests do not wait for each other where there is nothing to count, unless `is_counted`.
-    """
+    """Lock the project, last, and check its quota against a job that is in the queue already."""
     if not is_counted and not _quota(connection, _QUOTA, job.project).counts_queued:
         return
     quota = _quota(connection, _LOCK_PROJECT, job.project)  # perhaps another by now
