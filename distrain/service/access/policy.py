@@ -49,7 +49,7 @@ def judge(
     project: str,
     closed: Sequence[str] = (),
 ) -> Judged:
-    """Check a spec of JSON values by limits and a cluster's profile; it may name nothing `closed`."""
+    """Check a spec of JSON values by limits and a profile; it may name nothing `closed`."""
     mistakes = _size_mistakes(document, limits) or _credential_mistakes(document)
     if mistakes:  # before anything repeats values
         return Judged(None, tuple(mistakes))

@@ -116,8 +116,7 @@ class AuditNote:
         )
 
 
-REFUSALS_PER_S: Final = 0.1
-"""Rows of refused requests of one caller, and of all strangers, on average; twenty at once."""
+REFUSALS_PER_S: Final = 0.1  # with a row, of one caller or of all strangers; twenty at once
 
 
 class Audit:

@@ -15,9 +15,7 @@ import httpx2
 from distrain.errors import ClusterError
 from distrain.service.profiles import Kubernetes
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where Kubernetes mounts a pod's service account."""
-
+ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")  # a pod's, mounted
 CONNECT_S = 2.0
 READ_S = 4.0
 WHOLE_S = 8.0  # for all calls of one use: a reconciler waits for them

@@ -22,8 +22,7 @@ Answer = TypeVar("Answer")
 CONNECT_S = 2.0
 READ_S = 5.0
 WHOLE_ANSWER_S = 30.0  # until an answer is here as a whole, however slowly it drips in
-MOST_ANSWER_BYTES = 32 * 2**20
-"""A scheduler bounds its answers by 4 MiB; one that sends more is not trusted."""
+MOST_ANSWER_BYTES = 32 * 2**20  # a scheduler bounds its answers by 4 MiB
 _OF_PROXIES = (502, 503, 504)
 
 

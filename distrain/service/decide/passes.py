@@ -52,9 +52,7 @@ from distrain.service.decide.rules import (
 from distrain.service.values import Job, Phase, Quota
 
 PATIENCE_S = 5.0  # a scheduler that is silent for less is only slow: jobs that wait are not told
-FINISH_WITHIN_S = 60.0
-"""A run directory that cannot be written for longer keeps its job from ending no more."""
-
+FINISH_WITHIN_S = 60.0  # for so long a run directory that cannot be written keeps its job
 WHY_EVERY_S = 10.0
 _HAND_OVERS = 50  # in one pass, so that cancellations need not wait for hundreds of commands
 _ROWS = 200  # in one transaction, so that others get their turn

@@ -33,15 +33,9 @@ from distrain.service.decide.effects import Order
 from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase
 
-MAX_SCHEDULER_LOSSES = 5
-"""How often a scheduler may lose one submission before the job has failed."""
-
-PROGRESS_EVERY_S = 2.0
-"""Figures alone are written once in so many seconds; a change of state at once."""
-
-PROGRESS_PER_S = 75.0
-"""So many changes of figures alone are written a second at most, whatever the number of jobs."""
-
+MAX_SCHEDULER_LOSSES = 5  # how often a scheduler may lose one submission of a job
+PROGRESS_EVERY_S = 2.0  # between writes of figures alone; a change of state is written at once
+PROGRESS_PER_S = 75.0  # so many changes of figures alone are written a second at most
 PROGRESS_LATE_S = 15.0  # but those of one job at least this often
 
 _STEPS_A_DOUBLING = 4

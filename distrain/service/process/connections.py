@@ -9,13 +9,9 @@ from typing import Any, ClassVar
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-HEAD_S = 20.0
-"""How long the head of a request may take, from its first byte or from the connection on."""
-
+HEAD_S = 20.0  # how long the head of a request may take, or the first to come
 HEAD_BYTES = 64 * 2**10  # of a head, at most; parsers collect it in memory, and ever more slowly
-REQUEST_BYTES = 4 * 2**20
-"""Of all that comes before a request is answered: its body has a limit of its own."""
-
+REQUEST_BYTES = 4 * 2**20  # of all that comes before an answer; bodies have a limit of their own
 _MOST_IDLE = 4096
 
 

@@ -12,8 +12,7 @@ log = logging.getLogger(__name__)
 ASK_AGAIN_S = 10.0  # how often workers that have not come are asked for, and looked at
 AFTER_TROUBLE_S = 30.0
 LOOK_AT_IDLE_S = 60.0  # how often an idle cluster is told to be small: others may have scaled it
-HOLD_S = 120.0
-"""How long no job is handed over at most while workers that were told to end have not ended."""
+HOLD_S = 120.0  # how long no job is handed over at most while workers are ending
 
 
 class Scaling:

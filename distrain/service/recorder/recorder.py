@@ -23,9 +23,7 @@ from distrain.storage import is_remote
 
 log = logging.getLogger(__name__)
 
-ANSWER_S = 10.0
-"""How long a filesystem is waited for by who asks for something of a run directory."""
-
+ANSWER_S = 10.0  # how long a filesystem is waited for
 CLOSE_S = 5.0  # how long `close` waits for what is being written
 
 _RETRY_S = (1.0, 2.0, 5.0, 10.0, 30.0)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from distrain.jobs import Entry, JobView
 from distrain.runs import ServedRun
 
-LIMIT_ENTRIES = 2000
-"""Entries that wait at most. More are counted as missed: the ranks' kept reports have them."""
+LIMIT_ENTRIES = 2000  # that wait; more are missed, and read from the reports that ranks kept
 
 
 class Mailbox:

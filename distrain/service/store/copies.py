@@ -11,8 +11,7 @@ from distrain.service.store import migrations
 from distrain.service.store.errors import SchemaDiffers
 from distrain.storage import sync_path
 
-LEASES_AHEAD = 1_000_000
-"""Schedulers refuse generations lower than they have seen; a backup may have old ones."""
+LEASES_AHEAD = 1_000_000  # schedulers refuse generations lower than they have seen
 
 
 def backup(source: Path, target: Path) -> None:

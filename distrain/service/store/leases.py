@@ -17,9 +17,7 @@ from distrain.service.store.errors import LeaseLost
 from distrain.service.values import Lease
 
 TTL_S = 15.0
-FAR_TERMS = 4
-"""A lease for longer than these is of before the database's clock was put back, and free."""
-
+FAR_TERMS = 4  # a lease for longer than these is free: the clock was put back
 _RELEASED = 0.0  # when a lease ran out that was released: before any other one
 
 _leases = tables.leases

@@ -26,8 +26,7 @@ from distrain.runs import (
 )
 from distrain.service.values import Job, Phase
 
-QUIET_S = 15.0
-"""A log whose writer was killed has no end mark: it is taken for whole after this long."""
+QUIET_S = 15.0  # after this long a log without an end mark, of a killed writer, is whole
 
 
 _Log = tuple[int | LogFiles, str]  # a folder and the name in it
