@@ -1,7 +1,5 @@
 """The application: routes, guards and errors, over one store."""
 
-from collections.abc import Collection
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI
@@ -13,10 +11,9 @@ from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestR
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
 from distrain.service.api.streams import Counting, Streams
-from distrain.service.api.waiting import EVERY_S, Waiting
+from distrain.service.api.waiting import Waiting
 from distrain.service.settings import Settings
 from distrain.service.store import Store
-from distrain.service.values import Phase
 
 _STRANGERS_PER_S = 10.0
 
@@ -33,7 +30,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         submits=RequestRates(limits.submits_per_s),
         strangers=RequestRates(_STRANGERS_PER_S),
     )
-    app.state.waiting = Waiting(partial(_ended, store), EVERY_S)
+    app.state.waiting = Waiting(store)
     app.state.streams = Streams(store, settings)
     register(app)
     # The last added comes first.
@@ -58,8 +55,3 @@ def _routed() -> FastAPI:
 
     app.openapi = document  # type: ignore[method-assign]
     return app
-
-
-def _ended(store: Store, job_ids: Collection[str]) -> list[str]:
-    found = ((job_id, store.job(job_id)) for job_id in job_ids)
-    return [job_id for job_id, job in found if job is None or job.phase is Phase.FINAL]

@@ -2,20 +2,22 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
 from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
+from distrain.service.store import Store
+from distrain.service.values import Phase
 
 EVERY_S = 0.3
 
 
 class Waiting:
-    """Waits for jobs without a thread for each; `ended` is called in a thread."""
+    """Waits for jobs without a thread for each."""
 
-    def __init__(self, ended: Callable[[Collection[str]], Collection[str]], every_s: float):
-        self._ended, self._every_s = ended, every_s
+    def __init__(self, store: Store):
+        self._store = store
         self._waiters: dict[str, set[asyncio.Event]] = {}
         self._poller: asyncio.Task[None] | None = None
         self._stopped = False
@@ -59,8 +61,12 @@ class Waiting:
                 logging.getLogger("distrain.service.api").warning(
                     "cannot look for those who wait: %s", type(error).__name__
                 )
-                ended = ()
+                ended = []
             for job_id in ended:
                 for event in self._waiters.get(job_id, ()):
                     event.set()
-            await asyncio.sleep(self._every_s)
+            await asyncio.sleep(EVERY_S)
+
+    def _ended(self, job_ids: Collection[str]) -> list[str]:
+        jobs = ((job_id, self._store.job(job_id)) for job_id in job_ids)
+        return [job_id for job_id, job in jobs if job is None or job.phase is Phase.FINAL]

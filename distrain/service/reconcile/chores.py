@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Mapping
 
 from distrain.errors import DistrainError
@@ -34,28 +33,15 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
             log.exception("a chore of the reconciler failed")
 
 
-class Publisher:
-    """Numbers events and moves them to where streams read them, if no other process does."""
-
-    def __init__(self, store: Store, leases: Leases):
-        self._store, self._leases = store, leases
-        self._asked_s: float | None = None
-
-    def __call__(self) -> None:
-        lease = self._leases.held("publisher")
-        if lease is None:
-            now_s = time.monotonic()
-            if self._asked_s is not None and now_s - self._asked_s < 1.0:
-                return
-            self._asked_s = now_s
-            lease = self._leases.hold("publisher")
-        if lease is None:
-            return
-        try:
-            while self._store.publish(self._leases.must_hold("publisher"), _AT_ONCE) == _AT_ONCE:
-                pass
-        except LeaseLost:
-            log.info("another process publishes events")
+def publish(store: Store, leases: Leases) -> None:
+    """Number events and move them to where streams read them, if no other process does."""
+    if leases.hold_at_times("publisher") is None:
+        return
+    try:
+        while store.publish(leases.must_hold("publisher"), _AT_ONCE) == _AT_ONCE:
+            pass
+    except LeaseLost:
+        log.info("another process publishes events")
 
 
 class Watcher:

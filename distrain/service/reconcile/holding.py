@@ -19,6 +19,8 @@ from distrain.service.values import Lease
 
 log = logging.getLogger(__name__)
 
+ASK_EVERY_S = 1.0
+
 
 class Leases:
     """Takes, renews and releases leases; those of an owner that `has_ended` are taken at once."""
@@ -37,6 +39,7 @@ class Leases:
         self._lock = threading.Lock()
         self._held: dict[str, tuple[Lease, float]] = {}  # with the end of trust
         self._renewed_s: dict[str, float] = {}
+        self._asked_s: dict[str, float] = {}
 
     def hold(self, name: str) -> Lease | None:
         """The lease, taken or renewed if need be; `None` while another has it."""
@@ -46,6 +49,14 @@ class Leases:
         if lease is not None and self._clock() - self._renewed_s[name] < late_s:
             return lease
         return self._take(name)
+
+    def hold_at_times(self, name: str) -> Lease | None:
+        """The lease, asked for at most once a second while another process has it."""
+        lease, now_s = self.held(name), self._clock()
+        if lease is None and now_s - self._asked_s.get(name, -math.inf) >= ASK_EVERY_S:
+            self._asked_s[name] = now_s
+            lease = self.hold(name)
+        return lease
 
     def held(self, name: str) -> Lease | None:
         """The lease if it may still be trusted."""

@@ -15,9 +15,9 @@ from distrain.service.reconcile.chores import (
     RENEW_LOOK_S,
     WATCH_EVERY_S,
     WEBHOOKS_EVERY_S,
-    Publisher,
     Watcher,
     every,
+    publish,
 )
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Connect, Contact
@@ -99,7 +99,7 @@ class Reconciler:
     def _chores(self, end: threading.Event) -> list[tuple[str, float, Callable[[], None]]]:
         wake = {name: loop.wake.set for name, loop in self.loops.items()}
         return [
-            ("publisher", PUBLISH_EVERY_S, Publisher(self._store, self.leases)),
+            ("publisher", PUBLISH_EVERY_S, partial(publish, self._store, self.leases)),
             ("renewer", RENEW_LOOK_S, self.leases.renew_all),
             ("watcher", WATCH_EVERY_S, Watcher(self._store, wake)),
             ("webhooks", WEBHOOKS_EVERY_S, self._deliverer),

@@ -71,7 +71,7 @@ class Pictures:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                env=_environment(),
+                env={n: v for n, v in os.environ.items() if not n.startswith(_SECRETS)},
                 start_new_session=True,
             )
         with suppress(ProcessLookupError):
@@ -91,14 +91,7 @@ class Pictures:
 
 
 _NICE = ("nice", "-n", "19")
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith(("DISTRAIN_SERVE", "DISTRAIN_TOKEN", "DISTRAIN_DASHBOARD", "PG"))
-    }
+_SECRETS = ("DISTRAIN_SERVE", "DISTRAIN_TOKEN", "DISTRAIN_DASHBOARD", "PG")  # begin so
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

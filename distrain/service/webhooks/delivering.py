@@ -27,14 +27,13 @@ _LONGEST_PAUSE_S = 3600.0
 _PAGE = 200
 _TURN_S = 10.0  # after this long a webhook waits for its next turn
 _NOTE_EVERY_S = 5.0
-_ASK_EVERY_S = 1.0
 _THREADS = 8
 
 log = logging.getLogger(__name__)
 
 
 class HoldsLeases(Protocol):
-    def hold(self, name: str) -> Lease | None: ...
+    def hold_at_times(self, name: str) -> Lease | None: ...
 
     def held(self, name: str) -> Lease | None: ...
 
@@ -71,7 +70,6 @@ class Deliverer:
     ):
         self._store, self._settings, self._key = store, settings, key
         self._leases, self._clock = leases, clock
-        self._asked_s: float | None = None
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._busy: set[str] = set()
@@ -84,7 +82,7 @@ class Deliverer:
     def __call__(self) -> None:
         """Look once; called again and again by one thread."""
         hooks = [hook for hook in self._store.webhooks() if hook.disabled_at_s is None]
-        if not hooks or self._lease() is None:
+        if not hooks or self._leases.hold_at_times(LEASE) is None:
             with self._lock:
                 self._passed.clear()
             return
@@ -103,14 +101,6 @@ class Deliverer:
         until_s = self._clock() + within_s
         for thread in self._threads:
             thread.join(max(0.0, until_s - self._clock()))
-
-    def _lease(self) -> Lease | None:
-        lease = self._leases.held(LEASE)
-        now_s = self._clock()
-        if lease is None and (self._asked_s is None or now_s - self._asked_s >= _ASK_EVERY_S):
-            self._asked_s = now_s
-            lease = self._leases.hold(LEASE)
-        return lease
 
     def _has_news(self, hook: Webhook, last: int) -> bool:
         passed = self._passed.get(hook.id, 0)

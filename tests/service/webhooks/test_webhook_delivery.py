@@ -32,8 +32,8 @@ class Held:
         self.store, self.owner = store, owner
         self.lease: Lease | None = None
 
-    def hold(self, name: str) -> Lease | None:
-        self.lease = self.store.take_lease(name, self.owner, 600)
+    def hold_at_times(self, name: str) -> Lease | None:
+        self.lease = self.lease or self.store.take_lease(name, self.owner, 600)
         return self.lease
 
     def held(self, name: str) -> Lease | None:

@@ -17,17 +17,8 @@ from distrain.service.api.routes import (
     webhooks,
 )
 
-ROUTERS: tuple[APIRouter, ...] = (
-    submitting.router,
-    jobs.router,
-    people.router,
-    projects.router,
-    clusters.router,
-    audit.router,
-    logs.router,
-    events.router,
-    metrics.router,
-    artifacts.router,
-    webhooks.router,
-    health.router,
+_IN_ORDER = (
+    *(submitting, jobs, people, projects, clusters, audit),
+    *(logs, events, metrics, artifacts, webhooks, health),
 )
+ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)
