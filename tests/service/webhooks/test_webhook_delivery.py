@@ -188,7 +188,7 @@ def test_killed_between_delivery_and_the_cursor_it_is_sent_again_with_its_id(
         world.job()
         held = Held(world.store, "first")
         first = Deliverer(world.store, world.settings, lambda: KEY, held)
-        assert held.hold("webhooks") is not None
+        assert held.hold_at_times("webhooks") is not None
         with monkeypatch.context() as patched:
             patched.setattr(world.store, "move_webhook", dies)
             with pytest.raises(Killed):
@@ -206,7 +206,7 @@ def test_a_lost_lease_moves_no_cursor(world: World):
         hook_id = world.hook(receiver.url + "/")
         world.job()
         held = Held(world.store, "first")
-        lease = held.hold("webhooks")
+        lease = held.hold_at_times("webhooks")
         assert lease is not None
         world.store.release(lease)
         assert world.store.take_lease("webhooks", "second", 600) is not None
