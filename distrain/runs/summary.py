@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from distrain.jobs import Checkpoints, JobView, Record
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import read_outcome, write_json
@@ -219,8 +221,11 @@ def _earlier_restarts(before: Mapping[str, Any]) -> list[dict[str, Any]]:
     return restarts
 
 
+_CHECKPOINTS = TypeAdapter(Checkpoints)
+
+
 def all_checkpoints(before: Mapping[str, Any], now: Checkpoints) -> dict[str, Any]:
-    earlier = Checkpoints(**before.get("checkpoints", {}))
+    earlier = _CHECKPOINTS.validate_python(before.get("checkpoints", {}))
     last = now if now.count else earlier
     return {
         "count": earlier.count + now.count,

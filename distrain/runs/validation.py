@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
-from distrain.jobs import Record, record_from_json
+from distrain.jobs import Checkpoints, Record, record_from_json
 from distrain.storage import read_file, whole_file
 
 
@@ -19,20 +19,9 @@ class _Restart(BaseModel):
     after_s: float | None = None
 
 
-class _Checkpoints(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    count: int = 0
-    step: int | None = None
-    path: str | None = None
-    stood_still_s: float = 0.0
-    write_s: float = 0.0
-    failed: int = 0
-
-
 class _Earlier(BaseModel):
     restarts: tuple[_Restart, ...] = ()
-    checkpoints: _Checkpoints = _Checkpoints()
+    checkpoints: Checkpoints = Checkpoints()
 
 
 class _Outcome(BaseModel):
@@ -43,7 +32,7 @@ class _Outcome(BaseModel):
     message: str | None = None
     attempts: int | None = None
     restarts: tuple[_Restart, ...] = ()
-    checkpoints: _Checkpoints = _Checkpoints()
+    checkpoints: Checkpoints = Checkpoints()
     earlier: _Earlier = _Earlier()
     parameters: int | None = None
     reader: str | None = None
