@@ -42,7 +42,7 @@ COMMANDS = {
     "open": ("jobs.show:open_page", "Show a job's page in the browser."),
     "top": ("top.command", "Show the jobs of a scheduler and their ranks as they run."),
     "report": ("runs.report", "Write one HTML page about a run."),
-    "compare": ("runs.compare", "Compare the figures and specs of runs."),
+    "compare": ("runs.report:compare", "Compare the figures and specs of runs."),
     "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
     "evaluate": ("saved.evaluate", "Score labelled rows with a saved model and print its metrics."),

@@ -135,7 +135,7 @@ class _Examination:
         left = await self._ask_all(places, folders.leave_file, lambda p: (self._run_root, names[p]))
         seen = {place: FolderSeen(**values) for place, values in left.items()}
         written = [place for place, folder in seen.items() if not folder.trouble]
-        writers = _spread(written, MOST_WRITERS)
+        writers = sorted(written)[:: max(1, -(-len(written) // MOST_WRITERS))]
         wanted = [names[place] for place in writers]
         answers = await self._ask_all(
             written, folders.find_files, lambda p: (self._run_root, wanted)
@@ -279,11 +279,6 @@ def choose_pairs(
 def _worker(address: str, facts: Mapping[str, Any]) -> ProcessPlace:
     name = str(facts.get("name", ""))
     return ProcessPlace(ProcessRole.WORKER, address, "" if name == address else name)
-
-
-def _spread(places: list[ProcessPlace], most: int) -> list[ProcessPlace]:
-    step = max(1, -(-len(places) // most))
-    return sorted(places)[::step]
 
 
 def _joined(host: str, port: int) -> str:

@@ -31,7 +31,8 @@ def judge_memory(seen: ClusterSeen) -> Iterator[Finding]:
                 "`docker run --shm-size=1g`; in Kubernetes an emptyDir with medium: Memory at "
                 "/dev/shm; on a host `mount -o remount,size=50% /dev/shm`."
             )
-            yield (mistake if _on_gpu(seen, facts) else warning)("/dev/shm", (place,), fact, mend)
+            on_gpu = seen.device == "cuda" or (seen.device == "auto" and bool(facts.first_gpu))
+            yield (mistake if on_gpu else warning)("/dev/shm", (place,), fact, mend)
         if facts.available_bytes < LEAST_MEMORY_BYTES:
             fact = f"{byte_size(facts.available_bytes)} of {byte_size(facts.memory_bytes)} are free"
             mend = "`ps aux --sort=-rss` there says who has it, `distrain plan` what a job needs."
@@ -113,10 +114,6 @@ def _of_one(seen: ClusterSeen, place: ProcessPlace, facts: ProcessFacts) -> Iter
 
 def _tell(seen: ClusterSeen) -> Callable[..., Finding]:
     return mistake if seen.device == "cuda" else warning
-
-
-def _on_gpu(seen: ClusterSeen, facts: ProcessFacts) -> bool:
-    return seen.device == "cuda" or (seen.device == "auto" and bool(facts.first_gpu))
 
 
 def _major(version: str) -> int:

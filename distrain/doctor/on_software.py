@@ -77,7 +77,11 @@ def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
         for place, clock in seen.clocks.items()
         if place != scheduler
     }
-    off = {p: o for p, o in offsets.items() if _surely_off(o)}
+    off = {
+        place: offset
+        for place, offset in offsets.items()
+        if offset.earliest_s > LARGEST_OFFSET_S or offset.latest_s < -LARGEST_OFFSET_S
+    }
     mend = "Have a time service keep it there: `timedatectl set-ntp true`, or chrony."
     if len(off) > 1 and len(off) == len(offsets):
         fact = f"its clock differs from all others, by {_offset(next(iter(off.values())))}"
@@ -85,10 +89,6 @@ def judge_clocks(seen: ClusterSeen) -> Iterator[Finding]:
         return
     for place, offset in sorted(off.items()):
         yield mistake("clock", (place,), f"its clock is {_offset(offset)} the scheduler's", mend)
-
-
-def _surely_off(offset: Clock) -> bool:
-    return offset.earliest_s > LARGEST_OFFSET_S or offset.latest_s < -LARGEST_OFFSET_S
 
 
 def _offset(offset: Clock) -> str:

@@ -6,7 +6,7 @@ import pytest
 from click.testing import CliRunner
 from kept_runs import finished_view, keep_run, records_of, spec_of, view_of
 
-from distrain.cli.runs.compare import command
+from distrain.cli.runs.report import compare as command
 from distrain.jobs.states import JobState
 from distrain.report import compare
 from distrain.runs import read_run_data

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 from kept_runs import LOST, record_of, records_of, spec_of, view_of
 
-from distrain.cli.runs.compare import command as compare_command
+from distrain.cli.runs.report import compare as compare_command
 from distrain.events import StepsDone, TrainingStarted, to_json
 from distrain.jobs.states import JobState
 from distrain.jobs.view import AttemptStarted, Checkpoints, Restart

@@ -17,7 +17,6 @@ from distrain.cli.jobs.place import at, service_at
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
 from distrain.client import (
     Client,
-    Event,
     Job,
     ServiceError,
     ServiceUnavailable,
@@ -122,7 +121,8 @@ class ServiceJobs:
             if line and line != printed:
                 print_remark(line)
                 printed = line
-            data = {**event.data, **_progress(event)}
+            progress = event.data.get("progress")
+            data = {**event.data, **(progress if isinstance(progress, dict) else {})}
             if data.get("step") and time.monotonic() >= next_s:
                 print_remark(_progress_line(data))
                 next_s = time.monotonic() + _EVERY_S
@@ -325,11 +325,6 @@ def _lines(job: Job) -> list[str]:
         "clone of": job.parent,
     }
     return [*status_lines(_status_of(job), more), *(job.message or "").splitlines()]
-
-
-def _progress(event: Event) -> Mapping[str, Any]:
-    inner = event.data.get("progress")
-    return inner if isinstance(inner, dict) else {}
 
 
 def _state_line(data: Mapping[str, Any]) -> str:

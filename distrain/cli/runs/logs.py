@@ -89,7 +89,8 @@ def command(
         logs = [log for log in logs if log.attempt == logs[-1].attempt]
     for log in logs:
         if as_json:
-            print_json({**_place(log), "text": log.text()})
+            where = {"attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
+            print_json({"version": VERSION, **where, "text": log.text()})
             continue
         if len(logs) > 1:
             print_result(f"==> attempt {log.attempt}, rank {log.rank} <==", bold=True)
@@ -104,10 +105,6 @@ def _account(paths: RunPaths) -> dict[str, Any] | None:
     ends = [*summary.get("restarts", ()), summary]
     end = next((end for end in ends if end.get("reason")), None)
     return end and {name: end.get(name) for name in ("attempt", "reason", "message")}
-
-
-def _place(log: "LogOfRank") -> dict[str, Any]:
-    return {"version": VERSION, "attempt": log.attempt, "rank": log.rank, "path": str(log.path)}
 
 
 def _print_error(

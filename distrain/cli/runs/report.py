@@ -1,13 +1,19 @@
-"""`distrain report`: one HTML page about a run, or about a job of a service."""
+"""`distrain report` and `compare`: one HTML page about a run, and one about several."""
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, json_option
+from distrain.cli.output import print_answer, print_result, result_console
 from distrain.storage import is_remote
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
@@ -51,8 +57,6 @@ def command(
       distrain report runs/today --out today.html --curves
       distrain report dlrm-20260301-123000-ab12
     """
-    from distrain.cli.output import print_answer, print_result
-
     if is_remote(run):
         written = _drawn_in_store(run, out, with_curves=with_curves)
     elif address := server_of_run(Path(run), server):
@@ -108,3 +112,62 @@ def _fetched(server: str, word: str, out: Path | None) -> Path:
             where = at(server)
             error.hint = f"Its curves so far: {page}{where}; what its ranks print: {logs}{where}"
             raise
+
+
+@click.command("compare")
+@click.argument("runs", metavar="RUN RUN ...", nargs=-1, required=True, type=PATH)
+@click.option(
+    "--out",
+    metavar="FILE.html",
+    type=PATH,
+    help="Write the comparison with its curves there, too, as one file that needs no network.",
+)
+@json_option("Print the tables as JSON.")
+def compare(runs: tuple[Path, ...], out: Path | None, as_json: bool) -> None:
+    """Compare runs: their figures, and the fields of the spec in which they differ.
+
+    Runs that go on are compared by their records so far.
+
+    \b
+    Examples:
+      distrain compare runs/monday runs/tuesday
+      distrain compare runs/monday runs/tuesday runs/today --out week.html
+    """
+    from distrain.report import compare as compared, write_comparison
+    from distrain.runs import read_run_data
+
+    if len(runs) < 2:
+        raise click.UsageError("Give two runs or more.")
+    data = [read_run_data(run) for run in runs]
+    comparison = compared(data)
+    console = result_console()
+    _print(console, "outcome", comparison.names, comparison.outcomes)
+    if comparison.settings:
+        _print(console, "differences in the spec", comparison.names, comparison.settings)
+    else:
+        console.print("the specs are equal")
+    if comparison.environment:
+        _print(console, "differences in the environment", comparison.names, comparison.environment)
+    if out is not None:
+        write_comparison(data, out)
+        print_result(out)
+    if as_json:
+        # Each table as an object of rows, which hold a text for each run.
+        names = ("outcomes", "settings", "environment")
+        tables = {name: {row[0]: row[1:] for row in getattr(comparison, name)} for name in names}
+        print_answer(runs=comparison.names, **tables, file=None if out is None else str(out))
+
+
+def _print(
+    console: "Console", title: str, names: Sequence[str], rows: Iterable[Sequence[str]]
+) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title, title_justify="left")
+    table.add_column("", style="bold", overflow="fold")
+    for name in names:
+        table.add_column(Text(name), overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))
+    console.print(table, highlight=False)
