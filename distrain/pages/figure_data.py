@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from distrain.documents import SLOW, stands_out
 from distrain.events import PHASES
+from distrain.progress import phase_shares
 from distrain.wording import MAIN_METRICS, target_name
 
 Document = Mapping[str, Any]
@@ -68,13 +69,11 @@ def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> C
     Each phase has its share in percent, and its seconds as `PHASE_s`.
     """
     columns: Columns = _labels(ranks)
+    windows = [rank.get(window) or {} for rank in ranks]
+    of_ranks = [phase_shares(seconds) for seconds in windows]
     for phase in PHASES:
-        seconds = [float((rank.get(window) or {}).get(phase, 0.0)) for rank in ranks]
-        totals = [sum((rank.get(window) or {}).values()) for rank in ranks]
-        columns[phase] = [
-            100.0 * s / total if total else 0.0 for s, total in zip(seconds, totals, strict=True)
-        ]
-        columns[f"{phase}_s"] = seconds
+        columns[phase] = [shares.get(phase, 0.0) for shares in of_ranks]
+        columns[f"{phase}_s"] = [float(seconds.get(phase, 0.0)) for seconds in windows]
     return columns
 
 

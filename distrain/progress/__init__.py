@@ -6,6 +6,10 @@ from distrain.progress.kept_reports import (
     ReportWriter as ReportWriter,
     remove_reports as remove_reports,
 )
-from distrain.progress.merging import WindowJoiner as WindowJoiner, stall_pct as stall_pct
+from distrain.progress.merging import (
+    WindowJoiner as WindowJoiner,
+    phase_shares as phase_shares,
+    stall_pct as stall_pct,
+)
 from distrain.progress.replay import replay_reports as replay_reports
 from distrain.progress.report_file import read_reports as read_reports, tail_offset as tail_offset

@@ -25,8 +25,13 @@ def stall_pct(seconds: Mapping[str, float]) -> float:
     >>> stall_pct({"data_wait": 1.0, "forward_backward": 3.0})
     25.0
     """
+    return phase_shares(seconds).get("data_wait", 0.0)
+
+
+def phase_shares(seconds: Mapping[str, float]) -> dict[str, float]:
+    """The share of wall time by phase, in percent; {} where no time has passed."""
     total_s = sum(seconds.values())
-    return 100.0 * seconds.get("data_wait", 0.0) / total_s if total_s > 0 else 0.0
+    return {p: 100.0 * of_phase / total_s for p, of_phase in seconds.items()} if total_s > 0 else {}
 
 
 _LISTED_RANKS = 64

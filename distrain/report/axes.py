@@ -7,6 +7,7 @@ from typing import Any
 from distrain import colours
 from distrain.documents import curve_limits
 from distrain.jobs import Record
+from distrain.progress import phase_shares
 
 _MOST_POINTS = 2000
 """Points of a curve at most; a page has no room for more."""
@@ -142,14 +143,13 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
 
 def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
     shown = thinned(train)
-    phases = [p for p in colours.PHASES if any((r.seconds or {}).get(p, 0.0) > 0 for r in shown)]
-    totals = [sum((r.seconds or {}).values()) or 1.0 for r in shown]
-    of_all = list(zip(shown, totals, strict=True))
-    shares = [[100 * (r.seconds or {}).get(p, 0.0) / total for r, total in of_all] for p in phases]
+    of_records = [phase_shares(record.seconds or {}) for record in shown]
+    phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
     if phases:
         places = [along(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
-        axes.stackplot(places, *shares, labels=phases, colors=colors)
+        lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
+        axes.stackplot(places, *lines, labels=phases, colors=colors)
         _legend_beside(axes)
     axes.set_ylim(0, 100)
     axes.set_ylabel("wall time [%], mean rank")

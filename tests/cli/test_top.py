@@ -14,7 +14,7 @@ from distrain.cli.main import cli
 from distrain.cli.top import live
 from distrain.cli.top.dashboard import Dashboard, dashboard_of
 from distrain.cli.top.live import chosen, moved
-from distrain.cli.top.view import job_line, phase_shares, screen
+from distrain.cli.top.view import job_line, largest_shares, screen
 from distrain.cluster import TOKEN_VARIABLE
 from distrain.errors import ClusterError, InputError
 from distrain.lifecycle.messages import Cancel
@@ -104,7 +104,7 @@ def test_the_slowest_of_many_ranks_are_shown() -> None:
     assert any(line.strip().startswith("999 h") for line in lines)
     assert not any(line.strip().startswith("500 h") for line in lines)
     assert "other ranks" in lines[-1]
-    assert phase_shares(job["ranks"]) == [("exchange", 75.0), ("data_wait", 25.0)]
+    assert largest_shares(job["ranks"]) == [("exchange", 75.0), ("data_wait", 25.0)]
 
 
 def test_a_terminal_is_told_nothing_that_it_would_obey() -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.cli.output import STATE_STYLES, clean_line
 from distrain.documents import stands_out
 from distrain.jobs import FINAL_STATES, time_left
+from distrain.progress import phase_shares
 from distrain.wording import UNKNOWN, aucs, count, milliseconds, percent, scores
 
 if TYPE_CHECKING:
@@ -205,20 +206,18 @@ def _about(job: Document) -> list[str]:
             f"slowest: rank {slowest['rank']}, {milliseconds(slowest.get('step_time_s'))} a step; "
             f"median {milliseconds(slowest.get('median_step_time_s'))}"
         )
-    if shares := phase_shares(job.get("ranks", ())):
+    if shares := largest_shares(job.get("ranks", ())):
         lines.append("time: " + ", ".join(f"{name} {pct:.0f} %" for name, pct in shares))
     return lines
 
 
-def phase_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
+def largest_shares(ranks: Sequence[Document]) -> list[tuple[str, float]]:
+    """Shares of the ranks' wall time by phase, in percent; the largest first."""
     total: dict[str, float] = {}
     for rank in ranks:
         for phase, seconds in (rank.get("total_seconds") or {}).items():
             total[phase] = total.get(phase, 0.0) + seconds
-    everything = sum(total.values())
-    if not everything:
-        return []
-    shares = [(phase, 100 * seconds / everything) for phase, seconds in total.items()]
+    shares = phase_shares(total).items()
     return sorted((s for s in shares if s[1] >= 0.5), key=lambda share: -share[1])
 
 
