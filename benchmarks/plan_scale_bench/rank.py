@@ -75,7 +75,7 @@ def collectives(words: dict[str, Any]) -> dict[str, Any]:
     measuring = Measuring(words, torch.device("cpu"))
     measuring.collectives()
     dist.destroy_process_group()
-    return {"measures": measuring.found}
+    return {"measures": measuring.measures}
 
 
 def load(train: str, batch_rows: int, epochs: int) -> dict[str, Any]:

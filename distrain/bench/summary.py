@@ -113,11 +113,11 @@ def _ranks(count: int) -> str:
 
 
 def _miss_line(miss: Miss) -> str:
-    if miss.found is None:
+    if miss.measured is None:
         return f"{miss.name} was not measured, and the thresholds want {miss.wanted:g}"
     at = f", {miss.place}" if miss.place else ""
     return (
-        f"{miss.name}{at}: {quantity(miss.found, miss.unit)} "
+        f"{miss.name}{at}: {quantity(miss.measured, miss.unit)} "
         f"where {quantity(miss.wanted, miss.unit)} is wanted"
     )
 

@@ -18,11 +18,11 @@ Limits = Annotated[Mapping[str, Positive], BeforeValidator(lambda limits: limits
 
 @dataclass(frozen=True)
 class Miss:
-    """A figure that misses a threshold; `found` is `None` if it was never measured."""
+    """A figure that misses a threshold; `measured` is `None` if it was never measured."""
 
     name: str
     place: str
-    found: float | None
+    measured: float | None
     wanted: float
     unit: str = ""
 

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from distrain.batch import Batch
 from distrain.errors import SpecError
+from distrain.interop.torch import as_tuple
 from distrain.loader import Dataset, Loader
 
 
@@ -79,9 +80,9 @@ class TabularItem:
     target_dtype: torch.dtype
 
     def __call__(self, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        target = batch.labels if len(batch.label_names) > 1 else batch.label
+        ids, numbers, target = as_tuple(batch)
         assert target is not None
-        return batch.categorical, batch.continuous, target.to(self.target_dtype)
+        return ids, numbers, target.to(self.target_dtype)
 
 
 def _refuse_what_fastai_has_no_place_for(dataset: Dataset) -> None:

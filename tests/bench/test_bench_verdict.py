@@ -138,7 +138,7 @@ def test_thresholds_name_each_place_that_misses_them() -> None:
 
 def test_what_was_not_measured_is_missed() -> None:
     verdict = judge(make_bench(), parse_thresholds("machine: t\nmost: {all_reduce: 0.1}\n"))
-    assert [(m.name, m.found) for m in verdict.misses] == [("all_reduce", None)]
+    assert [(m.name, m.measured) for m in verdict.misses] == [("all_reduce", None)]
     assert not verdict.passed
 
 

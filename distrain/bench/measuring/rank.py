@@ -67,7 +67,7 @@ class Measuring:
         self.words, self.device = words, device
         self.rank: int = words["rank"]
         self.repeats: int = words["repeats"]
-        self.found: list[dict[str, Any]] = []
+        self.measures: list[dict[str, Any]] = []
 
     def collectives(self) -> None:
         """Measure all groups, one phase after another."""
@@ -167,7 +167,7 @@ class Measuring:
         return rates[1:]
 
     def _keep(self, name: str, place: str, size_bytes: int, rates: list[float]) -> None:
-        self.found.append(
+        self.measures.append(
             {
                 "name": name,
                 "place": place,
@@ -201,7 +201,7 @@ def main() -> None:
     measuring.collectives()
     measuring.links()
     dist.destroy_process_group()
-    print(json.dumps(measuring.found), flush=True)
+    print(json.dumps(measuring.measures), flush=True)
 
 
 if __name__ == "__main__":
