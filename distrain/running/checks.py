@@ -17,17 +17,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from distrain.errors import DistrainError, Mistakes, OutputError, SpecError, Unavailable
-from distrain.jobs import Record
+from distrain.jobs import Record, World
+from distrain.partition import PARQUET_SUFFIXES
 from distrain.run_paths import RunPaths
 from distrain.running.surprises import surprises
+from distrain.runs import check_new_run, untrained
+from distrain.schema import Schema
+from distrain.sinks import Sink, open_sinks
 from distrain.spec import CustomSpec, JobSpec
+from distrain.storage import check_place, list_inputs, open_folder
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
     import torch
 
     from distrain.running.resuming import Resumption
-    from distrain.sinks import Sink
     from distrain.train.data import Inputs
 
 
@@ -91,25 +95,17 @@ class JobChecks:
 
 def _check_files(patterns: Sequence[str]) -> None:
     """Look for the files by their names alone, which needs no library that loads for long."""
-    from distrain.partition import PARQUET_SUFFIXES
-    from distrain.storage import list_inputs
-
     # A storage that does not answer now is waited for where the footers are read.
     with suppress(Unavailable):
         list_inputs(patterns, suffixes=PARQUET_SUFFIXES)
 
 
 def _check_schema(job: JobChecks) -> None:
-    from distrain.schema import Schema
-
     if job.spec.data.schema_path not in ("auto", "criteo"):
         Schema.load(job.spec.data.schema_path)
 
 
 def _check_run_dir(job: JobChecks) -> None:
-    from distrain.runs import check_new_run
-    from distrain.storage import check_place
-
     if job.run_dir is not None:
         check_place(job.run_dir)
         if job.resumed is None:
@@ -117,8 +113,6 @@ def _check_run_dir(job: JobChecks) -> None:
 
 
 def _check_checkpoint_dir(job: JobChecks) -> None:
-    from distrain.storage import check_place, open_folder
-
     if job.elsewhere or job.spec.checkpoint.dir is None:
         return
     url = job.spec.checkpoint.dir.replace("{run_id}", job.job_id)
@@ -137,8 +131,6 @@ def _check_checkpoint_dir(job: JobChecks) -> None:
 
 def _check_folder(job: JobChecks, name: str) -> None:
     """Check `data.cache_dir` or `data.shuffle_dir`."""
-    from distrain.storage import check_place
-
     folder = getattr(job.spec.data, name)
     if not job.elsewhere and folder is not None:
         with _field_named(f"data.{name}"):
@@ -146,8 +138,6 @@ def _check_folder(job: JobChecks, name: str) -> None:
 
 
 def _check_sinks(job: JobChecks) -> None:
-    from distrain.sinks import open_sinks
-
     open_sinks(job.sinks)
 
 
@@ -218,7 +208,6 @@ def _read_inputs(job: JobChecks) -> None:
 def _check_loading(job: JobChecks) -> None:
     import torch
 
-    from distrain.jobs import World
     from distrain.train.data import JobSpan, job_loader
 
     spec, inputs, device = job.spec, job.inputs, torch.device("cpu")
@@ -307,8 +296,6 @@ def _not_checked(spec: JobSpec) -> list[str]:
 
 
 def _replaced(job: JobChecks) -> list[str]:
-    from distrain.runs import untrained
-
     if job.run_dir is None or job.resumed is not None:
         return []
     reason = untrained(RunPaths(job.run_dir))

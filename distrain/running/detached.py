@@ -7,18 +7,29 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from distrain.cluster import ClusterRequest, open_cluster
 from distrain.errors import InputError, OutputError
+from distrain.jobs import Entry, JobStatus, JobView
+from distrain.reasons import LEFT_OFF
 from distrain.report import draw_curves
 from distrain.run_paths import RunPaths
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
 from distrain.running.run import RetryingRecorder, RunRequest, after_submission, finish
+from distrain.runs import (
+    History,
+    RunInUse,
+    RunRecorder,
+    Summary,
+    read_summary,
+    summarise,
+    take_over_run,
+)
+from distrain.submission import JobHandle, check_on_worker, raise_for_state
 
 if TYPE_CHECKING:
     from distributed import Client
 
-    from distrain.jobs import Entry, JobStatus, JobView
-    from distrain.runs import RunRecorder, Summary
 
 TAKE_OVER_S = 5.0
 """How often a follower looks whether the command that keeps the run directory has left."""
@@ -37,9 +48,6 @@ def submit(
     called as soon as the cluster has the job; with `checks_on_worker` a worker looks at data and
     places first. After an error nothing was submitted.
     """
-    from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.submission import JobHandle, check_on_worker
-
     assert run.scheduler is not None
     checked = run.check()
     from distrain.train.data import hand_on  # late: it loads torch
@@ -87,9 +95,6 @@ def attach(
     `on_summary` gets the summary before a `JobError` is raised. A directory of another run is an
     `InputError`.
     """
-    from distrain.reasons import LEFT_OFF
-    from distrain.submission import JobHandle, raise_for_state
-
     paths = RunPaths(run_dir)
     with _Follower(paths, job, progress) as follower:
 
@@ -141,8 +146,6 @@ class _Follower:
 
     def finish(self, view: "JobView") -> "Summary":
         """Finish the directory of a job that has ended, unless another command does, or has."""
-        from distrain.runs import History, summarise
-
         if self._waits and self._takes_over_now():
             self._write_all(view)
         if self._recorder is not None:
@@ -168,8 +171,6 @@ class _Follower:
 
     def _take_over(self) -> bool:
         """Become the writer of the run directory, unless another command is."""
-        from distrain.runs import RunInUse, take_over_run
-
         self._look_at_s = time.monotonic() + TAKE_OVER_S
         try:
             recorder = take_over_run(self._paths.root, self._job_id)
@@ -205,8 +206,6 @@ class _Follower:
 
     def _others_summary(self, view: "JobView") -> "Summary | None":
         """The summary that another command has written of this view."""
-        from distrain.runs import Summary, read_summary
-
         if not (self._paths.run.is_file() and _is_finished(self._paths)):
             return None
         values = read_summary(self._paths) or {}

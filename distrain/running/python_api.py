@@ -14,6 +14,7 @@ from distrain.running.notebook import progress_here
 from distrain.running.reporting import Progress
 from distrain.running.resuming import find_run
 from distrain.running.run import CallbackFailed, RunRequest, train
+from distrain.runs import Summary, read_records, read_run_and_spec, read_summary
 from distrain.spec import JOB_NAME, CustomSpec, JobSpec, parse_spec, read_document
 from distrain.wording import count, main_metrics, number
 
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from distrain.jobs import Record
     from distrain.metrics import BinaryReport, Metric
     from distrain.models import Blueprint, SavedModel
-    from distrain.runs import Summary
     from distrain.sinks import Sink
 
 _ONLY_HERE = """\
@@ -59,8 +59,6 @@ class Run:
         self._names: dict[str, MakeModel] = {}
         self.summary: Summary = _read_summary(self.run_dir)
         if model_fn is not None:
-            from distrain.runs import read_run_and_spec
-
             _, spec = read_run_and_spec(self.run_dir)
             self._names = {_function_of(spec): model_fn}
 
@@ -75,8 +73,6 @@ class Run:
     @property
     def records(self) -> "list[Record]":
         """What `metrics.jsonl` holds: a record for each report of training and each validation."""
-        from distrain.runs import read_records
-
         return read_records(RunPaths(self.run_dir))
 
     @property
@@ -282,8 +278,6 @@ def _function_of(spec: JobSpec) -> str:
 
 
 def _read_summary(run_dir: Path) -> "Summary":
-    from distrain.runs import Summary, read_summary
-
     values = read_summary(RunPaths(run_dir))
     if values is None:
         raise InputError(

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
+from distrain.run_paths import RunPaths
+from distrain.runs import read_run_and_spec, read_status, read_summary
 from distrain.spec import JobSpec, with_absolute_paths
 from distrain.storage import is_remote
 
@@ -55,9 +57,6 @@ def find_run(
     anew if its checkpoints are not found. An `InputError` says that there is no run, that it has
     succeeded, or that its checkpoints are not where they should be.
     """
-    from distrain.run_paths import RunPaths
-    from distrain.runs import read_run_and_spec, read_status, read_summary
-
     paths = RunPaths(root)
     run, spec = read_run_and_spec(root, overrides)
     summary = read_summary(paths) or {}

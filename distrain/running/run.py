@@ -7,14 +7,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from distrain.cluster import ClusterRequest, open_cluster
 from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
-from distrain.jobs import Record
+from distrain.jobs import Entry, JobView, Record
 from distrain.reasons import LEFT_OFF
 from distrain.report import draw_curves
+from distrain.run_paths import RunPaths
 from distrain.running.checks import JobChecks
 from distrain.running.reporting import Progress
 from distrain.running.resuming import how_to_resume
+from distrain.runs import RunRecorder, Summary, open_run, reopen_run
+from distrain.sinks import Feeds, RunFacts, Sink, open_sinks
 from distrain.spec import JobSpec, flat, with_absolute_paths
+from distrain.submission import JobHandle, raise_for_state, run_inline
 from distrain.wording import is_no_use
 
 if TYPE_CHECKING:
@@ -22,10 +27,7 @@ if TYPE_CHECKING:
 
     from distributed import Client
 
-    from distrain.jobs import Entry, JobView
     from distrain.running.resuming import Resumption
-    from distrain.runs import RunRecorder, Summary
-    from distrain.sinks import Feeds, Sink
 
 
 _COMMAND = "the command that submitted it"
@@ -80,8 +82,6 @@ class RunRequest:
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
     def open_recorder(self) -> "RunRecorder":
-        from distrain.runs import open_run, reopen_run
-
         if self.resumed is None:
             return open_run(self.run_dir, self.spec, self.job_id, overwrite=self.overwrite)
         return reopen_run(self.run_dir, self.spec)
@@ -94,8 +94,6 @@ def train(
 
     `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
     """
-    from distrain.submission import raise_for_state
-
     checked = run.check()
     from distrain.train.data import hand_on  # late: it loads torch
 
@@ -139,7 +137,6 @@ def train(
 
 def _release_place(run: RunRequest) -> None:
     from distrain.checkpoint import release_dir
-    from distrain.run_paths import RunPaths
     from distrain.train.saving import checkpoint_dir
 
     resumed = run.resumed is not None
@@ -149,8 +146,6 @@ def _release_place(run: RunRequest) -> None:
 
 
 def _feeds(run: RunRequest, progress: Progress) -> "Feeds":
-    from distrain.sinks import Feeds, RunFacts, open_sinks
-
     parameters = flat(run.spec.model_dump(mode="json"))
     facts = RunFacts(run.job_id, run.spec.name, run.run_dir, run.spec.tags, parameters)
     return Feeds(open_sinks(run.sinks), facts, progress.say)
@@ -166,13 +161,8 @@ def _run_to_end(
     """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
     root = recorder.paths.root
     if run.spec.resources.backend == "inline":
-        from distrain.submission import run_inline
-
         on_submitting()
         return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt)
-    from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.submission import JobHandle
-
     request = ClusterRequest(
         run.scheduler,
         run.spec.resources.num_ranks,

@@ -53,7 +53,7 @@ class _Watched:
 def attach(job: _Watched, root: Path, monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The summaries told."""
     told: list[dict[str, Any]] = []
-    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.running.detached.JobHandle", lambda *_: job)
     monkeypatch.setattr(detached, "TAKE_OVER_S", 0.0)
     client: Any = SimpleNamespace(scheduler=SimpleNamespace(address="tcp://there:1"))
     with pytest.raises(JobError):
@@ -104,7 +104,7 @@ def test_a_directory_that_cannot_be_written_is_told_and_the_job_is_shown(
         raise OutputError("read-only file system")
 
     open_run(tmp_path, SPEC, "clicks-1").close()
-    monkeypatch.setattr("distrain.runs.take_over_run", refuse)
+    monkeypatch.setattr("distrain.running.detached.take_over_run", refuse)
     told = attach(_Watched((lambda: None, FAILED)), tmp_path, monkeypatch)
     assert [summary["steps"] for summary in told] == [30]
     assert not RunPaths(tmp_path).summary.exists()

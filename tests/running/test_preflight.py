@@ -130,7 +130,7 @@ def verdict(*words: object) -> str:
 def test_every_command_says_the_same_and_leaves_nothing(
     job: Path, monkeypatch: pytest.MonkeyPatch, name: str, backend: str
 ) -> None:
-    monkeypatch.setattr("distrain.cluster.open_cluster", None)  # none may be started
+    monkeypatch.setattr("distrain.running.run.open_cluster", None)  # none may be started
     # The memory that is free changes from moment to moment.
     monkeypatch.setattr("distrain.train.planning.tables_plan.available_host_bytes", lambda: 8 << 30)
     overrides, culprits = BAD_SPECS[name]

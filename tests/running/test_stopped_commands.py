@@ -51,8 +51,8 @@ def run_cut_short(
     def open_cluster(*_: object) -> Iterator[Any]:
         yield SimpleNamespace(dashboard_link="")
 
-    monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
-    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
+    monkeypatch.setattr("distrain.running.run.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.running.run.JobHandle", lambda *_: job)
     monkeypatch.setattr("distrain.door.attach.ensure_door", lambda _: None)
     with open_run(root, SPEC, "clicks-1") as recorder:
         try:

@@ -49,8 +49,9 @@ def cluster_with(monkeypatch: pytest.MonkeyPatch, job: _Job) -> None:
     def open_cluster(*_: object) -> Iterator[Any]:
         yield SimpleNamespace(dashboard_link="")
 
-    monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
-    monkeypatch.setattr("distrain.submission.JobHandle", lambda *_: job)
+    for module in ("run", "detached"):
+        monkeypatch.setattr(f"distrain.running.{module}.open_cluster", open_cluster)
+        monkeypatch.setattr(f"distrain.running.{module}.JobHandle", lambda *_: job)
     monkeypatch.setattr("distrain.door.attach.ensure_door", lambda _: None)
 
 
@@ -65,7 +66,7 @@ def test_a_job_that_no_scheduler_got_does_not_block_its_directory(
     def open_cluster(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("distrain.cluster.open_cluster", open_cluster)
+    monkeypatch.setattr("distrain.running.run.open_cluster", open_cluster)
     with pytest.raises(type(error)):
         train(run, LoggedProgress())
     assert not run.run_dir.exists()

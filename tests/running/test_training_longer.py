@@ -118,7 +118,7 @@ def test_a_resume_that_fails_before_its_first_step_leaves_a_run_that_had_succeed
     def unreachable(*_):
         raise ClusterError("no scheduler answers")
 
-    monkeypatch.setattr("distrain.cluster.open_cluster", unreachable)
+    monkeypatch.setattr("distrain.running.run.open_cluster", unreachable)
     with pytest.raises(ClusterError):
         resume(trained, "train.max_steps=9", "resources.backend=dask")
     assert files_of(trained) == before
