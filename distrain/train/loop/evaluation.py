@@ -71,7 +71,9 @@ def evaluate_over_ranks(
     """
     of_user = {name: kind() for name, kind in (own or {}).items()}
     metrics = evaluate(model, loader, device, before_batch, of_user)
-    states = {name: _merged(state, peers, device) for name, state in metrics.states.items()}
+    states = {
+        name: state_over_ranks(state, peers, device) for name, state in metrics.states.items()
+    }
     merged = TargetMetrics(states)
     found = Evaluation(metrics, merged, own=own_over_ranks(of_user, peers, device))
     wide = not_bounded(merged, max_auc_bound)
@@ -209,7 +211,7 @@ def scored_batches(
     model.train(was_training)
 
 
-def _merged(state: State, peers: Peers, device: torch.device) -> State:
+def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
     """The state of all ranks' rows, the same on every rank; a collective operation."""
     if peers.num_ranks == 1:
         return state

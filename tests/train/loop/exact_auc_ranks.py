@@ -1,6 +1,7 @@
 """The real gloo ranks of `test_exact_auc.py`, run as a script: FOLDER."""
 
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -8,11 +9,12 @@ import torch
 from gloo_ranks import run_gangs
 
 from distrain.embeddings import Peers
-from distrain.metrics import Metric
+from distrain.metrics import STATES, Metric
 from distrain.metrics.distinct_scores import DistinctScores
-from distrain.train.loop.evaluation import own_over_ranks
+from distrain.train.loop.evaluation import own_over_ranks, state_over_ranks
 from distrain.train.loop.exact_auc import auc_over_ranks
 
+CPU = torch.device("cpu")
 SIZES = (1, 2, 3, 5)
 # How scores are drawn, and how many distinct ones a rank may hold.
 CASES = {
@@ -48,16 +50,35 @@ class MeanLabel(Metric):
         return self.clicks / self.rows
 
 
+def weights_of(rows):
+    return (np.arange(rows) % 5 / 4).astype(np.float32)
+
+
+def state_of(kind, weighted, rank, num_ranks):
+    scores, labels = rows_of("far", rank, num_ranks)
+    state = STATES[kind]()
+    scores = np.stack([scores, -scores], axis=1) if kind == "multiclass" else scores
+    state.update(scores, labels, weights_of(len(labels)) if weighted else None)
+    return state
+
+
 def all_aucs(rank, num_ranks):
-    """Of each case, the AUC of all ranks' rows and its bound; and a metric of the user's own."""
+    """Of each case, the AUC of all ranks' rows and its bound; and other metrics of them."""
     peers, found = Peers(rank, num_ranks), {}
     mean_label = MeanLabel()
     mean_label.update(*rows_of("far", rank, num_ranks))
-    found["own"] = own_over_ranks({"ctr": mean_label}, peers, torch.device("cpu"))["ctr"]
+    found["own"] = own_over_ranks({"ctr": mean_label}, peers, CPU)["ctr"]
+    for kind, weighted in product(STATES, (False, True)):
+        one = state_over_ranks(state_of(kind, weighted, rank, num_ranks), peers, CPU)
+        found[f"{kind} {weighted}"] = one.to_json()
+    scores = DistinctScores(weighted=True)
+    of_rank = rows_of("far", rank, num_ranks)
+    scores.update(*of_rank, weights_of(len(of_rank[0])))
+    found["weighted"] = tuple(auc_over_ranks(scores, peers, CPU))
     for case, (_, max_entries) in CASES.items():
         scores = DistinctScores(max_entries)
         scores.update(*rows_of(case, rank, num_ranks))
-        auc = auc_over_ranks(scores, peers, torch.device("cpu"))
+        auc = auc_over_ranks(scores, peers, CPU)
         found[case] = None if auc is None else tuple(auc)
     return found
 

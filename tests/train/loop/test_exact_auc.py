@@ -1,5 +1,6 @@
 """The AUC of all ranks' rows from their scores: real gloo ranks against scikit-learn."""
 
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ from sklearn.metrics import roc_auc_score
 from small_jobs import make_spec, write_prepared
 
 from distrain.jobs.view import JobView, Notice, Record
+from distrain.metrics import STATES
 from distrain.submission.inline import run_inline
 
 SCRIPT = Path(__file__).with_name("exact_auc_ranks.py")
@@ -22,6 +24,15 @@ def test_ranks_agree_on_the_auc_that_one_would_compute(tmp_path: Path) -> None:
         assert all(of_rank == found[0] for of_rank in found)
         labels = [script.rows_of("far", rank, num_ranks)[1] for rank in range(num_ranks)]
         assert found[0].pop("own") == np.concatenate(labels).mean()
+        for kind, weighted in product(STATES, (False, True)):
+            of_ranks = [script.state_of(kind, weighted, r, num_ranks) for r in range(num_ranks)]
+            total = STATES[kind].from_json(*(one.to_json() for one in of_ranks))
+            assert found[0].pop(f"{kind} {weighted}") == total.to_json()
+        of_ranks = [script.rows_of("far", rank, num_ranks) for rank in range(num_ranks)]
+        scores, labels = (np.concatenate(part) for part in zip(*of_ranks, strict=True))
+        weights = np.concatenate([script.weights_of(len(one)) for one, _ in of_ranks])
+        auc = roc_auc_score(labels, scores, sample_weight=weights)
+        assert found[0].pop("weighted") == (pytest.approx(auc, rel=1e-12), 0.0)
         for case, auc in found[0].items():
             parts = [script.rows_of(case, rank, num_ranks) for rank in range(num_ranks)]
             scores, labels = (np.concatenate(part) for part in zip(*parts, strict=True))
