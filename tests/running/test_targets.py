@@ -2,15 +2,21 @@
 
 import io
 import json
+import shutil
 from contextlib import nullcontext
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import sklearn.metrics as sk
 import torch
 from click.testing import CliRunner
 from rich.console import Console
 from small_jobs import make_spec, small_document
 
 import distrain
+from distrain import Dataset, Loader
 from distrain.cli.main import cli
 from distrain.cli.outcome import print_summary
 from distrain.errors import SpecError
@@ -20,7 +26,7 @@ from distrain.metrics import Metric, TargetMetrics
 from distrain.models import Blueprint, Embeddings, InputBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.custom import PACKAGES_VARIABLE
-from distrain.models.heads.tasks import (
+from distrain.models.heads import (
     BinaryClassificationTask,
     MulticlassTask,
     MultiTask,
@@ -187,3 +193,51 @@ def test_an_interrupted_window_holds_all_targets(prepared, tmp_path, monkeypatch
         told[name] = metrics[4], metrics[7]
     assert told["quiet"] == told["killed"]
     assert [TargetMetrics.from_json(one).rows for one in told["quiet"]] == [2_800, 2_100]
+
+
+@pytest.fixture(scope="module")
+def weighted(prepared, tmp_path_factory):
+    """The prepared rows with a column of weights."""
+    root = tmp_path_factory.mktemp("weighted")
+    for path in sorted(prepared.rglob("*.parquet")):
+        rows = pq.read_table(path)
+        weights = pa.array(np.arange(len(rows)) % 4 / 2, pa.float32())
+        to = root / path.relative_to(prepared)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(rows.append_column("importance", weights), to, row_group_size=1000)
+    shutil.copy(prepared / "schema.pbtxt", root)
+    return root
+
+
+def test_named_tasks_with_weights_have_the_metrics_of_scikit_learn(weighted, tmp_path):
+    document = small_document(weighted) | INLINE
+    document["model"] |= {
+        "tasks": {
+            "click": {"target": "label"},
+            "watch": {"target": "I3", "kind": "regression"},
+            "genre": {"target": "C1", "kind": "multiclass"},
+        }
+    }
+    document["data"] |= {"weight": "importance"}
+    stop = {"train.early_stopping": {"metric": "watch.mae", "patience": 9}}
+    run = distrain.fit(document, run_dir=tmp_path / "run", overrides=STEPS | stop)
+    assert run.summary.model_step in range(2, 11, 2)
+    saved, parts = run.load_model(), []
+    with Loader(Dataset(weighted / "valid", saved.schema), batch_size=1000) as loader:
+        for batch in loader:
+            with torch.no_grad():
+                scores = saved.model.scores(batch)
+            labels = (batch["label"], batch["I3"], batch["C1"])
+            parts.append([*scores, *labels, batch.weight])
+    columns = zip(*parts, strict=True)
+    click, watch, genre, *labels, weights = (torch.cat(one).double().numpy() for one in columns)
+    found, w = run.evaluate(weighted / "valid"), {"sample_weight": weights}
+    assert len(set(weights)) == 4
+    auc = sk.roc_auc_score(labels[0], click, **w)
+    assert (found.rows, found.auc) == (len(weights), pytest.approx(auc, abs=found.auc_bound + 1e-6))
+    rmse = sk.root_mean_squared_error(labels[1], watch, **w)
+    assert found.targets["watch"]["rmse"] == pytest.approx(rmse, rel=1e-5)
+    accuracy = sk.accuracy_score(labels[2], genre.argmax(1), **w)
+    assert found.targets["genre"]["accuracy"] == pytest.approx(accuracy, rel=1e-9)
+    assert run.summary.targets["watch"]["rmse"] == pytest.approx(rmse, rel=1e-5)
+    assert run.summary.auc == pytest.approx(auc, abs=run.summary.auc_bound + 1e-6)

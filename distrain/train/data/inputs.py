@@ -232,12 +232,6 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
             where={"target": schema.target.name, "kind": schema.target.target_kind},
             hint="Choose another model, or a binary target.",
         )
-    others = [column.name for column in targets if column.target_kind != "binary"]
-    if others:
-        raise SchemaError(
-            f"a training reports metrics of labels 0 and 1 alone, not of: {', '.join(others)}",
-            hint="Name binary targets in model.tasks.",
-        )
     lists = [column.name for column in schema.continuous if column.holds_lists]
     if lists:
         raise SchemaError(

@@ -72,8 +72,8 @@ def all_aucs(rank, num_ranks):
         one = state_over_ranks(state_of(kind, weighted, rank, num_ranks), peers, CPU)
         found[f"{kind} {weighted}"] = one.to_json()
     scores = DistinctScores(weighted=True)
-    of_rank = rows_of("far", rank, num_ranks)
-    scores.update(*of_rank, weights_of(len(of_rank[0])))
+    far, clicks = rows_of("far", rank, num_ranks)
+    scores.update(far, clicks, weights_of(len(far)))
     found["weighted"] = tuple(auc_over_ranks(scores, peers, CPU))
     for case, (_, max_entries) in CASES.items():
         scores = DistinctScores(max_entries)
