@@ -17,6 +17,11 @@ class Network(nn.Module):
 
     `task` is attached to `body`, and `body` to the shape of the inputs, whose continuous columns it
     gets if `takes_continuous`.
+
+    Attributes:
+        logit_shift: The number added to the first target's logits wherever rows are scored, though
+            not in training: the log of the share of negatives that it sees (Dal Pozzolo et al.,
+            "Calibrating Probability with Undersampling", 2015).
     """
 
     def __init__(self, body: Block, task: Task, takes_continuous: bool = True):
@@ -24,11 +29,24 @@ class Network(nn.Module):
         self.body = body
         self.task = task
         self._takes_continuous = takes_continuous
+        self.logit_shift = 0.0
 
     def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
         taken = continuous if self._takes_continuous else continuous[:, :0]
         output: Tensor = self.task(self.body(Features(tuple(embedded), taken)))
         return output
+
+    def logits(self, output: Tensor) -> Tensor:
+        """The first target's logits, `[rows]`, as of the rows before negatives were left out."""
+        return self._shifted(self.task.logits(output))
+
+    def scores(self, output: Tensor) -> tuple[Tensor, ...]:
+        """Each target's scores, as of the rows before negatives were left out."""
+        first, *others = self.task.scores(output)
+        return (self._shifted(first), *others)
+
+    def _shifted(self, logits: Tensor) -> Tensor:
+        return logits + self.logit_shift if self.logit_shift else logits
 
 
 class ClickModel(nn.Module):
@@ -58,11 +76,11 @@ class ClickModel(nn.Module):
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order.
         """
-        return self.task.logits(self.output(batch))
+        return self.dense.logits(self.output(batch))
 
     def scores(self, batch: Batch) -> tuple[Tensor, ...]:
         """The scores of a batch for each of the task's targets; errors as of `forward`."""
-        return self.task.scores(self.output(batch))
+        return self.dense.scores(self.output(batch))
 
     def output(self, batch: Batch) -> Tensor:
         """The output of the model's task for a batch; errors as of `forward`."""

@@ -98,7 +98,7 @@ class ScoringModel(nn.Module):
         )
         ids, listed = inputs.table_ids(batch)
         embedded = tuple(lookup(ids, listed) for lookup in self.lookups)
-        scores: tuple[Tensor, ...] = self.dense.task.scores(self.dense(embedded, continuous))
+        scores: tuple[Tensor, ...] = self.dense.scores(self.dense(embedded, continuous))
         return scores[0] if len(scores) == 1 else scores
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:

@@ -2,7 +2,7 @@
 
     weights.safetensors   every parameter
     model.json            format version, distrain's version, the job spec's model section,
-                          how lists are combined, schema
+                          how lists are combined, schema, what is added to logits
     schema.pbtxt          the schema again, for Merlin's tools; not read back
     workflow/             of models trained on what `distrain prep` wrote, to prepare raw rows
 
@@ -12,6 +12,7 @@ which cannot be larger than their file, before memory is taken for it.
 """
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -100,6 +101,8 @@ def save_model(
         "schema": schema.to_json(),
         "about": dict(about or {}),
     }
+    if model.dense.logit_shift:
+        document["logit_shift"] = model.dense.logit_shift
     tensors = model_tensors(model)
     tables = model.embeddings
     collective = any(not isinstance(t, Tensor) and t.shared for t in tensors.values())
@@ -149,6 +152,7 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
     model = build_model(
         schema, spec, seed=0, make_tables=make_tables, combiners=described.combiners
     )
+    model.dense.logit_shift = described.logit_shift
     for name, tensor in model_tensors(model).items():
         weights.read_into(name, tensor)
     return SavedModel(model, spec, schema, described.about)
@@ -156,13 +160,14 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
 
 @dataclass(frozen=True)
 class Description:
-    """The content of `model.json`, at `file`; `combiners` by column."""
+    """The content of `model.json`, at `file`; `combiners` by column, `logit_shift` of `Network`."""
 
     file: Path
     spec: ModelSpec
     schema: Schema
     combiners: Mapping[str, Combiner]
     about: Mapping[str, Any]
+    logit_shift: float = 0.0
 
 
 def read_description(file: Path) -> Description:
@@ -178,7 +183,11 @@ def read_description(file: Path) -> Description:
         schema = Schema.from_json(document["schema"])
     combiners = _read_combiners(document.get("combiners", {}), schema, file)
     about = document.get("about", {})
-    return Description(file, spec, schema, combiners, about if isinstance(about, dict) else {})
+    about = about if isinstance(about, dict) else {}
+    shift = document.get("logit_shift", 0.0)
+    if not isinstance(shift, int | float) or not math.isfinite(shift):
+        raise DataError("logit_shift is no finite number", where={"file": str(file)})
+    return Description(file, spec, schema, combiners, about, float(shift))
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:

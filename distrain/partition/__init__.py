@@ -2,10 +2,10 @@
 
 `footers` finds the row groups and checks all that footers show, and `windows` says which of them
 are trained before which; `table` keeps them, `selection` which of their rows are taken, such as
-those of a filter (`filtering`); `slices` cuts large ones; `order` joins small ones to parts and
-lays the row groups of an epoch out as one line of rows; `plan` cuts the line into lanes and deals
-them to steps, `pieces` says which chunks a lane goes through, which `dealing` decides where there
-are slices. The last four are pure functions of numbers.
+those of a filter (`filtering`) or most with label 0 (`thinning`); `slices` cuts large ones; `order`
+joins small ones to parts and lays the row groups of an epoch out as one line of rows; `plan` cuts
+the line into lanes and deals them to steps, `pieces` says which chunks a lane goes through, which
+`dealing` decides where there are slices. The last four are pure functions of numbers.
 """
 
 from distrain.partition.dealing import num_bands as num_bands
@@ -44,6 +44,7 @@ from distrain.partition.table import (
     Table as Table,
     Windows as Windows,
 )
+from distrain.partition.thinning import thinned as thinned
 from distrain.partition.wanted_columns import (
     FILL_HINT as FILL_HINT,
     WantedColumn as WantedColumn,

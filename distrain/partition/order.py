@@ -107,6 +107,7 @@ def _begins(row_groups: Sequence[RowGroup], part_rows: int) -> Iterator[int]:
 SHUFFLES = ("none", "chunk", "full")
 
 _NUMBERS_AT_A_TIME = 4  # Philox draws so many of each state
+_DRAWS = (0, 0, 0)  # a key of its own: those of orders are pairs
 
 
 class Chunk(NamedTuple):
@@ -272,6 +273,23 @@ def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
     return order.view(np.int64)
 
 
+def row_draws(seed: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Random numbers of rows `first .. first+count-1`, the same for any cut of the rows.
+
+    >>> np.array_equal(row_draws(1, 0, 9)[5:], row_draws(1, 5, 4))
+    True
+    """
+    return _numbers(np.random.SeedSequence(seed, spawn_key=_DRAWS), first, count)
+
+
+def _numbers(source: np.random.SeedSequence, first: int, count: int) -> NDArray[np.uint64]:
+    philox = np.random.Philox(source)
+    skipped = first % _NUMBERS_AT_A_TIME
+    philox.advance(first // _NUMBERS_AT_A_TIME)
+    numbers: NDArray[np.uint64] = philox.random_raw(skipped + count)[skipped:]
+    return numbers
+
+
 def _permutation(size: int, seed: int, epoch: int, stream: int) -> NDArray[np.int64]:
     keys = _keys(size, seed, epoch, stream, 0, size)
     keys.sort()
@@ -293,10 +311,7 @@ def _source(seed: int, epoch: int, stream: int) -> np.random.SeedSequence:
 def _keys(
     size: int, seed: int, epoch: int, stream: int, first: int, count: int
 ) -> NDArray[np.uint64]:
-    source = np.random.Philox(_source(seed, epoch, stream))
-    skipped = first % _NUMBERS_AT_A_TIME
-    source.advance(first // _NUMBERS_AT_A_TIME)
-    keys: NDArray[np.uint64] = source.random_raw(skipped + count)[skipped:]
+    keys = _numbers(_source(seed, epoch, stream), first, count)
     # The keys are distinct, so any correct sort gives the same result. Rows whose random bits above
     # the row number tie keep their order among themselves; which rows tie is chance, and of 2^24
     # rows (40 random bits) one in 65,000 does, of 2^28 rows (36 bits) one in 256.

@@ -3,6 +3,7 @@
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """
 
+import math
 import re
 from typing import Annotated, Any, Literal
 
@@ -73,6 +74,13 @@ class DataSpec(Section):
         description="Which rows of `train` and `valid` are used, such as `country == 'de' and age "
         "> 18`; null uses all.",
     )
+    negatives: Real = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="Share of the training rows with label 0 that are kept, the same in every "
+        "epoch; scores are those of a training on all.",
+    )
     hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
     reader: Literal["auto", ReaderKind] = Field(
         "auto", description="Who reads row groups; `auto` says what it chose and why."
@@ -136,6 +144,11 @@ class DataSpec(Section):
         "storage does not answer; then the attempt ends, and the job restarts from its last "
         "checkpoint. Choose less than deadlines.collective_s.",
     )
+
+    @property
+    def logit_shift(self) -> float:
+        """What scores need that were learnt from a share of the negatives."""
+        return math.log(self.negatives)
 
     @property
     def needs_gpu(self) -> bool:

@@ -4,6 +4,7 @@ from distrain.train.data.handed_tables import Inputs as Inputs, hand_on as hand_
 from distrain.train.data.inputs import (
     check_fields as check_fields,
     check_inputs as check_inputs,
+    check_negatives as check_negatives,
     find_data_schema as find_data_schema,
     find_vocabularies as find_vocabularies,
     list_combiners as list_combiners,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from distrain.partition import Table
 from distrain.schema import Schema
-from distrain.spec import DataSpec, JobSpec
+from distrain.spec import JobSpec
 from distrain.storage import is_remote, whole_file
 from distrain.version import __version__
 
@@ -40,19 +40,19 @@ class Inputs:
 def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
     """Write the tables for the ranks, which then read no footers."""
     with whole_file(path) as partial, zipfile.ZipFile(partial, "w") as file:
-        file.writestr(_KEY, _key(spec.data, inputs.schema))
+        file.writestr(_KEY, _key(spec, inputs.schema))
         file.writestr(_TRAIN, inputs.train.to_bytes())
         if inputs.valid is not None:
             file.writestr(_VALID, inputs.valid.to_bytes())
 
 
-def read_tables(path: Path, data: DataSpec, schema: Schema) -> Inputs | None:
+def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
     """The tables in the file; `None` if it is missing, damaged, or of other data."""
     try:
         with zipfile.ZipFile(path) as file:
-            if file.read(_KEY).decode() != _key(data, schema):
+            if file.read(_KEY).decode() != _key(spec, schema):
                 return None
-            valid = Table.from_bytes(file.read(_VALID)) if data.valid else None
+            valid = Table.from_bytes(file.read(_VALID)) if spec.data.valid else None
             return Inputs(schema, Table.from_bytes(file.read(_TRAIN)), valid)
     except FileNotFoundError:
         return None
@@ -61,12 +61,12 @@ def read_tables(path: Path, data: DataSpec, schema: Schema) -> Inputs | None:
         return None
 
 
-def _key(data: DataSpec, schema: Schema) -> str:
+def _key(spec: JobSpec, schema: Schema) -> str:
     """A key that changes with all that decides which footers are read, and how."""
-    document = data.model_dump(mode="json")
+    document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
-    names = ("hive", "fill_null_id", "fill_null_value", "filter", "windows")
-    how = [document[name] for name in names]
+    names = ("hive", "fill_null_id", "fill_null_value", "filter", "negatives", "windows")
+    how = [*(document[name] for name in names), spec.train.seed]
     text = json.dumps([__version__, places, how, repr(schema)])
     return hashlib.sha256(text.encode()).hexdigest()
 

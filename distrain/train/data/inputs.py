@@ -5,10 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from distrain.errors import Mistakes, SchemaError, SpecError
 from distrain.loader import parse_bytes
-from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, wanted_columns
+from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, thinned, wanted_columns
 from distrain.schema import (
     Schema,
     Tags,
@@ -36,6 +37,9 @@ from distrain.train.data.vocabularies import (
     check_meaning,
     vocabularies_in,
 )
+
+if TYPE_CHECKING:
+    from distrain.models.heads import Task
 
 PATIENCE_S = 10.0
 """How long a command retries a storage that does not answer; a person waits for the command."""
@@ -95,12 +99,12 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         schema = with_targets(schema, spec)
         _check_trainable(schema, spec.model)
         wanted_columns(schema, need_label=True)  # or both splits report what it lacks
-        tables = handed and read_tables(handed, spec.data, schema)
+        tables = handed and read_tables(handed, spec, schema)
     if tables:
         train, valid = tables.train, tables.valid
     else:
         with mistakes.collected(), _schema_named(file):
-            train = read(spec.data.train, spec.data.windows)
+            train = _thinned(read(spec.data.train, spec.data.windows), spec, schema, retry_s)
         with mistakes.collected(), _schema_named(file):
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
@@ -208,7 +212,7 @@ def _check_validation(spec: JobSpec) -> None:
 
 
 def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Combiner]) -> None:
-    """Refuse a model that cannot be built of these columns, or cannot weigh their rows.
+    """Refuse a model that cannot be built of these columns, weigh their rows, or learn of some.
 
     A model of the user's own is left to the ranks: its package may be with the workers alone.
     """
@@ -218,6 +222,7 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Combiner]) -
     if not isinstance(spec.model, CustomSpec):
         blueprint = blueprint_of(schema, spec.model, lists)
         weigh(blueprint.task, schema, spec.data.class_weight)
+        check_negatives(spec.data, schema, blueprint.task)
         blueprint.check()
 
 
@@ -238,6 +243,29 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
             f"the models take lists of ids, but not of numbers: {', '.join(lists)}",
             hint="Leave these columns out of the schema, or reduce each list to one value.",
         )
+
+
+def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
+    """Refuse to leave out negatives unless there is one target, whose logits they shift."""
+    names = schema.select_by_tag(Tags.TARGET).names
+    kinds = [target.kind for target in task.targets]
+    # The tasks of towers are judged by other metrics: they rank, and have no probabilities.
+    if data.negatives < 1 and (
+        len(names) != 1 or kinds != ["binary"] or "log_loss" not in task.metrics
+    ):
+        raise SpecError(
+            "data.negatives needs a single binary target, and scores that are probabilities",
+            where={"data.negatives": data.negatives, "targets": ", ".join(names),
+                   "kinds": ", ".join(kinds)},
+            hint="Leave data.negatives out.",
+        )  # fmt: skip
+
+
+def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Table:
+    share, labels = spec.data.negatives, schema.select_by_tag(Tags.TARGET).names
+    if share == 1 or len(labels) != 1:  # with more of them the job is refused
+        return table
+    return thinned(table, labels[0], share, spec.train.seed, retry_s)
 
 
 def _check_one_meaning(data: DataSpec, schema: Schema, train: Table, valid: Table | None) -> None:

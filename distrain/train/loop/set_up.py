@@ -17,7 +17,7 @@ from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
 from distrain.spec import JobSpec
 from distrain.train.control import Control
-from distrain.train.data import Inputs, JobSpan, list_combiners
+from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
 from distrain.train.loop.epoch_prefetch import EpochPrefetch
 from distrain.train.loop.tables import place_tables, table_factory
 from distrain.train.planning import check_metric
@@ -121,6 +121,8 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
     )
     check_metric(spec, model.dense.task)
     weigh(model.dense.task, schema, spec.data.class_weight)
+    check_negatives(spec.data, schema, model.dense.task)
+    model.dense.logit_shift = spec.data.logit_shift
     model.to(job.device).train()
     with waiting(PEERS):  # for rank 0's dense parameters
         if not spec.train.cuda_graph:

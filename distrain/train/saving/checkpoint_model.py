@@ -47,6 +47,7 @@ def load_checkpoint(url: str) -> SavedModel:
     saved_as, _ = manifest.tensors.get("embeddings.weights.0", ("F32", ()))
     make_tables = partial(EmbeddingCollection, dtype=dtype_of(saved_as))
     model = build_model(schema, spec.model, seed=0, make_tables=make_tables, combiners=combiners)
+    model.dense.logit_shift = spec.data.logit_shift
     reading = WeightsReading(directory, name, model, Peers())
     try:
         reading.check()
