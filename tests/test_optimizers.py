@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn, TouchedRows
-from distrain.embeddings.kernels import Rates, Rule, cpu, update_padded
+from distrain.embeddings.kernels import RowRule, StepRates, cpu, update_padded
 from distrain.embeddings.sharding.table_bytes import RowBytes
 from distrain.errors import InputError
 from distrain.optimizers import (
@@ -72,9 +72,9 @@ def test_all_who_take_a_kind_refuse_an_unknown_one():
 def test_the_kernels_in_c_have_all_rules_and_those_of_fixed_shapes_refuse_others():
     assert list(cpu.RULES) == list(UPDATE_RULES)
     weight, keys, one = torch.zeros(3, 2), torch.tensor([1]), torch.ones(())
-    rates = Rates(one, one, one.long())
+    rates = StepRates(one, one, one.long())
     with pytest.raises(InputError, match="no update rule 'lion'"):
-        update_padded(Rule("lion"), weight, (), keys, torch.ones(1, 2), rates)
+        update_padded(RowRule("lion"), weight, (), keys, torch.ones(1, 2), rates)
     assert not weight.any()
 
 

@@ -187,7 +187,6 @@ class CheckpointWrite:
         open_folder(directory.url).sync()
 
     def _announce(self, outcome: str) -> None:
-        """Post the outcome; all others have ended and no longer need the one before."""
         store = self.settings.store
         with contextlib.suppress(OSError, RuntimeError):
             if self.before is not None:

@@ -81,7 +81,6 @@ class _Loading:
         return LoadResult(None, touched)
 
     def _names(self) -> list[str]:
-        """Rank 0's names, on every rank."""
         text = ""
         with self._together():
             if self.peers.rank == 0:

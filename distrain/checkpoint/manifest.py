@@ -182,7 +182,6 @@ def _check_shards(tensors: Mapping[str, TensorFacts], shards: Sequence[Shard]) -
 
 
 def _check_whole_number(name: str, value: object, least: int = 0) -> None:
-    """Raise `TypeError` unless a JSON value can be a number of bytes or rows."""
     if type(value) is not int or not least <= value <= _MOST_BYTES:
         raise TypeError(f"{name} is {value!r:.80}")
 

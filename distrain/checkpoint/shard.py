@@ -24,9 +24,7 @@ RANK_PREFIX = "rank."
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Rows of a tensor in a file, from a byte on."""
-
+class ShardPiece:
     name: str
     rows: Rows
     offset: int
@@ -39,7 +37,7 @@ class Shard:
     size_bytes: int
     header_bytes: int  # the size of its header
     header_xxh3_64: str
-    pieces: tuple[Piece, ...]  # in the order of their offsets, without gaps
+    pieces: tuple[ShardPiece, ...]  # in the order of their offsets, without gaps
     rank_tensors: Mapping[str, tuple[str, tuple[int, ...]]]  # the rank's own: dtype and shape
 
     def to_json(self) -> dict[str, Any]:
@@ -63,7 +61,7 @@ class Shard:
             document["header_bytes"],
             document["header_xxh3_64"],
             tuple(
-                Piece(name, Rows(first, stride, count), offset, checksum)
+                ShardPiece(name, Rows(first, stride, count), offset, checksum)
                 for name, first, stride, count, offset, checksum in document["pieces"]
             ),
             {n: (d, tuple(s)) for n, (d, s) in document["rank_tensors"].items()},
@@ -118,7 +116,7 @@ def write_shard(
     tensors = {_key_of(held): held.values for held in content.held}
     header = header_of(tensors, align_bytes=PAGE_BYTES)
     offset = len(header)
-    pieces: list[Piece] = []
+    pieces: list[ShardPiece] = []
     staging = Slab()
     with folder.writer(file) as out:
         out.write(memoryview(header))
@@ -133,7 +131,7 @@ def write_shard(
                 if content.memory is None:
                     out.write(slab)
                 after_slab()
-            pieces.append(Piece(held.name, held.rows, offset, hashed.hexdigest()))
+            pieces.append(ShardPiece(held.name, held.rows, offset, hashed.hexdigest()))
             offset += held.num_bytes
     checksum = xxhash.xxh3_64_hexdigest(header)
     return Shard(file, offset, len(header), checksum, tuple(pieces), content.rank_tensors)

@@ -14,8 +14,8 @@ from distrain.checkpoint.manifest import Damaged, Manifest
 from distrain.checkpoint.shard import (
     RANK_PREFIX,
     SLAB_BYTES,
-    Piece,
     Shard,
+    ShardPiece,
     new_rank_tensors,
     row_bytes_of,
 )
@@ -30,12 +30,12 @@ _HOST = torch.device("cpu")
 class Need(NamedTuple):
     """A piece, and the tensors of this rank that take rows of it."""
 
-    piece: Piece
+    piece: ShardPiece
     row_bytes: int
     takers: list[LocalRows]
 
 
-class Part(NamedTuple):
+class PiecePart(NamedTuple):
     """Some rows of a piece, from its `start`-th to its `stop`-th."""
 
     need: Need
@@ -139,7 +139,7 @@ class ShardReading:
             self._after_slab()
 
     @torch.no_grad()
-    def _hand_out(self, part: Part, content: Tensor) -> None:
+    def _hand_out(self, part: PiecePart, content: Tensor) -> None:
         self.begun = True
         rows = part.need.piece.rows.part(part.start, part.stop)
         for held in part.need.takers:
@@ -176,9 +176,9 @@ def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> li
     return needs
 
 
-def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
+def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[PiecePart]]:
     """Cut a file's needed pieces into stretches of bytes of at most `most_bytes`, or one row."""
-    slab: list[Part] = []
+    slab: list[PiecePart] = []
     room, end = most_bytes, -1
     for need in needs:
         if need.piece.offset != end and slab:
@@ -190,7 +190,7 @@ def slabs_of(needs: Sequence[Need], most_bytes: int) -> Iterator[list[Part]]:
                 yield slab
                 slab, room = [], most_bytes
             taken = min(need.piece.rows.count - done, max(1, room // need.row_bytes))
-            slab.append(Part(need, done, done + taken))
+            slab.append(PiecePart(need, done, done + taken))
             done += taken
             room -= slab[-1].num_bytes
         end = slab[-1].offset + slab[-1].num_bytes
@@ -221,7 +221,7 @@ def row_slabs(
 
 
 def _read(
-    folder: Folder, shard: Shard, piece: Piece, slab: Tensor, rows: int
+    folder: Folder, shard: Shard, piece: ShardPiece, slab: Tensor, rows: int
 ) -> Iterator[tuple[Rows, Tensor]]:
     hashed, row_bytes, offset = xxhash.xxh3_64(), len(slab) // rows, piece.offset
     where = {"file": f"{folder.url}/{shard.file}"}

@@ -58,7 +58,6 @@ def connect(scheduler: Any, *, timeout_s: float = CONNECT_TIMEOUT_S) -> Iterator
 
 
 def address_of(scheduler: Any) -> str | None:
-    """The address of a scheduler, given as an address, a client or a cluster."""
     if isinstance(scheduler, str):
         return scheduler
     # A client that is closed has none.

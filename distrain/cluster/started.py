@@ -30,7 +30,6 @@ class ProcessId:
 
     @classmethod
     def of(cls, pid: int) -> "ProcessId | None":
-        """The process of that number on this machine; `None` if it has ended, or is not visible."""
         with contextlib.suppress(OSError):
             return cls.seen(pid)
         return None

@@ -1,8 +1,6 @@
 """Jobs and their histories as JSON, in bounded memory."""
 
-from distrain.documents.job_history import (
-    JobHistory as JobHistory,
-)
+from distrain.documents.job_history import JobHistory as JobHistory
 from distrain.documents.job_json import (
     Gpu as Gpu,
     Watched as Watched,

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from distrain.documents.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
-from distrain.documents.series import Column, Series
+from distrain.documents.series import Series, SeriesColumn
 from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
 from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record, targets_in
 from distrain.wording import MAIN_METRICS, byte_size, main_metrics, number
@@ -19,29 +19,35 @@ KEPT_MOMENTS = 100
 """Moments of each kind that are kept; a job may write a checkpoint every few seconds."""
 
 
-_COUNTS = (Column("step", whole=True), Column("elapsed_s"), Column("rows_total", whole=True))
-_SCORES = (Column("loss", "rows"), Column("auc", "rows"), Column("auc_bound", "rows"))
+_COUNTS = (
+    SeriesColumn("step", whole=True),
+    SeriesColumn("elapsed_s"),
+    SeriesColumn("rows_total", whole=True),
+)
+_SCORES = (
+    SeriesColumn("loss", "rows"),
+    SeriesColumn("auc", "rows"),
+    SeriesColumn("auc_bound", "rows"),
+)
 TRAIN = (
     *_COUNTS,
-    Column("rows_per_s", "time"),
+    SeriesColumn("rows_per_s", "time"),
     *_SCORES,
-    Column("stall_mean_pct", "time"),
-    Column("stall_max_pct", "time"),
-    Column("lr"),
+    SeriesColumn("stall_mean_pct", "time"),
+    SeriesColumn("stall_max_pct", "time"),
+    SeriesColumn("lr"),
 )
 VALID = (*_COUNTS, *_SCORES)
 RANK = (
-    Column("step", whole=True),
-    Column("elapsed_s"),
-    Column("rows_per_s", "time"),
-    Column("step_time_s", "steps"),
+    SeriesColumn("step", whole=True),
+    SeriesColumn("elapsed_s"),
+    SeriesColumn("rows_per_s", "time"),
+    SeriesColumn("step_time_s", "steps"),
 )
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A `state`, `restart`, `checkpoint`, `notice` or `validated` on a job's time line."""
-
     at_s: float
     kind: str
     attempt: int
@@ -246,7 +252,7 @@ class JobHistory:
         return {"rank": rank, "step_time_s": known[rank], "median_step_time_s": middle}
 
 
-def _point(record: Record, columns: Iterable[Column]) -> dict[str, float | None]:
+def _point(record: Record, columns: Iterable[SeriesColumn]) -> dict[str, float | None]:
     of_targets = _main_metrics_of(record)
     return {
         column.name: of_targets.get(column.name, getattr(record, column.name, None))
@@ -254,12 +260,12 @@ def _point(record: Record, columns: Iterable[Column]) -> dict[str, float | None]
     }
 
 
-def _with_targets(series: Series, columns: Sequence[Column], record: Record) -> Series:
+def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Record) -> Series:
     """The series, or an empty one with a column more for each target if it has no points yet."""
     names = _main_metrics_of(record)
     if not names or series.last is not None or len(series.columns) > len(columns):
         return series
-    return Series((*columns, *(Column(name, "rows") for name in names)))
+    return Series((*columns, *(SeriesColumn(name, "rows") for name in names)))
 
 
 def _main_metrics_of(record: Record) -> dict[str, float]:

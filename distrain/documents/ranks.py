@@ -107,8 +107,6 @@ def stands_out(slowest: Mapping[str, Any] | None) -> bool:
 def shown_ranks(times_s: Mapping[int, float | None], limit: int = SHOWN_RANKS) -> list[int]:
     """At most `limit` ranks, in rising order: of more, the slowest, median and fastest ones.
 
-    `times_s` has each rank's time of its own work per step; `None` if it has not reported it.
-
     >>> shown_ranks({rank: float(rank) for rank in range(9)}, limit=3)
     [0, 4, 8]
     """
@@ -138,7 +136,6 @@ class StepTimes:
         self.sum_s = 0.0
 
     def add(self, counts: Sequence[int], sum_s: float) -> None:
-        """Add a rank's counts by `STEP_BOUNDS_S`, and their sum."""
         self.counts = [mine + its for mine, its in zip(self.counts, counts, strict=True)]
         self.sum_s += sum_s
 

@@ -14,7 +14,7 @@ _MARGIN = 0.06
 
 
 @dataclass(frozen=True)
-class Column:
+class SeriesColumn:
     name: str
     weight: str = ""  # merged points have the mean by this; "": the later value
     whole: bool = False  # whether values are whole numbers
@@ -32,7 +32,7 @@ class Series:
         capacity: Points that are shown at most, an even number.
     """
 
-    def __init__(self, columns: Sequence[Column], capacity: int = CAPACITY):
+    def __init__(self, columns: Sequence[SeriesColumn], capacity: int = CAPACITY):
         if capacity < 2 or capacity % 2:
             raise ValueError(f"a series' capacity is an even number, not {capacity}")
         self.columns = tuple(columns)
@@ -129,7 +129,6 @@ class Series:
         return self._from(bisect_left(self._numbers, number))
 
     def recent(self, count: int) -> dict[str, list[Any]]:
-        """Per column, the values of the last `count` shown points."""
         return self._from(max(0, len(self) - count))
 
     def _from(self, first: int) -> dict[str, list[Any]]:

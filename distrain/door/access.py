@@ -60,7 +60,6 @@ class Guard:
         return hmac.compare_digest(given.encode(), self._token)
 
     def lets_pass(self, headers: HTTPHeaders) -> bool:
-        """Whether a request's headers have the token, or the cookie."""
         scheme, _, token = headers.get("Authorization", "").partition(" ")
         if scheme.lower() == "bearer" and self.is_token(token.strip()):
             return True

@@ -20,12 +20,12 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class Order(Body):
+class ServiceOrder(Body):
     service: Word  # its id
     generation: Annotated[int, Field(ge=0, strict=True)]  # of the process in charge; none older
 
 
-class PutOrder(Order):
+class PutOrder(ServiceOrder):
     epoch: Word = Field(description="The scheduler's epoch that this was decided for.")
     spec: dict[str, Any] = Field(description="The job spec, with absolute paths.")
     run_dir: Annotated[str, Field(max_length=4096, pattern=r"^(/|[a-z][a-z0-9+.-]*://)")] = Field(
@@ -35,14 +35,14 @@ class PutOrder(Order):
     priority: Priority | None = Field(None, description="Null takes the spec's.")
 
 
-class CancelOrder(Order):
+class CancelOrder(ServiceOrder):
     why: Annotated[str, Field(max_length=1000)] = ""
     grace_s: Annotated[float, Field(ge=0, le=86_400, allow_inf_nan=False)] | None = Field(
         None, description="What its ranks get to save a checkpoint; null: a few seconds."
     )
 
 
-class PriorityOrder(Order):
+class PriorityOrder(ServiceOrder):
     priority: Priority
 
 

@@ -25,7 +25,7 @@ _NO_PROGRESS = 2**62  # more entries than a job ever has
 
 
 @dataclass
-class Answer:
+class ChangesAnswer:
     """Jobs as JSON texts, and where the next answer goes on."""
 
     revision: int
@@ -43,8 +43,6 @@ class Answer:
 
 
 class Changes:
-    """The changes of a monitor's jobs, whoever submitted them."""
-
     def __init__(self, monitor: Monitor, clock: Callable[[], float] = time.monotonic):
         self.coordinator = monitor.coordinator
         self.monitor = monitor
@@ -54,7 +52,6 @@ class Changes:
         self._collected_s = -math.inf  # when jobs that only went on were stamped last
 
     def acknowledge(self, service: str, revision: int) -> None:
-        """Note that a service has taken in all changes up to a revision."""
         newest = max(revision, self._acknowledged.get(service, 0))
         self._acknowledged[service] = min(newest, self.revisions.newest)
 
@@ -67,14 +64,14 @@ class Changes:
             return True
         return self.revisions.last(job_id) > self._acknowledged.get(service, 0)
 
-    def since(self, revision: int, collect_s: float = 0.0) -> Answer:
+    def since(self, revision: int, collect_s: float = 0.0) -> ChangesAnswer:
         """The changes since a revision; since 0: all jobs, with all of their progress that is kept.
 
         Jobs that only went on come in one answer, `collect_s` after the last such one, or with a
         job that has any other change.
         """
         self._look(revision, collect_s)
-        answer = Answer(revision)
+        answer = ChangesAnswer(revision)
         too_large = []
         changed = self.revisions.changed_since(revision)
         statuses = self.monitor.statuses(job_id for job_id, _ in changed)
@@ -103,7 +100,9 @@ class Changes:
         (status,) = self.monitor.statuses([job_id])
         return self._document(status, _NO_PROGRESS)
 
-    def _send_in_parts(self, answer: Answer, too_large: list[tuple[str, int]], since: int) -> None:
+    def _send_in_parts(
+        self, answer: ChangesAnswer, too_large: list[tuple[str, int]], since: int
+    ) -> None:
         """Put these jobs behind all others; if nothing else is left, send a part of the first."""
         parts = []
         for job_id, first in too_large:

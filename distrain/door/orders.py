@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from distrain.door.bodies import CancelOrder, Order, PriorityOrder, PutOrder, Refusal
+from distrain.door.bodies import CancelOrder, PriorityOrder, PutOrder, Refusal, ServiceOrder
 from distrain.door.monitor import Monitor
 from distrain.errors import SpecError
 from distrain.lifecycle import Cancel, ChangePriority, Job
@@ -91,7 +91,7 @@ class Orders:
             "attempt": max(ended.attempt, ended.first_attempt),
         }
 
-    def _live(self, job_id: str, order: Order) -> Job:
+    def _live(self, job_id: str, order: ServiceOrder) -> Job:
         ended = self.ended(job_id)
         if ended is not None:
             raise Refusal(410, "ended", _has_ended(ended), "It needs nothing more.", job=ended)
@@ -108,14 +108,14 @@ class Orders:
             after = f"To go on with it, put it with a first_attempt above {ended['attempt']}."
             raise Refusal(410, "ended", _has_ended(ended), after, job=ended)
 
-    def _check_owner(self, job_id: str, order: Order) -> None:
+    def _check_owner(self, job_id: str, order: ServiceOrder) -> None:
         owner = self.monitor.follow(job_id).service
         if owner != order.service:
             whose = f"service {owner!r}" if owner else "somebody who submitted it by Dask"
             hint = "Use an id of your own for a job, and have its owner change it."
             raise Refusal(409, "other_service", f"job {job_id} is that of {whose}", hint)
 
-    def _check_generation(self, order: Order) -> None:
+    def _check_generation(self, order: ServiceOrder) -> None:
         newest = self.generations.get(order.service)
         if newest is not None and order.generation < newest:
             raise Refusal(

@@ -50,15 +50,14 @@ class CanonicalTensor:
 
     @property
     def shared(self) -> bool:
-        """Whether some rows live on one rank only, so that `read` is a collective operation."""
         return any(run.store.spread for run in self.runs)
 
     @torch.no_grad()
     def read(self, rows: slice, *, everywhere: bool = False) -> Tensor | None:
-        """Some neighbouring rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
+        """Neighbouring rows, `[rows, ...]` on the CPU; collective if the tensor is `shared`.
 
-        `rows` has no step and is the same on every rank. The result may be a view of the live
-        values; it is `None` on all ranks but the first, unless rows are wanted `everywhere`.
+        They are the same rows on every rank. The result may be a view of the live values; it is
+        `None` on all ranks but the first, unless rows are wanted `everywhere`.
         """
         parts = list(self._parts(rows))
         wanted = everywhere or self.peers.rank == 0

@@ -231,13 +231,8 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Add up the gradients of each distinct row, in the order of the batch's rows.
 
-        Args:
-            grads: For each group the gradient of what `expand` returned; `None` counts as zeros.
-            part: Which of the batch's rows they belong to; `None` for all.
-            into: Sums of earlier parts, which are added to; `None` begins with zeros.
-
-        Returns:
-            For each store `[u, dim]`: this rank's sums.
+        `grads` are of what `expand` returned for `part` of the rows, by group; `None` counts as
+        zeros. They are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
@@ -256,13 +251,10 @@ class EmbeddingCollection(nn.Module):
         return tuple(sums)
 
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
-        """Add the ranks' sums, in rank order; collective where ranks share the tables.
+        """Add the ranks' sums, in rank order; every rank calls it, also with a batch of no rows.
 
-        Every rank calls it in every step, also with a batch of no rows.
-
-        Returns:
-            For each store the rows to update on this rank and their gradients: of all touched rows
-            if it is replicated, of those that live here if it is row-wise.
+        For each store the rows to update on this rank and their gradients: of all touched rows if
+        it is replicated, of those that live here if it is row-wise. Collective if it is shared.
         """
         return self.begin_exchange(route, sums)()
 
@@ -283,7 +275,6 @@ class EmbeddingCollection(nn.Module):
         return finish
 
     def lookup(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
-        """The embeddings of a batch: `route`, `fetch` and `expand` in one."""
         # Routes made ahead in a thread may be on their way among `route_peers`.
         route = self.route(ids, lists, peers=self.peers)
         return self.expand(route, self.fetch(route))

@@ -9,8 +9,6 @@ from distrain.spec import Combiner
 
 @dataclass(frozen=True)
 class PlacementFacts:
-    """One placement; nothing else knows placements' names."""
-
     is_dealt: bool  # whether rank r has the rows of keys with `key % num_ranks == r`, not all rows
     collectives: int  # collective operations of a store in a step
     on_host: bool = False  # rows lie on the host, recently used ones on the device, too

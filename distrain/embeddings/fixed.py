@@ -36,7 +36,7 @@ from torch import Tensor
 from distrain.embeddings import kernels
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.embeddings.fixed_stores import FixedStoreRoute, SpreadStore, WholeStore
-from distrain.embeddings.kernels import Rates
+from distrain.embeddings.kernels import StepRates
 from distrain.embeddings.padded import PaddedRouter, PaddedRoutes
 from distrain.embeddings.sparse_optimizer import SparseOptimizer, rounding_seed
 from distrain.errors import InputError
@@ -219,7 +219,7 @@ class FixedTables:
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.tables.weights[number], self._state_tensors[number]
 
-    def _rates(self, lr: Tensor | float, scale: Tensor | float, dim: int) -> Rates:
+    def _rates(self, lr: Tensor | float, scale: Tensor | float, dim: int) -> StepRates:
         rate, scale = self._scalar(lr), self._scalar(scale)
         if self.optimizer.corrects_bias:
             beta1, beta2 = self.optimizer.rule.betas
@@ -228,7 +228,7 @@ class FixedTables:
         # The seed is linear in the number of steps, and int64 wraps around as the formula does.
         start = rounding_seed(self.optimizer.seed, 0, dim)
         seed = self.num_steps * rounding_seed(0, 1, 0) + (start - 2**64 * (start >= 2**63))
-        return Rates(rate, scale, seed)
+        return StepRates(rate, scale, seed)
 
     def _scalar(self, value: Tensor | float) -> Tensor:
         if isinstance(value, Tensor):

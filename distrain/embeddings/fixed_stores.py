@@ -111,8 +111,6 @@ class WholeStore(FixedStore):
 
 
 class SpreadStore(FixedStore):
-    """A store whose rows are dealt over ranks; its ids have travelled before the step."""
-
     def route(self, ids: Tensor, padded: PaddedRows | None) -> FixedStoreRoute:
         assert padded is not None
         slots, size = padded.slots, sum(padded.rooms)

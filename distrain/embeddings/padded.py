@@ -32,8 +32,6 @@ _GROWTH = 1.25
 
 @dataclass(frozen=True)
 class PaddedRows:
-    """A batch's rows of one store, as their owners send them."""
-
     slots: Tensor  # `[flat columns, rows]`, int32: where in what arrives each id's row lies
     # `[ranks * room]`, int64: the rows of the own weight that ranks ask for, those for rank 0
     # first, each rank's filled up with one past the last row
@@ -111,10 +109,9 @@ class PaddedRouter:
         self._store = store
 
     def ask(self, ids: Tensor, sharers: Peers) -> tuple[RowRequests, Tensor]:
-        """Ask the owners; a collective operation of the sharers of the store.
+        """Ask the owners for `ids`, `[flat columns, rows]`, contiguous; collective.
 
-        `ids` is `[flat columns, rows]`, contiguous. Returns what was asked, and for each id which
-        of the distinct rows it means, `[ids]`, int32.
+        Returns what was asked, and which distinct row each id means, `[ids]`, int32.
         """
         segments = table_segments(self._store.table_of, [ids.shape[1]] * len(ids))
         grouping = kernels.unique(ids.reshape(-1), *segments)

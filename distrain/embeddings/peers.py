@@ -121,8 +121,7 @@ class Peers:
     def exchange_counts(self, counts: Tensor) -> Tensor:
         """What each rank counted for this one, `[num_ranks, ...]`, on the CPU; waits for a GPU.
 
-        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: what this rank counted for
-        each. A rank sends each count to the one rank that needs it, whatever their number.
+        `counts` is `[num_ranks, ...]`, int64, of one shape on all ranks: what this rank counted.
         """
         received = torch.empty_like(counts)
         self._all_to_all(received, counts.contiguous())

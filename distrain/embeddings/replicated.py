@@ -17,8 +17,6 @@ from distrain.embeddings.peers import Peers
 
 @dataclass(frozen=True)
 class ReplicatedRoute:
-    """Where a batch's distinct rows are."""
-
     keys: Tensor  # `[u]`, int64: the rows of the weight that this rank looks up
     touched: Tensor  # `[v]`, int64: those that any rank looks up
     # `[ranks * most]`, int32: where each rank's rows stand in `touched`, rank by rank; those

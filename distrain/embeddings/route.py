@@ -75,7 +75,6 @@ class Route:
 def table_segments(table_of: Sequence[int], lengths: Sequence[int]) -> tuple[Tensor, Tensor]:
     """Where each table's ids lie when those of the columns stand one after another.
 
-    `table_of` numbers each column's table from 0 without gaps; `lengths` says how many ids it has.
     Offsets and counts are `[tables, most columns of a table]`, int64: empty segments fill up.
 
     >>> offsets, counts = table_segments([0, 1, 0], [5, 5, 3])

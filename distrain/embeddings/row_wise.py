@@ -21,8 +21,6 @@ from distrain.embeddings.peers import Peers
 
 @dataclass(frozen=True)
 class RowWiseRoute:
-    """The owners of a batch's distinct rows."""
-
     # `[u]`, int64: this rank's distinct rows in the order in which they are asked for: those
     # of rank 0 first
     by_owner: Tensor
@@ -93,8 +91,6 @@ def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute
 
 
 class RowRequests(NamedTuple):
-    """The rows that the ranks ask each other for."""
-
     by_owner: Tensor  # as of `RowWiseRoute`, as are the next two
     asked: tuple[int, ...]
     requested: Tensor  # but int32

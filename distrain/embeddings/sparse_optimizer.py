@@ -21,7 +21,7 @@ from torch import Tensor
 
 from distrain.embeddings import kernels
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
-from distrain.embeddings.kernels import Rule
+from distrain.embeddings.kernels import RowRule
 from distrain.errors import InputError
 from distrain.host_memory import empty
 from distrain.optimizers import optimizer_facts
@@ -30,15 +30,10 @@ from distrain.optimizers import optimizer_facts
 class SparseOptimizer:
     """Updates the touched rows of an `EmbeddingCollection`, alike on every rank.
 
-    Args:
-        embeddings: The tables. Move them to their device first: the state is made beside them.
-        kind: A kind of `distrain.optimizers`, such as "adagrad".
-        eps: Added to the denominator; `None` for the kind's default.
-        initial_accumulator_value: Where Adagrad's sums start.
-        seed: Of the stochastic rounding of bfloat16 weights; the same on all ranks.
-
-    Raises:
-        InputError: There is no such kind.
+    The state is made beside the tables, so move these to their device first. `kind` is one of
+    `distrain.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
+    start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
+    the same on all ranks. `InputError`: there is no such kind.
     """
 
     def __init__(
@@ -55,7 +50,7 @@ class SparseOptimizer:
         self.embeddings = embeddings
         self.kind = kind
         # by which rows are updated, and its numbers
-        self.rule = Rule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
+        self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
         self.num_steps = 0  # updates so far
         self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate

@@ -149,10 +149,7 @@ class Store:
             out[:, place] = pooled
 
     def collect(self, grads: Tensor, route: StoreRoute, part: slice, sums: Tensor) -> None:
-        """Add the gradients of some of the batch's rows to the sums of their distinct rows.
-
-        `grads` is `[rows of the part, columns of the group, dim]`; `sums`, `[u, dim]`, is added to.
-        """
+        """Add gradients, `[rows of the part, columns, dim]`, to their rows' sums `[u, dim]`."""
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         for turn in self._turns:
@@ -178,10 +175,7 @@ class Store:
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
     ) -> Callable[[], tuple[Tensor, Tensor]]:
-        """Begin to add the ranks' sums up; returns what ends that.
-
-        Its result: the rows to update on this rank `[v]`, and their gradients `[v, dim]`.
-        """
+        """Begin to add the ranks' sums up; the end gives rows to update, `[v]`, and gradients."""
         end = route.rows.begin_exchange(sums, self.peers)
         return end if self.cache is None else partial(self._in_cache, end, self.cache)
 
@@ -295,10 +289,7 @@ def make_stores(
 
 
 def _factors(lengths: Tensor, combiner: str | None, dtype: torch.dtype) -> Tensor:
-    """What the sum of each row's embeddings is multiplied with, `[rows, 1]`.
-
-    The reciprocal, since nn.EmbeddingBag takes it in its gradients: the same bits for a mean.
-    """
+    """What sums of rows' embeddings are multiplied with, `[rows, 1]`, as nn.EmbeddingBag does."""
     counts = lengths.clamp(min=1).to(dtype)
     if combiner == "sqrtn":
         counts = kernels.sqrt(counts)

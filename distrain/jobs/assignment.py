@@ -10,8 +10,6 @@ from distrain.run_paths import RunPaths
 
 @dataclass(frozen=True)
 class World:
-    """A rank's place in its gang."""
-
     rank: int = 0  # from 0
     num_ranks: int = 1  # that train together: torch's world size
     ranks_per_node: int = 1  # of the gang on this rank's host

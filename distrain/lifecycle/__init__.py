@@ -1,6 +1,6 @@
 """Decides what happens to jobs: pure functions of their states, events and the time."""
 
-from distrain.lifecycle.job import Failure as Failure, Job as Job
+from distrain.lifecycle.job import AttemptFailure as AttemptFailure, Job as Job
 from distrain.lifecycle.lifecycle import Lifecycle as Lifecycle
 from distrain.lifecycle.messages import (
     Budgets as Budgets,

@@ -9,7 +9,7 @@ from distrain.lifecycle.messages import Submit
 
 
 @dataclass(frozen=True)
-class Failure:
+class AttemptFailure:
     reason: str
     message: str
     rank: int | None = None
@@ -59,8 +59,8 @@ class Job:
     why_pending: str = ""
     starting_since_s: float | None = None  # its placement, or its restart: the start deadline
     ranks: dict[int, RankStatus] = field(default_factory=dict)
-    failures: list[Failure] = field(default_factory=list)  # of this attempt, as they came
-    culprit: Failure | None = None  # why this attempt is stopped; at a bad end, of the job
+    failures: list[AttemptFailure] = field(default_factory=list)  # of this attempt, as they came
+    culprit: AttemptFailure | None = None  # why this attempt is stopped; at a bad end, of the job
     queue_again: bool = False  # its workers are wanted by a job of higher priority
     settle_at_s: float | None = None
     linger_until_s: float | None = None

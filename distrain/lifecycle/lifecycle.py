@@ -50,7 +50,7 @@ from distrain.jobs import (
     Slot,
 )
 from distrain.lifecycle import queue
-from distrain.lifecycle.job import Failure, Job, Move, RankStatus, slot_key
+from distrain.lifecycle.job import AttemptFailure, Job, Move, RankStatus, slot_key
 from distrain.lifecycle.messages import (
     Cancel,
     ChangePriority,
@@ -102,7 +102,6 @@ class Lifecycle:
         self._out: list[Instruction] = []
 
     def handle(self, stimulus: Stimulus, now_s: float) -> list[Instruction]:
-        """Take in a stimulus; the instructions are what to do about it."""
         match stimulus:
             case Submit():
                 self._submit(stimulus, now_s)
@@ -131,7 +130,6 @@ class Lifecycle:
 
     @property
     def usable_slots(self) -> frozenset[Slot]:
-        """Workers that may be given a rank."""
         return frozenset(
             slot
             for slot in self.slots
@@ -156,7 +154,7 @@ class Lifecycle:
         if job is None or job.state.is_final:
             return
         message = f"the job was cancelled: {request.why}" if request.why else _CANCELLED
-        cause = Failure(Reason.CANCELLED, message)
+        cause = AttemptFailure(Reason.CANCELLED, message)
         if job.state.waits:
             self._end(job, cause, JobState.CANCELLED, now_s)
             return
@@ -190,7 +188,7 @@ class Lifecycle:
                 status.exited = True  # a rank dies with its worker (parent-death signal)
                 if not status.finished:
                     message = f"rank {rank}: its Dask worker {slot.worker} left the cluster"
-                    self._fail(job, Failure(Reason.WORKER_LOST, message, rank), now_s)
+                    self._fail(job, AttemptFailure(Reason.WORKER_LOST, message, rank), now_s)
 
     def _worker_leaves(self, notice: WorkerLeaving, now_s: float) -> None:
         self.leaving.add(notice.worker)
@@ -199,7 +197,7 @@ class Lifecycle:
             if ranks and job.state in (JobState.STARTING, JobState.RUNNING):
                 who = ", ".join(map(str, ranks))
                 message = f"rank {who}: its Dask worker {notice.worker} has to leave: {notice.why}"
-                cause = Failure(Reason.PREEMPTED, message, ranks[0])
+                cause = AttemptFailure(Reason.PREEMPTED, message, ranks[0])
                 self._stop(job, cause, now_s, job.request.stop_grace_s)
 
     def _launch_failed(self, stimulus: LaunchFailed, now_s: float) -> None:
@@ -207,7 +205,7 @@ class Lifecycle:
         if job and job.attempt == stimulus.attempt and job.state.holds_workers:
             for status in job.ranks.values():
                 status.exited = True  # none has started
-            self._fail(job, Failure(Reason.RANK_FAILED, stimulus.message), now_s)
+            self._fail(job, AttemptFailure(Reason.RANK_FAILED, stimulus.message), now_s)
 
     def _reported(self, report: Reported, now_s: float) -> None:
         event = report.event
@@ -237,7 +235,7 @@ class Lifecycle:
                 self._checkpoint_saved(job, now_s)
             case StopNoticed():
                 message = f"rank {event.rank} was asked to end by {event.signal}"
-                cause = Failure(Reason.PREEMPTED, message, event.rank)
+                cause = AttemptFailure(Reason.PREEMPTED, message, event.rank)
                 if job.state is not JobState.STOPPING and not status.finished:
                     self._stop(job, cause, now_s, job.request.stop_grace_s)
             case RankFinished():
@@ -259,16 +257,18 @@ class Lifecycle:
             return
         if num_ranks := queue.could_grow(self._cluster(now_s), job):
             message = f"goes on with {num_ranks} ranks instead of {len(job.ranks)}"
-            self._stop(job, Failure(Reason.RESIZED, message), now_s, job.request.stop_grace_s)
+            self._stop(
+                job, AttemptFailure(Reason.RESIZED, message), now_s, job.request.stop_grace_s
+            )
 
     # --- how an attempt ends
 
-    def _fail(self, job: Job, failure: Failure, now_s: float) -> None:
+    def _fail(self, job: Job, failure: AttemptFailure, now_s: float) -> None:
         job.failures.append(failure)
         if job.state in (JobState.STARTING, JobState.RUNNING) and job.settle_at_s is None:
             job.settle_at_s = now_s + SETTLE_S
 
-    def _stop(self, job: Job, cause: Failure, now_s: float, grace_s: float) -> None:
+    def _stop(self, job: Job, cause: AttemptFailure, now_s: float, grace_s: float) -> None:
         job.culprit = cause
         job.settle_at_s = job.stacks_due_s = None
         job.give_up_at_s = now_s + grace_s + GIVE_UP_S
@@ -299,7 +299,7 @@ class Lifecycle:
 
     def _watch(self, job: Job, now_s: float) -> None:
         match watch(job, now_s):
-            case Failure() as hang:
+            case AttemptFailure() as hang:
                 self._fail(job, hang, now_s)
                 job.settle_at_s = now_s  # who hangs reports nothing
             case TakeStacks() as instruction:
@@ -386,7 +386,7 @@ class Lifecycle:
         job.queue_again = False
         job.starting_since_s = None
 
-    def _end(self, job: Job, cause: Failure, state: JobState, now_s: float) -> None:
+    def _end(self, job: Job, cause: AttemptFailure, state: JobState, now_s: float) -> None:
         job.culprit = cause
         job.reserved = frozenset()
         job.why_pending = ""
@@ -394,9 +394,9 @@ class Lifecycle:
 
     # --- how an attempt begins
 
-    def _cluster(self, now_s: float) -> queue.Cluster:
+    def _cluster(self, now_s: float) -> queue.QueueView:
         avoided = self.host_failures.avoided(now_s)
-        return queue.Cluster(self.usable_slots, list(self._live()), avoided, now_s, self.others)
+        return queue.QueueView(self.usable_slots, list(self._live()), avoided, now_s, self.others)
 
     def _schedule(self, now_s: float) -> None:
         while any(job.state.waits for job in self._live()):
@@ -424,7 +424,7 @@ class Lifecycle:
     def _make_room(self, wanted: queue.MakeRoom, now_s: float) -> None:
         for victim in wanted.victims:
             message = f"made room for {wanted.job.job_id}, whose priority is higher"
-            cause = Failure(Reason.PREEMPTED, message)
+            cause = AttemptFailure(Reason.PREEMPTED, message)
             if victim.state is JobState.RESTARTING:
                 victim.reserved = frozenset()
                 victim.starting_since_s = None
@@ -435,7 +435,9 @@ class Lifecycle:
         names = ", ".join(victim.job_id for victim in wanted.victims)
         wanted.job.why_pending = f"waits for {names} to stop"
 
-    def _move(self, job: Job, state: JobState, now_s: float, cause: Failure | None = None) -> None:
+    def _move(
+        self, job: Job, state: JobState, now_s: float, cause: AttemptFailure | None = None
+    ) -> None:
         if state not in TRANSITIONS[job.state]:
             raise InvalidTransition(job.job_id, job.state, state, job.history)
         cause = cause or job.culprit

@@ -49,8 +49,6 @@ class ChangePriority:
 
 @dataclass(frozen=True)
 class WorkersChanged:
-    """The cluster's workers, all of them, as they are now."""
-
     slots: frozenset[Slot]  # those that may have ranks
     others: str = ""  # why the others may not, for people
 
@@ -125,8 +123,6 @@ class StopGang(_ToGang):
 
 @dataclass(frozen=True)
 class EndGang:
-    """The attempt is over: release its tasks and its store."""
-
     job_id: str
     attempt: int
 

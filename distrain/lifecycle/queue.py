@@ -42,11 +42,8 @@ class Wait:
     why: str
 
 
-class Cluster:
-    """The workers and jobs that the queue sees.
-
-    `avoided` hosts are used only if there are too few others; `others` says why more may not be.
-    """
+class QueueView:
+    """The workers and jobs that the queue sees; `avoided` hosts are used if others are too few."""
 
     def __init__(
         self,
@@ -119,10 +116,7 @@ class Cluster:
 def place_gang(
     num_ranks: int, slots: Collection[Slot], busy: Collection[Slot] = ()
 ) -> tuple[RankPlacement, ...] | Shortage:
-    """Give every rank of a gang a free slot, or none a slot.
-
-    Hosts with the most free slots are filled first, so that a gang spans few hosts; ties go by
-    name, so the same cluster gives the same placement.
+    """Give every rank of a gang a free slot, or none; the fullest hosts first, ties by name.
 
     >>> slots = [Slot("b", "tcp://b:1"), Slot("a", "tcp://a:1"), Slot("b", "tcp://b:2")]
     >>> [p.slot.worker for p in place_gang(2, slots)]
@@ -146,7 +140,7 @@ def place_gang(
     )
 
 
-def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
+def decide(cluster: QueueView) -> list[Start | MakeRoom | Wait]:
     """What to do: `Wait`s, then one `MakeRoom` or `Start` at most, after which one asks again."""
     answers: list[Start | MakeRoom | Wait] = []
     for job in _in_order(cluster.jobs, JobState.RESTARTING):
@@ -167,7 +161,7 @@ def decide(cluster: Cluster) -> list[Start | MakeRoom | Wait]:
     return answers
 
 
-def could_grow(cluster: Cluster, job: Job) -> int:
+def could_grow(cluster: QueueView, job: Job) -> int:
     """The ranks that a running job could have now; 0: no more, or others wait in the queue."""
     if len(job.ranks) >= job.num_ranks or _in_order(cluster.jobs, JobState.PENDING):
         return 0
@@ -181,7 +175,7 @@ def _in_order(jobs: Iterable[Job], state: JobState) -> list[Job]:
     return sorted(waiting, key=lambda job: (-job.request.priority, job.order))
 
 
-def _restart(cluster: Cluster, job: Job) -> Start | Wait:
+def _restart(cluster: QueueView, job: Job) -> Start | Wait:
     if cluster.now_s < job.not_before_s:
         left_s = job.not_before_s - cluster.now_s
         why = f", after {job.why_so_long}" if job.why_so_long else ""
@@ -189,13 +183,13 @@ def _restart(cluster: Cluster, job: Job) -> Start | Wait:
     return _start_or_wait(cluster, job)
 
 
-def _start_or_wait(cluster: Cluster, job: Job) -> Start | Wait:
+def _start_or_wait(cluster: QueueView, job: Job) -> Start | Wait:
     fewer = cluster.now_s >= job.fewer_from_s
     placed = cluster.place(job, fewer=fewer)
     return Wait(job, placed.reason) if isinstance(placed, Shortage) else Start(job, placed)
 
 
-def _admit(cluster: Cluster, job: Job) -> Start | MakeRoom | Wait:
+def _admit(cluster: QueueView, job: Job) -> Start | MakeRoom | Wait:
     answer = _start_or_wait(cluster, job)
     if isinstance(answer, Start):
         return answer
@@ -214,9 +208,8 @@ def _admit(cluster: Cluster, job: Job) -> Start | MakeRoom | Wait:
 
 
 def _needed(
-    cluster: Cluster, job: Job, leaving: Sequence[str], victims: Sequence[Job]
+    cluster: QueueView, job: Job, leaving: Sequence[str], victims: Sequence[Job]
 ) -> tuple[Job, ...]:
-    """The victims without whom there is no room."""
     needed = list(victims)
     for victim in victims:
         rest = [v.job_id for v in needed if v is not victim]

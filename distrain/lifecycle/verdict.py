@@ -7,17 +7,16 @@ from dataclasses import dataclass, replace
 
 from distrain.events import RankExited, RankFailed
 from distrain.jobs import JobState, Reason
-from distrain.lifecycle.job import Failure, Job, RankStatus
+from distrain.lifecycle.job import AttemptFailure, Job, RankStatus
 
 
-def find_culprit(failures: Sequence[Failure]) -> Failure:
-    """The failure that brought the others about.
+def find_culprit(failures: Sequence[AttemptFailure]) -> AttemptFailure:
+    """The failure that brought the others about: the first that is not about a lost peer.
 
-    It is the first that is not about a lost peer; among losses that became NaN, the one at the
-    earliest step.
+    Among losses that became NaN it is the one at the earliest step.
 
-    >>> lost = Failure("PeerLost", "connection reset", rank=0)
-    >>> dead = Failure("RankDied", "killed by SIGKILL", rank=1)
+    >>> lost = AttemptFailure("PeerLost", "connection reset", rank=0)
+    >>> dead = AttemptFailure("RankDied", "killed by SIGKILL", rank=1)
     >>> find_culprit([lost, dead]).rank
     1
     """
@@ -31,12 +30,11 @@ def find_culprit(failures: Sequence[Failure]) -> Failure:
     return min(same, key=lambda failure: math.inf if failure.step is None else failure.step)
 
 
-def reported_failure(event: RankFailed) -> Failure:
-    return Failure(event.reason, event.message, event.rank, event.step, event.traceback)
+def reported_failure(event: RankFailed) -> AttemptFailure:
+    return AttemptFailure(event.reason, event.message, event.rank, event.step, event.traceback)
 
 
-def silent_death(event: RankExited, status: RankStatus) -> Failure:
-    """The failure of a rank that ended without a report."""
+def silent_death(event: RankExited, status: RankStatus) -> AttemptFailure:
     place = place_of(status)
     if event.exit_code < 0:
         name = _signal_name(-event.exit_code)
@@ -45,10 +43,10 @@ def silent_death(event: RankExited, status: RankStatus) -> Failure:
             message += "; somebody's `kill -9`, or the kernel was out of memory (see dmesg)"
     else:
         message = f"rank {event.rank} ({place}) ended with exit code {event.exit_code}, unannounced"
-    return Failure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
+    return AttemptFailure(Reason.RANK_DIED, message, event.rank, log_tail=event.log_tail)
 
 
-def point_at_silent_ranks(culprit: Failure, job: Job) -> Failure:
+def point_at_silent_ranks(culprit: AttemptFailure, job: Job) -> AttemptFailure:
     """The culprit; where ranks know only of lost peers, with those that live and say nothing."""
     if culprit.reason != Reason.PEER_LOST:
         return culprit
@@ -95,7 +93,7 @@ LOSSES_S = 600.0
 
 
 @dataclass(frozen=True)
-class Verdict:
+class AttemptVerdict:
     state: JobState  # `RESTARTING`, `PENDING`, or a bad end
     budget: str = ""  # which budget pays for another attempt; "" if it costs nothing
     backoff_s: float = 0.0  # how long to wait before it
@@ -103,27 +101,27 @@ class Verdict:
     why_so_long: str = ""  # what has made that longer than `restart.backoff_s`, if something has
 
 
-def judge(job: Job, cause: Failure, now_s: float, *, queue_again: bool) -> Verdict:
+def judge(job: Job, cause: AttemptFailure, now_s: float, *, queue_again: bool) -> AttemptVerdict:
     """The verdict on the attempt that `cause` ended; `queue_again`: others want its workers."""
     again = JobState.PENDING if queue_again else JobState.RESTARTING
     if cause.reason == Reason.CANCELLED:
-        return Verdict(JobState.CANCELLED, message=cause.message)
+        return AttemptVerdict(JobState.CANCELLED, message=cause.message)
     if cause.reason in HOPELESS:
-        return Verdict(JobState.FAILED, message=cause.message)
+        return AttemptVerdict(JobState.FAILED, message=cause.message)
     if cause.reason == Reason.RESIZED:
-        return Verdict(again, message=cause.message)
+        return AttemptVerdict(again, message=cause.message)
     budget, most = _budget(job, cause)
     if most is not None and job.spent[budget] >= most:
         left = f"\nno restart is left: {budget.replace('_', ' ')} may be {most}" if most else ""
-        return Verdict(JobState.FAILED, message=cause.message + left)
+        return AttemptVerdict(JobState.FAILED, message=cause.message + left)
     if budget == "preemptions":
-        return Verdict(again, budget, message=cause.message)
+        return AttemptVerdict(again, budget, message=cause.message)
     doublings, why = max(_in_a_row(job), _losses(job, cause, now_s))
     backoff_s = float(min(job.request.backoff_s * 2.0 ** min(doublings, 30), LONGEST_BACKOFF_S))
-    return Verdict(again, budget, backoff_s, cause.message, why if doublings else "")
+    return AttemptVerdict(again, budget, backoff_s, cause.message, why if doublings else "")
 
 
-def _budget(job: Job, cause: Failure) -> tuple[str, int | None]:
+def _budget(job: Job, cause: AttemptFailure) -> tuple[str, int | None]:
     budgets = job.request.budgets
     if cause.reason == Reason.PREEMPTED:
         return "preemptions", budgets.preemptions
@@ -138,7 +136,7 @@ def _in_a_row(job: Job) -> tuple[int, str]:
     return before, f"{before + 1} failures in a row got no further than step {job.step}"
 
 
-def _losses(job: Job, cause: Failure, now_s: float) -> tuple[int, str]:
+def _losses(job: Job, cause: AttemptFailure, now_s: float) -> tuple[int, str]:
     """The number of workers lost shortly before this one, and a sentence about them."""
     since_s = now_s - job.submitted_s - LOSSES_S
     lost = [one for one in job.restarts if one.reason == Reason.WORKER_LOST]

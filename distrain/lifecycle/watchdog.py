@@ -7,7 +7,7 @@ then has the supervisors look at their ranks' processes, and names the culprit.
 
 from distrain.events import Heartbeat
 from distrain.jobs import JobState, Reason
-from distrain.lifecycle.job import Failure, Job, RankStatus
+from distrain.lifecycle.job import AttemptFailure, Job, RankStatus
 from distrain.lifecycle.messages import TakeStacks
 from distrain.lifecycle.verdict import place_of
 
@@ -24,7 +24,7 @@ def hear(status: RankStatus, event: Heartbeat, now_s: float) -> None:
     status.doing, status.waiting_for = event.doing, event.waiting_for
 
 
-def watch(job: Job, now_s: float) -> TakeStacks | Failure | None:
+def watch(job: Job, now_s: float) -> TakeStacks | AttemptFailure | None:
     """What a running job needs: nothing, a look at its ranks, or the end of its attempt."""
     limit_s = job.request.progress_s
     training = [s for s in job.ranks.values() if not (s.finished or s.exited)]
@@ -44,7 +44,7 @@ def watch(job: Job, now_s: float) -> TakeStacks | Failure | None:
     return None
 
 
-def nothing_moved(job: Job, progress_s: float, now_s: float) -> Failure:
+def nothing_moved(job: Job, progress_s: float, now_s: float) -> AttemptFailure:
     """Who holds up a gang that made no progress, from its ranks' last heartbeats.
 
     In this order it is a rank that says nothing (its process is stopped, or its machine is), one
@@ -70,7 +70,7 @@ def nothing_moved(job: Job, progress_s: float, now_s: float) -> Failure:
         lines.append(f"rank {', '.join(map(str, waiting))} waited for it")
     stacks = job.stacks.get(rank)
     reason = Reason.COLLECTIVE_TIMEOUT if waiting or (tied and others) else Reason.NO_PROGRESS
-    return Failure(
+    return AttemptFailure(
         reason,
         "\n".join(lines),
         None if tied and others else rank,
@@ -99,7 +99,7 @@ def _what_it_does(job: Job, rank: int, status: RankStatus, now_s: float) -> str:
             return f"did not arrive where the others are; it waits in {status.doing}{state}"
 
 
-def missed_deadline(job: Job, now_s: float) -> Failure | None:
+def missed_deadline(job: Job, now_s: float) -> AttemptFailure | None:
     """The deadline that a job has missed, and what it waited for; `None`: none.
 
     The queue's deadline holds until the first placement: a preempted job may wait as long as it
@@ -110,15 +110,15 @@ def missed_deadline(job: Job, now_s: float) -> Failure | None:
     total_s = request.total_deadline_s
     if total_s is not None and now_s - job.submitted_s > total_s:
         message = f"the job did not end within {total_s:g} s (deadlines.total_s)"
-        return Failure(Reason.DEADLINE_EXCEEDED, message)
+        return AttemptFailure(Reason.DEADLINE_EXCEEDED, message)
     queue_s = request.queue_deadline_s
     queued = job.state is JobState.PENDING and not job.restarts
     if queue_s is not None and queued and now_s - job.submitted_s > queue_s:
         message = f"the job waited in the queue for more than {queue_s:g} s (deadlines.queue_s)"
-        return Failure(Reason.QUEUE_DEADLINE_EXCEEDED, f"{message}: {job.why_pending}")
+        return AttemptFailure(Reason.QUEUE_DEADLINE_EXCEEDED, f"{message}: {job.why_pending}")
     since_s = job.starting_since_s
     if since_s is not None and now_s - since_s > request.start_deadline_s:
-        return Failure(Reason.START_DEADLINE_EXCEEDED, _late_start(job))
+        return AttemptFailure(Reason.START_DEADLINE_EXCEEDED, _late_start(job))
     return None
 
 

@@ -90,7 +90,6 @@ def step_time() -> Panel:
 
 
 def gpu() -> Panel:
-    """Utilisation and memory of each rank's GPU; hidden while no rank has one."""
     tips = [
         ("utilisation", "@utilisation_pct{0} %"),
         ("memory", "@memory_used_gib{0.0} of @memory_total_gib{0.0} GiB"),
@@ -103,7 +102,6 @@ def gpu() -> Panel:
 
 
 def memory() -> Panel:
-    """Memory of each rank's process, and of its tensors on a GPU; hidden while unknown."""
     labels = {"host_gib": "process", "device_gib": "tensors on its GPU"}
     tips = [(label, f"@{column}{{0.00}} GiB") for column, label in labels.items()]
     return _two_bars("memory", "Memory, by rank", "GiB", memory_columns, labels, tips)

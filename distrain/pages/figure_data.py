@@ -64,10 +64,7 @@ def rank_series(ranks: Document) -> dict[str, Series]:
 
 
 def phase_columns(ranks: Sequence[Document], window: str = "total_seconds") -> Columns:
-    """Where each rank's wall time went in a `window`, `seconds` or `total_seconds` of its document.
-
-    Each phase has its share in percent, and its seconds as `PHASE_s`.
-    """
+    """Each rank's wall time by phase in a `window`, in percent, and as `PHASE_s` in seconds."""
     columns: Columns = _labels(ranks)
     windows = [rank.get(window) or {} for rank in ranks]
     of_ranks = [phase_shares(seconds) for seconds in windows]

@@ -12,8 +12,6 @@ DOCUMENTS = "distrain-documents"  # the name of a scheduler's documents among it
 
 
 class Documents(Protocol):
-    """The documents that the scheduler serves as JSON."""
-
     def jobs(self) -> Document:
         """All jobs, newest first, under `jobs`."""
 

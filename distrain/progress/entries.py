@@ -9,9 +9,7 @@ RANK_BYTES = 32  # what it takes more for each rank
 
 
 class EntryLog:
-    """Entries under ascending numbers, which they keep when older ones are forgotten.
-
-    They take about `limit_bytes` of memory; `None` keeps all.
+    """Entries under numbers that stay when older ones are forgotten; `None` bytes keep all.
 
     >>> kept = EntryLog(limit_bytes=3 * ENTRY_BYTES)
     >>> for attempt in range(1, 6):
@@ -55,7 +53,6 @@ class EntryLog:
         self._forget()
 
     def since(self, number: int) -> list[Entry]:
-        """The kept entries from a number on."""
         return self._entries[max(0, number - self.first) :]
 
     def _forget(self) -> None:

@@ -81,7 +81,6 @@ class ReportWriter:
             self.error = str(error)
 
     def sync(self) -> None:
-        """Have the kept reports outlive the machine's end."""
         try:
             if self._file is not None:
                 os.fsync(self._file.fileno())

@@ -38,7 +38,6 @@ class KeptReport:
 
 
 def pack(line: bytes, first: int, count: int = 1, num_ranks: int = 0) -> bytes:
-    """The bytes of a report; `line` is its event in JSON, the rest as in `KeptReport`."""
     about = f'{{"first": {first}, "count": {count}'
     about += f', "num_ranks": {num_ranks}, ' if num_ranks else ", "
     return gzip.compress(about.encode() + line.strip().removeprefix(b"{"), _GZIP_LEVEL, mtime=0)

@@ -80,7 +80,6 @@ class Gangs:
                 self.scheduler.worker_send(worker, {"op": COMMAND_OP, "key": key, "words": message})
 
     def end(self, job_id: str, attempt: int) -> None:
-        """Release an attempt; ranks that still run are killed."""
         self._numbers.pop((job_id, attempt), None)
         gang = self._gangs.pop((job_id, attempt), None)
         for future in gang.futures if gang else ():
@@ -106,7 +105,6 @@ class Gangs:
             await self._client.close()
 
     async def client(self) -> Client:
-        """The client that submits the ranks, made once, also if gangs start together."""
         async with self._connecting:
             if self._client is None:
                 self._client = await Client(

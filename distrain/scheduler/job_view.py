@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.jobs import JobState, JobStatus, JobView, Slot, targets_in
-from distrain.lifecycle import Budgets, Failure, Job, Submit
+from distrain.lifecycle import AttemptFailure, Budgets, Job, Submit
 from distrain.progress import Collector
 from distrain.spec import JobSpec
 from distrain.version import build
@@ -82,7 +82,7 @@ def _what_it_waits_for(job: Job) -> str:
     return f"rank {', '.join(ranks)} waits for storage that does not answer; see the rank's log"
 
 
-def _full_message(failure: Failure) -> str:
+def _full_message(failure: AttemptFailure) -> str:
     parts = [failure.message]
     if failure.traceback:
         parts.append(failure.traceback.rstrip())
@@ -110,10 +110,7 @@ def tombstone_of(job: Job, name: str) -> JobStatus:
 
 
 class Tombstones(OrderedDict[str, JobStatus]):
-    """The newest tombstones, by the jobs' ids.
-
-    Of a job that ended before its first attempt, `attempt` is below `first_attempt`.
-    """
+    """The newest tombstones; of a job without attempts, `attempt` is below `first_attempt`."""
 
     def add(self, ended: JobStatus) -> None:
         self[ended.job_id] = ended
@@ -123,7 +120,6 @@ class Tombstones(OrderedDict[str, JobStatus]):
 
 
 def last_view(ended: JobStatus) -> JobView:
-    """A job as viewers see it after its details are forgotten."""
     return JobView(
         ended.job_id,
         ended.name,

@@ -205,7 +205,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         return last_view(ended).to_json() if ended else None
 
     def show(self, job_id: str, since: int | None = None) -> JobView:
-        """A job with its progress from entry `since` on, or without progress."""
         name = self.specs[job_id].name
         return show(self.lifecycle.jobs[job_id], name, self.collectors[job_id], since)
 
@@ -237,7 +236,6 @@ class CoordinatorPlugin(SchedulerPlugin):  # type: ignore[misc]  # distributed i
         self.tell(Reported(job_id, attempt, parsed))
 
     def tell(self, stimulus: Stimulus) -> None:
-        """Have the lifecycle handle a stimulus, and carry out its instructions."""
         try:
             for instruction in self.lifecycle.handle(stimulus, time.monotonic()):
                 self._carry_out(instruction)

@@ -147,9 +147,10 @@ class Claim:
             before = found if found.state == MADE else found.before
         now_s = time.time()
         identity = f"{_machine()}{uuid.uuid4().hex[:8]}"
+        process = f"{os.getpid()} {_start_of(os.getpid())}"
         self.url = url
         self.state = OutputState(
-            MAKING, identity, os.uname().nodename, _process(), now_s, now_s, before=before
+            MAKING, identity, os.uname().nodename, process, now_s, now_s, before=before
         )
         self._version = ""
         self._lost = False
@@ -164,7 +165,6 @@ class Claim:
         return self.state.id
 
     def to(self, state: str, files: dict[str, int] | None = None) -> None:
-        """Write the state `moving` or `made`; an `OutputError` if another has taken the claim."""
         before = self.state.before if state == MAKING else None
         with self._lock:
             now = replace(self.state, state=state, alive_s=time.time(), files=files, before=before)
@@ -274,10 +274,6 @@ def _machine() -> str:
         names = [boot_id()]
         names.append(os.readlink("/proc/self/ns/pid"))  # containers of one machine
     return f"{zlib.crc32(repr(names).encode()):08x}"
-
-
-def _process() -> str:
-    return f"{os.getpid()} {_start_of(os.getpid())}"
 
 
 def _runs(process: str) -> bool:

@@ -16,10 +16,7 @@ _TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "m
 
 
 def file_identity(path: str) -> str | None:
-    """A text that differs after a file was changed: of its name, size and version.
-
-    A remote file's server is asked each time; `None` if it reports neither a checksum nor a time.
-    """
+    """A text that differs after a change of a file; `None` if its server tells no version."""
     if is_remote(path):
         return _remote_identity(path)
     status = os.stat(path)

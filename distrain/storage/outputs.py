@@ -244,11 +244,7 @@ def check_writable(folder: str | Path) -> None:
 
 
 def check_place(folder: str | Path) -> None:
-    """Raise an `OutputError` if `folder` could not be made, or written; leaves nothing behind.
-
-    Where it is missing, a folder of another name is made and removed beside it, which disturbs no
-    process that makes the folder at the same time.
-    """
+    """Raise an `OutputError` if `folder` could not be made, or written; leaves nothing behind."""
     folder = Path(folder).absolute()
     with translated_errors(folder):
         nearest = next(path for path in (folder, *folder.parents) if path.exists())
@@ -288,11 +284,7 @@ _NAME = "distrain-staging"
 
 @contextlib.contextmanager
 def scratch_folder(place: str | Path) -> Iterator[str]:
-    """Yield a new folder in a folder, or a new prefix at a URL; at the end it is removed.
-
-    Several commands may use one place. What killed ones left there is removed. Errors as
-    `whole_output`.
-    """
+    """Yield a new folder, or prefix, removed at the end, as are those of killed commands."""
     if is_remote(place):
         with held_prefix(str(place)) as url:
             yield url

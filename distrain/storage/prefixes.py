@@ -161,7 +161,6 @@ def _found(url: str, replace: bool) -> tuple[OutputState | None, str]:
 
 
 def _names(url: str) -> list[str]:
-    """The folders under a URL; raises what a write would raise: no credentials, no such bucket."""
     return with_retries(lambda: open_folder(url).folders(), {"path": url}, RETRY_S)
 
 
@@ -192,7 +191,6 @@ def _remove(url: str) -> None:
 
 
 def _copy(source: str, target: str, names: list[str], before_some: Callable[[], None]) -> None:
-    """Let the store copy objects; again, if some answers were lost."""
     for first in range(0, len(names), _COPIES_PER_TRY):
         some = names[first : first + _COPIES_PER_TRY]
         before_some()
@@ -208,7 +206,6 @@ def _copy(source: str, target: str, names: list[str], before_some: Callable[[], 
 
 
 def _move(claim: Claim, place: str) -> None:
-    """Give what was made its names, and remove what was there."""
     objects = _objects(place)
     claim.to(MOVING)
     # A process that was stopped for long may have lost its claim: what is there is another's then.

@@ -196,10 +196,9 @@ _waits: dict[int, float] = {}
 
 
 def pause_s(number: int, key: str) -> float:
-    """Seconds to wait after failure `number`, from 0.
+    """Seconds to wait after failure `number`, from 0: doubled up to `LONGEST_PAUSE_S`.
 
-    Pauses double up to `LONGEST_PAUSE_S`. Each is shortened by up to a half, by a checksum of
-    `key`: readers of different places come back at different times.
+    Each is shortened by up to a half, by a checksum of `key`: readers come back at other times.
 
     >>> [round(pause_s(number, "a"), 2) for number in (0, 1, 2, 20)]
     [0.25, 0.72, 1.92, 9.88]

@@ -43,8 +43,7 @@ def uploaded(url: str) -> Iterator[Path]:
 def nameless_file(url: str) -> Iterator[Path]:
     """Yield the path of a temporary file without a name, for what is, or will be, at a URL.
 
-    No kill leaves it behind; its room is free again when it is neither open nor mapped any more.
-    An `OSError` inside becomes an `OutputError`.
+    No kill leaves it behind. An `OSError` inside becomes an `OutputError`.
     """
     try:
         with tempfile.TemporaryFile(prefix="distrain-") as file:

@@ -25,7 +25,7 @@ PART_BYTES = 2**20  # a part of a log that is put does not grow beyond this
 REPORTS_BYTES_PER_S = 2**19  # reports are put so often that no more than this goes out on average
 
 
-class Carrier:
+class StoreCarrier:
     """The files of one rank and attempt on their way to the store, from `start` until `close`."""
 
     def __init__(self, paths: RunPaths, rank: int, attempt: int):

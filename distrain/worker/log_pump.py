@@ -110,7 +110,7 @@ class BoundedLog:
             self._file = None
 
 
-class RankLog:
+class RankLogWriter:
     """A rank's log, written by a thread; of more than `waiting_bytes` the oldest is left out."""
 
     def __init__(
@@ -167,7 +167,7 @@ class RankLog:
 
 
 class LogPump(asyncio.Protocol):
-    def __init__(self, log: RankLog):
+    def __init__(self, log: RankLogWriter):
         self._log = log
         self.ended = asyncio.Event()
 

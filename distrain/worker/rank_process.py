@@ -29,7 +29,7 @@ from distrain.jobs import Assignment, Reason
 from distrain.progress import ReportQueue, ReportWriter, WindowJoiner
 from distrain.spec import JobSpec, parse_spec
 from distrain.storage import BackgroundWriter
-from distrain.worker.log_pump import LogPump, RankLog
+from distrain.worker.log_pump import LogPump, RankLogWriter
 from distrain.worker.process_state import GONE, resident_bytes, take_stacks
 
 RANK_PROGRAM = (sys.executable, "-m", "distrain.train.rank")
@@ -92,7 +92,7 @@ class RankProcess:
             return 0
         paths, attempt = self.assignment.paths, self.assignment.attempt
         self._writer = BackgroundWriter(f"distrain-files-of-rank-{self._rank}")
-        log = RankLog(paths.log(self._rank, attempt), self._writer)
+        log = RankLogWriter(paths.log(self._rank, attempt), self._writer)
         self._report_queue = ReportQueue(
             ReportWriter(paths.reports(self._rank, attempt), self.assignment.world.num_ranks),
             self._writer,
@@ -142,7 +142,7 @@ class RankProcess:
             state, stacks = await take_stacks(self._process.get_pid(), path)
         self._report_event(StacksTaken(self._rank, state, stacks))
 
-    async def _run(self, log: RankLog) -> int:
+    async def _run(self, log: RankLogWriter) -> int:
         assert self._writer is not None
         loop = asyncio.get_running_loop()
         event_read, event_write = os.pipe()
@@ -282,7 +282,7 @@ class RankProcess:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.get_pid(), signal.SIGKILL)
 
-    def _close_files(self, log: RankLog) -> None:
+    def _close_files(self, log: RankLogWriter) -> None:
         log.close()
         if self._report_queue is not None:
             self._report_queue.close()

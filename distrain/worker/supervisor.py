@@ -17,7 +17,7 @@ from distrain.events import RankExited, RankFailed, to_json
 from distrain.jobs import Assignment, Reason
 from distrain.storage import is_remote
 from distrain.version import build
-from distrain.worker.carrier import Carrier, files_dir
+from distrain.worker.carrier import StoreCarrier, files_dir
 from distrain.worker.interface import choose_interface, speaks_ipv6
 from distrain.worker.leaving import LEAVE_RPC, RANKS_RPC, DeferredSigterm
 from distrain.worker.rank_process import RankProcess
@@ -125,12 +125,12 @@ async def supervise(assignment_text: str) -> int:
             await asyncio.to_thread(carrier.close, CARRIED_S)
 
 
-def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, Carrier]:
+def _carried(assignment: Assignment, local_directory: str) -> tuple[Assignment, StoreCarrier]:
     """The assignment with a folder of this worker, and the carrier of that folder."""
     rank, attempt = assignment.world.rank, assignment.attempt
     folder = files_dir(local_directory, assignment.job_id, attempt, rank)
     assignment = replace(assignment, files_dir=str(folder))
-    carrier = Carrier(assignment.paths, rank, attempt)
+    carrier = StoreCarrier(assignment.paths, rank, attempt)
     carrier.start()
     return assignment, carrier
 

@@ -5,7 +5,7 @@ from hypothesis import given, strategies as st
 
 from distrain.checkpoint import local_rows
 from distrain.checkpoint.local_rows import LocalRows, Rows, share_of
-from distrain.checkpoint.shard import Piece
+from distrain.checkpoint.shard import ShardPiece
 from distrain.checkpoint.shard_reading import Need, slabs_of
 
 rows_at_any_distance = st.builds(Rows, st.integers(0, 40), st.integers(1, 12), st.integers(0, 25))
@@ -74,7 +74,7 @@ def test_slabs_hold_each_row_once_in_one_stretch(pieces, most):
     needs, offset = [], 100
     for number, (count, row_bytes, needed) in enumerate(pieces):
         if needed:
-            piece = Piece(str(number), Rows(0, 1, count), offset, "")
+            piece = ShardPiece(str(number), Rows(0, 1, count), offset, "")
             needs.append(Need(piece, row_bytes, []))
         offset += count * row_bytes
     found = []

@@ -5,13 +5,13 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from distrain.documents.series import Column, Series
+from distrain.documents.series import Series, SeriesColumn
 
 COLUMNS = (
-    Column("step", whole=True),
-    Column("rows_total", whole=True),
-    Column("loss", "rows"),
-    Column("lr"),
+    SeriesColumn("step", whole=True),
+    SeriesColumn("rows_total", whole=True),
+    SeriesColumn("loss", "rows"),
+    SeriesColumn("lr"),
 )
 
 points = st.lists(

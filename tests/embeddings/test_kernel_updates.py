@@ -14,7 +14,7 @@ from distrain.embeddings.kernels import (
     dispatch as kernels,
     on_torch as kernels_torch,
 )
-from distrain.embeddings.kernels.segments import Rule
+from distrain.embeddings.kernels.segments import RowRule
 from distrain.errors import InputError
 from distrain.optimizers import UPDATE_RULES
 
@@ -28,7 +28,7 @@ def updated(
     """Weight and state after three updates of some rows."""
     facts = UPDATE_RULES[kind]
     axes = [2] * len(facts.state) + [1] * len(facts.row_state)
-    rule = Rule(kind, facts.eps, BETAS)
+    rule = RowRule(kind, facts.eps, BETAS)
     weight = normal(1, NUM_TABLE_ROWS, dim).to(dtype)
     state = tuple(normal(2 + i, NUM_TABLE_ROWS, dim)[(slice(None), 0)[: 3 - n]].square()
                    for i, n in enumerate(axes))  # fmt: skip
@@ -81,7 +81,7 @@ def test_sgd_has_the_bits_of_torch(impl: ModuleType) -> None:
     ours = normal(99, 30, 17)
     weight = ours.clone().requires_grad_()
     for grad in grads:
-        impl.update(Rule("sgd"), ours, (), torch.arange(30), grad, rate=0.3)
+        impl.update(RowRule("sgd"), ours, (), torch.arange(30), grad, rate=0.3)
     assert bits(ours) == bits(dense_steps(torch.optim.SGD([weight], lr=0.3), weight, grads))
 
 
@@ -92,7 +92,7 @@ def test_adagrad_and_lazy_adam_are_within_rounding_of_torch(impl: ModuleType) ->
     start, keys = normal(99, 30, 17), torch.arange(30)
     ours, total, weight = start.clone(), torch.zeros(30, 17), start.clone().requires_grad_()
     for grad in grads:
-        impl.update(Rule("adagrad", 1e-10), ours, (total,), keys, grad, rate=0.3)
+        impl.update(RowRule("adagrad", 1e-10), ours, (total,), keys, grad, rate=0.3)
     theirs = dense_steps(torch.optim.Adagrad([weight], lr=0.3), weight, grads)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=1e-6)
 
@@ -100,7 +100,7 @@ def test_adagrad_and_lazy_adam_are_within_rounding_of_torch(impl: ModuleType) ->
     mean, square = torch.zeros(30, 17), torch.zeros(30, 17)
     for step, grad in enumerate(grads, 1):
         step_size = 0.3 * (1 - 0.999**step) ** 0.5 / (1 - 0.9**step)
-        rule = Rule("adam", 1e-8, BETAS)
+        rule = RowRule("adam", 1e-8, BETAS)
         impl.update(rule, ours, (mean, square), keys, grad, rate=step_size)
     with torch.sparse.check_sparse_tensor_invariants():  # torch 2.11 wants to be told
         sparse = [torch.sparse_coo_tensor(keys.unsqueeze(0), grad, grad.shape) for grad in grads]
@@ -117,7 +117,7 @@ def test_rowwise_adagrad_is_its_formula(impl: ModuleType, dim: int) -> None:
     state += grad.square().mean(1)
     row -= 0.1 / (state.sqrt().unsqueeze(1) + 1e-8) * grad
     untouched = weight[[1, 3]].clone()
-    impl.update(Rule("rowwise_adagrad", 1e-8), weight, (total,), keys, grads, rate=0.1)
+    impl.update(RowRule("rowwise_adagrad", 1e-8), weight, (total,), keys, grads, rate=0.1)
     np.testing.assert_allclose(weight[keys].numpy(), row.numpy(), rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(total[keys].numpy(), state.numpy(), rtol=1e-6)
     assert torch.equal(weight[[1, 3]], untouched)
@@ -126,7 +126,7 @@ def test_rowwise_adagrad_is_its_formula(impl: ModuleType, dim: int) -> None:
 def test_float64_is_computed_in_float64() -> None:
     weight = normal(0, 4, 3).double()
     expected = weight - 0.1 * weight
-    kernels.update(Rule("sgd"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
+    kernels.update(RowRule("sgd"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
     torch.testing.assert_close(weight, expected, rtol=1e-15, atol=0)
 
 
@@ -134,4 +134,4 @@ def test_float64_is_computed_in_float64() -> None:
 def test_an_update_rule_without_a_formula_is_refused(impl: ModuleType) -> None:
     weight = normal(0, 4, 3)
     with pytest.raises(InputError, match="no update rule 'lion'"):
-        impl.update(Rule("lion"), weight, (), torch.arange(4), weight.clone(), rate=0.1)
+        impl.update(RowRule("lion"), weight, (), torch.arange(4), weight.clone(), rate=0.1)

@@ -5,7 +5,7 @@ from job_story import Story, kinds
 
 from distrain.events import RankExited, RankFailed, RankFinished, RankStarted, TrainingStarted
 from distrain.jobs import JobState, Reason
-from distrain.lifecycle.job import Failure
+from distrain.lifecycle.job import AttemptFailure
 from distrain.lifecycle.lifecycle import CANCEL_GRACE_S, GIVE_UP_S, LINGER_S, SETTLE_S
 from distrain.lifecycle.messages import (
     Cancel,
@@ -248,7 +248,7 @@ def test_who_is_the_culprit(reasons, culprit):
     failures = []
     for rank, text in enumerate(reasons):
         reason, _, step = str(text).partition(":")
-        failures.append(Failure(reason, f"rank {rank}", rank, int(step) if step else None))
+        failures.append(AttemptFailure(reason, f"rank {rank}", rank, int(step) if step else None))
     assert find_culprit(failures).rank == culprit
 
 
@@ -297,7 +297,7 @@ def test_a_silent_death_is_told_in_words(exit_code, words):
     story.running(num_ranks=1)
     story.exit("a", 0, exit_code, log_tail="bye")
     story.wait(SETTLE_S)
-    assert story.culprit() == Failure(
+    assert story.culprit() == AttemptFailure(
         Reason.RANK_DIED, f"rank 0 (pid 1000 on w0) {words}", 0, log_tail="bye"
     )
 
@@ -327,7 +327,7 @@ def test_a_lost_worker_ends_its_gang():
     assert kinds(story.wait(SETTLE_S)) == [StopGang]
     story.exit("a", 0, -15, stopped=True)
     assert story.state() is JobState.FAILED
-    assert story.culprit() == Failure(
+    assert story.culprit() == AttemptFailure(
         Reason.WORKER_LOST, "rank 1: its Dask worker w1 left the cluster", 1
     )
 
@@ -353,7 +353,7 @@ def test_a_launch_that_failed_ends_the_job():
     story.submit("a")
     story.happens(LaunchFailed("a", 1, "no store"))
     assert kinds(story.wait(SETTLE_S)) == [StopGang, EndGang]
-    assert story.culprit() == Failure("RankFailed", "no store")
+    assert story.culprit() == AttemptFailure("RankFailed", "no store")
     story.submit("b")
     story.happens(LaunchFailed("b", 0, "another attempt's"))
     story.happens(LaunchFailed("none", 1, "nobody's"))
@@ -460,7 +460,7 @@ def test_a_job_that_never_gets_workers_says_why():
     assert story.state() is JobState.PENDING
     story.wait(0.1)
     assert story.state() is story.state("b") is JobState.FAILED
-    assert story.culprit() == Failure(
+    assert story.culprit() == AttemptFailure(
         Reason.QUEUE_DEADLINE_EXCEEDED,
         "the job waited in the queue for more than 60 s (deadlines.queue_s): "
         "needs 2 workers, the cluster has 1",
@@ -526,7 +526,7 @@ def test_the_total_deadline_counts_from_submission(workers):
     story.wait(0.1)
     story.wait(CANCEL_GRACE_S + GIVE_UP_S)
     assert story.state() is JobState.FAILED
-    assert story.culprit() == Failure(
+    assert story.culprit() == AttemptFailure(
         Reason.DEADLINE_EXCEEDED, "the job did not end within 90 s (deadlines.total_s)"
     )
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 import torch
 
 from distrain.embeddings.kernels import fixed as kernels_fixed
-from distrain.embeddings.kernels.segments import Rates, Rule, segments_of
+from distrain.embeddings.kernels.segments import RowRule, StepRates, segments_of
 from distrain.models.blocks.interaction import PairProducts
 from distrain.optimizers import UPDATE_RULES
 
@@ -85,8 +85,8 @@ def check_update(device, kind, stored, *, summed):
     state = [torch.randn(40, 6, generator=generator).to(device, stored)]
     state += [torch.rand(shape, generator=generator).to(device) for _ in range(count)]
     numbers = [torch.tensor(x, dtype=torch.float64, device=device) for x in (0.1, 0.5)]
-    rates = Rates(numbers[0], numbers[1], torch.tensor(-77 * 2**40 + 5, device=device))
-    rule = Rule(kind, 1e-8, (0.9, 0.99))
+    rates = StepRates(numbers[0], numbers[1], torch.tensor(-77 * 2**40 + 5, device=device))
+    rule = RowRule(kind, 1e-8, (0.9, 0.99))
     with twins():
         sums = kernels_fixed.sum_segments(rows, segments.order, segments)
 

@@ -6,7 +6,7 @@ from object_stores import serving
 from distrain.run_paths import RunPaths
 from distrain.runs import StoredFolder, read_log_slice, read_log_tail
 from distrain.worker import carrier as carrier_module
-from distrain.worker.carrier import Carrier, files_dir
+from distrain.worker.carrier import StoreCarrier, files_dir
 from distrain.worker.log_pump import BoundedLog
 
 
@@ -27,7 +27,7 @@ def log_of(paths):
 
 def test_a_log_keeps_the_numbers_of_its_bytes(paths, monkeypatch):
     monkeypatch.setattr(carrier_module, "PART_BYTES", 10)
-    log, carrier = BoundedLog(paths.log(0, 1), kept_bytes=30), Carrier(paths, 0, 1)
+    log, carrier = BoundedLog(paths.log(0, 1), kept_bytes=30), StoreCarrier(paths, 0, 1)
     printed = bytes(range(65, 90))
     log.write(printed[:4])
     assert carrier.carry()
@@ -49,7 +49,7 @@ def test_a_log_keeps_the_numbers_of_its_bytes(paths, monkeypatch):
 
 
 def test_what_nobody_kept_is_a_gap_in_the_bucket_too(paths):
-    carrier = Carrier(paths, 0, 1)
+    carrier = StoreCarrier(paths, 0, 1)
     log = BoundedLog(paths.log(0, 1))
     log.write(b"begin")
     log._leave_out(100)
@@ -62,7 +62,7 @@ def test_what_nobody_kept_is_a_gap_in_the_bucket_too(paths):
 
 
 def test_a_store_that_does_not_answer_is_asked_again(paths):
-    carrier = Carrier(paths, 0, 1)
+    carrier = StoreCarrier(paths, 0, 1)
     log = BoundedLog(paths.log(0, 1))
     log.write(b"one")
     objects, put = carrier._store(), carrier._store().put
@@ -86,7 +86,7 @@ def test_hashes_and_stacks_come_at_the_end(paths):
     for path in (paths.audit(0, 1), paths.stacks(0, 1)):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"content")
-    carrier = Carrier(paths, 0, 1)
+    carrier = StoreCarrier(paths, 0, 1)
     carrier.start()
     carrier.close(60)
     folder = StoredFolder(paths.store)

@@ -16,7 +16,7 @@ from distrain.runs.log_bytes import (
     what_was_left_out,
 )
 from distrain.storage import BackgroundWriter
-from distrain.worker.log_pump import TAIL_LINES, BoundedLog, RankLog
+from distrain.worker.log_pump import TAIL_LINES, BoundedLog, RankLogWriter
 
 KEPT = 100
 
@@ -166,7 +166,7 @@ def test_a_link_is_no_log(tmp_path: Path) -> None:
 
 
 def test_the_last_words_are_few_whatever_is_printed(tmp_path: Path) -> None:
-    log = RankLog(tmp_path / "rank-0.log", BackgroundWriter("log"))
+    log = RankLogWriter(tmp_path / "rank-0.log", BackgroundWriter("log"))
     assert log.last_words == ""
     lines = [f"line {number} \N{CHECK MARK}\n" for number in range(20_000)]
     log.write("".join(lines).encode())

@@ -24,8 +24,8 @@ from distrain.embeddings.kernels.fixed import (
 )
 from distrain.embeddings.kernels.on_torch import made_once as made_once, sqrt as sqrt
 from distrain.embeddings.kernels.segments import (
-    Rates as Rates,
-    Rule as Rule,
+    RowRule as RowRule,
     Segments as Segments,
+    StepRates as StepRates,
     segments_of as segments_of,
 )

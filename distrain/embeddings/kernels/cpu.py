@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from distrain.embeddings.kernels.segments import Rule, unknown_rule
+from distrain.embeddings.kernels.segments import RowRule, unknown_rule
 from distrain.host_memory import HostMemory
 
 try:
@@ -110,7 +110,7 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def update(
-    rule: Rule,
+    rule: RowRule,
     weight: Tensor,
     state: Sequence[Tensor],
     keys: Tensor,

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch, random_bits
-from distrain.embeddings.kernels.segments import Rule
+from distrain.embeddings.kernels.segments import RowRule
 from distrain.host_memory import to_device
 
 
@@ -73,7 +73,7 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 
 
 def update(
-    rule: Rule,
+    rule: RowRule,
     weight: Tensor,
     state: Sequence[Tensor],
     keys: Tensor,
@@ -123,10 +123,9 @@ def update(
 
 
 def draw(key: int, rows: Tensor, bound: float, out: Tensor) -> None:
-    """Draw rows `[n]`, int64, of a table uniformly from `-bound .. bound` into `out`, `[n, dim]`.
+    """Draw rows `[n]`, int64, uniformly from `-bound .. bound` into `out`, `[n, dim]`, of any type.
 
-    Values are multiples of `bound / 2**23` that follow from the table's key of 64 bits, the row and
-    the place in it. `out` is float32, bfloat16 or float64.
+    Values are multiples of `bound / 2**23` that follow from the table's 64-bit key, row and place.
     """
     scale = random_bits.scale_of(bound)
     drawn = out
@@ -172,10 +171,7 @@ def places_in_rooms(lengths: Sequence[int], rooms: Sequence[int], device: torch.
 
 
 def part_segments(counts: Tensor) -> tuple[Tensor, Tensor]:
-    """Offsets and counts `[columns, parts]` of parts that stand one after another.
-
-    `counts` is `[parts, columns]`, int64, on the CPU; a part holds its columns one after another.
-    """
+    """Offsets and counts `[columns, parts]` of parts of columns; `counts` is `[parts, columns]`."""
     ends = torch.cumsum(counts.flatten(), 0).view(counts.shape)
     return (ends - counts).T.contiguous(), counts.T.contiguous()
 

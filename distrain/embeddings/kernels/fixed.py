@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
 from distrain.embeddings.kernels.random_bits import round_to_bfloat16
-from distrain.embeddings.kernels.segments import Rates, Rule, Segments, pieces_of
+from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, pieces_of
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
@@ -40,8 +40,7 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
     """The sum of each segment's rows, `[capacity, dim]`, float32 (float64); zeros in the padding.
 
-    `rows` is `[any, dim]`, contiguous; `sources`, `[places]`, int64, says which of them each of
-    `segments.order` means.
+    `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which each of `segments.order` means.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)
@@ -58,12 +57,12 @@ def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
 
 
 def update_padded(
-    rule: Rule,
+    rule: RowRule,
     weight: Tensor,
     state: tuple[Tensor, ...],
     keys: Tensor,
     grads: Tensor,
-    rates: Rates,
+    rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
     """Update rows as `kernels.update` does, to the rounding of the learning rate.
@@ -95,13 +94,13 @@ def update_padded(
 
 
 def sum_and_update(
-    rule: Rule,
+    rule: RowRule,
     weight: Tensor,
     state: tuple[Tensor, ...],
     rows: Tensor,
     sources: Tensor,
     segments: Segments,
-    rates: Rates,
+    rates: StepRates,
 ) -> None:
     """`sum_segments` and `update_padded` in one; on a GPU the sums are never written."""
     if on_triton := _triton_for(weight):
@@ -111,10 +110,9 @@ def sum_and_update(
 
 
 def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:
-    """The keys, each padding replaced by another row that is not among them.
+    """The keys, each padding replaced by another row, where what it held is written again.
 
-    What is written there is what it held. Were padding to repeat one row, CUDA's deterministic
-    kernels would write its copies one after another.
+    Copies of one row would be written one after another by CUDA's deterministic kernels.
 
     >>> keys = torch.tensor([1, 2, 5, 6, 6])
     >>> _with_spare_rows(keys, keys < 6, 6).tolist()

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.embeddings.kernels.random_bits import round_to_bfloat16
-from distrain.embeddings.kernels.segments import Rule, pieces_of, unknown_rule
+from distrain.embeddings.kernels.segments import RowRule, pieces_of, unknown_rule
 from distrain.host_memory import to_device
 
 _LANES = 16
@@ -109,7 +109,7 @@ def _sum_segments(sources: Tensor, grads: Tensor, starts: Tensor, before: Tensor
 
 
 def update(
-    rule: Rule,
+    rule: RowRule,
     weight: Tensor,
     state: Sequence[Tensor],
     keys: Tensor,
@@ -145,7 +145,7 @@ def update(
 
 
 def updated(
-    rule: Rule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
+    rule: RowRule, rows: Tensor, old: list[Tensor], grads: Tensor, rate: Tensor
 ) -> tuple[Tensor, ...]:
     """The new rows and the new state, rounded as by `update`, of a step of fixed shapes."""
     match rule.name:
@@ -170,8 +170,7 @@ def updated(
 def mean_of_squares(grads: Tensor) -> Tensor:
     """Each row's mean square, `[v]`, added in the order in which vectors of 16 lanes add it.
 
-    Lane k sums the squares of values k, k + 16, k + 32, ...; then the upper half of the lanes is
-    added to the lower half until one is left.
+    Lane k sums the squares of values k, k + 16, ...; then halves of the lanes are added up.
     """
     num_rows, dim = grads.shape
     squares = functional.pad(grads * grads, (0, -dim % _LANES))
@@ -197,9 +196,8 @@ def _places_and_columns(
 ) -> tuple[Tensor, Tensor]:
     """Where each column's ids lie, one after another, and to which column each belongs.
 
-    Both are as long as the ids, so they are made on the device, and kept where the batch's size
-    alone makes them: where columns, one id per row, are equally long. A column by itself may be
-    of lists, which are of another length in each batch.
+    Both are as long as the ids, so they are made on the device, and kept for columns of one id a
+    row; lists are of another length in each batch.
     """
     lengths = counts[counts > 0]
     if len(lengths) > 1 and bool((lengths == lengths[0]).all()):

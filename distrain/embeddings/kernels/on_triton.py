@@ -10,11 +10,11 @@ import triton
 from torch import Tensor
 
 from distrain.embeddings.kernels import triton_programs
-from distrain.embeddings.kernels.segments import Rates, Rule, Segments, unknown_rule
+from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, unknown_rule
 from distrain.optimizers import UPDATE_RULES
 
 _TILE = 64
-_SUM = Rule("sum")  # sums are written, and nothing is updated
+_SUM = RowRule("sum")  # sums are written, and nothing is updated
 _BLOCK_VALUES = 1024  # values that a program holds at once
 
 
@@ -42,18 +42,18 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
     sums = rows.new_empty((len(segments.keys), rows.shape[1]), dtype=torch.float32)
     none = torch.zeros((), dtype=torch.int64, device=rows.device)
-    add_and_update(_SUM, sums, (), rows, sources, segments, Rates(none, none, none))
+    add_and_update(_SUM, sums, (), rows, sources, segments, StepRates(none, none, none))
     return sums
 
 
 def add_and_update(
-    rule: Rule,
+    rule: RowRule,
     target: Tensor,
     state: tuple[Tensor, ...],
     rows: Tensor,
     sources: Tensor | None,
     segments: Segments,
-    rates: Rates,
+    rates: StepRates,
     global_keys: Tensor | None = None,
 ) -> None:
     """Sum if `rows` have sources, else take them as sums; write the sums or update rows."""

@@ -27,9 +27,7 @@ _GOLDEN = 0x9E3779B9
 
 
 def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Tensor, ...]:
-    """Four words for each counter.
-
-    A counter is four words, int64, the lowest first; the key is two words as one number of 64 bits.
+    """Four words for a counter of four, int64, the lowest first; the key has 64 bits.
 
     >>> zero = torch.zeros((), dtype=torch.int64)
     >>> [f"{int(word):08x}" for word in philox((zero, zero, zero, zero), 0)]
@@ -49,8 +47,8 @@ def philox(counter: tuple[Tensor, Tensor, Tensor, Tensor], key: int) -> tuple[Te
 def words(key: int, rows: Tensor, dim: int) -> Tensor:
     """One word for each value of rows `[n]`, int64: `[n, dim]`, int64, in `0 .. 2**32 - 1`.
 
-    Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)`, so it depends on nothing
-    else: not on which other rows are asked for, nor on how wide they are.
+    Value `j` of a row is word `j % 4` of the counter `(j // 4, row, 0)`, and depends on nothing
+    else.
     """
     blocks = torch.arange(-(-dim // 4), device=rows.device)
     of_row = rows.unsqueeze(1)
@@ -62,8 +60,7 @@ def words(key: int, rows: Tensor, dim: int) -> Tensor:
 def scaled(key: int, rows: Tensor, scale: float, out: Tensor) -> None:
     """Write the words' upper 24 bits to `out`, as numbers in `-2**23 .. 2**23 - 1` times a scale.
 
-    The scale is rounded to the type of `out`. The product is exact but for its one rounding, so the
-    bits are the same on every device.
+    The product is exact but for one rounding, so the bits are the same on every device.
     """
     whole = (words(key, rows, out.shape[1]) >> 8) - _HALF_RANGE
     torch.mul(whole.to(out.dtype), scale, out=out)

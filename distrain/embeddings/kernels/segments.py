@@ -13,8 +13,6 @@ _PIECE_ROWS = 256
 
 
 class Segments(NamedTuple):
-    """Which places read the same row, sorted by row."""
-
     keys: Tensor  # `[capacity]`, int64: the distinct rows, rising; the padding holds `end`
     # `[capacity + 1]`, int64: row j's places are `order[starts[j] : starts[j + 1]]`, in
     # rising order. The first row of the padding has the padding's places, the others none.
@@ -24,7 +22,7 @@ class Segments(NamedTuple):
     end: int  # one more than the largest key; a place whose key is `end` counts as padding
 
 
-class Rates(NamedTuple):
+class StepRates(NamedTuple):
     """The numbers of an update that change from step to step, on the tables' device."""
 
     rate: Tensor  # A scalar, float64: the learning rate, for Adam with the bias correction in it
@@ -32,7 +30,7 @@ class Rates(NamedTuple):
     seed: Tensor  # A scalar, int64: of the rounding of bfloat16 weights
 
 
-class Rule(NamedTuple):
+class RowRule(NamedTuple):
     """An update rule, a key of `distrain.optimizers.UPDATE_RULES`, and its constant numbers."""
 
     name: str
@@ -40,7 +38,7 @@ class Rule(NamedTuple):
     betas: tuple[float, float] = (0.0, 0.0)
 
 
-def unknown_rule(rule: Rule) -> InputError:
+def unknown_rule(rule: RowRule) -> InputError:
     return InputError(
         f"the kernels of the tables have no update rule {rule.name!r}",
         hint=f"Allowed: {', '.join(UPDATE_RULES)}.",
@@ -48,9 +46,7 @@ def unknown_rule(rule: Rule) -> InputError:
 
 
 def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort places by their keys, `[places]`, int32 or int64, in `0 .. end`.
-
-    `capacity` is no less than the number of distinct keys below `end`, which is the padding's key.
+    """Sort places by keys, `[places]`, in `0 .. end`, of which `capacity` at most are distinct.
 
     >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
     >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()

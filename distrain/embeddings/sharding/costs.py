@@ -71,10 +71,7 @@ class Sent:
 def sent_bytes(
     placement: str, unique: float, dim: int, num_ranks: int, *, asked: float | None = None
 ) -> Sent:
-    """What a rank sends in a step for `unique` distinct rows.
-
-    `asked` is how many rows owners are asked for, where more of them travel because a captured step
-    has room for more; `None`: as many.
+    """What a rank sends in a step for `unique` distinct rows, of which `asked` are asked for.
 
     >>> sent_bytes("replicated", 1000, 16, 4).total, sent_bytes("row_wise", 1000, 16, 4).total
     (204000.0, 99000.0)

@@ -28,8 +28,6 @@ class TablePlan:
 
 @dataclass(frozen=True)
 class ShardingPlan:
-    """Where all tables live, in the order of their first columns."""
-
     tables: tuple[TablePlan, ...]
     num_ranks: int
     budget_bytes: int | None  # what they may take on a rank; `None`: no limit

@@ -170,7 +170,6 @@ def _override(table: TableSize, overrides: Mapping[str, str]) -> str | None:
 def _by_cost(
     ask: _Ask, dim: int, pinned: Mapping[str, tuple[str, str]]
 ) -> dict[str, tuple[str, str]]:
-    """The faster placement of the tables of one width that are free."""
     own = [table for table in ask.tables if table.dim == dim]
     free = [table.name for table in own if table.name not in pinned]
     if not free:

@@ -77,8 +77,8 @@ Placed = tuple[TableSize, str, float]  # a table, its placement, and its distinc
 def rows_held(table: TableSize, placement: str, num_ranks: int, unique: float) -> tuple[int, int]:
     """Rows of a table in the memory that the budget is for, and in the host's beside it.
 
-    A rank owns at most `ceil(rows / num_ranks)` rows of a table that is dealt by `key % num_ranks`,
-    wherever the table begins. Of a host-cached table the device must hold a step's rows at least.
+    A rank owns `ceil(rows / num_ranks)` rows of a dealt table at most; of a host-cached one the
+    device must hold a step's rows at least.
     """
     facts = PLACEMENTS[placement]
     held = -(-table.rows // num_ranks) if facts.is_dealt else table.rows

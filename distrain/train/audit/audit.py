@@ -35,19 +35,14 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class EpochAudit:
-    """The proof of an epoch, or of a window of it.
-
-    Attributes:
-        problems: Rows lost, trained twice, or not the table's, or another window's.
-        window: The window's name; `None` where the table is not cut.
-    """
+    """The proof of an epoch, or of a window of it."""
 
     epoch: int
     steps: int
     rows: int
     whole: bool
-    problems: tuple[str, ...]
-    window: str | None = None
+    problems: tuple[str, ...]  # rows lost, trained twice, or not the table's, or another window's
+    window: str | None = None  # the window's name; `None` where the table is not cut
 
 
 @dataclass(frozen=True)

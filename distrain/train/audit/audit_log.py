@@ -27,8 +27,6 @@ Hashes = npt.NDArray[np.int64]
 
 
 class TrainedRows(NamedTuple):
-    """The rows of one step on one rank; epochs and steps count from 0 over the whole job."""
-
     epoch: int
     step: int
     hashes: Hashes

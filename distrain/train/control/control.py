@@ -17,11 +17,7 @@ from distrain.checkpoint import RankStore
 from distrain.events import KEEP_S, Event, Heartbeat, ReportsAwaited
 from distrain.jobs import Assignment, Rendezvous
 from distrain.train.control.gate import StepGate
-from distrain.train.control.stop_deadline import (
-    SHARE_FOR_AGREEMENT,
-    StopDeadline,
-    time_to_leave_s,
-)
+from distrain.train.control.stop_deadline import SHARE_FOR_AGREEMENT, StopDeadline, time_to_leave_s
 from distrain.train.timing import PEERS, RankActivity, waiting
 
 CHECKPOINT_WAIT_S = 30.0  # how long ranks wait for each other before they leave out a checkpoint
@@ -60,8 +56,6 @@ class KeptReports:
 
 @dataclass(frozen=True)
 class Control:
-    """The objects that a training consults before each step, and that others read."""
-
     store: RankStore
     gate: StepGate
     activity: RankActivity
@@ -84,7 +78,6 @@ class Control:
         *,
         timeout_s: float,
     ) -> Control:
-        """The control of a supervised rank, made by the thread that trains."""
         meeting, world = assignment.rendezvous, assignment.world
         store = RankStore() if meeting is None else join_store(meeting, timeout_s)
         activity = RankActivity()

@@ -36,11 +36,7 @@ def choose_device(resources: ResourcesSpec) -> torch.device:
 
 
 def seed_everything(seed: int, rank: int, device: torch.device) -> None:
-    """Seed every generator, and have cuBLAS add up in one order.
-
-    Each rank draws numbers of its own, so dropout differs between ranks. Initial parameters do not
-    come from here.
-    """
+    """Seed every generator, for each rank its own, and have cuBLAS add up in one order."""
     # Mixed, for torch's generator on the CPU takes the lowest 32 bits only.
     (own,) = np.random.SeedSequence(seed, spawn_key=(rank,)).generate_state(1)
     random.seed(int(own))
@@ -122,10 +118,9 @@ def check_own_gpu(store: Store, world: World, gpu: str, timeout: timedelta) -> N
 
 
 def choose_backend(device: torch.device) -> str:
-    """The backend of the ranks' collective operations: NCCL between GPUs, gloo between CPUs.
+    """NCCL between GPUs, gloo between CPUs, and for GPUs if `DISTRAIN_COLLECTIVES` is gloo.
 
-    `DISTRAIN_COLLECTIVES=gloo` gives GPUs gloo too, which copies everything through the host: NCCL
-    refuses two ranks on one GPU.
+    That copies everything through the host: NCCL refuses two ranks on one GPU.
     """
     asked = os.environ.get(COLLECTIVES, "auto")
     if asked not in ("auto", "gloo"):

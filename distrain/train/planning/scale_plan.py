@@ -115,8 +115,7 @@ def work_of(
 def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows: int) -> float:
     """Bytes through the device's memory in a step, each tensor written once and read once.
 
-    Embeddings are gathered and expanded, their gradients added up: two reads and two writes of each
-    looked-up value. Ids are sorted. Touched rows are read and written with their state.
+    Looked-up values are read and written twice, ids sorted, touched rows updated with their state.
     """
     embeddings = 4.0 * probe.embedding_bytes_per_row * rows
     activations = 2.0 * (probe.bytes_per_row * rows)

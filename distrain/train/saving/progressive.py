@@ -13,14 +13,10 @@ from distrain.metrics import TargetMetrics
 
 @dataclass(frozen=True)
 class Progressive:
-    """The number of windows that were scored, and the metrics of all their rows.
-
-    Attributes:
-        step: Steps before the last of them was scored.
-    """
+    """The number of windows that were scored, and the metrics of all their rows."""
 
     windows: int = 0
-    step: int | None = None
+    step: int | None = None  # steps before the last of them was scored
     metrics: TargetMetrics = field(default_factory=lambda: TargetMetrics({}))
 
     @classmethod

@@ -190,8 +190,6 @@ def wait_of(thread: int) -> str:
 
 
 class RankActivity:
-    """The state of the thread that made this, in its training; any thread may read it."""
-
     def __init__(self) -> None:
         self.step = 0  # steps begun since the start of the job
         self.slabs = 0  # pieces of checkpoints and models read or written so far
