@@ -15,7 +15,7 @@ import psutil
 from benchmarks.service_bench.server import ROOT, SPEC, served, settings_for
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, migrate, open_store
-from distrain.service.values import Key, NewJob, Quota
+from distrain.service.values import NewJob, Quota, RequestKey
 
 TAKE_OVER_LIMIT_S = 60.0
 _LOOK_S = 0.02
@@ -111,7 +111,7 @@ def _submit(store: Store, settings: Settings, num_jobs: int) -> None:
         cluster, job_id = names[number % len(names)], f"clicks-{number:05}"
         run_dir = settings.run_root(cluster) / "ads" / job_id
         new = NewJob(job_id, "ads", "alice", "clicks", cluster, 0, 1, str(run_dir), SPEC)
-        store.submit(new, Key("alice", job_id, "0" * 64))
+        store.submit(new, RequestKey("alice", job_id, "0" * 64))
 
 
 def _running(store: Store, settings: Settings) -> int:

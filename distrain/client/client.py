@@ -11,7 +11,7 @@ from distrain.client.documents import Cluster, Event, Me, Token
 from distrain.client.file_calls import FileCalls
 from distrain.client.job_calls import JobCalls, job_path
 from distrain.client.retries import Retries
-from distrain.client.streams import LogPlace
+from distrain.client.streams import LogPosition
 from distrain.client.transport import Call, find_target
 
 
@@ -99,7 +99,7 @@ class Client(JobCalls, FileCalls):
             tail: Begin with this many of the last lines.
             follow: Go on to the log's end.
         """
-        place = LogPlace(attempt, rank, offset, tail)
+        place = LogPosition(attempt, rank, offset, tail)
         return streams.logs(self._connection, job_id, place, follows=follow)
 
     def clusters(self) -> tuple[Cluster, ...]:

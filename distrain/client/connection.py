@@ -22,7 +22,15 @@ from distrain.client.errors import (
     ServiceUnavailable,
 )
 from distrain.client.retries import Retries, answered
-from distrain.client.transport import Answer, Call, Failed, Target, failures, head, request_options
+from distrain.client.transport import (
+    Call,
+    Failed,
+    Reply,
+    ServiceTarget,
+    failures,
+    head,
+    request_options,
+)
 
 _MOST_REFUSAL_BYTES = 2**23
 
@@ -31,7 +39,7 @@ class Connection:
     """Sends calls to one service; `on_retry` hears why, before each pause and of late answers."""
 
     def __init__(
-        self, target: Target, retries: Retries, on_retry: Callable[[str], object] | None
+        self, target: ServiceTarget, retries: Retries, on_retry: Callable[[str], object] | None
     ) -> None:
         self.address = target.address.text
         self.retries = retries
@@ -60,7 +68,7 @@ class Connection:
             self._on_retry(why)
         time.sleep(seconds)
 
-    def ask(self, call: Call, *, keeps_cut: bool = False) -> Answer:
+    def ask(self, call: Call, *, keeps_cut: bool = False) -> Reply:
         """The answer to a call, whatever its status; of `keeps_cut` a beginning of its content."""
         with self.without_token():
             return answered(call, self._send, self.pause, self.retries, self.address, keeps_cut)
@@ -68,7 +76,7 @@ class Connection:
     def document(self, call: Call) -> Mapping[str, Any]:
         return self.good(self.ask(call), call)
 
-    def good(self, answer: Answer, call: Call) -> Mapping[str, Any]:
+    def good(self, answer: Reply, call: Call) -> Mapping[str, Any]:
         """The object in a good answer; raises ServiceError."""
         self.check(answer, call)
         document = answer.document()
@@ -83,7 +91,7 @@ class Connection:
                 status=answer.status,
             )
 
-    def check(self, answer: Answer, call: Call) -> None:
+    def check(self, answer: Reply, call: Call) -> None:
         with self.without_token():
             if not answer.is_good and answer.status != 304:
                 raise problem(answer, call, self.address)
@@ -107,7 +115,7 @@ class Connection:
         finally:
             stream.close()
 
-    def _send(self, call: Call) -> Answer | Failed:
+    def _send(self, call: Call) -> Reply | Failed:
         until_s = time.monotonic() + (math.inf if call.whole_s is None else call.whole_s)
         stream = Stream(self._target, self._begin)
         try:
@@ -134,14 +142,14 @@ class Connection:
 class Stream:
     """An answer whose content is read piece by piece; `answer` is its head."""
 
-    def __init__(self, target: Target, begin: Callable[[Call], httpx2.Response]) -> None:
-        self.answer = Answer(0)
+    def __init__(self, target: ServiceTarget, begin: Callable[[Call], httpx2.Response]) -> None:
+        self.answer = Reply(0)
         self._target = target
         self._begin = begin
         self._response: httpx2.Response | None = None
         self._chunks: Iterator[bytes] = iter(())
 
-    def open(self, call: Call) -> Answer | Failed:
+    def open(self, call: Call) -> Reply | Failed:
         """Send a request, and read the head of its answer; an earlier answer is closed."""
         self.close()
         with failures(self._target) as outcome:
@@ -155,7 +163,7 @@ class Stream:
             return next(self._chunks, None)
         return outcome.failed
 
-    def whole(self, until_s: float = math.inf, most_bytes: float = _MOST_REFUSAL_BYTES) -> Answer:
+    def whole(self, until_s: float = math.inf, most_bytes: float = _MOST_REFUSAL_BYTES) -> Reply:
         """The answer with its content, as far as it came in that time."""
         content = bytearray()
         while isinstance(chunk := self.read(), bytes) and len(content) <= most_bytes:
@@ -175,7 +183,7 @@ _MOST_POINTERS = 20
 _LONGEST_DETAIL = 4000
 
 
-def problem(answer: Answer, call: Call, address: str) -> ServiceError:
+def problem(answer: Reply, call: Call, address: str) -> ServiceError:
     document = answer.document()
     told = document if isinstance(document, dict) else {}
     code = _text(told, "code")
@@ -220,7 +228,7 @@ def _kind(status: int, code: str) -> type[ServiceError]:
     return RequestRefused if 400 <= status < 500 and code else ServiceError
 
 
-def _hint(answer: Answer, code: str) -> str | None:
+def _hint(answer: Reply, code: str) -> str | None:
     if answer.status == 401:
         return "`distrain login ADDRESS` stores a token."
     if answer.status == 429:

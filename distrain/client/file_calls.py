@@ -11,7 +11,7 @@ from distrain.client.documents import Artifact, Records
 from distrain.client.errors import ServiceError
 from distrain.client.files import whole_file
 from distrain.client.job_calls import job_path
-from distrain.client.transport import Answer, Call, Failed
+from distrain.client.transport import Call, Failed, Reply
 
 _MOST_BREAKS = 20
 
@@ -114,12 +114,12 @@ def _pieces(connection: Connection, job_id: str, path: str) -> Iterator[tuple[in
         done = done if etag else 0  # without an ETag nobody knows whether it is the same file
 
 
-def _begin(answer: Answer) -> int:
+def _begin(answer: Reply) -> int:
     match = re.match(r"bytes (\d+)-", answer.headers.get("content-range", ""))
     return int(match[1]) if answer.status == 206 and match else 0
 
 
-def _length(answer: Answer) -> int | None:
+def _length(answer: Reply) -> int | None:
     """The length of the whole file, if the answer has it."""
     match = re.match(r"bytes \d+-\d+/(\d+)", answer.headers.get("content-range", ""))
     if answer.status == 206:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
 from distrain.client.errors import ServiceUnavailable
-from distrain.client.transport import Answer, Call, Failed
+from distrain.client.transport import Call, Failed, Reply
 
 _LEAST_READ_S = 1.0  # how long the last try is waited for where next to no time is left
 
@@ -46,12 +46,12 @@ class Retries:
 
 def answered(
     call: Call,
-    send: Callable[[Call], Answer | Failed],
+    send: Callable[[Call], Reply | Failed],
     pause: Callable[[float, str], None],
     retries: Retries,
     address: str,
     keeps_cut: bool = False,
-) -> Answer:
+) -> Reply:
     """The answer to a request that is sent until there is one, or no time (ServiceUnavailable)."""
     began_s = time.monotonic()
     now_s, tries = began_s, 0
@@ -61,7 +61,7 @@ def answered(
         reply = send(bounded)
         tries += 1
         why = _why_again(reply) or _why_dropped(reply, call)
-        if isinstance(reply, Answer) and (
+        if isinstance(reply, Reply) and (
             not why or (keeps_cut and reply.is_good and reply.content)
         ):
             return reply
@@ -71,13 +71,13 @@ def answered(
         now_s = time.monotonic()
         late = tries == retries.most_tries or now_s + pause_s - began_s > retries.for_s
         if not may or late or (failed and failed.for_good):
-            if isinstance(reply, Answer) and not reply.cut:
+            if isinstance(reply, Reply) and not reply.cut:
                 return reply
             raise _unavailable(call, address, why, tries, now_s - began_s, reply)
         pause(pause_s, f"{why}; again in {pause_s:.1f} s")
 
 
-def _why_again(reply: Answer | Failed) -> str:
+def _why_again(reply: Reply | Failed) -> str:
     """The reason for another try; "" if there is none."""
     if isinstance(reply, Failed):
         return reply.why
@@ -91,14 +91,14 @@ def _why_again(reply: Answer | Failed) -> str:
     return ""
 
 
-def _why_dropped(reply: Answer | Failed, call: Call) -> str:
+def _why_dropped(reply: Reply | Failed, call: Call) -> str:
     """Why to repeat a question that an ending server dropped with an empty 500; or ""."""
     if isinstance(reply, Failed) or reply.status != 500 or call.method != "GET":
         return ""
     return "the service answered 500" if reply.document() is None else ""
 
 
-def _asked_s(reply: Answer | Failed, draw: float) -> float:
+def _asked_s(reply: Reply | Failed, draw: float) -> float:
     """The pause that the service asked for, and a little more, so that not all return at once."""
     if isinstance(reply, Failed):
         return 0.0
@@ -126,7 +126,7 @@ def retry_after_s(value: str, now: datetime) -> float:
 
 
 def _unavailable(
-    call: Call, address: str, why: str, tries: int, took_s: float, reply: Answer | Failed
+    call: Call, address: str, why: str, tries: int, took_s: float, reply: Reply | Failed
 ) -> ServiceUnavailable:
     times = "once" if tries == 1 else f"{tries} times"
     hint = "Is it running, and is the address right? `distrain login ADDRESS` checks both."

@@ -13,7 +13,7 @@ from distrain.client.connection import Connection, Stream
 from distrain.client.documents import Event, Job
 from distrain.client.errors import ServiceError, ServiceUnavailable
 from distrain.client.job_calls import header_value, job_path, read_job
-from distrain.client.transport import Answer, Call
+from distrain.client.transport import Call, Reply
 
 _LONGEST_BYTES = 8 * 2**20
 
@@ -160,7 +160,7 @@ def _event(told: ServerEvent) -> Event:
 
 
 @dataclass(frozen=True)
-class LogPlace:
+class LogPosition:
     """A place in a rank's log; `offset` is in bytes, `tail` in lines from the end."""
 
     attempt: int | None
@@ -169,7 +169,9 @@ class LogPlace:
     tail: int | None = None
 
 
-def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool) -> Iterator[bytes]:
+def logs(
+    connection: Connection, job_id: str, place: LogPosition, *, follows: bool
+) -> Iterator[bytes]:
     """The bytes of a rank's log; with `follows` to its end, with those of later attempts."""
     later = place.attempt is None
     found = read_job(connection, job_id)
@@ -186,11 +188,11 @@ def logs(connection: Connection, job_id: str, place: LogPlace, *, follows: bool)
             found = read_job(connection, job_id)
         if found.attempt <= attempt:
             return
-        attempt, place = attempt + 1, LogPlace(attempt + 1, place.rank)
+        attempt, place = attempt + 1, LogPosition(attempt + 1, place.rank)
 
 
 def _log(
-    connection: Connection, job_id: str, place: LogPlace, follows: bool, found: Job
+    connection: Connection, job_id: str, place: LogPosition, follows: bool, found: Job
 ) -> Generator[bytes, None, Job]:
     """The bytes of one attempt's log; returns the job as it was seen last."""
     pause_s = _POLL_S[0]
@@ -231,7 +233,7 @@ class _Piece:
 _Pieces = Generator[bytes, None, _Piece]
 
 
-def _piece(connection: Connection, job_id: str, place: LogPlace, waits: bool) -> _Pieces:
+def _piece(connection: Connection, job_id: str, place: LogPosition, waits: bool) -> _Pieces:
     """The next bytes of a log; `waits` for them, and for the log, which an attempt begins."""
     params = {"rank": str(place.rank), "limit": str(_LOG_BYTES)}
     params |= {} if place.attempt is None else {"attempt": str(place.attempt)}
@@ -254,7 +256,7 @@ def _piece(connection: Connection, job_id: str, place: LogPlace, waits: bool) ->
     return _read_piece(answer, place)
 
 
-def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pieces:
+def _following_piece(connection: Connection, call: Call, place: LogPosition) -> _Pieces:
     """The bytes of an answer that goes on while the rank prints; returns the place behind them."""
     call = replace(call, params={**call.params, "follow": "true"})
     with connection.stream(call) as stream:
@@ -272,7 +274,7 @@ def _following_piece(connection: Connection, call: Call, place: LogPlace) -> _Pi
     return _Piece(b"", end, more=end > begin)
 
 
-def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
+def _read_piece(answer: Reply, place: LogPosition) -> _Piece:
     told = answer.headers.get("x-complete")
     is_complete = None if told is None else told == "true"
     begin, end = _ends(answer)
@@ -284,7 +286,7 @@ def _read_piece(answer: Answer, place: LogPlace) -> _Piece:
     return _Piece(answer.content, offset, is_complete, more=is_cut and bool(answer.content))
 
 
-def _ends(answer: Answer) -> tuple[int | None, int | None]:
+def _ends(answer: Reply) -> tuple[int | None, int | None]:
     """The numbers of a whole answer's first byte, which may be another than asked, and its end."""
     first, end, length = (
         int(text) if (text := answer.headers.get(name, "")).isdecimal() else None
@@ -295,7 +297,7 @@ def _ends(answer: Answer) -> tuple[int | None, int | None]:
     return first, end
 
 
-def _incomplete(connection: Connection, job_id: str, place: LogPlace) -> ServiceError:
+def _incomplete(connection: Connection, job_id: str, place: LogPosition) -> ServiceError:
     return ServiceError(
         f"the log of rank {place.rank}, attempt {place.attempt} of job {job_id} is not complete",
         where={"server": connection.address, "read": f"{place.offset} bytes"},

@@ -38,7 +38,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     status: int
     headers: Mapping[str, str] = field(default_factory=dict)  # with names in lower case
     content: bytes = b""
@@ -71,7 +71,7 @@ SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is
 
 
 @dataclass(frozen=True)
-class Target:
+class ServiceTarget:
     """The target of a client's requests, with its token."""
 
     address: Address
@@ -129,7 +129,7 @@ class Target:
 
 def find_target(
     address: str | None, token: str | None, ca_file: str | Path | None, *, plain_http: bool
-) -> Target:
+) -> ServiceTarget:
     """The target, by arguments, environment and logins; raises InputError."""
     login = find_login(address, token)
     if login is None:
@@ -139,7 +139,7 @@ def find_target(
     parsed = parse_address(login.address)
     check_token(login.token, parsed, plain_http=plain_http or login.plain_http)
     file = ca_file or login.ca_file
-    return Target(parsed, login.token, Path(file) if file else None)
+    return ServiceTarget(parsed, login.token, Path(file) if file else None)
 
 
 def request_options(call: Call) -> dict[str, Any]:
@@ -156,8 +156,8 @@ def request_options(call: Call) -> dict[str, Any]:
     return options
 
 
-def head(response: httpx2.Response) -> Answer:
-    return Answer(response.status_code, {k.lower(): v for k, v in response.headers.items()})
+def head(response: httpx2.Response) -> Reply:
+    return Reply(response.status_code, {k.lower(): v for k, v in response.headers.items()})
 
 
 class Outcome:
@@ -165,7 +165,7 @@ class Outcome:
 
 
 @contextmanager
-def failures(target: Target) -> Iterator[Outcome]:
+def failures(target: ServiceTarget) -> Iterator[Outcome]:
     """Turn errors of the network into `Failed`."""
     outcome = Outcome()
     try:

@@ -30,13 +30,13 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-class Section(BaseModel):
+class SettingsSection(BaseModel):
     """A part of the settings that takes the keys it names, and no others."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class TlsFiles(Section):
+class TlsFiles(SettingsSection):
     """Certificates, as PEM files."""
 
     ca_file: Path | None = Field(None, description="Of the authority that signed the peers.")
@@ -77,7 +77,7 @@ _WORKLOADS = {
 }
 
 
-class Kubernetes(Section):
+class Kubernetes(SettingsSection):
     """Workers in Kubernetes whose number the service sets, by the `scale` of their workload.
 
     Without `api_url` the service asks the Kubernetes API of the cluster that its own pod is in, as
@@ -190,7 +190,7 @@ TRAITS: Mapping[ClusterKind, Traits] = {
 }
 
 
-class ClusterProfile(Section):
+class ClusterProfile(SettingsSection):
     """A cluster, whoever starts it.
 
     `address`: it runs already. `local`: the service starts it on this machine. `slurm`: the service

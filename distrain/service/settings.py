@@ -14,14 +14,14 @@ from distrain.service.profiles import (
     ClusterKind as ClusterKind,
     ClusterProfile as ClusterProfile,
     Name,
-    Section,
+    SettingsSection,
     TlsFiles as TlsFiles,
     is_loopback,
 )
 from distrain.storage import is_remote
 
 
-class Limits(Section):
+class Limits(SettingsSection):
     """The limits of one user or one request."""
 
     body_bytes: int = Field(256 * 2**10, description="Of a request.")
@@ -36,7 +36,7 @@ class Limits(Section):
     webhooks: int = Field(20, ge=0, description="Of a user in a project.")
 
 
-class Retention(Section):
+class Retention(SettingsSection):
     """How long rows and files are kept, in days; 0 keeps them for ever."""
 
     jobs_days: float = Field(180, description="Jobs, after their end.")
@@ -46,7 +46,7 @@ class Retention(Section):
     run_dirs_days: float = Field(90, description="Run directories, after their job's end.")
 
 
-class ProjectSettings(Section):
+class ProjectSettings(SettingsSection):
     """A project that the configuration declares; the API does not change it."""
 
     max_ranks: int | None = Field(None, description="Of jobs that run at once; null: any number.")
@@ -58,7 +58,7 @@ class ProjectSettings(Section):
     )
 
 
-class SignOn(Section):
+class SignOn(SettingsSection):
     """Users whom a proxy names in a header; taken over a Unix socket or mutual TLS alone."""
 
     user_header: str = Field("X-Forwarded-User", description="Where the proxy names the user.")
@@ -67,7 +67,7 @@ class SignOn(Section):
     )
 
 
-class Listen(Section):
+class Listen(SettingsSection):
     """Where the API listens: a Unix socket, or a host and a port."""
 
     host: str = Field("127.0.0.1", description="A name or address of this machine.")
@@ -101,7 +101,7 @@ class Listen(Section):
         return f"{scheme}://{host}:{self.port}"
 
 
-class Leases(Section):
+class Leases(SettingsSection):
     """How long a reconciler owns a cluster without renewing, in seconds by the database's clock."""
 
     ttl_s: float = Field(15.0, ge=1, description="How long one holds.")
@@ -115,7 +115,7 @@ class Leases(Section):
         return self
 
 
-class Webhooks(Section):
+class Webhooks(SettingsSection):
     """The addresses that webhooks may reach."""
 
     allow_private: tuple[str, ...] = Field(

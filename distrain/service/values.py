@@ -119,7 +119,7 @@ class NewJob:
 
 
 @dataclass(frozen=True)
-class Key:
+class RequestKey:
     """An idempotency key of a user, and the hash of its request's body."""
 
     owner: str

@@ -23,10 +23,10 @@ from distrain.service.decide.effects import (
     Poll,
     Put,
     ReadJobs,
-    Refused,
+    Refusal,
+    SchedulerAnswer,
     Send,
     Silence,
-    Told,
 )
 from distrain.service.values import Intent, Job, Phase
 
@@ -187,14 +187,14 @@ class World:
 
     # --- commands
 
-    def put(self, order: Order) -> Accepted | Refused:
+    def put(self, order: Order) -> Accepted | Refusal:
         """The scheduler gets a PUT, now or late."""
         scheduler = self.scheduler
         if order.generation < scheduler.generation:
-            return Refused("stale_generation")
+            return Refusal("stale_generation")
         scheduler.generation = order.generation
         if order.epoch != scheduler.epoch:
-            return Refused("epoch_changed")
+            return Refusal("epoch_changed")
         live = scheduler.jobs.get(order.job_id)
         if live is not None and not live.is_final:
             return Accepted(order.generation)
@@ -211,15 +211,15 @@ class World:
         scheduler.stamp(seen)
         return Accepted(order.generation)
 
-    def _ended(self, seen: JobStatus, generation: int) -> Refused:
+    def _ended(self, seen: JobStatus, generation: int) -> Refusal:
         last = max(seen.attempt, seen.first_attempt)
         tombstone = JobStatus(seen.job_id, state=seen.state, reason=seen.reason, attempt=last)
-        return Refused("ended", ended=tombstone, generation=generation)
+        return Refusal("ended", ended=tombstone, generation=generation)
 
-    def _cancelled(self, job_id: str, generation: int) -> Accepted | Refused:
+    def _cancelled(self, job_id: str, generation: int) -> Accepted | Refusal:
         scheduler = self.scheduler
         if generation < scheduler.generation:
-            return Refused("stale_generation", generation=generation)
+            return Refusal("stale_generation", generation=generation)
         scheduler.generation = generation
         seen = scheduler.jobs.get(job_id)
         ended = seen if seen is not None and seen.is_final else scheduler.tombstones.get(job_id)
@@ -227,7 +227,7 @@ class World:
             return (
                 self._ended(ended, generation)
                 if ended
-                else Refused("unknown", generation=generation)
+                else Refusal("unknown", generation=generation)
             )
         scheduler.stamp(replace(seen, state="cancelled", reason="Cancelled"))
         return Accepted(generation)
@@ -263,7 +263,7 @@ class World:
                 return True
         return None
 
-    def _poll(self, epoch: str | None, since: int, fate: str) -> Told | Silence:
+    def _poll(self, epoch: str | None, since: int, fate: str) -> SchedulerAnswer | Silence:
         if not self.answers or fate != "arrives":
             return Silence("no answer")
         scheduler = self.scheduler
@@ -274,7 +274,7 @@ class World:
         more, told = len(told) > 2, told[:2]
         revision = scheduler.changed[told[-1]] if more else scheduler.revision
         jobs = tuple(scheduler.jobs[job_id] for job_id in told)
-        return Told(scheduler.epoch, revision, more, scheduler.workers, jobs)
+        return SchedulerAnswer(scheduler.epoch, revision, more, scheduler.workers, jobs)
 
     def _commit(self, commit: Commit, generation: int) -> set[str]:
         skipped = set()
@@ -303,7 +303,7 @@ class World:
             if order is not None and fate == "late":
                 self.under_way.append(order)
             return Silence("no answer")
-        answer: Accepted | Refused = Accepted(generation)
+        answer: Accepted | Refusal = Accepted(generation)
         if isinstance(effect, Put):
             assert order is not None
             answer = self.put(order)

@@ -8,7 +8,7 @@ from typing import Any
 
 from distrain.service.settings import Settings
 from distrain.service.store import Store, migrate, open_store
-from distrain.service.values import Job, Key, NewJob, Quota
+from distrain.service.values import Job, NewJob, Quota, RequestKey
 
 _numbers = itertools.count(1)
 UNLIMITED = Quota(max_queued_per_user=None)
@@ -44,9 +44,9 @@ def new_job(**fields: Any) -> NewJob:
     return NewJob(id=job_id, **values | fields)
 
 
-def key_for(new: NewJob) -> Key:
+def key_for(new: NewJob) -> RequestKey:
     """A key of its own."""
-    return Key(new.owner, f"key-{new.id}", "0" * 64)
+    return RequestKey(new.owner, f"key-{new.id}", "0" * 64)
 
 
 def submitted(store: Store, **fields: Any) -> Job:

@@ -32,7 +32,7 @@ class Action(StrEnum):
 
 
 @dataclass(frozen=True)
-class Rule:
+class AccessRule:
     scope: Scope
     # the roles that may do it whoever owns the job; with none, admins alone
     any_job: frozenset[Role] = frozenset()
@@ -45,21 +45,21 @@ _OPERATOR = frozenset({Role.OPERATOR})
 _SUBMITTER = frozenset({Role.SUBMITTER})
 _VIEWERS = frozenset({Role.VIEWER, Role.OPERATOR})
 
-RULES: Final[Mapping[Action, Rule]] = {
-    Action.SEE_JOB: Rule(Scope.READ, _VIEWERS, _SUBMITTER),
-    Action.SUBMIT: Rule(Scope.SUBMIT, _SUBMITTER | _OPERATOR),
-    Action.CHANGE_JOB: Rule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
-    Action.CANCEL_JOB: Rule(Scope.CANCEL, _OPERATOR, _SUBMITTER),
-    Action.SEE_PROJECT: Rule(Scope.READ, _ALL),
-    Action.SET_MEMBERS: Rule(Scope.ADMIN, _OPERATOR),
-    Action.SET_QUOTA: Rule(Scope.ADMIN),
-    Action.SEE_CLUSTERS: Rule(Scope.READ, everybody=True),
-    Action.SEE_SELF: Rule(Scope.READ, everybody=True),
-    Action.OWN_TOKENS: Rule(Scope.ADMIN, everybody=True),
-    Action.OTHERS_TOKENS: Rule(Scope.ADMIN),
-    Action.SEE_AUDIT: Rule(Scope.ADMIN),
-    Action.SEE_WEBHOOKS: Rule(Scope.READ, _OPERATOR, _SUBMITTER),
-    Action.SET_WEBHOOKS: Rule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
+RULES: Final[Mapping[Action, AccessRule]] = {
+    Action.SEE_JOB: AccessRule(Scope.READ, _VIEWERS, _SUBMITTER),
+    Action.SUBMIT: AccessRule(Scope.SUBMIT, _SUBMITTER | _OPERATOR),
+    Action.CHANGE_JOB: AccessRule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
+    Action.CANCEL_JOB: AccessRule(Scope.CANCEL, _OPERATOR, _SUBMITTER),
+    Action.SEE_PROJECT: AccessRule(Scope.READ, _ALL),
+    Action.SET_MEMBERS: AccessRule(Scope.ADMIN, _OPERATOR),
+    Action.SET_QUOTA: AccessRule(Scope.ADMIN),
+    Action.SEE_CLUSTERS: AccessRule(Scope.READ, everybody=True),
+    Action.SEE_SELF: AccessRule(Scope.READ, everybody=True),
+    Action.OWN_TOKENS: AccessRule(Scope.ADMIN, everybody=True),
+    Action.OTHERS_TOKENS: AccessRule(Scope.ADMIN),
+    Action.SEE_AUDIT: AccessRule(Scope.ADMIN),
+    Action.SEE_WEBHOOKS: AccessRule(Scope.READ, _OPERATOR, _SUBMITTER),
+    Action.SET_WEBHOOKS: AccessRule(Scope.SUBMIT, _OPERATOR, _SUBMITTER),
 }
 
 

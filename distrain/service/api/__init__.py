@@ -3,8 +3,8 @@
 from distrain.service.api.app import make_app as make_app, openapi_document as openapi_document
 from distrain.service.api.dependencies import (
     ApiCall as ApiCall,
+    ApiParts as ApiParts,
     Call as Call,
-    Parts as Parts,
     Service as Service,
 )
 from distrain.service.api.documents import (

@@ -6,11 +6,11 @@ from fastapi import FastAPI
 
 from distrain.service.access import service_key
 from distrain.service.api.answers import openapi
-from distrain.service.api.dependencies import Parts
+from distrain.service.api.dependencies import ApiParts
 from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestRates
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
-from distrain.service.api.streams import Counting, Streams
+from distrain.service.api.streams import ApiStreams, Counting
 from distrain.service.api.waiting import Waiting
 from distrain.service.settings import Settings
 from distrain.service.store import Store
@@ -22,7 +22,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
     """The API v1 as an ASGI application; the caller closes `store`. Raises InputError."""
     limits = settings.limits
     app = _routed()
-    app.state.parts = Parts(
+    app.state.parts = ApiParts(
         store=store,
         settings=settings,
         key=service_key(settings),
@@ -31,7 +31,7 @@ def make_app(store: Store, settings: Settings) -> FastAPI:
         strangers=RequestRates(_STRANGERS_PER_S),
     )
     app.state.waiting = Waiting(store)
-    app.state.streams = Streams(store, settings)
+    app.state.streams = ApiStreams(store, settings)
     register(app)
     # The last added comes first.
     app.add_middleware(BodyLimit, limit_bytes=limits.body_bytes)

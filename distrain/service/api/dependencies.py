@@ -37,7 +37,7 @@ _FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
 @dataclass
-class Parts:
+class ApiParts:
     """What one API process has; `request.app.state.parts`."""
 
     store: Store
@@ -52,12 +52,12 @@ class Parts:
     token_used_s: dict[str, float] = field(default_factory=dict)
 
 
-async def _parts(request: Request) -> Parts:  # async: needs no thread
-    found: Parts = request.app.state.parts
+async def _parts(request: Request) -> ApiParts:  # async: needs no thread
+    found: ApiParts = request.app.state.parts
     return found
 
 
-Service = Annotated[Parts, Depends(_parts)]
+Service = Annotated[ApiParts, Depends(_parts)]
 
 _bearer = HTTPBearer(
     auto_error=False, scheme_name="token", description="A token, as `distrain token` makes them."
@@ -105,7 +105,7 @@ class ApiCall:
 
     request: Request
     caller: Principal
-    service: Parts
+    service: ApiParts
 
     @property
     def store(self) -> Store:
@@ -179,7 +179,7 @@ def visible_job(job_id: str, call: Call) -> Job:
 VisibleJob = Annotated[Job, Depends(visible_job)]  # the job in the path, for routes that show it
 
 
-def caller_now(request: Request, parts: Parts) -> Principal:
+def caller_now(request: Request, parts: ApiParts) -> Principal:
     """The caller of a long request, looked up again, in a thread (`unauthenticated`)."""
     caller = _who(request, parts)
     if caller is None:
@@ -220,7 +220,7 @@ def _bearer_text(request: Request) -> str | None:
     return text.strip() if scheme.lower() == "bearer" else None
 
 
-def _who(request: Request, parts: Parts) -> Principal | None:
+def _who(request: Request, parts: ApiParts) -> Principal | None:
     text = _bearer_text(request)
     if text is not None:
         return _of_token(parts, token_sha256(text)) if is_token(text) else None
@@ -253,7 +253,7 @@ async def _check_origin(request: Request, key: bytes) -> None:
         )
 
 
-def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
+def _of_token(parts: ApiParts, sha256: bytes) -> Principal | None:
     now_s, pair = parts.now_s(), parts.store.token_and_user(sha256)
     if pair is None or not pair[0].is_good(now_s):
         return None
@@ -264,7 +264,7 @@ def _of_token(parts: Parts, sha256: bytes) -> Principal | None:
     return _with_admins(parts, caller)
 
 
-def _of_proxy(request: Request, parts: Parts) -> Principal | None:
+def _of_proxy(request: Request, parts: ApiParts) -> Principal | None:
     sign_on = parts.settings.sign_on
     if sign_on is None or not _is_proxy(request, parts.settings):
         return None
@@ -286,7 +286,7 @@ def _is_proxy(request: Request, settings: Settings) -> bool:
     return bool(settings.sign_on and name and name in settings.sign_on.proxy_names)
 
 
-def _with_admins(parts: Parts, caller: Principal) -> Principal:
+def _with_admins(parts: ApiParts, caller: Principal) -> Principal:
     if caller.is_admin or caller.user not in parts.settings.admins:
         return caller
     return replace(caller, is_admin=True)

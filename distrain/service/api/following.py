@@ -32,7 +32,7 @@ _DELETED = "job.deleted"
 _End = tuple[int, Mapping[str, Any]]  # the revision and document of an ended job
 
 
-class Stream:
+class EventFollower:
     """The events of a job, or of all jobs, that the caller may see."""
 
     def __init__(self, feed: EventFeed, call: ApiCall, job_id: str | None):

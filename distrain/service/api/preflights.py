@@ -15,7 +15,7 @@ from pydantic import Field
 
 from distrain.errors import ClusterError
 from distrain.service.access import sign, signed_text
-from distrain.service.api.dependencies import ApiCall, Parts
+from distrain.service.api.dependencies import ApiCall, ApiParts
 from distrain.service.api.documents import Answer
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.clusters import Refused, SchedulerClient, Unreachable, make_launcher
@@ -46,7 +46,7 @@ _PURPOSE = "preflight"
 
 
 @contextmanager
-def _scheduler_of(service: Parts, cluster: str) -> Iterator[SchedulerClient]:
+def _scheduler_of(service: ApiParts, cluster: str) -> Iterator[SchedulerClient]:
     """Yield a client of a cluster's scheduler; `unavailable` while it does not answer."""
     with _turn(cluster):
         try:

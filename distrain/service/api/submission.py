@@ -28,7 +28,7 @@ from distrain.service.access import (
 from distrain.service.api.dependencies import ApiCall
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.settings import Settings
-from distrain.service.values import Job, Key, NewJob, Quota
+from distrain.service.values import Job, NewJob, Quota, RequestKey
 from distrain.spec import JobSpec, different_fields
 
 IdempotencyKey = Annotated[
@@ -41,7 +41,7 @@ IdempotencyKey = Annotated[
 ]
 
 
-def make_key(call: ApiCall, key: str | None, body: BaseModel) -> Key:
+def make_key(call: ApiCall, key: str | None, body: BaseModel) -> RequestKey:
     """The caller's key for this request; `no_key` or `bad_request` for one that cannot be kept."""
     if not key:
         raise Problem(
@@ -54,10 +54,10 @@ def make_key(call: ApiCall, key: str | None, body: BaseModel) -> Key:
         raise Problem("bad_request", "the key cannot be used", errors=[mistake])
     asked = [call.request.url.path, body.model_dump(mode="json", exclude_unset=True)]
     text = json.dumps(asked, sort_keys=True, separators=(",", ":"))
-    return Key(call.caller.user, key, hashlib.sha256(text.encode()).hexdigest())
+    return RequestKey(call.caller.user, key, hashlib.sha256(text.encode()).hexdigest())
 
 
-def made_before(call: ApiCall, key: Key) -> Job | None:
+def made_before(call: ApiCall, key: RequestKey) -> Job | None:
     """The job of an earlier request with this key; `None` also if its caller may not see it now."""
     job = call.store.find_key(key)
     if job is None or not role_allows(call.caller, Action.SEE_JOB, job.project, job.owner):

@@ -3,9 +3,9 @@
 from distrain.service.clusters.choosing import make_launcher as make_launcher
 from distrain.service.clusters.kube_api import KubeRefused as KubeRefused
 from distrain.service.clusters.launcher import (
-    Found as Found,
     Launcher as Launcher,
     Scalable as Scalable,
+    SchedulerAddress as SchedulerAddress,
 )
 from distrain.service.clusters.scheduler_client import (
     Refused as Refused,

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from pydantic_core import from_json
 
 from distrain.jobs import LARGEST, JobStatus, storable
-from distrain.service.decide import Told, Workers
+from distrain.service.decide import SchedulerAnswer, Workers
 
 Value = TypeVar("Value")
 
@@ -39,7 +39,7 @@ class SeenPreflight:
         return self.state not in ("waiting", "running")
 
 
-def told_from_json(document: Mapping[str, Any]) -> Told:
+def told_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
         raise TypeError("epoch is no name")
@@ -47,7 +47,7 @@ def told_from_json(document: Mapping[str, Any]) -> Told:
     for value in (document["revision"], *vars(workers).values()):
         if type(value) is not int:
             raise TypeError(f"{value!r} is no whole number")
-    return Told(
+    return SchedulerAnswer(
         epoch,
         document["revision"],
         bool(document.get("more", False)),

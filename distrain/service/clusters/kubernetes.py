@@ -7,7 +7,7 @@ from typing import Any
 
 from distrain.errors import ClusterError
 from distrain.service.clusters.kube_api import ACCOUNT, KubeApi, KubeRefused
-from distrain.service.clusters.launcher import AddressLauncher, Found, LauncherState
+from distrain.service.clusters.launcher import AddressLauncher, LauncherState, SchedulerAddress
 from distrain.service.profiles import ClusterProfile
 
 _TRIES = 5  # of a change: a workload's controller writes to it, too, while its pods come and go
@@ -25,7 +25,7 @@ class KubernetesLauncher:
         self.min_workers, self.max_workers = self._section.min_workers, self._section.max_workers
         self._group, self._version, self._plural, self._workload = self._section.resource
 
-    def find(self) -> Found | None:
+    def find(self) -> SchedulerAddress | None:
         return self._scheduler.find()
 
     def start(self, num_workers: int | None = None) -> None:

@@ -13,7 +13,7 @@ Phase = Literal["absent", "waiting", "starting", "running", "failed"]
 
 
 @dataclass(frozen=True)
-class Found:
+class SchedulerAddress:
     url: str  # of its HTTP server
     token: str | None = None  # what that asks for; `None` where it asks for nothing
 
@@ -36,7 +36,7 @@ class Launcher(Protocol):
     ClusterError where it does not answer.
     """
 
-    def find(self) -> Found | None:
+    def find(self) -> SchedulerAddress | None:
         """The cluster if its scheduler can be asked, whoever started it; else `None`."""
 
     def start(self, num_workers: int | None = None) -> None:
@@ -87,14 +87,16 @@ class AddressLauncher:
     def __init__(self, name: str, profile: ClusterProfile):
         self._name, self._profile = name, profile
 
-    def find(self) -> Found | None:
+    def find(self) -> SchedulerAddress | None:
         profile = self._profile
         assert profile.url is not None  # settings see to it
         if profile.token_file is None:
-            return Found(profile.url)
+            return SchedulerAddress(profile.url)
         try:
             # ASCII: a header holds nothing else
-            return Found(profile.url, profile.token_file.read_text(encoding="ascii").strip())
+            return SchedulerAddress(
+                profile.url, profile.token_file.read_text(encoding="ascii").strip()
+            )
         except (OSError, ValueError) as error:
             raise ClusterError(
                 f"cannot read the token of the cluster {self._name}: {error}",

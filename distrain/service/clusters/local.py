@@ -9,7 +9,7 @@ from pathlib import Path
 
 from distrain.cluster import ProcessId, StartedCluster, read_started
 from distrain.errors import ClusterError
-from distrain.service.clusters.launcher import Found, LauncherState, child_environment
+from distrain.service.clusters.launcher import LauncherState, SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile
 from distrain.storage import translated_errors
 
@@ -23,9 +23,9 @@ class LocalLauncher:
         self._name, self._profile, self._folder = name, profile, folder
         self._child: subprocess.Popen[bytes] | None = None
 
-    def find(self) -> Found | None:
+    def find(self) -> SchedulerAddress | None:
         started = self._running()
-        return Found(started.url, started.token) if started and started.url else None
+        return SchedulerAddress(started.url, started.token) if started and started.url else None
 
     def start(self, num_workers: int | None = None) -> None:
         """Start the process, unless it runs; of two, one finds the folder locked, and ends."""

@@ -14,7 +14,7 @@ from distrain.service.clusters.answers import (
     preflight_from_json,
     told_from_json,
 )
-from distrain.service.decide import Told
+from distrain.service.decide import SchedulerAnswer
 from distrain.service.settings import TlsFiles
 
 Answer = TypeVar("Answer")
@@ -114,7 +114,9 @@ class SchedulerClient:
     def order(self, job_id: str, name: str, words: Mapping[str, Any], *, generation: int) -> None:
         self._order("POST", f"jobs/{job_id}/{name}", generation, **words)
 
-    def changes(self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0) -> Told:
+    def changes(
+        self, since: int = 0, epoch: str | None = None, *, collect_s: float = 0.0
+    ) -> SchedulerAnswer:
         """The changes since a revision, which says that the earlier ones were taken in."""
         query = {"since": str(since), "service": self.service}
         if collect_s:

@@ -13,7 +13,7 @@ from typing import Self
 
 from distrain.cluster import NOTICE_S, only_one, read_started
 from distrain.errors import ClusterError, InputError
-from distrain.service.clusters.launcher import Found, LauncherState, child_environment
+from distrain.service.clusters.launcher import LauncherState, SchedulerAddress, child_environment
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.storage import translated_errors, whole_file
 
@@ -52,7 +52,7 @@ class SlurmLauncher:
         folder = settings.run_root(name) / ".clusters" / job_name
         return cls(name, settings.clusters[name], job_name, folder)
 
-    def find(self) -> Found | None:
+    def find(self) -> SchedulerAddress | None:
         return self._found(self._jobs())
 
     def start(self, num_workers: int | None = None) -> None:
@@ -91,12 +91,12 @@ class SlurmLauncher:
         if jobs:
             self._run("scancel", *(job.id for job in jobs))
 
-    def _found(self, jobs: list[SlurmJob]) -> Found | None:
+    def _found(self, jobs: list[SlurmJob]) -> SchedulerAddress | None:
         running = {job.id for job in jobs if job.state == "RUNNING"}
         started = read_started(self._folder)
         # The file of an earlier job stays behind: it tells its job.
         if started and started.url and started.slurm_job in running:
-            return Found(started.url, started.token)
+            return SchedulerAddress(started.url, started.token)
         return None
 
     def _jobs(self) -> list[SlurmJob]:

@@ -22,7 +22,7 @@ class FindJob:
 
 @dataclass(frozen=True)
 class Poll:
-    """The changes at the scheduler. Answer: `Told` or `Silence`."""
+    """The changes at the scheduler. Answer: `SchedulerAnswer` or `Silence`."""
 
     epoch: str | None
     since: int
@@ -66,13 +66,13 @@ class Begin:
 
 @dataclass(frozen=True)
 class Put:
-    """Hand a job over. Answer: `Accepted`, `Refused` or `Silence`."""
+    """Hand a job over. Answer: `Accepted`, `Refusal` or `Silence`."""
 
     job: Job
 
 
 @dataclass(frozen=True)
-class Order:
+class JobOrder:
     """An order about a job, which the scheduler takes at `jobs/ID/NAME`."""
 
     name: str
@@ -84,10 +84,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Send:
-    """Send an order about a job. Answer: `Accepted`, `Refused` or `Silence`."""
+    """Send an order about a job. Answer: `Accepted`, `Refusal` or `Silence`."""
 
     job_id: str
-    order: Order
+    order: JobOrder
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class Workers:
 
 
 @dataclass(frozen=True)
-class Told:
+class SchedulerAnswer:
     epoch: str  # its boot. Of another one than asked about, all jobs are told
     revision: int  # where to go on
     more: bool = False  # whether the answer was cut, and another has to be asked for
@@ -154,7 +154,7 @@ class Accepted:
 
 
 @dataclass(frozen=True)
-class Refused:
+class Refusal:
     """The scheduler has not done it."""
 
     code: str  # `epoch_changed`, `ended`, `bad_spec`, `unknown`, `not_pending`, ...
@@ -170,4 +170,4 @@ class NotBegun:
     for_now: bool = False  # whether somebody else writes it, so that a later try may succeed
 
 
-Outcome = Accepted | Refused | Silence  # what becomes of a command
+Outcome = Accepted | Refusal | Silence  # what becomes of a command

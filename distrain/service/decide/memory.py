@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.jobs import JobStatus
-from distrain.service.decide.effects import Told, Workers
+from distrain.service.decide.effects import SchedulerAnswer, Workers
 from distrain.service.values import Job
 
 
@@ -52,7 +52,7 @@ class Memory:
     # epoch
     settled: dict[str, tuple[Job, JobStatus, str | None]] = field(default_factory=dict)
 
-    def hear(self, told: Told, now_s: float) -> None:
+    def hear(self, told: SchedulerAnswer, now_s: float) -> None:
         if told.epoch != self.epoch:
             self.epoch = told.epoch
             self.sightings.clear()

@@ -23,11 +23,11 @@ from distrain.service.decide.effects import (
     Effect,
     FindJob,
     FinishRun,
-    Order,
+    JobOrder,
     Poll,
     Put,
     ReadJobs,
-    Refused,
+    Refusal,
     Send,
     Silence,
     TakeView,
@@ -157,7 +157,7 @@ class Pass:
             job = self.rows[job_id]
             for action in self._decide(job, self.memory.cluster(self.generation)):
                 answer: object = None
-                if isinstance(action, Order):
+                if isinstance(action, JobOrder):
                     answer = yield from self._send(job, action)
                 elif isinstance(action, PutAgain):
                     answer = yield from self._put_again(job)
@@ -274,22 +274,22 @@ class Pass:
         if isinstance(answer, Accepted):
             accepted = {"phase": Phase.HANDED_OVER, "state": "pending", "observed_at_s": self.now_s}
             yield from self._commit(Change(job, accepted | {"why_pending": ""}))
-        elif isinstance(answer, Refused) and answer.code == "ended":
+        elif isinstance(answer, Refusal) and answer.code == "ended":
             end = _tombstone(job, answer.ended)
             yield from self._finish(job, ended(job, end, self.now_s), end)
-        elif isinstance(answer, Refused) and answer.code == "bad_spec":
+        elif isinstance(answer, Refusal) and answer.code == "bad_spec":
             columns = refused(job, "InvalidSpec", answer.message, self.now_s)
             yield from self._finish(job, columns)
-        elif isinstance(answer, Refused):
+        elif isinstance(answer, Refusal):
             yield from self._tell_one(job, answer.message)
         return answer
 
-    def _send(self, job: Job, order: Order) -> Generator[Effect, Any, object]:
+    def _send(self, job: Job, order: JobOrder) -> Generator[Effect, Any, object]:
         answer = yield Send(job.id, order)
         if isinstance(answer, Silence) or order.name != CANCEL:
             return answer
         self.generation = max(self.generation, answer.generation)
-        if isinstance(answer, Refused) and answer.code in ("unknown", "ended"):
+        if isinstance(answer, Refusal) and answer.code in ("unknown", "ended"):
             end = _tombstone(job, answer.ended) if answer.ended else None
             for then in answered_cancel(job, end, answer.generation, self.now_s):
                 yield from self._finish(job, then.columns, end)
@@ -349,7 +349,7 @@ class Pass:
         return not skipped
 
     def _stop_if_replaced(self, answer: object) -> None:
-        if isinstance(answer, Refused) and answer.code == "stale_generation":
+        if isinstance(answer, Refusal) and answer.code == "stale_generation":
             raise Replaced(answer.message)
 
 

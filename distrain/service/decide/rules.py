@@ -29,7 +29,7 @@ from zlib import crc32
 
 from distrain.jobs import JobState, JobStatus
 from distrain.reasons import Reason
-from distrain.service.decide.effects import Order
+from distrain.service.decide.effects import JobOrder
 from distrain.service.decide.memory import ClusterNow
 from distrain.service.values import Intent, Job, Phase
 
@@ -77,9 +77,9 @@ class Take:
 CANCEL = "cancel"
 
 
-def cancel(why: str, grace_s: float | None = None, *, newer_generation: bool = False) -> Order:
+def cancel(why: str, grace_s: float | None = None, *, newer_generation: bool = False) -> JobOrder:
     """The order for a job's end; `grace_s` is its ranks' time to save a checkpoint."""
-    return Order(CANCEL, {"why": why, "grace_s": grace_s}, newer_generation)
+    return JobOrder(CANCEL, {"why": why, "grace_s": grace_s}, newer_generation)
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Finish:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-Action = HandOver | PutAgain | Take | Order | Finish
+Action = HandOver | PutAgain | Take | JobOrder | Finish
 
 
 def reconcile(
@@ -189,7 +189,7 @@ def _seen(
     if job.intent is Intent.CANCEL:
         actions.append(cancel(job.cancel_why, job.cancel_grace_s))
     elif seen.state == JobState.PENDING and seen.priority != job.priority:
-        actions.append(Order("priority", {"priority": job.priority}))
+        actions.append(JobOrder("priority", {"priority": job.priority}))
     return tuple(actions)
 
 

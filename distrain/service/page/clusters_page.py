@@ -16,7 +16,7 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.service.access import Action, sign, signed_text
-from distrain.service.api import Call, Parts, Problem, Service, not_found
+from distrain.service.api import ApiParts, Call, Problem, Service, not_found
 from distrain.service.clusters import make_launcher
 from distrain.service.page.dashboard_proxy import DashboardProxy
 from distrain.service.page.rendering import PageRoute, page
@@ -78,7 +78,7 @@ async def dashboard(request: Request, ticket: str, path: str, service: Service) 
 @router.websocket("/dashboards/{ticket}/{path:path}")
 async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
     """The messages of such a page; its origin is `null`, and the ticket names the caller."""
-    parts: Parts = browser.app.state.parts
+    parts: ApiParts = browser.app.state.parts
     name = await run_in_threadpool(cluster_of_ticket, parts, ticket)
     if name is None:
         await browser.close(1008)
@@ -90,7 +90,7 @@ async def dashboard_socket(browser: WebSocket, ticket: str, path: str) -> None:
     await proxy.connect(browser, path)
 
 
-def _proxy(app: Any, parts: Parts, name: str) -> DashboardProxy | None:
+def _proxy(app: Any, parts: ApiParts, name: str) -> DashboardProxy | None:
     try:
         found = make_launcher(name, parts.settings, parts.store.service_id).find()
     except DistrainError:
@@ -121,7 +121,7 @@ def make_ticket(key: bytes, cluster: str, caller: Principal, now_s: float) -> st
     return sign(key, _PURPOSE, text)
 
 
-def cluster_of_ticket(parts: Parts, ticket: str) -> str | None:
+def cluster_of_ticket(parts: ApiParts, ticket: str) -> str | None:
     """The cluster of a ticket; `None` for one that is invalid by now."""
     text = signed_text(parts.key, _PURPOSE, ticket)
     if text is None:

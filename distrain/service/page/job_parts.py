@@ -19,7 +19,7 @@ _OF_OTHER_SHAPE = (TypeError, ValueError, LookupError, AttributeError, Arithmeti
 
 
 @dataclass(frozen=True)
-class Phase:
+class PhaseShare:
     """A phase of a step, and its share of the mean rank's time."""
 
     name: str
@@ -52,13 +52,13 @@ def records_of(run_dir: str) -> list[Record]:
         return []
 
 
-def phases(records: Sequence[Record]) -> list[Phase]:
+def phases(records: Sequence[Record]) -> list[PhaseShare]:
     """The shares of the last training record, the largest first."""
     seconds = next((r.seconds for r in reversed(records) if r.seconds), None) or {}
     whole = sum(seconds.values())
     if not whole > 0:
         return []
-    shares = [Phase(name, 100 * value / whole) for name, value in seconds.items()]
+    shares = [PhaseShare(name, 100 * value / whole) for name, value in seconds.items()]
     return sorted(shares, key=lambda phase: -phase.share_pct)
 
 

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from distrain.service.api import make_app
 from distrain.service.page import add_pages
-from distrain.service.process.connections import Connection, take_all_descriptors
+from distrain.service.process.connections import ApiConnection, take_all_descriptors
 from distrain.service.settings import Settings
 from distrain.service.store import open_store
 
@@ -106,7 +106,7 @@ def _config(app: ASGIApp, settings: Settings) -> uvicorn.Config:
             options |= {"ssl_ca_certs": str(tls.ca_file), "ssl_cert_reqs": ssl.CERT_REQUIRED}
     return uvicorn.Config(
         app,
-        http=Connection,
+        http=ApiConnection,
         log_config=None,
         access_log=False,
         proxy_headers=False,  # who the client is decides about sign-on: no header may say it

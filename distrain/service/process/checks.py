@@ -12,10 +12,10 @@ from distrain.checks import Check, CheckVerdict
 from distrain.errors import DistrainError, Unavailable
 from distrain.service.access import key_file
 from distrain.service.clusters import (
-    Found,
     KubeRefused,
     Refused,
     Scalable,
+    SchedulerAddress,
     SchedulerClient,
     make_launcher,
 )
@@ -234,7 +234,7 @@ def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
         yield Check(label, CheckVerdict.OK, state.detail)
 
 
-def _asked(label: str, profile: ClusterProfile, found: Found, service_id: str) -> Check:
+def _asked(label: str, profile: ClusterProfile, found: SchedulerAddress, service_id: str) -> Check:
     try:
         with SchedulerClient(found.url, found.token, profile.tls, service=service_id) as client:
             client.workers()

@@ -15,12 +15,12 @@ REQUEST_BYTES = 4 * 2**20  # of all that comes before an answer; bodies have a l
 _MOST_IDLE = 4096
 
 
-class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
+class ApiConnection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # chosen at run time
     """A connection that is cut where a request does not end; it notes its client's certificate."""
 
     _head_due: asyncio.TimerHandle | None = None
     _came_bytes = 0  # of the request that is on its way, or at work
-    _idle: ClassVar[dict["Connection", None]] = {}  # the oldest first
+    _idle: ClassVar[dict["ApiConnection", None]] = {}  # the oldest first
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)

@@ -12,7 +12,7 @@ from distrain.reasons import Reason
 from distrain.runs import RunInUse
 from distrain.service import decide as wanted
 from distrain.service.clusters import Refused as RefusedBy, SchedulerClient
-from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.holding import OwnLeases
 from distrain.service.recorder import Recorder
 from distrain.service.store import Attempt, JobChange, Store
 from distrain.service.values import Job, Phase
@@ -27,8 +27,8 @@ _PASSING = {
 """Troubles of a machine, not of a job: a disk that is full for a while must not end a queue."""
 
 
-class Carrier:
-    def __init__(self, cluster: str, store: Store, leases: Leases, recorder: Recorder):
+class EffectCarrier:
+    def __init__(self, cluster: str, store: Store, leases: OwnLeases, recorder: Recorder):
         self.lease_name = f"cluster:{cluster}"
         self._cluster, self._store = cluster, store
         self._leases, self._recorder = leases, recorder
@@ -85,7 +85,7 @@ class Carrier:
     def _generation(self) -> int:
         return self._leases.must_hold(self.lease_name).generation
 
-    def _poll(self, epoch: str | None, since: int) -> wanted.Told | wanted.Silence:
+    def _poll(self, epoch: str | None, since: int) -> wanted.SchedulerAnswer | wanted.Silence:
         self._generation()
         if self.scheduler is None:
             return wanted.Silence(self.trouble)
@@ -154,7 +154,7 @@ class Carrier:
             generation,
         )
 
-    def _send(self, job_id: str, order: wanted.Order) -> wanted.Outcome:
+    def _send(self, job_id: str, order: wanted.JobOrder) -> wanted.Outcome:
         if order.newer_generation:
             self._leases.newer(self.lease_name)
         generation = self._generation()
@@ -168,7 +168,7 @@ class Carrier:
         try:
             order(self.scheduler)
         except RefusedBy as error:
-            return wanted.Refused(error.code, error.message, error.ended, generation)
+            return wanted.Refusal(error.code, error.message, error.ended, generation)
         except DistrainError as error:
             return wanted.Silence(error.message)
         return wanted.Accepted(generation)

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Mapping
 
 from distrain.errors import DistrainError
-from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.holding import OwnLeases
 from distrain.service.store import LeaseLost, Store
 
 PUBLISH_EVERY_S = 0.15
@@ -33,7 +33,7 @@ def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> N
             log.exception("a chore of the reconciler failed")
 
 
-def publish(store: Store, leases: Leases) -> None:
+def publish(store: Store, leases: OwnLeases) -> None:
     """Number events and move them to where streams read them, if no other process does."""
     if leases.hold_at_times("publisher") is None:
         return

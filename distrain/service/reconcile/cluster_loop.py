@@ -9,9 +9,9 @@ from typing import Any
 
 from distrain.errors import DistrainError
 from distrain.service.decide import Memory, Pass, Replaced, progress_every_s
-from distrain.service.reconcile.carrying import Carrier
+from distrain.service.reconcile.carrying import EffectCarrier
 from distrain.service.reconcile.contact import Contact
-from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.holding import OwnLeases
 from distrain.service.store import LeaseLost, Store
 from distrain.service.values import Job, Phase, Quota
 
@@ -31,8 +31,8 @@ class ClusterLoop:
         self,
         name: str,
         store: Store,
-        leases: Leases,
-        carrier: Carrier,
+        leases: OwnLeases,
+        carrier: EffectCarrier,
         contact: Contact,
         jobs_of_all: Callable[[], int],
     ):

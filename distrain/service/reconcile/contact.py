@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from distrain.errors import DistrainError
-from distrain.service.clusters import Found, Launcher, Scalable, SchedulerClient
+from distrain.service.clusters import Launcher, Scalable, SchedulerAddress, SchedulerClient
 from distrain.service.settings import ClusterProfile
 
 log = logging.getLogger(__name__)
@@ -80,7 +80,7 @@ class Scaling:
 
 START_EVERY_S = 10.0
 
-Connect = Callable[[str, Found], SchedulerClient]
+Connect = Callable[[str, SchedulerAddress], SchedulerClient]
 """A client of a cluster's scheduler, by the cluster's name and its address."""
 
 
@@ -95,7 +95,7 @@ class Contact:
     ):
         self._name, self._profile = name, profile
         self._launcher, self._connect, self._clock = launcher, connect, clock
-        self._found: Found | None = None
+        self._found: SchedulerAddress | None = None
         self._started_s: float | None = None
         self._idle_since_s: float | None = None
         self.client: SchedulerClient | None = None
@@ -125,7 +125,7 @@ class Contact:
     def close(self) -> None:
         self._use(None)
 
-    def _use(self, found: Found | None) -> None:
+    def _use(self, found: SchedulerAddress | None) -> None:
         if found == self._found:
             return
         if self.client is not None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 ASK_EVERY_S = 1.0
 
 
-class Leases:
+class OwnLeases:
     """Takes, renews and releases leases; those of an owner that `has_ended` are taken at once."""
 
     def __init__(

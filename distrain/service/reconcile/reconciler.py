@@ -7,8 +7,8 @@ from collections.abc import Callable
 from functools import partial
 
 from distrain.service.access import service_key
-from distrain.service.clusters import Found, Launcher, SchedulerClient, make_launcher
-from distrain.service.reconcile.carrying import Carrier
+from distrain.service.clusters import Launcher, SchedulerAddress, SchedulerClient, make_launcher
+from distrain.service.reconcile.carrying import EffectCarrier
 from distrain.service.reconcile.chores import (
     PRUNE_EVERY_S,
     PUBLISH_EVERY_S,
@@ -21,7 +21,7 @@ from distrain.service.reconcile.chores import (
 )
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Connect, Contact
-from distrain.service.reconcile.holding import Leases, has_ended, owner_name
+from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
 from distrain.service.store import Store, open_store
@@ -52,7 +52,7 @@ class Reconciler:
         launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
-        self.leases = Leases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
+        self.leases = OwnLeases(store, owner_name(), terms=settings.leases, has_ended=has_ended)
         make_recorder = recorder or (lambda held: Recorder(settings, held, store.service_id))
         self._recorder = make_recorder(self._generation)
         key = partial(service_key, settings)
@@ -64,7 +64,7 @@ class Reconciler:
                 name,
                 store,
                 self.leases,
-                Carrier(name, store, self.leases, self._recorder),
+                EffectCarrier(name, store, self.leases, self._recorder),
                 Contact(name, profile, launcher(name), connect, time.monotonic),
                 self._num_jobs,
             )
@@ -119,7 +119,7 @@ class Reconciler:
         lease = self.leases.held(f"cluster:{cluster}")
         return None if lease is None else lease.generation
 
-    def _connect(self, name: str, found: Found) -> SchedulerClient:
+    def _connect(self, name: str, found: SchedulerAddress) -> SchedulerClient:
         tls = self._settings.clusters[name].tls
         return SchedulerClient(found.url, found.token, tls, service=self._store.service_id)
 

@@ -39,7 +39,7 @@ _LOCKED = (
 )
 
 
-class Leases:
+class Leasing:
     """The part of `Store` that lends work to one process at a time."""
 
     db: Database

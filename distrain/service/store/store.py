@@ -16,7 +16,7 @@ from distrain.service.store.auditing import Auditing
 from distrain.service.store.changing import Changing
 from distrain.service.store.engine import Database, database_url
 from distrain.service.store.errors import DatabaseInUse
-from distrain.service.store.leases import Leases
+from distrain.service.store.leases import Leasing
 from distrain.service.store.listing import Listing
 from distrain.service.store.people import People
 from distrain.service.store.publishing import Publishing
@@ -30,7 +30,7 @@ _BACKUP_S = "backup_s"
 
 
 class Store(
-    Submitting, Changing, Listing, Recording, Leases, Publishing, People, Auditing, Pruning
+    Submitting, Changing, Listing, Recording, Leasing, Publishing, People, Auditing, Pruning
 ):
     """The database. Threads may share it; each call is one short transaction, or a few.
 

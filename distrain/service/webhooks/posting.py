@@ -28,7 +28,7 @@ _HINT = "The operator allows others by `webhooks.allow_private` of serve.yaml."
 
 
 @dataclass(frozen=True)
-class Place:
+class WebhookTarget:
     is_tls: bool
     host: str
     address: str  # of `host`, looked up and allowed
@@ -36,7 +36,7 @@ class Place:
     target: str  # path and query
 
 
-def place_of(url: str, allow_private: Collection[str] = ()) -> Place:
+def place_of(url: str, allow_private: Collection[str] = ()) -> WebhookTarget:
     """The target of a webhook's URL; blocks while its name is resolved; raises InputError."""
     is_tls, host, port, target = _parts(url)
     try:
@@ -47,7 +47,7 @@ def place_of(url: str, allow_private: Collection[str] = ()) -> Place:
     for address in addresses:
         if not is_allowed(host, address, allow_private):
             raise InputError("the webhook's host has an address that is not public", hint=_HINT)
-    return Place(is_tls, host, addresses[0], port, target)
+    return WebhookTarget(is_tls, host, addresses[0], port, target)
 
 
 def _parts(url: str) -> tuple[bool, str, int, str]:
@@ -135,7 +135,7 @@ def send(
     return _post(place, headers, body, timeout_s)
 
 
-def _post(place: Place, headers: dict[str, str], body: bytes, timeout_s: float) -> Posted:
+def _post(place: WebhookTarget, headers: dict[str, str], body: bytes, timeout_s: float) -> Posted:
     connection = _Connection(place, timeout_s)
     # A socket's own time limit begins anew with each byte: this one does not.
     timer = threading.Timer(timeout_s, connection.cut)
@@ -165,7 +165,7 @@ def _words(error: Exception) -> str:
 class _Connection(http.client.HTTPConnection):
     """A connection to the checked address, whatever the name has now."""
 
-    def __init__(self, place: Place, timeout_s: float):
+    def __init__(self, place: WebhookTarget, timeout_s: float):
         host = f"[{place.host}]" if ":" in place.host else place.host
         super().__init__(host, place.port, timeout=timeout_s)
         self.default_port = 443 if place.is_tls else 80

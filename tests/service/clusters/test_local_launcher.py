@@ -16,7 +16,7 @@ import pytest
 from distributed import Client, Security
 
 from distrain.cluster import ProcessId, StartedCluster, read_started, write_started
-from distrain.service.clusters import Found, make_launcher
+from distrain.service.clusters import SchedulerAddress, make_launcher
 from distrain.service.clusters.launcher import child_environment
 from distrain.service.settings import ClusterProfile, Settings
 
@@ -123,7 +123,7 @@ def test_a_file_of_another_process_is_stale(tmp_path):
     me = ProcessId.of(os.getpid())
     launcher = launcher_in(tmp_path)
     write_started(folder, StartedCluster(me, "t", url="http://127.0.0.1:1"))
-    assert launcher.find() == Found("http://127.0.0.1:1", "t")
+    assert launcher.find() == SchedulerAddress("http://127.0.0.1:1", "t")
     assert "'t'" not in repr(launcher.find())
     for other in (
         replace(me, started_ticks=me.started_ticks - 1),  # the number was used before
@@ -157,7 +157,7 @@ def test_an_address_takes_its_token_from_the_file_as_it_is(tmp_path):
     token.write_text("first\n")
     profile = {"url": "http://h:1", "token_file": str(token)}
     launcher = make_launcher("a", Settings(clusters={"a": profile}), "0" * 16)
-    assert launcher.find() == Found("http://h:1", "first")
+    assert launcher.find() == SchedulerAddress("http://h:1", "first")
     token.write_text("second")
     assert launcher.find().token == "second"
     token.unlink()

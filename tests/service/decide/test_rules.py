@@ -9,8 +9,8 @@ from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 from distrain.service.decide import (
     Change,
     Commit,
+    JobOrder,
     Memory,
-    Order,
     Pass,
     Poll,
     ReadJobs,
@@ -152,7 +152,7 @@ def test_an_earlier_submission_is_not_this_one() -> None:
     old = a_sighting(job, "failed", first_attempt=1, attempt=2)
     assert reconcile(job, old, a_cluster(), NOW_S) == (PutAgain(),)
     (cancel,) = reconcile(job, replace(old, state="running"), a_cluster(), NOW_S)
-    assert isinstance(cancel, Order)
+    assert isinstance(cancel, JobOrder)
 
 
 def test_only_what_changed_is_written() -> None:
@@ -200,7 +200,7 @@ def test_the_moments_stay_while_jobs_come_and_go() -> None:
 def test_priority_changes_reach_a_job_that_waits_there() -> None:
     job = replace(HANDED, state="pending", attempt=0, priority=7, started_at_s=None)
     seen = a_sighting(job, "pending", priority=0)
-    assert reconcile(job, seen, a_cluster(), NOW_S) == (Order("priority", {"priority": 7}),)
+    assert reconcile(job, seen, a_cluster(), NOW_S) == (JobOrder("priority", {"priority": 7}),)
     assert reconcile(job, replace(seen, state="running"), a_cluster(), NOW_S)[1:] == ()
 
 

@@ -16,11 +16,11 @@ from distrain.runs import read_records, served
 from distrain.service.decide import Change, Commit, FinishRun, ReadJobs
 from distrain.service.decide.memory import ClusterNow
 from distrain.service.decide.rules import Take, reconcile, refused
-from distrain.service.reconcile.carrying import Carrier
-from distrain.service.reconcile.holding import Leases
+from distrain.service.reconcile.carrying import EffectCarrier
+from distrain.service.reconcile.holding import OwnLeases
 from distrain.service.recorder import Recorder
 from distrain.service.store import migrate, open_store
-from distrain.service.values import Key, NewJob, Phase, Quota
+from distrain.service.values import NewJob, Phase, Quota, RequestKey
 
 
 def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kept(
@@ -32,7 +32,7 @@ def test_what_was_lost_with_a_scheduler_is_taken_from_the_reports_that_ranks_kep
     monkeypatch.setattr(served, "replay_reports", lambda _: iter(kept))
     recorder = Recorder(settings, lambda _: 1, "s-1")
     nobody: Any = SimpleNamespace()
-    carrier = Carrier("main", nobody, nobody, recorder)
+    carrier = EffectCarrier("main", nobody, nobody, recorder)
     try:
         recorder.begin(job, SPEC, 1)
         recorder.take(job, view_of(attempt_entries(1, 0, 10)))
@@ -56,10 +56,10 @@ def test_columns_that_the_rules_give_are_told_as_what_they_are(tmp_path: Path) -
         for name in "ab":
             run_dir = str(tmp_path / name)
             new = NewJob(name, "ads", "alice", name, "main", 0, 1, run_dir, dict(SPEC))
-            store.submit(new, Key("alice", name, "0" * 64))
-        leases = Leases(store, "one")
+            store.submit(new, RequestKey("alice", name, "0" * 64))
+        leases = OwnLeases(store, "one")
         assert leases.hold("cluster:main") is not None
-        carrier = Carrier("main", store, leases, nobody)
+        carrier = EffectCarrier("main", store, leases, nobody)
         there = {"phase": Phase.HANDED_OVER, "epoch": "boot", "attempt": 1}
         carrier.do(Commit(tuple(Change(job, there) for job in carrier.do(ReadJobs()))))
 

@@ -19,7 +19,7 @@ from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.recorder import Recorder
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, migrate, open_store
-from distrain.service.values import Job, Key, NewJob, Phase, Quota
+from distrain.service.values import Job, NewJob, Phase, Quota, RequestKey
 
 WITHIN_S = 30.0
 
@@ -89,7 +89,7 @@ def reconciler(settings: Settings, store: Store) -> Iterator[TroubledRecorder]:
 def submit(settings: Settings, store: Store, job_id: str) -> None:
     run_dir = str(settings.run_root("east") / "default" / job_id)
     new = NewJob(job_id, "default", "alice", "ctr", "east", 0, 1, run_dir, SPEC)
-    store.submit(new, Key("alice", job_id, "0" * 64))
+    store.submit(new, RequestKey("alice", job_id, "0" * 64))
 
 
 def job_of(store: Store, job_id: str) -> Job:

@@ -18,7 +18,7 @@ from distrain.service.decide import passes, shown
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import Store, migrate, open_store
-from distrain.service.values import Job, Key, NewJob, Quota
+from distrain.service.values import Job, NewJob, Quota, RequestKey
 
 WITHIN_S = 30.0
 
@@ -57,7 +57,7 @@ class Service:
         run_dir = str(self.settings.run_root(cluster) / "default" / job_id)
         spec = {**SPEC, "resources": {"num_ranks": num_ranks}}
         new = NewJob(job_id, "default", "alice", "ctr", cluster, 0, num_ranks, run_dir, spec)
-        self.store.submit(new, Key("alice", job_id, "0" * 64))
+        self.store.submit(new, RequestKey("alice", job_id, "0" * 64))
         return job_id
 
     def job(self, job_id: str) -> Job:

@@ -18,7 +18,7 @@ from distrain.service.reconcile.contact import AFTER_TROUBLE_S, ASK_AGAIN_S, HOL
 from distrain.service.reconcile.reconciler import Reconciler
 from distrain.service.settings import ClusterProfile, Settings
 from distrain.service.store import migrate, open_store
-from distrain.service.values import Key, NewJob, Phase, Quota
+from distrain.service.values import NewJob, Phase, Quota, RequestKey
 
 
 class Place:
@@ -184,7 +184,7 @@ def submit(settings, store, job_id, num_ranks):
     run_dir = str(settings.run_root("gpu") / "default" / job_id)
     spec = {**SPEC, "resources": {"num_ranks": num_ranks}}
     new = NewJob(job_id, "default", "alice", "ctr", "gpu", 0, num_ranks, run_dir, spec)
-    store.submit(new, Key("alice", job_id, "0" * 64))
+    store.submit(new, RequestKey("alice", job_id, "0" * 64))
 
 
 def test_jobs_bring_workers_a_wider_one_more_and_idleness_none(site):

@@ -14,7 +14,7 @@ import pytest
 
 from distrain.cluster import ProcessId
 from distrain.service import settings
-from distrain.service.reconcile.holding import Leases, has_ended, owner_name
+from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
 from distrain.service.settings import Settings
 from distrain.service.store import Store, migrate, open_store
 
@@ -70,8 +70,8 @@ def test_only_a_process_of_this_machine_that_is_gone_has_ended() -> None:
 
 def test_the_lease_of_a_process_that_has_ended_is_taken_at_once(store: Store) -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
-        first = Leases(store, _owner(process.pid), has_ended=has_ended)
-        second = Leases(store, owner_name(), has_ended=has_ended)
+        first = OwnLeases(store, _owner(process.pid), has_ended=has_ended)
+        second = OwnLeases(store, owner_name(), has_ended=has_ended)
         before = first.hold("cluster:east")
         assert before is not None
         assert second.hold("cluster:east") is None
@@ -87,7 +87,7 @@ def test_the_lease_of_a_process_that_has_ended_is_taken_at_once(store: Store) ->
 
 def test_leases_are_renewed_together_and_one_that_was_lost_is_dropped(store: Store) -> None:
     now_s = 0.0
-    mine = Leases(store, "mine", clock=lambda: now_s)
+    mine = OwnLeases(store, "mine", clock=lambda: now_s)
     names = ("cluster:east", "cluster:west", "publisher")
     before = {name: mine.hold(name) for name in names}
     assert store.take_lease("cluster:west", "theirs", ended="mine") is not None
@@ -109,7 +109,7 @@ def test_leases_are_renewed_together_and_one_that_was_lost_is_dropped(store: Sto
 
 def test_a_lease_is_prolonged_before_it_is_trusted_no_longer(store: Store) -> None:
     now_s = 0.0
-    mine = Leases(
+    mine = OwnLeases(
         store, "mine", lambda: now_s, settings.Leases(ttl_s=15.0, renew_s=8.0, margin_s=1.0)
     )
     mine.hold("cluster:east")

@@ -4,7 +4,7 @@ import pytest
 from service_store import key_for, new_job, submitted
 
 from distrain.service.store import KeyReused, NotThere, QuotaExceeded
-from distrain.service.values import Intent, Job, Key, Phase, Quota
+from distrain.service.values import Intent, Job, Phase, Quota, RequestKey
 
 
 def test_a_job_is_read_back_as_it_was_put(store):
@@ -28,12 +28,12 @@ def test_the_same_request_again_finds_its_job(store):
 
 def test_a_key_of_another_body_is_refused_and_another_users_is_not(store):
     new = new_job()
-    store.submit(new, Key("alice", "k", "a" * 64))
+    store.submit(new, RequestKey("alice", "k", "a" * 64))
     with pytest.raises(KeyReused, match="came before"):
-        store.submit(new_job(), Key("alice", "k", "b" * 64))
+        store.submit(new_job(), RequestKey("alice", "k", "b" * 64))
     with pytest.raises(KeyReused):
-        store.find_key(Key("alice", "k", "b" * 64))
-    _, created = store.submit(new_job(owner="bob"), Key("bob", "k", "b" * 64))
+        store.find_key(RequestKey("alice", "k", "b" * 64))
+    _, created = store.submit(new_job(owner="bob"), RequestKey("bob", "k", "b" * 64))
     assert created
 
 

@@ -7,7 +7,7 @@ import pytest
 from service_store import key_for, new_job, submitted
 
 from distrain.service.store import JobFilter, NotNow, QuotaExceeded
-from distrain.service.values import Key, Phase, Quota
+from distrain.service.values import Phase, Quota, RequestKey
 
 
 def _at_once(act, inputs):
@@ -37,7 +37,7 @@ def test_a_quota_of_ten_lets_ten_of_fifty_in(store, second):
 
 @pytest.mark.parametrize("is_counted", [False, True], ids=["uncounted", "counted"])
 def test_one_key_makes_one_job(store, second, is_counted):
-    key = Key("alice", "the-same", "0" * 64)
+    key = RequestKey("alice", "the-same", "0" * 64)
     inputs = [(at, new_job()) for at in (store, second) for _ in range(10)]
     answers = _at_once(lambda pair: pair[0].submit(pair[1], key, is_counted=is_counted), inputs)
     assert len({job.id for job, _ in answers}) == 1
@@ -53,7 +53,7 @@ def _ended(store, lease):
 
 def test_a_job_is_resumed_once(store, second, lease):
     job = _ended(store, lease)
-    key = Key("alice", "again", "0" * 64)
+    key = RequestKey("alice", "again", "0" * 64)
     spec = {"train": {"epochs": 3}}
     answers = _at_once(lambda at: at.resume(job.id, spec, 4, key), [store, second] * 5)
     assert [resumed for _, resumed in answers].count(True) == 1
@@ -67,15 +67,15 @@ def test_a_job_is_resumed_once(store, second, lease):
 def test_a_job_that_has_not_ended_is_not_resumed(store):
     job = submitted(store)
     with pytest.raises(NotNow, match="has not ended"):
-        store.resume(job.id, {}, 1, Key("alice", "again", "0" * 64))
-    assert store.find_key(Key("alice", "again", "0" * 64)) is None
+        store.resume(job.id, {}, 1, RequestKey("alice", "again", "0" * 64))
+    assert store.find_key(RequestKey("alice", "again", "0" * 64)) is None
 
 
 def test_a_resumed_job_counts_in_the_quota(store, lease):
     job = _ended(store, lease)
     store.put_project("default", Quota(max_queued=0))
     with pytest.raises(QuotaExceeded):
-        store.resume(job.id, {}, 1, Key("alice", "again", "0" * 64))
+        store.resume(job.id, {}, 1, RequestKey("alice", "again", "0" * 64))
 
 
 def _flood(store, num_threads, num_each):

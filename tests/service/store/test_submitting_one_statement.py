@@ -18,7 +18,7 @@ from distrain.service.store import (
     tables as of,
 )
 from distrain.service.store.submitting.one_statement import put_all
-from distrain.service.values import Key, Quota
+from distrain.service.values import Quota, RequestKey
 
 pytestmark = pytest.mark.parametrize("store", ["postgres"], indirect=True)
 either = pytest.mark.parametrize("is_counted", [False, True], ids=["uncounted", "counted"])
@@ -63,7 +63,7 @@ def test_the_rows_are_those_of_a_statement_for_each_table(store, made, is_counte
 @pytest.mark.parametrize("deed", [None, DEED], ids=["no deed", "deed"])
 def test_two_requests_with_one_key_and_the_first_still_open(store, second, is_counted, deed):
     """The second waits for the first's end, and answers its job: no row of its own is left."""
-    first, key = new_job(), Key("alice", "the-same", "0" * 64)
+    first, key = new_job(), RequestKey("alice", "the-same", "0" * 64)
     with ThreadPoolExecutor(1) as pool:
         with second.db.write() as connection:
             job = put_all(connection, first, key, deed, unless_counted=False)
@@ -79,7 +79,7 @@ def test_two_requests_with_one_key_and_the_first_still_open(store, second, is_co
 
 @either
 def test_the_second_makes_the_job_where_the_first_fails(store, second, is_counted):
-    mine, key = new_job(), Key("alice", "the-same", "0" * 64)
+    mine, key = new_job(), RequestKey("alice", "the-same", "0" * 64)
     with ThreadPoolExecutor(1) as pool:
         with suppress(ZeroDivisionError), second.db.write() as connection:
             put_all(connection, new_job(), key, None, unless_counted=False)
@@ -95,8 +95,14 @@ def test_the_second_makes_the_job_where_the_first_fails(store, second, is_counte
 def test_a_second_with_another_body_is_refused(store, second, is_counted):
     with ThreadPoolExecutor(1) as pool:
         with second.db.write() as connection:
-            put_all(connection, new_job(), Key("alice", "k", "a" * 64), None, unless_counted=False)
-            other = Key("alice", "k", "b" * 64)
+            put_all(
+                connection,
+                new_job(),
+                RequestKey("alice", "k", "a" * 64),
+                None,
+                unless_counted=False,
+            )
+            other = RequestKey("alice", "k", "b" * 64)
             late = pool.submit(store.submit, new_job(), other, is_counted=is_counted)
             _until_it_waits(second)
         with pytest.raises(KeyReused, match="came before"):

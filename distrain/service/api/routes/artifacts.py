@@ -16,8 +16,8 @@ from distrain.service.api.documents import Answer, Time
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     SAFE,
+    ApiStreams,
     NoSuchBytes,
-    Streams,
     chunks_of,
     headers_of,
     is_named,
@@ -104,7 +104,7 @@ async def job_artifact(request: Request, job: VisibleJob, path: str) -> Response
         raise
 
 
-def _answer(request: Request, streams: Streams, file: RunFileReader) -> Response:
+def _answer(request: Request, streams: ApiStreams, file: RunFileReader) -> Response:
     headers = SAFE | {"Cache-Control": "private, no-cache"} | headers_of(file)
     if is_named(request.headers.get("if-none-match"), file.etag):
         file.close()

@@ -8,7 +8,7 @@ from fastapi.responses import Response
 from distrain.service.access import Action
 from distrain.service.api.answers import answers
 from distrain.service.api.dependencies import ApiCall, Call, VisibleJob
-from distrain.service.api.following import Stream
+from distrain.service.api.following import EventFollower
 from distrain.service.api.problems import Problem
 from distrain.service.api.streams import EventStream, streams_of
 
@@ -53,7 +53,7 @@ async def events(call: Call, after: After = None, last_event_id: LastEventId = N
 def _stream(call: ApiCall, job_id: str | None, after: int | None) -> Response:
     streams = streams_of(call.request.app)
     release = streams.take(call.caller, call.service.settings.limits.streams_per_token)
-    stream = Stream(streams.feed, call, job_id)
+    stream = EventFollower(streams.feed, call, job_id)
     return EventStream(stream.frames(after), release)
 
 

@@ -11,12 +11,12 @@ from starlette.concurrency import run_in_threadpool
 
 from distrain.errors import DistrainError
 from distrain.service.api.answers import answers
-from distrain.service.api.dependencies import Parts, Service, caller_now
+from distrain.service.api.dependencies import ApiParts, Service, caller_now
 from distrain.service.api.documents import Answer
 from distrain.service.api.streams import (
     DATABASE_S,
+    ApiStreams,
     NoAnswer,
-    Streams,
     of_database,
     of_health,
     of_places,
@@ -70,7 +70,7 @@ async def metrics(request: Request, service: Service) -> Response:
     return Response(text, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
-async def _failed(streams: Streams, service: Parts) -> dict[str, str]:
+async def _failed(streams: ApiStreams, service: ApiParts) -> dict[str, str]:
     store = service.store
     try:
         await streams.look.result(store.check, DATABASE_S)

@@ -16,9 +16,9 @@ from distrain.service.access import Action, Mistake, tag_mistakes, visible
 from distrain.service.api.answers import ETAG, answers, as_json
 from distrain.service.api.dependencies import (
     ApiCall,
+    ApiParts,
     Call,
     Counted,
-    Parts,
     Service,
     VisibleJob,
     audit_note,
@@ -86,7 +86,7 @@ def list_jobs(
     return _page(call.service, wanted, limit, cursor)
 
 
-def _page(service: Parts, wanted: JobFilter, limit: int, at: str | None) -> Response:
+def _page(service: ApiParts, wanted: JobFilter, limit: int, at: str | None) -> Response:
     filters = {
         name: getattr(wanted, name)
         for name in ("project", "owner", "states", "cluster", "tags", "created_after_s", "text")
@@ -270,7 +270,7 @@ def _changed_job(call: ApiCall, job_id: str, action: Action) -> Job:
     return job
 
 
-def _shown(service: Parts, job: Job, response: Response) -> JobDocument:
+def _shown(service: ApiParts, job: Job, response: Response) -> JobDocument:
     document = job_document(job, service.now_s(), contact_of(service.store, job))
     response.headers["ETag"] = etag(document)
     return document

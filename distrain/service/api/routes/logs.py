@@ -14,11 +14,11 @@ from distrain.service.api.dependencies import ApiCall, Call, VisibleJob, look_ag
 from distrain.service.api.problems import Problem, not_found
 from distrain.service.api.streams import (
     PLAIN,
+    ApiStreams,
     LiveResponse,
     LogPart,
     LogPlace,
     SharedLog,
-    Streams,
     exists,
     last_attempt,
     read,
@@ -103,7 +103,7 @@ class _Reading:
     checked_s: float
 
     @property
-    def streams(self) -> Streams:
+    def streams(self) -> ApiStreams:
         return streams_of(self.call.request.app)
 
     def clock(self) -> float:
@@ -172,7 +172,7 @@ def _followed(reading: _Reading, part: LogPart) -> Response:
     return LiveResponse(reading.chunks(part), PLAIN | headers, release)
 
 
-async def _read(streams: Streams, work: partial[LogPart]) -> LogPart:
+async def _read(streams: ApiStreams, work: partial[LogPart]) -> LogPart:
     try:
         return await streams.in_file_thread(work)
     except BeyondLog as error:

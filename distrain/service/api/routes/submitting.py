@@ -37,7 +37,7 @@ from distrain.service.api.submission import (
 )
 from distrain.service.decide import utc
 from distrain.service.store import Deed, NotNow, Store
-from distrain.service.values import Job, Key, NewJob
+from distrain.service.values import Job, NewJob, RequestKey
 
 router = APIRouter(tags=["jobs"], dependencies=[Counted])
 
@@ -201,7 +201,7 @@ def _placement(store: Store, cluster: str, num_ranks: int | None) -> Placement:
     )
 
 
-def _put(call: ApiCall, new: NewJob, key: Key, is_counted: bool) -> tuple[Job, bool]:
+def _put(call: ApiCall, new: NewJob, key: RequestKey, is_counted: bool) -> tuple[Job, bool]:
     deed = _deed_about(call, new)
     job, is_new = call.store.submit(new, key, deed, is_counted=is_counted)
     audit_note(call.request).written = is_new

@@ -39,6 +39,6 @@ from distrain.service.api.streams.readiness import (
 from distrain.service.api.streams.state import (
     PLAIN as PLAIN,
     SAFE as SAFE,
-    Streams as Streams,
+    ApiStreams as ApiStreams,
     streams_of as streams_of,
 )

@@ -59,7 +59,7 @@ _FILE_THREADS = 16
 _THREAD_S = 5.0
 
 
-class Streams:
+class ApiStreams:
     """The parts that streams share. Files are read in threads of their own, since they may hang."""
 
     def __init__(self, store: Any, settings: Settings):
@@ -120,6 +120,6 @@ def _no_answer(what: str) -> Problem:
     return Problem("unavailable", what, hint=hint, retry_after_s=5)
 
 
-def streams_of(app: FastAPI) -> Streams:
-    found: Streams = app.state.streams
+def streams_of(app: FastAPI) -> ApiStreams:
+    found: ApiStreams = app.state.streams
     return found

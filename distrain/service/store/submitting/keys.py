@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import POSTGRES_NOW, SQLITE_NOW, Database
 from distrain.service.store.errors import KeyInFlight, KeyReused, NotThere
-from distrain.service.values import Job, Key
+from distrain.service.values import Job, RequestKey
 
 _LOCK_NOT_AVAILABLE = "55P03"
 _jobs = tables.jobs
@@ -36,7 +36,7 @@ _LOCK_JOB = _FIND_JOB.with_for_update()
 
 
 def take_key(
-    connection: Connection, key: Key, job_id: str, db: Database
+    connection: Connection, key: RequestKey, job_id: str, db: Database
 ) -> tuple[Job | None, float]:
     """The job of an earlier request, `None` if the key is taken now; and the database's clock."""
     row = dataclasses.asdict(key) | {"job_id": job_id}
@@ -70,7 +70,7 @@ def first_job(known: Job | None) -> Job:
     return known
 
 
-def find_key(connection: Connection, key: Key) -> Job | None:
+def find_key(connection: Connection, key: RequestKey) -> Job | None:
     """The job of the request with this key; raises KeyReused, NotThere."""
     row = connection.execute(_FIND_KEY, {"of_owner": key.owner, "of_key": key.key}).first()
     if row is None:

@@ -30,14 +30,14 @@ from sqlalchemy.sql.dml import ReturningInsert
 from distrain.service.store import rows, tables
 from distrain.service.store.auditing import Deed
 from distrain.service.store.engine import POSTGRES_NOW
-from distrain.service.values import Job, Key, NewJob
+from distrain.service.values import Job, NewJob, RequestKey
 
 _TAKEN = "created_at_s"  # of the key's row, and with it of all others
 _WRITTEN = [column.name for column in tables.jobs.c if column.name not in ("seq", _TAKEN)]
 
 
 def put_all(
-    connection: Connection, new: NewJob, key: Key, deed: Deed | None, *, unless_counted: bool
+    connection: Connection, new: NewJob, key: RequestKey, deed: Deed | None, *, unless_counted: bool
 ) -> Job | None:
     """Write a job with its key, spec, tags, event and audit row; `None` if another has the key.
 

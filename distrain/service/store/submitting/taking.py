@@ -39,7 +39,7 @@ from distrain.service.store.submitting.keys import (
     take_key,
 )
 from distrain.service.store.submitting.one_statement import fresh, put_all, written
-from distrain.service.values import Intent, Job, Key, NewJob, Phase, Quota
+from distrain.service.values import Intent, Job, NewJob, Phase, Quota, RequestKey
 
 WITH_WORKERS = tuple(
     state.value for state in JobState if state.holds_workers or state is JobState.RESTARTING
@@ -58,7 +58,7 @@ class Submitting:
     db: Database
 
     def submit(
-        self, new: NewJob, key: Key, deed: Deed | None = None, *, is_counted: bool = True
+        self, new: NewJob, key: RequestKey, deed: Deed | None = None, *, is_counted: bool = True
     ) -> tuple[Job, bool]:
         """Take a job, or find that of an earlier request with the key; and whether it is new.
 
@@ -89,7 +89,7 @@ class Submitting:
 
         return self.db.together(work)
 
-    def find_key(self, key: Key) -> Job | None:
+    def find_key(self, key: RequestKey) -> Job | None:
         with self.db.read() as connection:
             return find_key(connection, key)
 
@@ -98,7 +98,7 @@ class Submitting:
         job_id: str,
         spec: Mapping[str, Any],
         num_ranks: int,
-        key: Key,
+        key: RequestKey,
         deed: Deed | None = None,
     ) -> tuple[Job, bool]:
         """Queue an ended job again; whether this call did it. Raises as `submit`, and NotNow."""
@@ -143,7 +143,7 @@ _MOST = 2**40
 
 
 def _put_all(
-    connection: Connection, new: NewJob, key: Key, deed: Deed | None, *, unless_counted: bool
+    connection: Connection, new: NewJob, key: RequestKey, deed: Deed | None, *, unless_counted: bool
 ) -> Job | None:
     with keys_in_flight():
         return put_all(connection, new, key, deed, unless_counted=unless_counted)
