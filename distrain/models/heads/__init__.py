@@ -1,6 +1,10 @@
 """What a model is trained for: the last block of a network, its loss and its scores."""
 
-from distrain.models.heads.multitask import ESMMTask as ESMMTask, MultiTask as MultiTask
+from distrain.models.heads.multitask import (
+    ESMMTask as ESMMTask,
+    MultiTask as MultiTask,
+    name_by_task as name_by_task,
+)
 from distrain.models.heads.named import named_head as named_head, weigh as weigh
 from distrain.models.heads.targets import (
     Target as Target,

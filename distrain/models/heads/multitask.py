@@ -1,6 +1,7 @@
 """Several tasks over one input: side by side, or each a condition of the next."""
 
 from collections.abc import Mapping
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -200,3 +201,28 @@ class ESMMTask(MultiTask):
             before = joined[-1]
             joined.append(-torch.stack([-before, -own, -before - own]).logsumexp(0))
         return joined
+
+
+_OF_TASKS = ("tasks", "towers", "gates", "experts")
+
+
+def name_by_task(task: Task, name: str) -> str:
+    """The name of a parameter of a network, with tasks by their names in place of their numbers.
+
+    A task alone has the names that it would have among others.
+
+    >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
+    >>> name_by_task(both, "dense.task.tasks.1.logit.bias")
+    'dense.task.tasks.buy.logit.bias'
+    """
+    before, mark, rest = name.partition("dense.task.")
+    if before or not mark:
+        return name
+    if not isinstance(task, MultiTask):
+        return f"dense.task.tasks.{task.name}.{rest}"
+    parts = rest.split(".")
+    for place, (word, number) in enumerate(pairwise(parts), 1):
+        names = tuple(task.tower_of) if word == "towers" else task.names
+        if word in _OF_TASKS and number.isdecimal() and int(number) < len(names):
+            parts[place] = names[int(number)]
+    return ".".join(["dense", "task", *parts])

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from distrain.embeddings import TableColumn, first_of_tables
+from distrain.models.heads import MultiTask, Task, name_by_task
 from distrain.train.data import Vocabularies, VocabularyFile
 
 
@@ -49,12 +50,14 @@ class Side:
     Attributes:
         vocabularies: The meaning of its ids, where that is known.
         hashed: Its columns whose ids are hashes, which the model makes.
+        task: The model's task; `None` where it is unknown.
     """
 
     columns: Sequence[TableColumn]
     dense: Shapes
     vocabularies: Vocabularies
     hashed: frozenset[str] = frozenset()
+    task: Task | None = None
 
 
 @dataclass(frozen=True)
@@ -79,24 +82,36 @@ class TableMatch:
 
 @dataclass
 class Match:
-    """The matched tensors, and the mismatches in words."""
+    """The matched tensors, and the mismatches in words; `dense` has a source by target."""
 
     tables: list[TableMatch] = field(default_factory=list)
-    dense: list[str] = field(default_factory=list)
+    dense: dict[str, str] = field(default_factory=dict)
     problems: list[str] = field(default_factory=list)
 
 
 def match(source: Side, target: Side) -> Match:
-    """Match tables by column and vocabulary, dense tensors by name and shape."""
+    """Match tables by column and vocabulary, dense tensors by name and shape.
+
+    Where one of the models has several tasks, those of tasks are matched by the tasks' names.
+    """
     found = Match()
     _match_tables(source, target, found)
-    for name in sorted({*source.dense, *target.dense}):
-        was, now = source.dense.get(name), target.dense.get(name)
+    has_several = any(isinstance(side.task, MultiTask) for side in (source, target))
+    old, new = (_names(side, has_several) for side in (source, target))
+    for name in sorted({*old, *new}):
+        was, now = source.dense.get(old.get(name, "")), target.dense.get(new.get(name, ""))
         if was == now:
-            found.dense.append(name)
+            found.dense[new[name]] = old[name]
         else:
             found.problems.append(f"{name} was {_shape(was)} and is {_shape(now)}")
     return found
+
+
+def _names(side: Side, by_task: bool) -> dict[str, str]:
+    """The names of its dense tensors, by the names that are matched."""
+    if not by_task or side.task is None:
+        return {name: name for name in side.dense}
+    return {name_by_task(side.task, name): name for name in side.dense}
 
 
 def _match_tables(source: Side, target: Side, found: Match) -> None:

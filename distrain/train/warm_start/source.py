@@ -31,7 +31,10 @@ from distrain.models import (
     open_weights,
     read_description,
 )
+from distrain.models.heads import Task
 from distrain.run_paths import RunPaths
+from distrain.schema import Schema
+from distrain.spec import CustomSpec, parse_spec
 from distrain.storage import Folder, is_remote, open_folder
 from distrain.train.data import WORKFLOW, Vocabularies
 from distrain.train.warm_start.matching import Side
@@ -119,12 +122,13 @@ def _saved_model(folder: Path) -> WeightsSource:
     described = read_description(folder / MODEL_FILE)
     file = open_weights(folder / WEIGHTS_FILE)
     check_sizes(file, described)
-    columns = blueprint_of(described.schema, described.spec, described.combiners).inputs.columns
+    blueprint = blueprint_of(described.schema, described.spec, described.combiners)
     about = described.about
     vocabularies = Vocabularies.from_json(about)
     if (folder / WORKFLOW).is_dir():
         vocabularies = vocabularies.kept_in(str(folder / WORKFLOW))
-    side = Side(columns, _dense(file.shapes), vocabularies)
+    shapes = _dense(file.shapes)
+    side = Side(blueprint.inputs.columns, shapes, vocabularies, task=blueprint.task)
     return WeightsSource(str(folder), about.get("step"), side, _ModelWeights(file))
 
 
@@ -145,10 +149,22 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
     columns = [TableColumn(*saved) for saved in manifest.state["columns"]]
     shapes = {name: shape for name, (_, shape) in manifest.tensors.items()}
     vocabularies = Vocabularies.from_json(manifest.values)
-    side = Side(columns, _dense(shapes, with_state), vocabularies)
+    dense = _dense(shapes, with_state)
+    side = Side(columns, dense, vocabularies, task=_task_of(manifest))
     folder = open_folder(parent).sub(name)
     weights = _CheckpointWeights(folder, manifest)
     return WeightsSource(folder.url, manifest.step, side, weights, manifest)
+
+
+def _task_of(manifest: Manifest) -> Task | None:
+    """The task of a checkpoint's model; `None` of checkpoints that lack spec or schema."""
+    values = manifest.values
+    if not {"spec", "schema"} <= set(values):
+        return None
+    model = parse_spec(dict(values["spec"]), of_run=True).model
+    if isinstance(model, CustomSpec):  # its package may not be here
+        return None
+    return blueprint_of(Schema.from_json(values["schema"]), model).task
 
 
 def _dense(

@@ -14,7 +14,7 @@ from distrain.checkpoint import LocalRows, Rows, TrainingState, local_rows_of, o
 from distrain.embeddings import CanonicalTensor
 from distrain.errors import DataError, SpecError
 from distrain.events import WeightsTaken
-from distrain.models import InputBlock, Slabs, blueprint_of, model_tensors
+from distrain.models import Blueprint, ClickModel, Slabs, blueprint_of, model_tensors
 from distrain.spec import JobSpec
 from distrain.storage import open_folder
 from distrain.train.data import Inputs, find_vocabularies, list_combiners, new_ids
@@ -48,7 +48,7 @@ def check_warm_start(spec: JobSpec, inputs: Inputs) -> None:
     blueprint = blueprint_of(inputs.schema, spec.model, combiners)
     shapes = blueprint.outline().state_dict(prefix="dense.")
     source = open_source(spec.train.init_from, with_state=spec.train.init_state == "all")
-    _matched(spec, inputs, source, blueprint.inputs, shapes)
+    _matched(spec, inputs, source, blueprint, shapes)
 
 
 def take_weights(
@@ -73,7 +73,7 @@ def take_weights(
     with_state = with_state and _other_optimizer(spec, source) is None
     tensors = state.tensors() if with_state else model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
-    found = _matched(spec, inputs, source, model.inputs, dense)
+    found = _matched(spec, inputs, source, model, dense)
     event = take_matched(source, found, tensors, after_slab)
     log.info("the rank took the weights of %s: %s", event.path, event.tables)
     if not with_state:
@@ -103,8 +103,8 @@ def take_matched(
     after_slab: Callable[[], None],
 ) -> WeightsTaken:
     """Copy the matched tensors into a model's; as `take_weights`."""
-    for name in found.dense:
-        _take_dense(source, name, tensors[name])
+    for name, was in found.dense.items():
+        _take_dense(source, was, tensors[name])
     plans = [_Plan.of(matched) for matched in found.tables]
     by_tensor: dict[str, list[_Plan]] = defaultdict(list)
     for plan in plans:
@@ -128,16 +128,16 @@ def _matched(
     spec: JobSpec,
     inputs: Inputs,
     source: WeightsSource,
-    block: InputBlock,
+    model: ClickModel | Blueprint,
     dense: Mapping[str, Tensor],
 ) -> Match:
-    names = set(inputs.schema.names)
+    block, names = model.inputs, set(inputs.schema.names)
     hashed = {c.name for c in block.columns if not {c.name, c.name.partition("/")[2]} & names}
     shapes = {name: tuple(tensor.shape) for name, tensor in dense.items()}
     kinds = {name.partition(".")[0] for name in shapes} | {"dense"}
     was = {n: shape for n, shape in source.side.dense.items() if n.partition(".")[0] in kinds}
     vocabularies = find_vocabularies(spec.data, inputs.schema)
-    side = Side(block.columns, shapes, vocabularies, frozenset(hashed))
+    side = Side(block.columns, shapes, vocabularies, frozenset(hashed), model.task)
     found = match(replace(source.side, dense=was), side)
     other = _other_optimizer(spec, source) if spec.train.init_state == "all" else None
     if other is not None:

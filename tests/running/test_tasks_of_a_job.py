@@ -1,0 +1,159 @@
+"""A job of several tasks, from `examples/tasks.yaml` to its scores, exports and the next run."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnxruntime
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+
+import distrain
+from distrain.errors import SpecError
+from distrain.models import load_model, write_export
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import read_document
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks.yaml"
+ROWS = 4_000
+FEATURES = (
+    ColumnSchema("user", "int32", (Tags.CATEGORICAL,), cardinality=50),
+    ColumnSchema("age", "float32", (Tags.CONTINUOUS,)),
+)
+SMALL = {"train.global_batch_size": 200, "resources.device": "cpu"}
+
+
+def write(folder, seed):
+    rng = np.random.default_rng(seed)
+    user = rng.integers(0, 50, ROWS).astype(np.int32)
+    age = rng.normal(size=ROWS).astype(np.float32)
+    clicked = rng.random(ROWS) < 1 / (1 + np.exp(1 - age - user / 25))
+    columns = {
+        "user": user,
+        "age": age,
+        "clicked": clicked,
+        "bought": clicked & (rng.random(ROWS) < 0.3),
+        "seconds": user / 10 + age + rng.normal(size=ROWS),
+        "genre": (user + rng.integers(0, 2, ROWS)) % 4,
+        "importance": rng.integers(0, 3, ROWS),
+    }
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / "rows.parquet", row_group_size=1000)
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sessions")
+    for seed, split in enumerate(("train", "valid")):
+        write(folder / split, seed)
+    Schema(FEATURES).save(folder / "schema.json")
+    return folder
+
+
+def job(table, tasks=None, sharing=None, **data):
+    document = read_document(EXAMPLE)
+    document["data"] |= {"train": f"{table}/train", "valid": f"{table}/valid", **data}
+    if tasks is not None:
+        document["model"] |= {"tasks": tasks, "sharing": sharing}
+        document["data"]["class_weight"] = {}
+    return document
+
+
+@pytest.fixture(scope="module")
+def run(table, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    return distrain.fit(job(table), run_dir=folder, overrides=SMALL)
+
+
+def test_every_target_is_learnt_and_told(run):
+    assert run.summary.state == "succeeded"
+    targets = run.summary.targets
+    assert run.summary.auc > 0.65
+    assert targets["watch"]["r2"] > 0.3
+    assert targets["genre"]["accuracy"] > 0.35
+    assert "auc" in targets["buy"]
+
+
+def test_scores_have_columns_by_target(run, table):
+    found = run.predict(f"{table}/valid")
+    names = ["logit_click", "probability_click", "logit_buy", "probability_buy"]
+    assert found.columns.tolist() == [
+        *names,
+        "prediction_watch",
+        "class_genre",
+        "probability_genre",
+    ]
+    shares = np.stack(found["probability_genre"])
+    assert shares.shape == (ROWS, 4)
+    assert (shares.argmax(1) == found["class_genre"]).all()
+    np.testing.assert_allclose(shares.sum(1), 1, rtol=1e-5)
+    truth = pq.read_table(table / "valid")
+    assert np.corrcoef(truth["seconds"], found["prediction_watch"])[0, 1] > 0.5
+
+
+def test_exports_have_outputs_by_task(run, tmp_path):
+    saved = run.load_model()
+    ids, numbers = torch.tensor([[3], [49]]), torch.tensor([[0.5], [-1.0]])
+    write_export(tmp_path / "torch", saved, "torch")
+    program = torch.export.load(tmp_path / "torch" / "model.pt2").module()
+    write_export(tmp_path / "onnx", saved, "onnx")
+    described = json.loads((tmp_path / "onnx" / "inputs.json").read_text())["outputs"]
+    shapes = {output["name"]: output["shape"] for output in described}
+    assert shapes == {"click": ["rows"], "buy": ["rows"], "watch": ["rows"], "genre": ["rows", 4]}
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
+    given = {"categorical": ids.numpy(), "continuous": numbers.numpy()}
+    by_onnx = session.run(list(shapes), given)
+    for ours, theirs in zip(program(ids, numbers), by_onnx, strict=True):
+        np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_a_stopped_job_goes_on_to_the_same_bits(run, table, tmp_path):
+    short = distrain.fit(
+        job(table), run_dir=tmp_path / "run", overrides=SMALL | {"train.max_steps": 13}
+    )
+    again = distrain.fit(resume=short, overrides={"train.max_steps": None})
+    assert again.summary.steps == run.summary.steps
+    ours, theirs = (load_model(r.run_dir / "model").model.state_dict() for r in (again, run))
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+
+
+def test_the_next_run_takes_over_tasks_by_name(run, table, tmp_path):
+    """From four tasks to two of them in another order, and one more."""
+    document = job(table)
+    tasks = document["model"]["tasks"]
+    new = {"watch": tasks["watch"], "extra": {"target": "bought"}, "click": tasks["click"]}
+    document = job(table, new, document["model"]["sharing"])
+    begun = {"train.init_from": str(run.run_dir), "train.max_steps": 1, "train.optimizer.lr": 1e-30}
+    strict, free = ({**SMALL, **begun, "train.init_strict": word} for word in (True, False))
+    with pytest.raises(SpecError, match=r"task\.tasks\.genre\.logit\.bias was \[4\] and is not"):
+        distrain.fit(document, run_dir=tmp_path / "strict", overrides=strict)
+    task = distrain.fit(document, run_dir=tmp_path / "run", overrides=free).load_model().model.task
+    old = run.load_model().model.task
+    for now, was in ((0, 2), (2, 0)):
+        ours, theirs = task.tasks[now].state_dict(), old.tasks[was].state_dict()
+        assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+        assert torch.equal(task.sharing.gates[now].weight, old.sharing.gates[was].weight)
+    assert torch.equal(
+        task.sharing.experts.networks[1].layers[0].weight,
+        old.sharing.experts.networks[1].layers[0].weight,
+    )
+
+
+@pytest.mark.parametrize(
+    ("tasks", "data", "message"),
+    [
+        ({"nosuch": {}}, {}, "column 'nosuch' is missing"),
+        ({"clicked": {}}, {"weight": "importanc"}, "Did you mean 'importance'"),
+        ({"seconds": {"kind": "binary"}}, {}, "not 0 or 1"),
+        ({"genre": {"kind": "multiclass", "classes": 3}}, {}, r"whole number in 0\.\.2"),
+        ({"genre": {"kind": "multiclass"}}, {}, "does not say of how many"),
+    ],
+)
+def test_what_does_not_fit_the_files_is_refused_before_the_job(
+    table, tmp_path, tasks, data, message
+):
+    with pytest.raises(distrain.DistrainError, match=message):
+        distrain.fit(job(table, tasks, **data), run_dir=tmp_path / "run", overrides=SMALL)
+    assert not (tmp_path / "run").exists()
