@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
 
@@ -60,7 +60,8 @@ class _Footer:
     constants: Constants = ()
     version: str = ""
     labels: frozenset[float | None] = frozenset()  # bounds in its row groups; `None` if unknown
-    spans: tuple[Span, ...] = ()  # of its row groups with rows, where windows are wanted
+    # of the row groups with rows that are taken, where windows are wanted
+    spans: Mapping[int, Span] = field(default_factory=dict)
 
 
 def read_footers(
@@ -117,27 +118,29 @@ def read_footers(
         retry_s,
     )
     _raise_problems([problem for footer in footers for problem in footer.problems])
-    groups = tuple(
-        RowGroup(footer.file.path, index, num_rows, footer.constants, footer.version)
-        for footer in footers
-        for index, num_rows in enumerate(footer.rows_per_group)
-        if num_rows
+    table = Table(
+        tuple(
+            RowGroup(footer.file.path, index, num_rows, footer.constants, footer.version)
+            for footer in footers
+            for index, num_rows in enumerate(footer.rows_per_group)
+            if num_rows
+        ),
+        _fingerprint(footers),
+        _only_label(footers),
     )
-    cut = None
-    if windows is not None and groups:
-        spans = [span for footer in footers for span in footer.spans]
-        cut = cut_windows(windows, spans, [(group.file, group.index) for group in groups])
-    table = Table(groups, _fingerprint(footers), _only_label(footers), cut)
     if not table.num_rows:
         raise DataError(
             f"no rows in {_count(len(files), 'file')}",
             where={"file": files[0].path},
             hint="Whatever wrote them kept no rows; look at its input and its filters.",
         )
-    if taking is None:
+    if taking is not None:
+        pairs = [pair for f in footers for pair in zip(f.rows_per_group, f.taken, strict=True)]
+        table = taking.applied(table, [taken for num_rows, taken in pairs if num_rows], retry_s)
+    if windows is None:
         return table
-    pairs = [pair for f in footers for pair in zip(f.rows_per_group, f.taken, strict=True)]
-    return taking.applied(table, [taken for num_rows, taken in pairs if num_rows], retry_s)
+    spans = {(f.file.path, number): span for f in footers for number, span in f.spans.items()}
+    return cut_windows(windows, table, spans, retry_s)
 
 
 def _only_label(footers: Sequence[_Footer]) -> float | None:
@@ -224,9 +227,10 @@ def _checked_footer(
         taken = row_filter.outcomes(file.path, handle, schema)
     groups = read_chunks(handle)
     problems += _column_problems(file.path, metadata, groups, taken, schema, own)
-    spans: list[Span] = []
+    spans: dict[int, Span] = {}
     if windows is not None:
-        spans, of_windows = row_group_spans(file.path, windows, metadata, groups, schema)
+        some = {n: one for n, one in enumerate(groups) if rows[n] and taken[n] is not False}
+        spans, of_windows = row_group_spans(file.path, windows, metadata, some, schema)
         problems += of_windows
     return _Footer(
         file,
@@ -241,7 +245,7 @@ def _checked_footer(
             for bound in bounds
             if is_taken is not False
         ),
-        spans=tuple(spans),
+        spans=spans,
     )
 
 

@@ -2,23 +2,25 @@
 
 A window is a stretch of time, or of another number, or a value of its own: a day, say. Which one a
 row group lies in is known from its file's name, from the folders above it, or from the least and
-the greatest value of a column, which footers hold. Rows are not read, so a row group lies in one
-window as a whole.
+the greatest value of a column, which footers hold. Rows are read only where a row group crosses a
+border: it then counts as two, each with the rows of one window.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from distrain.errors import DataError
+from distrain.partition.scanning import Columns, scan_columns
 from distrain.partition.statistics import RowGroupChunks, read_statistics
-from distrain.partition.table import Windows
+from distrain.partition.table import RowGroup, Table, Windows
 from distrain.schema import NULL_FOLDER, folder_values
 from distrain.spec import WindowsSpec
 
@@ -47,27 +49,25 @@ def row_group_spans(
     path: str,
     windows: WindowsSpec,
     metadata: FileMetaData,
-    groups: Sequence[RowGroupChunks],
+    groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
-) -> tuple[list[Span], list[DataError]]:
-    """The span of each row group that has rows, and why there is none."""
-    counts = [metadata.row_group(place).num_rows for place in range(len(groups))]
-    filled = [place for place, rows in enumerate(counts) if rows]
+) -> tuple[dict[int, Span], list[DataError]]:
+    """The span of each of some row groups of a file, by their numbers; and why there is none."""
     if windows.by == "file":
-        return [Span("file", path, path) for _ in filled], []
+        return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:
-        return _of_column(path, windows.by, metadata, [groups[n] for n in filled], filled, schema)
+        return _of_column(path, windows.by, metadata, groups, schema)
     values = dict(folder_values(path))
     where = {"file": path, "data.windows.by": windows.by}
     if windows.by not in values:
         near = get_close_matches(windows.by, [*values, *schema.names], n=1)
         hint = f"Did you mean {near[0]!r}? " if near else ""
         hint += "It names a column, the key of folders named `key=value`, or is `file`."
-        return [], [DataError("the file has no such column or folder", where=where, hint=hint)]
+        return {}, [DataError("the file has no such column or folder", where=where, hint=hint)]
     if values[windows.by] == NULL_FOLDER:
         message = f"the value of {windows.by!r} is null in the name of a folder"
-        return [], [DataError(message, where=where, hint="Leave that folder out of data.train.")]
-    return [_of_text(values[windows.by])] * len(filled), []
+        return {}, [DataError(message, where=where, hint="Leave that folder out of data.train.")]
+    return dict.fromkeys(groups, _of_text(values[windows.by])), []
 
 
 def _of_text(text: str) -> Span:
@@ -97,10 +97,9 @@ def _of_column(
     path: str,
     name: str,
     metadata: FileMetaData,
-    groups: Sequence[RowGroupChunks],
-    places: Sequence[int],
+    groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
-) -> tuple[list[Span], list[DataError]]:
+) -> tuple[dict[int, Span], list[DataError]]:
     kind = schema.field(name).type
     factor = _factor(kind)
     leaves = [n for n in range(metadata.num_columns) if metadata.schema.column(n).path == name]
@@ -111,11 +110,11 @@ def _of_column(
             hint="Dates, timestamps, integers and floating numbers are ordered; write another "
             "column as one of these, or folders named `key=value`.",
         )
-        return [], [problem]
+        return {}, [problem]
     leaf = metadata.schema.column(leaves[0])
     unsigned = leaf.converted_type.startswith("UINT")
-    spans, problems = [], []
-    for place, group in zip(places, groups, strict=True):
+    spans, problems = {}, []
+    for place, group in groups.items():
         found = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
         optional = leaf.max_definition_level > 0
         if found.nulls or len(found.bounds) != 2 or (found.nulls is None and optional):
@@ -124,7 +123,7 @@ def _of_column(
             problems.append(_unknown(path, place, name, None))
         else:
             low, high = (bound * (factor or 1) for bound in found.bounds)
-            spans.append(Span("time" if factor else "number", low, high))
+            spans[place] = Span("time" if factor else "number", low, high)
     return spans, problems[:1]
 
 
@@ -153,38 +152,74 @@ def _unknown(path: str, place: int, name: str, nulls: int | None) -> DataError:
 
 
 def cut_windows(
-    windows: WindowsSpec, spans: Sequence[Span], where: Sequence[tuple[str, int]]
-) -> Windows:
-    """Put row groups into windows, which are in the order of their values.
+    windows: WindowsSpec, table: Table, spans: Mapping[tuple[str, int], Span], retry_s: float
+) -> Table:
+    """Put a table's row groups into windows, which are in the order of their values.
 
     Args:
-        where: The file and the number of each row group.
+        spans: Of each row group, by its file and number.
 
     Raises:
-        DataError: Rows of a row group lie in several windows, or values are not of one kind.
+        DataError: Rows of a row group lie in more than two windows, or values are not of one kind.
     """
-    kinds: dict[Kind, tuple[str, int]] = {}
-    for span, place in zip(spans, where, strict=True):
-        kinds.setdefault(span.kind, place)
-    if len(kinds) > 1:
-        told = " and ".join(f"{_NAMES[kind]} in {file}" for kind, (file, _) in kinds.items())
+    groups = list(table.row_groups)
+    own = [spans[group.file, group.index] for group in groups]
+    kind, width = own[0].kind, _width(windows, own[0].kind)
+    _refuse_mixed(windows, own, groups)
+    keys = [(_key(span.low, width), _key(span.high, width)) for span in own]
+    unsure = [group for group, (low, high) in zip(groups, keys, strict=True) if low != high]
+
+    def split(group: RowGroup, columns: Columns) -> list[tuple[Any, RowGroup]]:
+        found = _keys_of(columns[windows.by], width)
+        parts = [(key, group.taking(found == key)) for key in np.unique(found)[:3]]
+        if len(parts) > 2:
+            raise _straddling(windows, spans[group.file, group.index], group)
+        return [(key.item(), part) for key, part in parts if part]
+
+    read = iter(scan_columns(unsure, [windows.by], split, retry_s))
+    pairs: list[tuple[Any, RowGroup]] = []
+    for group, (low, high) in zip(groups, keys, strict=True):
+        pairs += [(low, group)] if low == high else next(read)
+    # Files are in the order of their names already, numbers in them as numbers.
+    found = [key for key, _ in pairs]
+    order = list(dict.fromkeys(found)) if kind == "file" else sorted(set(found))
+    numbers = {key: number for number, key in enumerate(order)}
+    names = _file_names(order) if kind == "file" else _labels(order, kind, width)
+    cut = Windows(tuple(names), np.array([numbers[key] for key in found], np.int32))
+    return Table([group for _, group in pairs], table.fingerprint, table.only_label, cut)
+
+
+def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
+    """The window of each value of an Arrow column, as `_key` says it."""
+    import pyarrow as pa
+
+    kind, unit = values.type, 0
+    if pa.types.is_timestamp(kind):
+        values, unit = values.cast(pa.int64()), _UNIT_NS[kind.unit]
+    elif pa.types.is_date(kind):
+        values, unit = values.cast(pa.timestamp("ms")).cast(pa.int64()), _UNIT_NS["ms"]
+    numbers: NDArray[Any] = values.to_numpy()
+    if numbers.dtype.itemsize < 8:  # where a width may have no room
+        numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float64)
+    if unit:
+        numbers = numbers * unit
+    if width is None:
+        return numbers
+    found: NDArray[Any] = np.floor_divide(numbers, width)
+    return found.astype(np.int64) if found.dtype.kind == "f" else found
+
+
+def _refuse_mixed(windows: WindowsSpec, spans: Sequence[Span], groups: Sequence[RowGroup]) -> None:
+    files: dict[Kind, str] = {}
+    for span, group in zip(spans, groups, strict=True):
+        files.setdefault(span.kind, group.file)
+    if len(files) > 1:
+        told = " and ".join(f"{_NAMES[kind]} in {file}" for kind, file in files.items())
         raise DataError(
             f"windows by {windows.by!r} have no common order: it holds {told}",
             where={"data.windows.by": windows.by},
             hint="Write one type of value into all files.",
         )
-    width = _width(windows, spans[0].kind)
-    keys = []
-    for span, place in zip(spans, where, strict=True):
-        low, high = _key(span.low, width), _key(span.high, width)
-        if low != high:
-            raise _straddling(windows, span, place)
-        keys.append(low)
-    # Files are in the order of their names already, numbers in them as numbers.
-    order = list(dict.fromkeys(keys)) if spans[0].kind == "file" else sorted(set(keys))
-    numbers = {key: number for number, key in enumerate(order)}
-    names = _file_names(order) if spans[0].kind == "file" else list(_labels(order, spans, width))
-    return Windows(tuple(names), np.array([numbers[key] for key in keys], np.int32))
 
 
 def _width(windows: WindowsSpec, kind: Kind) -> float | None:
@@ -211,18 +246,18 @@ def _key(value: Any, width: float | None) -> Any:
     return value if width is None else math.floor(value // width)
 
 
-def _straddling(windows: WindowsSpec, span: Span, place: tuple[str, int]) -> DataError:
+def _straddling(windows: WindowsSpec, span: Span, group: RowGroup) -> DataError:
     low, high = (_label(value, span.kind) for value in (span.low, span.high))
-    message = f"the rows lie in several windows: {windows.by!r} runs from {low} to {high}"
-    hint = "Sort the table by this column and begin a row group at each border, such as a file for "
-    hint += "each window" + (", or set data.windows.size." if windows.size is None else ".")
-    where = {"file": place[0], "row group": place[1], "data.windows.size": windows.size}
-    return DataError(message, where=where, hint=hint)
+    return DataError(
+        f"rows lie in more than two windows: {windows.by!r} runs from {low} to {high}",
+        where={**group.where, "data.windows.size": windows.size},
+        hint="Sort the table by this column, or write a file for each window"
+        + (", or set data.windows.size." if windows.size is None else "."),
+    )
 
 
-def _labels(order: Sequence[Any], spans: Sequence[Span], width: float | None) -> Iterator[str]:
-    for key in order:
-        yield _label(key if width is None else key * width, spans[0].kind)
+def _labels(order: Sequence[Any], kind: Kind, width: float | None) -> list[str]:
+    return [_label(key if width is None else key * width, kind) for key in order]
 
 
 def _label(value: Any, kind: Kind) -> str:

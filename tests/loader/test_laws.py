@@ -274,6 +274,22 @@ def test_windows_are_tables_of_their_own_one_after_another_for_any_number_of_ran
         assert found[: len(expected[0])] == expected[0]
 
 
+@settings(deadline=None, max_examples=12)
+@given(order=ORDER, large_rows=LARGE, data=st.data())
+def test_a_row_group_that_crosses_a_border_comes_in_both_windows(
+    order: dict[str, Any], large_rows: int, data: st.DataObject
+) -> None:
+    files = [[7, 3, 6], [1, 7, 7]]
+    num_ranks = data.draw(st.sampled_from([n for n in range(1, 13) if order["lanes"] % n == 0]))
+    with table(files, None, large_rows, WindowsSpec(by="row", size=7)) as dataset:
+        steps = global_steps(loaders(dataset, num_ranks, **order))
+    assert sorted(rows_in(steps)) == [row_of(number) for number in range(31)]
+    windows = [{row[0] // 7 for row in step} for step in steps]
+    assert all(len(one) == 1 for one in windows)
+    found = [min(one) for one in windows]
+    assert found == sorted(found)
+
+
 def test_windows_without_a_full_batch_have_no_steps_where_the_last_is_dropped() -> None:
     with table([[4], [25], [3], [10, 1], [2]], windows=BY_FILE) as dataset:
         options: dict[str, Any] = {"lanes": 2, "batch_size": 10, "shuffle": "none"}

@@ -121,12 +121,45 @@ def test_folders_and_files(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("column", "size", "names"),
+    [
+        (pa.array([1, 2, 1, 2, 2]), None, ["1", "2"]),
+        (pa.array([9, 10, 0, 11, 10], pa.uint16()), 10, ["0", "10"]),
+        (pa.array([-0.5, 0.5, -0.25, 0.0, 0.75]), 1, ["-1", "0"]),
+        (pa.array([0, 1, 0, 1, 1], pa.date32()), "1d", ["1970-01-01", "1970-01-02"]),
+        (pa.array([0, 86_400_000, 0, 86_400_000, 86_400_000], pa.date64()), None,
+         ["1970-01-01", "1970-01-02"]),
+        (pa.array([3_599, 3_600, 0, 3_601, 7_199], pa.timestamp("s")), "1h",
+         ["1970-01-01", "1970-01-01T01:00:00"]),
+        (pa.array([-1, 0, -2, 1, 2], pa.timestamp("ns", tz="UTC")), "1d",
+         ["1969-12-31", "1970-01-01"]),
+    ],
+)  # fmt: skip
+def test_a_row_group_that_crosses_a_border_is_two(
+    tmp_path: Path, column: Any, size: Any, names: list[str]
+) -> None:
+    write(tmp_path / "a.parquet", [column[:1], column, column[:1]])
+    spec = WindowsSpec(by="at", size=size)
+    table = read_footers(str(tmp_path), SCHEMA, windows=spec)
+    assert table.windows is not None
+    assert table.windows.names == tuple(names)
+    found = [
+        [(g.index, g.rows_in_file.tolist()) for g in table.of_window(n).row_groups]
+        for n in range(2)
+    ]
+    assert found == [[(0, [0]), (1, [0, 2]), (2, [0])], [(1, [1, 3, 4])]]
+    assert table.fingerprint == read_footers(str(tmp_path), SCHEMA).fingerprint
+
+
 def test_a_window_that_a_filter_leaves_empty_is_none(tmp_path: Path) -> None:
     write(tmp_path / "a.parquet", [[1, 1], [2, 2], [3, 3], [1, 1]])
     assert windows(tmp_path, row_filter="at != 2") == [
         ("1", [("a", 0), ("a", 3)]),
         ("3", [("a", 2)]),
     ]
+    write(tmp_path / "a.parquet", [[1, 2, 3], [None, 9], [4, 5]])  # what is left out may cross
+    assert windows(tmp_path, row_filter="at <= 2") == [("1", [("a", 0)]), ("2", [("a", 0)])]
 
 
 def failure(folder: Path, **options: Any) -> str:
@@ -136,13 +169,13 @@ def failure(folder: Path, **options: Any) -> str:
 
 
 def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_path: Path) -> None:
-    write(tmp_path / "s" / "a.parquet", [[0], [3, 4]])
+    write(tmp_path / "s" / "a.parquet", [[0], [3, 4, 9]])
     text = failure(tmp_path / "s")
-    assert "'at' runs from 3 to 4" in text
+    assert "'at' runs from 3 to 9" in text
     assert "a.parquet" in text
     assert "row group: 1" in text
     assert "set data.windows.size" in text
-    assert "runs from 3 to 4" in failure(tmp_path / "s", size=4)
+    assert "runs from 3 to 9" in failure(tmp_path / "s", size=4)
     assert windows(tmp_path / "s", size=5)
     write(tmp_path / "n" / "a.parquet", [[1], [2, None, None]])
     text = failure(tmp_path / "n")
