@@ -35,7 +35,7 @@ from distrain.etl.days import (
     drifted_columns,
     learnt_before,
 )
-from distrain.etl.features import FEATURES_FILE, FeatureConfig
+from distrain.etl.features import FEATURES_FILE, FeatureConfig, FeatureDocument
 from distrain.etl.fitting import fit_as_asked
 from distrain.etl.lookups import make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
@@ -47,7 +47,7 @@ from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
 from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow, output_schema
-from distrain.schema import Tags
+from distrain.schema import LABEL, Tags
 from distrain.storage import (
     RETRY_S,
     InputFile,
@@ -199,7 +199,7 @@ class _Run:
             sum({report.name: report.kept_bytes for report in reports.values()}.values()),
             again if self._request.update else (),
             read.unlabelled,
-            kept_names(self._request.keep, self._workflow.columns),
+            kept_names(self._request.keep, self._names),
         )
         with whole_file(f"{self._folder}/{PREP_JSON}", sync=False) as partial_file:
             partial_file.write_text(json.dumps(result.to_json(), indent=1) + "\n")
@@ -222,7 +222,7 @@ class _Run:
         features = request.features or FeatureConfig.built_in(
             workflow, request.layout, request.unlabeled, request.keep
         )
-        kept_names(request.keep, workflow.columns)  # before any row is read
+        kept_names(request.keep, self._names)  # before any row is read
         settings = (self._runner, self._staging, self._on_progress, workflow.spelling)
         read = read_inputs(files, features, request, *settings)
         if not read.parts:
@@ -278,7 +278,10 @@ class _Run:
         categories = f"{workflow}/{CATEGORIES}"
         lookups = make_lookups(categories, names, self._runner, self._staging, self._memory)
         request = self._request
-        settings = (request.row_group_rows, request.device, not request.unlabeled, self._kept())
+        settings = (
+            *(request.row_group_rows, request.device, not request.unlabeled),
+            *(self._kept(), self._document),
+        )
         tasks = []
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
@@ -297,15 +300,26 @@ class _Run:
         valid_report = _split_report(written[len(train) :]) if valid else None
         return _split_report(written[: len(train)]), valid_report
 
+    @property
+    def _document(self) -> FeatureDocument | None:
+        """Says what is written beside the features; `None` where nothing is."""
+        features = self._request.features
+        return None if features is None or features.unlabeled else features.document
+
+    @property
+    def _names(self) -> list[str]:
+        beside = self._document.beside if self._document else ()
+        return [*self._workflow.columns, *(column.name for column in beside)]
+
     def _kept(self) -> dict[str, str] | None:
         if not self._request.is_traced:
             return None
-        kept = kept_names(self._request.keep, self._workflow.columns)
+        kept = kept_names(self._request.keep, self._names)
         # Staged rows of a table have them under these names.
         return kept if self._request.features is None else {name: name for name in kept}
 
     def _refuse_no_ones(self, train: SplitReport) -> None:
-        if self._request.saved_workflow is None and not train.num_ones:
+        if self._request.saved_workflow is None and train.num_ones == 0:
             raise DataError(
                 f"all {train.num_rows:,} training rows have the label 0",
                 hint="A model learns nothing from these: look at the target and at the split.",
@@ -343,6 +357,8 @@ class _Run:
         schema = output_schema(self._workflow, cardinalities, width, self._list_lengths, tags)
         if self._request.unlabeled:
             schema = schema.remove_by_tag(Tags.TARGET)
+        elif (document := self._document) is not None:
+            schema = schema.with_columns(document.target.schema_of(LABEL), *document.beside)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")
 

@@ -193,7 +193,8 @@ def read_inputs(
         staged[number].append(result)
     read = _joined(found, staged, types)
     num_ones = sum(result.num_ones for result in results)
-    is_new = request.saved_workflow is None and not features.as_is
+    is_binary = features.document.target.kind == "binary"
+    is_new = request.saved_workflow is None and not features.as_is and is_binary
     if is_new and num_ones == 0 and (num_rows := read.num_rows + _num_rows(read.valid_parts or ())):
         raise _no_ones(features, found[0], num_rows)
     return _split_by_values(read, features)

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from distrain.errors import DataError
 from distrain.etl.column_group import run_operators
 from distrain.etl.days import Seen, seen_in
+from distrain.etl.features import FeatureDocument, TableWindows, window_numbers
 from distrain.etl.lists import holds_lists
 from distrain.etl.lookups import Lookups
 from distrain.etl.on_cudf import RunOnCudf
@@ -21,6 +23,7 @@ from distrain.etl.operators import concrete
 from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
 from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
+from distrain.storage import whole_file
 from distrain.vocabulary import CATEGORIES
 
 
@@ -45,6 +48,7 @@ def transform_part(
     device: str = "cpu",
     labeled: bool = True,
     kept: Mapping[str, str] | None = None,
+    document: FeatureDocument | None = None,
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
@@ -53,24 +57,25 @@ def transform_part(
     these columns of the part, by the name that they are written under.
     """
     workflow = _load_workflow(workflow_dir, lookups)
-    table = read_part(part, (*((LABEL,) if labeled else ()), *workflow.columns))
+    is_binary = document is None or document.target.kind == "binary"
+    beside = [] if document is None else [column.name for column in document.beside]
+    table = read_part(part, (*((LABEL,) if labeled else ()), *workflow.columns, *beside))
     with located(part):
         if labeled:
             field = pa.field(LABEL, pa.float32(), nullable=False)
-            table = table.set_column(0, field, _checked_label(table[LABEL]))
+            label = _checked_label(table[LABEL]) if is_binary else concrete(table[LABEL])
+            table = table.set_column(0, field, label)
         run = RunOnCudf() if device == "cuda" else run_operators
         features = workflow.transform(table, run)
+    for name in beside:
+        values = concrete(table[name])
+        if pa.types.is_integer(values.type):
+            values = values.cast(pa.float32())
+        features = features.append_column(pa.field(name, values.type, nullable=False), values)
     if kept is not None:
         for name, values in _traced(part, kept).items():
             features = features.append_column(name, values)
-    write_parquet(
-        features,
-        output,
-        compression="lz4",
-        use_dictionary=True,
-        row_group_size=row_group_rows,
-        write_page_checksum=True,
-    )
+    _write(features, output, row_group_rows, document.windows if document else None)
     missing = {column: _num_missing(table[column]) for column in workflow.columns}
     lengths = {
         column: pc.min_max(pc.list_value_length(features[column])).as_py()
@@ -78,9 +83,26 @@ def transform_part(
         if holds_lists(features.schema.field(column).type)
     }
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
-    ones = int(pc.sum(features[LABEL]).as_py() or 0) if labeled else None
+    ones = int(pc.sum(features[LABEL]).as_py() or 0) if labeled and is_binary else None
     seen = seen_in(workflow, features)
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
+
+
+def _write(table: pa.Table, output: str, rows: int, windows: TableWindows | None) -> None:
+    """Write the rows in their order; with windows one after another, no two in a row group."""
+    settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
+    if windows is None:
+        write_parquet(table, output, row_group_size=rows, **settings)
+        return
+    numbers = window_numbers(concrete(table[windows.by]), windows)
+    order = np.argsort(numbers, kind="stable")
+    begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers.min() - 1))
+    with (
+        whole_file(output, make_folder=False, sync=False) as partial,
+        pq.ParquetWriter(partial, table.schema, **settings) as writer,
+    ):
+        for of_window in np.split(order, begins[1:]):
+            writer.write_table(table.take(pa.array(of_window)), row_group_size=rows)
 
 
 def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:

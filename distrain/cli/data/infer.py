@@ -44,6 +44,7 @@ def infer(context: click.Context) -> None:
             sample=inferred.sample,
             features={"version": 1, **document},
             left_out=inferred.left_out,
+            reasons={"target": inferred.target_reason, **inferred.reasons},
             bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
         )
     if inferred.has_many_bad:

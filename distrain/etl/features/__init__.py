@@ -4,6 +4,10 @@ from distrain.etl.features.config import (
     FEATURES_FILE as FEATURES_FILE,
     FeatureConfig as FeatureConfig,
 )
+from distrain.etl.features.document import (
+    FeatureDocument as FeatureDocument,
+    TableWindows as TableWindows,
+)
 from distrain.etl.features.inferring import (
     Inferred as Inferred,
     infer_features as infer_features,
@@ -15,6 +19,7 @@ from distrain.etl.features.looks import (
     looked_at as looked_at,
     same_in_all as same_in_all,
 )
+from distrain.etl.features.rows import window_numbers as window_numbers
 from distrain.etl.features.staging import (
     Staged as Staged,
     StagingTask as StagingTask,

@@ -15,9 +15,9 @@ from distrain.etl.features.document import (
     CRITEO,
     FeatureDocument,
     FormatSpec,
-    TargetSpec,
     mistakes_between_keys,
 )
+from distrain.etl.features.targets import TargetSpec
 from distrain.etl.parts import kept_names
 from distrain.etl.raw_lines import TextLayout
 from distrain.etl.workflow import Workflow
@@ -79,7 +79,8 @@ class FeatureConfig:
 
     @property
     def kept(self) -> dict[str, str]:
-        return kept_names(self.keep, self.document.columns)
+        beside = [column.name for column in self.document.beside]
+        return kept_names(self.keep, [*self.document.columns, *beside])
 
     @classmethod
     def load(cls, path: str | Path) -> FeatureConfig:

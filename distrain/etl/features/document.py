@@ -6,71 +6,19 @@ Field descriptions are what the published JSON Schema shows.
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
 from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
-from distrain.schema import LABEL
+from distrain.etl.features.targets import TableWindows, TargetSpec, Value, as_text
+from distrain.schema import LABEL, ColumnSchema, Tags
 from distrain.spec import PositiveInt, Real, Section, shown
 from distrain.vocabulary import mistake_of_name
 
-Scalar = bool | int | float | str
-
-
-def _as_text(value: object) -> object:
-    return value.isoformat() if isinstance(value, datetime.date | datetime.datetime) else value
-
-
-Value = Annotated[Scalar, BeforeValidator(_as_text)]
 CRITEO: Final = "criteo"
 """The kind of text whose lines are as in Criteo's logs."""
-
-_COMPARISONS = ("at_least", "above", "at_most", "below", "equals", "one_of")
-
-
-def _or_name(schema: dict[str, Any]) -> None:
-    reference = {"$ref": schema.pop("$ref")} if "$ref" in schema else {}
-    schema["anyOf"] = [{"type": "string"}, reference]
-
-
-class TargetSpec(Section):
-    """What is to be predicted. Without a comparison the column holds 0 and 1, or truth values."""
-
-    column: ColumnName = Field(description="The input's column.")
-    at_least: Real | None = Field(None, description="1 from this number on, else 0.")
-    above: Real | None = Field(None, description="1 above this number, else 0.")
-    at_most: Real | None = Field(None, description="1 up to this number, else 0.")
-    below: Real | None = Field(None, description="1 below this number, else 0.")
-    equals: Value | None = Field(None, description="1 for this value, else 0.")
-    one_of: tuple[Value, ...] | None = Field(
-        None, min_length=1, description="1 for these values, else 0."
-    )
-    missing: Literal["error", "drop"] = Field(
-        "error", description="What becomes of rows without a value; drop leaves them out."
-    )
-    is_feature: bool = Field(
-        False, description="Whether the column may be a feature too, which shows models the answer."
-    )
-
-    @property
-    def comparison(self) -> tuple[str, Any] | None:
-        given = [(key, getattr(self, key)) for key in _COMPARISONS]
-        return next(((key, value) for key, value in given if value is not None), None)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _name_alone(cls, value: object) -> object:
-        is_one = isinstance(value, str | int | float)
-        return {"column": value} if is_one else value
-
-    @model_validator(mode="after")
-    def _one_comparison(self) -> TargetSpec:
-        given = [key for key in _COMPARISONS if getattr(self, key) is not None]
-        if len(given) > 1:
-            raise ValueError(f"{' and '.join(given)} are two comparisons; give one")
-        return self
 
 
 class RowsSplit(Section):
@@ -92,7 +40,7 @@ class TimeSplit(Section):
 
     by: Literal["time"] = Field(description="How rows are chosen.")
     column: ColumnName = Field(description="The input's column: times or numbers.")
-    start: Annotated[int | float | str, BeforeValidator(_as_text)] = Field(
+    start: Annotated[int | float | str, BeforeValidator(as_text)] = Field(
         alias="from", description="The first value of the validation rows, a time or a number."
     )
 
@@ -239,7 +187,16 @@ class FeatureDocument(Section):
 
     version: Literal[1] = Field(1, description="Version of this document's format.")
     target: TargetSpec = Field(
-        description="A column's name, or a column and a comparison.", json_schema_extra=_or_name
+        description="A column's name, or a column and a comparison.", json_schema_extra=or_name
+    )
+    more_targets: dict[ColumnName, TargetSpec] = Field(
+        {}, description="Further targets, by the name that their labels are written under."
+    )
+    weight: ColumnName | None = Field(
+        None, description="The column of the rows' weights, 0 or more; null: all weigh the same."
+    )
+    windows: TableWindows | None = Field(
+        None, description="Windows of the rows, such as days; null: none."
     )
     split: Annotated[Split, Field(discriminator="by")] | None = Field(
         None, description="Which rows are for validation; null: none, or what the command says."
@@ -271,17 +228,42 @@ class FeatureDocument(Section):
         """The table's columns that are read, each once, without those of side tables."""
         split = getattr(self.split, "column", None)
         sources = [column.source or name for name, column in self.columns.items()]
-        wanted = [self.target.column, *([split] if split else []), *sources]
+        wanted = [target.column for target in self.targets.values()]
+        wanted += [name for name in (self.weight, self.windows and self.windows.by) if name]
+        wanted += [*([split] if split else []), *sources]
         wanted += [name for join in self.joins for name in join.key]
         joined = {name for join in self.joins for name in join.columns}
         return tuple(name for name in dict.fromkeys(wanted) if name not in joined)
 
+    @property
+    def targets(self) -> dict[str, TargetSpec]:
+        """All targets, by the name that their labels are written under."""
+        return {LABEL: self.target, **self.more_targets}
+
+    @property
+    def beside(self) -> tuple[ColumnSchema, ...]:
+        """What is written beside the features and the first target's label."""
+        found = [target.schema_of(name) for name, target in self.more_targets.items()]
+        if self.weight is not None:
+            found.append(ColumnSchema(self.weight, "float32", (Tags.WEIGHT,)))
+        if self.windows is not None:
+            size = {"window_size": self.windows.size}
+            found.append(ColumnSchema(self.windows.by, tags=(Tags.TIME,), properties=size))
+        return tuple(found)
+
     @model_validator(mode="after")
     def _consistent(self) -> FeatureDocument:
         sources = {name: column.source or name for name, column in self.columns.items()}
-        target = None if self.target.is_feature else self.target.column
+        targets = {t.column for t in self.targets.values() if not t.is_feature}
+        beside = [column.name for column in self.beside]
+        names = [LABEL, *beside, *self.columns]
+        twice = sorted({name for name in beside if names.count(name) > 1})
         domains = {n: getattr(column, "domain", None) for n, column in self.columns.items()}
-        mistakes = [*_bad_names(sources, domains), *_leaks(sources, target)]
+        mistakes = [*_bad_names(sources, domains), *_leaks(sources, targets)]
+        mistakes += [
+            f"{name!r} is written beside the features; give what else has the name another one"
+            for name in twice
+        ]
         mistakes += _unequal_domains(self.columns)
         mistakes += _crossed_joins(self.joins)
         if mistakes:
@@ -303,7 +285,7 @@ def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
     }
     if isinstance(target, Mapping):
         target = None if target.get("is_feature") is True else target.get("column")
-    return [*_bad_names(sources, domains), *_leaks(sources, target)]
+    return [*_bad_names(sources, domains), *_leaks(sources, {target})]
 
 
 def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> list[str]:
@@ -323,12 +305,12 @@ def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> lis
     return found
 
 
-def _leaks(sources: Mapping[str, str], target: object) -> list[str]:
+def _leaks(sources: Mapping[str, str], targets: Collection[object]) -> list[str]:
     return [
         f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
         "out, or set target.is_feature to true"
         for name, source in sources.items()
-        if source == target
+        if source in targets
     ]
 
 

@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues, Places, places_of
-from distrain.etl.features.document import ColumnSplit, FormatSpec, HashSplit, TargetSpec, TimeSplit
+from distrain.etl.features.document import (
+    ColumnSplit,
+    FormatSpec,
+    HashSplit,
+    TimeSplit,
+)
+from distrain.etl.features.targets import TableWindows, TargetSpec
 from distrain.etl.features.times import is_time, microseconds, microseconds_from, times_of
 from distrain.etl.features.values import (
     flat,
@@ -42,8 +48,12 @@ class Unlabelled(BadValues):
 def labels_of(
     values: pa.Array | pa.ChunkedArray, target: TargetSpec, text: FormatSpec | None
 ) -> pa.Array:
-    """0 or 1 for each row, int8; `BadValues` are missing, or neither where nothing is compared."""
+    """0 or 1 for each row, int8, a number, or its class; `BadValues` are missing, or no labels."""
     values = _labelled(flat(values))
+    if target.kind == "regression":
+        return finite_numbers(values, text)
+    if target.kind == "multiclass":
+        return _classes(values, target.classes, text)
     if target.comparison is None:
         numbers = _labelled(numbers_of(values, text, _COMPARE_IT))
         bad = places_of(pc.and_(pc.not_equal(numbers, 0), pc.not_equal(numbers, 1)))
@@ -58,6 +68,58 @@ def labels_of(
     for value in wanted if kind == "one_of" else (wanted,):
         found |= equal_to(values, value, text)
     return pa.array(found.astype(np.int8))
+
+
+def finite_numbers(
+    values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
+) -> pa.Array:
+    """The number of each row, float32, `least` or more; `BadValues` are missing or infinite."""
+    numbers = _labelled(numbers_of(flat(values), text)).to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        floats = numbers.astype(np.float32)
+    bad = places_of(~np.isfinite(floats) | (floats < least))
+    if len(bad):
+        raise BadValues(bad, values, "not a finite number" + (", 0 or more" if least == 0 else ""))
+    return pa.array(floats)
+
+
+def _classes(
+    values: pa.Array, classes: int | tuple[Any, ...] | None, text: FormatSpec | None
+) -> pa.Array:
+    if isinstance(classes, int):
+        numbers = _labelled(numbers_of(values, text)).to_numpy(zero_copy_only=False)
+        found = np.where((numbers >= 0) & (numbers < classes) & (numbers % 1 == 0), numbers, -1)
+    else:
+        found = np.full(len(values), -1.0)
+        for place, value in enumerate(classes or ()):
+            found[equal_to(values, value, text)] = place
+    bad = places_of(found < 0)
+    if len(bad):
+        raise BadValues(bad, values, "none of the target's classes", "Mend target.classes.")
+    return pa.array(found.astype(np.float32))
+
+
+def window_values(
+    values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
+) -> pa.Array:
+    """What puts rows in windows: times, numbers, or texts where each value is a window."""
+    values = flat(values)
+    if len(gaps := _gaps(values)):
+        raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
+    if windows.size_ns is not None:
+        return times_of(values, windows.epoch, text.timestamp if text else None)
+    return texts_of(values) if windows.size is None else numbers_of(values, text)
+
+
+def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
+    """A number for the window of each of `window_values`, in the order of the windows."""
+    if windows.size_ns is not None:
+        numbers: Places = microseconds(values).to_numpy() * 1000 // windows.size_ns
+    elif windows.size is not None:
+        numbers = np.floor(values.to_numpy() / float(windows.size))
+    else:
+        numbers = np.unique(values.to_numpy(zero_copy_only=False), return_inverse=True)[1]
+    return numbers.astype(np.int64)
 
 
 def validation_mask(

@@ -25,7 +25,14 @@ from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.joins import same_side_tables
 from distrain.etl.features.partitions import with_partitions
-from distrain.etl.features.rows import Mask, Unlabelled, labels_of, validation_mask
+from distrain.etl.features.rows import (
+    Mask,
+    Unlabelled,
+    finite_numbers,
+    labels_of,
+    validation_mask,
+    window_values,
+)
 from distrain.etl.features.table_file import TableFile
 from distrain.etl.features.text_rows import TextRows, TornLines, line_of, parse_block, without_head
 from distrain.etl.features.values import flat, staged_values
@@ -297,8 +304,12 @@ def _staged(
         for name, column in task.features.kept.items()
     }
     if not task.features.unlabeled:
-        target = document.target
-        made[LABEL] = of(target.column, lambda v, text: labels_of(v, target, text))
+        for name, target in document.targets.items():
+            made[name] = of(target.column, partial(labels_of, target=target))
+        if (weight := document.weight) is not None:
+            made[weight] = of(weight, partial(finite_numbers, least=0))
+        if (windows := document.windows) is not None:
+            made[windows.by] = of(windows.by, partial(window_values, windows=windows))
     mask = None
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):

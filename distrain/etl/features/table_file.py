@@ -301,8 +301,10 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         (name, lambda _: None) for name in features.keep
     ]
     if not features.unlabeled:
-        target = document.target
-        checks.append((target.column, lambda dtype: mistake_of_target(dtype, target)))
+        targets = document.targets.values()
+        checks += [(t.column, partial(mistake_of_target, target=t)) for t in targets]
+        beside = (document.weight, document.windows and document.windows.by)
+        checks += [(name, mistake_of_values) for name in beside if name]
     split = document.split
     column = getattr(split, "column", None)
     if column is not None:

@@ -32,6 +32,7 @@ TIME_PATTERNS = (
 )
 MOST = 3e38
 """What numbers beyond it are taken for; float32 ends there."""
+FEW_VALUES = 30
 _TRIED_FIRST = 20
 _NAME_OF_TIME = re.compile(r"time|date|epoch|unix|(^|_)(ts|at|when)$|[a-z]At$")
 # Of seconds: 1990 to 2100, which identifiers by such a name hardly are.
@@ -50,6 +51,7 @@ class Facts:
     distinct: int = 0  # how many different values there are; of lists, items
     top: Any = None
     pair: tuple[Any, ...] = ()  # both values, the more frequent first, where there are two
+    few: tuple[Any, ...] = ()  # the values, the most frequent first, where they are few
     # whether the rows of each value stand together, and most values have several
     is_sorted_by: bool = False
     returning: float = 1.0  # of the values in the second half, the share that the first half has
@@ -210,11 +212,12 @@ def _counted(values: pa.Array) -> dict[str, Any]:
     counts = pc.value_counts(values)
     runs = 1 + (pc.sum(pc.not_equal(values[1:], values[:-1])).as_py() or 0)
     order = np.argsort(-counts.field("counts").to_numpy(), kind="stable")
-    top = [counts[int(place)]["values"].as_py() for place in order[:2]]
+    top = [counts[int(place)]["values"].as_py() for place in order[:FEW_VALUES]]
     return {
         "distinct": len(counts),
         "top": top[0],
         "pair": tuple(top) if len(counts) == 2 else (),
+        "few": tuple(top) if len(counts) <= FEW_VALUES else (),
         "is_sorted_by": runs == len(counts) and 1 < len(counts) <= len(values) // 2,
         "returning": again / max(1, len(second)),
     }

@@ -18,9 +18,12 @@ from distrain.etl.features.inferring.sample import SAMPLE_ROWS, Sample, sampled
 from distrain.etl.features.inferring.suggest import (
     Suggestion,
     Target,
+    more_targets_of,
     split_of,
     suggestion_of,
     target_of,
+    weight_of,
+    windows_of,
 )
 from distrain.schema import LABEL
 from distrain.spec import parse_yaml
@@ -45,6 +48,7 @@ class Inferred:
         sample: Which rows it was inferred from.
         left_out: Why, by column that is no feature.
         target_reason: Why the target was guessed.
+        reasons: Why further targets, a weight and windows are suggested, by key of the document.
         bad_lines: The lines among these that are no rows.
         bad_told: What is said of them; empty if there are none.
         has_many_bad: Whether they are more than `prep` leaves out unless told to.
@@ -55,6 +59,7 @@ class Inferred:
     sample: str
     left_out: dict[str, str]
     target_reason: str
+    reasons: dict[str, str]
     bad_lines: BadLineTally
     bad_told: str = ""
     has_many_bad: bool = False
@@ -68,11 +73,13 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
     """
     sample = sampled(files, most_rows)
     columns = [facts_of(name, sample.table[name].combine_chunks()) for name in sample.file.columns]
-    target = target_of(columns)
+    target, weight = target_of(columns), weight_of(columns)
+    more = more_targets_of(columns, target)
+    taken = {target.column, *(one.column for one in more), *(weight[:1] if weight else ())}
     suggestions = [
         suggestion_of(facts, sample.file.has_types_in(facts.name))
         for facts in columns
-        if facts.name != target.column
+        if facts.name not in taken
     ]
     if not any(s.features for s in suggestions):
         raise DataError(
@@ -80,16 +87,48 @@ def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> 
             where={"file": sample.file.path, **{s.facts.name: s.left_out for s in suggestions}},
             hint="Write a features document by hand, as docs/any-table.md shows.",
         )
-    text = _document(sample, columns, target, suggestions)
+    beside, reasons = _beside(more, weight, windows_of(columns))
+    text = _document(sample, columns, target, beside, suggestions)
     left_out = {s.facts.name: s.left_out for s in suggestions if s.left_out}
     features = FeatureConfig.parse(parse_yaml(text, keep_words=True))
     bad = sample.bad_lines
     told, has_many = _lines_left_out(bad, sample.table.num_rows)
-    return Inferred(text, features, sample.told, left_out, target.reason, bad, told, has_many)
+    return Inferred(
+        text, features, sample.told, left_out, target.reason, reasons, bad, told, has_many
+    )
+
+
+def _beside(
+    more: Sequence[Target],
+    weight: tuple[str, str] | None,
+    windows: tuple[dict[str, Any], str] | None,
+) -> tuple[list[str], dict[str, str]]:
+    """The lines of further targets, a weight and windows, and the reasons for these."""
+    lines, reasons = [], {}
+    if more:
+        reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
+        values = {
+            one.column: one.value if isinstance(one.value, dict) else {"column": one.value}
+            for one in more
+        }
+        lines += ["", *_comment(f"Further targets: {reasons['more_targets']}.")]
+        lines.append(f"more_targets: {_flow(values)}")
+    if weight is not None:
+        reasons["weight"] = weight[1]
+        lines += ["", *_comment(f"Weight: {weight[1]}."), f"weight: {_flow(weight[0])}"]
+    if windows is not None:
+        reasons["windows"] = windows[1]
+        said = f"Windows: {windows[1]}. With the next line jobs train them strictly in their order."
+        lines += ["", *_comment(said), f"# windows: {_flow(windows[0])}"]
+    return lines, reasons
 
 
 def _document(
-    sample: Sample, columns: Sequence[Facts], target: Target, suggestions: Sequence[Suggestion]
+    sample: Sample,
+    columns: Sequence[Facts],
+    target: Target,
+    beside: Sequence[str],
+    suggestions: Sequence[Suggestion],
 ) -> str:
     split, why_split = split_of(columns, target)
     bad_told, _ = _lines_left_out(sample.bad_lines, sample.table.num_rows)
@@ -103,6 +142,7 @@ def _document(
         "",
         *_comment(f"The guess: {target.reason}."),
         f"target: {_flow(target.value)}",
+        *beside,
         "",
         *_comment(f"Validation: {why_split}."),
         f"split: {_flow(split)}",

@@ -12,13 +12,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from distrain.etl.features.inferring.facts import MOST, Facts
+from distrain.etl.features.inferring.facts import FEW_VALUES, MOST, Facts
 from distrain.etl.features.times import microseconds
 
 _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
-_FEW_VALUES = 30
 _FEW_TIMES = 10
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
@@ -38,6 +37,8 @@ _SOMEBODY = re.compile(
 _YES = ("yes", "y", "true", "t", "1", "on", "positive", "pos", "clicked", "bought", "survived")
 _NO = ("no", "n", "false", "f", "0", "off", "negative", "neg")
 _PERIOD = re.compile(r"year|month|week|day|date|time", re.I)
+_WEIGHT = re.compile(r"^(sample|row|example|importance|instance)_?weights?$|^importance$", re.I)
+_DAY_US = 86_400_000_000
 _RATING = re.compile(r"rating|stars|score", re.I)
 
 
@@ -109,7 +110,7 @@ def _why_left_out(facts: Facts) -> str:
     is_name = facts.kind == "text" or bool(_ID.search(facts.name))
     if _SOMEBODY.search(facts.name) and facts.is_sorted_by:
         return ""  # the file is sorted by it, so nothing comes again in it
-    if is_name and facts.distinct > _FEW_VALUES and facts.returning < _RETURNING_SHARE:
+    if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
             "its values do not come again: of those in the sample's second half the first has "
             f"{facts.returning:.0%}, so ids that are learnt are of no use later"
@@ -125,7 +126,7 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= _FEW_VALUES or bool(_ID.search(facts.name))
+    return facts.distinct <= FEW_VALUES or bool(_ID.search(facts.name))
 
 
 def _why_category(facts: Facts) -> str:
@@ -176,7 +177,7 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
 
 
 def _of_time(facts: Facts) -> tuple[Feature, ...]:
-    day = 86_400_000_000
+    day = _DAY_US
     parts = ["weekday"]
     times = microseconds(facts.times).to_numpy(zero_copy_only=False)
     if (times % day != 0).any():
@@ -196,7 +197,7 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 
 
 def target_of(columns: Sequence[Facts]) -> Target:
-    """A guess at what is to be predicted: of two values, as nothing else is trained yet."""
+    """A guess at what is to be predicted, of two values if there is such a column."""
     pairs = [facts for facts in columns if _is_pair(facts)]
     named = [facts for facts in pairs if _TARGET.search(facts.name)]
     if named:  # words stand behind numbers and truth values
@@ -204,7 +205,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
         return _pair_target(first, "two values, and the name of an answer")
     for facts in columns:
         if _TARGET.search(facts.name) and facts.distinct > 2 and facts.kind in ("number", "text"):
-            return _cut_target(facts)
+            return _target_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.name) and facts.kind == "number" and facts.distinct <= 101:
             cut = float(np.median(facts.numbers))
@@ -251,20 +252,56 @@ def _pair_target(facts: Facts, reason: str) -> Target:
     return Target(facts.name, value if len(value) > 1 else facts.name, reason)
 
 
-def _cut_target(facts: Facts) -> Target:
-    if facts.kind == "number":
-        cut = float(np.median(facts.numbers))
-        cut = cut if cut > facts.numbers.min() else float(facts.numbers.max())
-        reason = (
-            f"the name of an answer of {facts.distinct:,} numbers; neither numbers nor more than "
-            "two classes are trained yet, so it is cut in two: say where"
-        )
-        return Target(facts.name, {"column": facts.name, "at_least": cut}, reason)
-    reason = (
-        f"the name of an answer of {facts.distinct:,} classes; more than two are not trained yet, "
-        "so it is one against the others: say which"
-    )
-    return Target(facts.name, {"column": facts.name, "equals": facts.top}, reason)
+def _target_of_many(facts: Facts) -> Target:
+    value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
+    reason = f"the name of an answer of {facts.distinct:,} "
+    if facts.kind == "number" and facts.is_whole and sorted(facts.few) == [*range(facts.distinct)]:
+        value["classes"], reason = facts.distinct, reason + "whole numbers from 0 on"
+    elif facts.kind == "number":
+        value["kind"], reason = "regression", reason + "numbers"
+    elif facts.few:
+        value["classes"], reason = sorted(facts.few), reason + "classes"
+    else:
+        value = {"column": facts.name, "equals": facts.top}
+        reason += "classes, which are many, so it is one against the others: say which"
+    if facts.missing and "kind" in value:
+        value["missing"] = "drop"
+        reason += "; rows without one are left out"
+    return Target(facts.name, value, reason)
+
+
+def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
+    """Further answers by their names, where the first target is one of two values."""
+    named = [facts for facts in columns if _is_pair(facts) and _TARGET.search(facts.name)]
+    if all(facts.name != first.column for facts in named):
+        return []
+    reason = "two values, and the name of an answer, which a model of several tasks learns too"
+    return [_pair_target(facts, reason) for facts in named if facts.name != first.column]
+
+
+def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
+    """The column of the rows' weights, by its name and values, and why it is one."""
+    for facts in columns:
+        if _WEIGHT.search(facts.name) and facts.kind == "number" and facts.distinct > 1:
+            low = float(facts.numbers.min())
+            if low >= 0 and not facts.missing:
+                return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
+    return None
+
+
+def windows_of(columns: Sequence[Facts]) -> tuple[dict[str, Any], str] | None:
+    """Windows of the first column of times that each row has, and why."""
+    for facts in columns:
+        if facts.kind != "time" or facts.missing:
+            continue
+        times = microseconds(facts.times).to_numpy(zero_copy_only=False)
+        for size, length_us, word in (("1d", _DAY_US, "days"), ("1h", _DAY_US // 24, "hours")):
+            held = len(np.unique(times // length_us))
+            if held > 1:
+                epoch = {"epoch": facts.epoch} if facts.epoch else {}
+                why = f"the sample's rows are of {held:,} {word} by {facts.name}"
+                return {"by": facts.name, "size": size, **epoch}, why
+    return None
 
 
 def split_of(columns: Sequence[Facts], target: Target) -> tuple[dict[str, Any], str]:
