@@ -1,10 +1,14 @@
-"""Job specs to begin with, made for a folder that `distrain prep` wrote and a number of ranks."""
+"""Job specs to begin with, for a folder that `distrain prep` wrote, fitted to its schema."""
 
+import re
 from collections.abc import Callable
+from typing import Any, get_args
 
+from distrain.errors import SpecError
+from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec.data import DataSpec
 from distrain.spec.job import JobSpec
-from distrain.spec.models import DlrmSpec, MlpSpec
+from distrain.spec.models import DlrmSpec, MlpSpec, ModelSpec
 from distrain.spec.resources import ResourcesSpec
 from distrain.spec.training import OptimizerSpec, TrainSpec
 
@@ -40,3 +44,87 @@ PRESETS: dict[str, Callable[[str, int], JobSpec]] = {
 def _prepared(data: str) -> DataSpec:
     folder = data.rstrip("/")
     return DataSpec(train=(f"{folder}/train",), valid=(f"{folder}/valid",))
+
+
+MODELS: dict[str, Any] = {
+    model.model_fields["kind"].default: model
+    for model in get_args(get_args(ModelSpec)[0])
+    if model.model_fields["kind"].default != "custom"
+}
+"""The models that need no code of one's own, by kind."""
+
+_SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
+
+
+def job_for(kind: str, data: str, schema: Schema | None) -> dict[str, Any]:
+    """A spec's document for a preset or a model, with what the schema of the data says.
+
+    Several targets, and those of other kinds than 0 and 1, become `model.tasks`; the weight and the
+    column of windows become `data.weight` and `data.windows`.
+
+    Raises:
+        SpecError: The model does not go with the schema's columns or targets.
+    """
+    document: dict[str, Any]
+    if kind in PRESETS:
+        document = PRESETS[kind](data, 1).model_dump(mode="json")
+        kind = document["model"]["kind"]
+    else:
+        document = PRESETS["criteo-dlrm"](data, 1).model_dump(mode="json")
+        document["name"] = kind.replace("_", "-")
+        document["model"] = {"kind": kind, **_columns_of(kind, schema)}
+    if schema is None:
+        return document
+    if tasks := _tasks(schema):
+        if "tasks" not in MODELS[kind].model_fields:
+            raise SpecError(
+                f"{kind} learns one target of 0 and 1, and the schema has {', '.join(tasks)}",
+                hint="Choose another model, such as mlp, or name one target when preparing.",
+            )
+        document["model"]["tasks"] = tasks
+    if weights := schema.select_by_tag(Tags.WEIGHT).names:
+        document["data"]["weight"] = weights[0]
+    for column in schema.select_by_tag(Tags.TIME):
+        if "window_size" in column.properties:
+            windows = {"by": column.name, "size": column.properties["window_size"]}
+            document["data"]["windows"] = windows
+    return document
+
+
+def _tasks(schema: Schema) -> dict[str, Any]:
+    targets = schema.select_by_tag(Tags.TARGET).columns
+    if len(targets) < 2 and all(_kind(column) == "binary" for column in targets):
+        return {}
+    return {re.sub(r"[^A-Za-z0-9_-]", "_", c.name)[:63]: _task(c) for c in targets}
+
+
+def _task(column: ColumnSchema) -> dict[str, Any]:
+    kind = _kind(column)
+    classes = {"classes": column.cardinality} if kind == "multiclass" else {}
+    return {"target": column.name, "kind": kind, **classes}
+
+
+def _kind(column: ColumnSchema) -> str:
+    if column.has_tag(Tags.REGRESSION):
+        return "regression"
+    return "multiclass" if column.has_tag(Tags.MULTI_CLASS_CLASSIFICATION) else "binary"
+
+
+def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
+    """What the model needs to be told of columns; a `SpecError` if there are none."""
+    flat = Schema(tuple(c for c in schema.categorical if not c.holds_lists)) if schema else Schema()
+    if kind == "dlrm_cross":
+        crossed = sorted(flat, key=lambda column: -(column.cardinality or 0))[:2]
+        if len(crossed) < 2:
+            raise SpecError("dlrm_cross crosses two categorical columns, and there are not two")
+        return {"crosses": [{"columns": [column.name for column in crossed]}]}
+    if kind in ("two_tower", "ncf"):
+        tags = [side[1:] if kind == "ncf" else side for side in _SIDES]
+        lacking = [side[-1] for side in tags if not len(flat.select_by_tag(*side))]
+        if lacking:
+            raise SpecError(
+                f"{kind} needs columns of a user and of an item: none is tagged "
+                f"{' or '.join(lacking)}",
+                hint="Say which in the features document: tags: [user_id].",
+            )
+    return {}

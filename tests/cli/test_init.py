@@ -5,9 +5,10 @@ from click.testing import CliRunner
 from small_jobs import write_prepared
 
 from distrain.cli.training.init import command
-from distrain.errors import OutputError
+from distrain.errors import OutputError, SpecError
 from distrain.jobs.states import JobState
-from distrain.spec import load_spec
+from distrain.schema import ColumnSchema, Schema
+from distrain.spec import MODELS, job_for, load_spec, parse_spec
 from distrain.spec.presets import PRESETS
 from distrain.submission.inline import run_inline
 
@@ -24,9 +25,52 @@ def test_a_preset_trains_as_written(preset: str, tmp_path: Path) -> None:
     assert view.state is JobState.SUCCEEDED
 
 
-def test_every_preset_can_be_chosen() -> None:
-    (choice,) = [p for p in command.params if p.name == "preset"]
-    assert set(choice.type.choices) == set(PRESETS)  # type: ignore[attr-defined]
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", ("target", "regression")),
+        ColumnSchema("bought it", "float32", ("target", "binary_classification")),
+        ColumnSchema("genre", "float32", ("target", "multi_class_classification"), 3),
+        ColumnSchema("counts", "float32", ("weight",)),
+        ColumnSchema("at", tags=("time",), properties={"window_size": "1d"}),
+        ColumnSchema("user", "int32", ("categorical", "user_id"), 9),
+        ColumnSchema("item", "int32", ("categorical", "item_id"), 7),
+    )
+)
+
+
+def test_a_spec_has_the_targets_weight_and_windows_of_the_schema() -> None:
+    document = job_for("mlp", "data", SCHEMA)
+    assert document["model"]["tasks"] == {
+        "label": {"target": "label", "kind": "regression"},
+        "bought_it": {"target": "bought it", "kind": "binary"},
+        "genre": {"target": "genre", "kind": "multiclass", "classes": 3},
+    }
+    assert document["data"]["weight"] == "counts"
+    assert document["data"]["windows"] == {"by": "at", "size": "1d"}
+    parse_spec(document)
+
+
+@pytest.mark.parametrize("kind", MODELS)
+def test_every_model_has_a_spec_for_one_target_of_two_values(kind: str) -> None:
+    plain = ColumnSchema("label", "float32", ("target", "binary_classification"))
+    schema = Schema((plain, SCHEMA["user"], SCHEMA["item"]))
+    spec = parse_spec(job_for(kind, "data", schema))
+    assert spec.model.kind == kind
+    assert not getattr(spec.model, "tasks", {})
+
+
+@pytest.mark.parametrize("kind", ["two_tower", "ncf"])
+def test_a_model_that_does_not_fit_the_schema_is_refused(kind: str) -> None:
+    with pytest.raises(SpecError, match="learns one target of 0 and 1"):
+        job_for(kind, "data", SCHEMA)
+    with pytest.raises(SpecError, match="none is tagged item_id"):
+        job_for(kind, "data", SCHEMA.remove(["item"]))
+
+
+def test_a_model_that_is_not_there_is_a_mistake_of_the_command() -> None:
+    done = CliRunner().invoke(command, ["mpl", "--data", "d"])
+    assert done.exit_code == 2
+    assert "'mpl' is not one of criteo-mlp" in done.output.replace("\n", " ")
 
 
 def test_validation_is_left_out_where_there_are_no_rows_for_it(tmp_path: Path) -> None:

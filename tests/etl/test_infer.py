@@ -100,12 +100,12 @@ def test_each_column_gets_what_fits_it(shop: Path) -> None:
         "at_weekday": {"from": "at", "kind": "categorical", "as": "weekday"},
         "gift": {"kind": "categorical"},
         "tags": {"kind": "categorical"},
-        "label_": {"from": "label", "kind": "categorical"},
         "yes": {"kind": "categorical"},
         "a_b: #c": {"from": "a/b: #c", "kind": "categorical"},
     }
     assert document.target.column == "clicked"
     assert document.target.comparison is None
+    assert {name: one.column for name, one in document.more_targets.items()} == {"label_": "label"}
     assert document.split is not None
     assert document.split.by == "fraction"
 
@@ -267,11 +267,13 @@ def inferred_of(folder: Path, table: dict[str, Any], name: str = "t.parquet") ->
         ("y", [True, None, False], {"missing": "drop"}, "rows without one are left out"),
         ("opened", ["N", "Y", "N"], {"equals": "Y"}, "the last column of two values"),
         ("grade", ["ok", "bad", "ok"], {"equals": "bad"}, "the last column of two values"),
-        ("label", [3, 1, 2], {"at_least": 2}, "neither numbers nor more than two classes are"),
-        ("label", ["a", "b", "c"], {"equals": "a"}, "more than two are not trained yet"),
+        ("label", [0, 1, 2], {"kind": "multiclass", "classes": 3}, "which are few"),
+        ("label", [3, 1, 2], {"kind": "multiclass", "classes": (1, 2, 3)}, "which are few"),
+        ("label", [0.5, 1, 2], {"kind": "regression"}, "name of an answer of 3 numbers"),
+        ("y", ["b", "a", "c"], {"kind": "multiclass", "classes": ("a", "b", "c")}, "3 classes"),
     ],
 )
-def test_a_column_of_two_values_of_any_kind_may_be_the_target(
+def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
     tmp_path: Path, column: str, values: list[Any], target: dict[str, Any], reason: str
 ) -> None:
     sexes = ["male", "female", "female"]
@@ -281,6 +283,27 @@ def test_a_column_of_two_values_of_any_kind_may_be_the_target(
         found = inferred.features.document.target
         assert found.model_dump(exclude_defaults=True) == {"column": column, **target}
         assert reason in inferred.target_reason
+
+
+def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:
+    minutes = [START + datetime.timedelta(minutes=30 * number) for number in range(150)]
+    table = {
+        "clicked": [0, 1, 1] * 50,
+        "bought": [0, 0, 1] * 50,
+        "sample_weight": [1.0, 2.0, 0.5] * 50,
+        "weight": [1.0, 2.0, 0.5] * 50,
+        "at": minutes,
+        "shop": ["a", "b", "c"] * 50,
+    }
+    inferred = inferred_of(tmp_path, table)
+    document = inferred.features.document
+    assert (document.target.column, list(document.more_targets)) == ("clicked", ["bought"])
+    assert document.weight == "sample_weight"
+    assert document.windows is None  # a line that somebody takes the sign of a comment from
+    assert '# windows: {by: at, size: "1d"}' in inferred.text
+    assert list(document.columns) == ["weight", "at_hour", "at_weekday", "shop"]
+    assert set(inferred.reasons) == {"more_targets", "weight", "windows"}
+    assert "4 days by at" in inferred.reasons["windows"]
 
 
 def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:

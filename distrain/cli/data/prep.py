@@ -195,6 +195,10 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if text := _contradiction(context):
         raise click.UsageError(text, ctx=context)
     request = with_features(_request(inputs, options))
+    windows = request.features is not None and request.features.document.windows
+    if windows and options["layout"] == "fast":
+        text = "--layout fast leaves the column of windows out: leave the option out, or windows."
+        raise click.UsageError(text, ctx=context)
     # Starting workers takes seconds; a mistyped path should not.
     files = list_inputs([*request.inputs, *request.valid])
     if request.features is not None:
@@ -302,5 +306,6 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         if options["unlabeled"]:
             words += ["--keep", "file", "--keep", "row_number"]
     else:
-        words = ["distrain", "init", "criteo-mlp", "--data", out, "--out", "job.yaml"]
+        model = [] if options["features"] else ["criteo-mlp"]
+        words = ["distrain", "init", *model, "--data", out, "--out", "job.yaml"]
     return shlex.join(words)

@@ -1,5 +1,6 @@
 """`distrain init`: a job spec to begin with."""
 
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -8,34 +9,44 @@ from distrain.cli.options import PATH, json_option, ranks_option
 
 
 @click.command()
-@click.argument("preset", type=click.Choice(["criteo-mlp", "criteo-dlrm"]))
+@click.argument("model", metavar="[MODEL]", default="mlp")
 @click.option("--data", required=True, type=PATH, help="The folder that `distrain prep` made.")
 @ranks_option(1)
 @click.option("--out", type=PATH, default=Path("job.yaml"), help="The file to write.")
 @click.option("--overwrite", is_flag=True, help="Replace an existing file.")
 @json_option("Print the path of what was written as JSON.")
-def command(preset: str, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool) -> None:
+def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_json: bool) -> None:
     """Write a job spec with every field at its value, ready for `distrain train`.
 
-    criteo-mlp is the model of NVTabular's TensorFlow notebook, criteo-dlrm a small DLRM.
+    MODEL is one of docs/models, mlp unless given; or criteo-mlp, the model of NVTabular's
+    TensorFlow notebook, or criteo-dlrm, a small DLRM. Targets, weight and windows are those of the
+    schema in the data's folder.
 
     \b
     Examples:
+      distrain init --data orders
       distrain init criteo-dlrm --data criteo --ranks 2
       distrain init criteo-mlp --data /data/criteo --out mlp.yaml
     """
     import shlex
 
     from distrain.cli.output import print_answer, print_remark, print_result, print_warning
-    from distrain.errors import OutputError
-    from distrain.spec import PRESETS, dump_yaml, parse_spec
+    from distrain.errors import OutputError, SchemaError
+    from distrain.schema import Schema, find_schema
+    from distrain.spec import MODELS, PRESETS, dump_yaml, job_for, parse_spec
     from distrain.storage import whole_file
 
-    document = PRESETS[preset](str(data), 1).model_dump(mode="json")
+    if model not in (known := (*PRESETS, *MODELS)):
+        raise click.BadParameter(
+            f"{model!r} is not one of {', '.join(known)}.", param_hint="'[MODEL]'"
+        )
+    schema = None
+    with suppress(SchemaError):
+        schema = find_schema(data)
+    document = job_for(model, str(data), None if schema is None else Schema.load(schema))
     document["resources"]["num_ranks"] = ranks
     document["train"]["lanes"] = "auto"
-    spec = parse_spec(document)  # not every number of ranks will do
-    document["train"]["lanes"] = spec.train.lanes
+    document = parse_spec(document).model_dump(mode="json")  # not every number of ranks will do
     if not (data / "valid").is_dir():
         document["data"]["valid"] = []
     if out.exists() and not overwrite:

@@ -6,7 +6,6 @@ from distrain.etl.features.config import (
 )
 from distrain.etl.features.document import (
     FeatureDocument as FeatureDocument,
-    TableWindows as TableWindows,
 )
 from distrain.etl.features.inferring import (
     Inferred as Inferred,
@@ -31,3 +30,4 @@ from distrain.etl.features.table_file import (
     check_named as check_named,
     detect_format as detect_format,
 )
+from distrain.etl.features.targets import TableWindows as TableWindows

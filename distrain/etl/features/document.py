@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
 from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
-from distrain.etl.features.targets import TableWindows, TargetSpec, Value, as_text
+from distrain.etl.features.targets import TableWindows, TargetSpec, Value, as_text, or_name
 from distrain.schema import LABEL, ColumnSchema, Tags
 from distrain.spec import PositiveInt, Real, Section, shown
 from distrain.vocabulary import mistake_of_name

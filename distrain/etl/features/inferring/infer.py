@@ -108,7 +108,9 @@ def _beside(
     if more:
         reasons["more_targets"] = "; ".join(f"{one.column}: {one.reason}" for one in more)
         values = {
-            one.column: one.value if isinstance(one.value, dict) else {"column": one.value}
+            _name_of(one.column, {}, set())[0]: one.value
+            if isinstance(one.value, dict)
+            else {"column": one.value}
             for one in more
         }
         lines += ["", *_comment(f"Further targets: {reasons['more_targets']}.")]

@@ -19,6 +19,7 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
+_MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
 _SKEW = 5.0
@@ -255,8 +256,10 @@ def _pair_target(facts: Facts, reason: str) -> Target:
 def _target_of_many(facts: Facts) -> Target:
     value: dict[str, Any] = {"column": facts.name, "kind": "multiclass"}
     reason = f"the name of an answer of {facts.distinct:,} "
-    if facts.kind == "number" and facts.is_whole and sorted(facts.few) == [*range(facts.distinct)]:
-        value["classes"], reason = facts.distinct, reason + "whole numbers from 0 on"
+    if facts.is_whole and facts.distinct <= _MOST_CLASSES:
+        numbers = sorted(map(int, facts.few))
+        value["classes"] = len(numbers) if numbers == [*range(len(numbers))] else numbers
+        reason += "whole numbers, which are few, so they may be classes"
     elif facts.kind == "number":
         value["kind"], reason = "regression", reason + "numbers"
     elif facts.few:

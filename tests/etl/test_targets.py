@@ -1,0 +1,120 @@
+"""Targets of every kind, weights and windows of a features document: what rows become."""
+
+import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from distrain.errors import DataError, SpecError
+from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.schema import Schema, Tags
+
+ROWS = 240
+RNG = np.random.default_rng(3)
+DAYS = RNG.permutation(np.repeat([3, 1, 2], ROWS // 3))
+START = datetime.datetime(2026, 3, 1)
+TABLE = {
+    "watched": RNG.gamma(2.0, 3.0, ROWS),
+    "genre": RNG.choice(["a", "b", "c"], ROWS),
+    "stars": RNG.integers(0, 5, ROWS),
+    "bought": RNG.integers(0, 2, ROWS),
+    "counts": RNG.integers(0, 4, ROWS),
+    "at": [START + datetime.timedelta(days=int(d), minutes=n) for n, d in enumerate(DAYS)],
+    "shop": RNG.choice(["x", "y"], ROWS),
+}
+DOCUMENT: dict[str, Any] = {
+    "target": {"column": "watched", "kind": "regression"},
+    "more_targets": {
+        "genre": {"column": "genre", "kind": "multiclass", "classes": ["c", "a", "b"]},
+        "rated": {"column": "stars", "kind": "multiclass", "classes": 5},
+        "bought": "bought",
+    },
+    "weight": "counts",
+    "windows": {"by": "at", "size": "1d"},
+    "columns": {"shop": {"kind": "categorical"}},
+}
+
+
+def prepared(client: Any, folder: Path, document: Any, table: Any, **options: Any) -> PrepResult:
+    pq.write_table(pa.table(table), folder / "rows.parquet")
+    features = FeatureConfig.parse(document)
+    inputs = (str(folder / "rows.parquet"),)
+    return prepare(PrepRequest(inputs, folder / "out", features=features, **options), client)
+
+
+def test_labels_weights_and_windows_are_those_of_the_rows(client: Any, tmp_path: Path) -> None:
+    result = prepared(client, tmp_path, DOCUMENT, TABLE, row_group_rows=50)
+    file = pq.ParquetFile(tmp_path / "out/train/part-00000.parquet")
+    order = np.argsort(DAYS, kind="stable")  # day by day, and in a day as they came
+    found = file.read()
+    oracle = {
+        "label": TABLE["watched"].astype(np.float32),
+        "genre": np.array([{"c": 0, "a": 1, "b": 2}[g] for g in TABLE["genre"]], np.float32),
+        "rated": TABLE["stars"].astype(np.float32),
+        "bought": TABLE["bought"].astype(np.float32),
+        "counts": TABLE["counts"].astype(np.float32),
+        "at": np.array(TABLE["at"], "datetime64[us]"),
+    }
+    for name, values in oracle.items():
+        np.testing.assert_array_equal(found[name].to_numpy(), values[order], name)
+    # No row group has rows of two days, and none has more rows than were asked for.
+    sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+    assert sizes == [50, 30] * 3
+    schema = Schema.load(tmp_path / "out")
+    assert schema["label"].has_tag(Tags.REGRESSION)
+    assert (schema["genre"].cardinality, schema["rated"].cardinality) == (3, 5)
+    assert schema.select_by_tag(Tags.TARGET).names == ("label", "genre", "rated", "bought")
+    assert schema.select_by_tag(Tags.WEIGHT).names == ("counts",)
+    assert schema["at"].properties["window_size"] == "1d"
+    assert result.train.num_ones is None
+
+
+def test_rows_without_a_target_are_prepared_by_the_saved_workflow(
+    client: Any, tmp_path: Path
+) -> None:
+    prepared(client, tmp_path, DOCUMENT, TABLE)
+    pq.write_table(pa.table({"shop": TABLE["shop"]}), tmp_path / "new.parquet")
+    workflow = tmp_path / "out/workflow"
+    inputs, out = (str(tmp_path / "new.parquet"),), tmp_path / "scored"
+    prepare(PrepRequest(inputs, out, saved_workflow=workflow, unlabeled=True), client)
+    assert pq.read_table(out / "train").column_names == ["shop", "file", "row_number"]
+    assert Schema.load(out).names == ("shop",)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("watched", float("inf"), "watched is inf, not a finite number"),
+        ("genre", "d", "genre is 'd', none of the target's classes"),
+        ("stars", 5, "stars is 5, none of the target's classes"),
+        ("counts", -1, "counts is -1, not a finite number, 0 or more"),
+        ("at", None, "at is missing, but windows.by needs it"),
+    ],
+)
+def test_a_value_that_is_no_label_weight_or_time_is_refused(
+    client: Any, tmp_path: Path, column: str, value: Any, said: str
+) -> None:
+    table = {**TABLE, column: [*list(TABLE[column])[:-1], value]}
+    with pytest.raises(DataError) as caught:
+        prepared(client, tmp_path, DOCUMENT, table)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"target": {"column": "a", "kind": "multiclass"}}, "classes and kind: multiclass need"),
+        ({"target": {"column": "a", "kind": "regression", "below": 3}}, "makes 0 and 1 of values"),
+        ({"target": {"column": "a", "kind": "multiclass", "classes": ["x", "x"]}}, "two different"),
+        ({"weight": "shop"}, "'shop' is written beside the features"),
+        ({"more_targets": {"b": {"column": "shop"}}}, "'shop' is the target"),
+        ({"windows": {"by": "at", "epoch": "s"}}, "epoch needs a size that is a time"),
+    ],
+)
+def test_what_a_document_says_of_them_is_checked(change: dict[str, Any], said: str) -> None:
+    with pytest.raises(SpecError, match=said):
+        FeatureConfig.parse({"target": "a", "columns": DOCUMENT["columns"], **change})
