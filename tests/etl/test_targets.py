@@ -17,7 +17,7 @@ ROWS = 240
 RNG = np.random.default_rng(3)
 DAYS = RNG.permutation(np.repeat([3, 1, 2], ROWS // 3))
 START = datetime.datetime(2026, 3, 1)
-TABLE = {
+TABLE: dict[str, Any] = {
     "watched": RNG.gamma(2.0, 3.0, ROWS),
     "genre": RNG.choice(["a", "b", "c"], ROWS),
     "stars": RNG.integers(0, 5, ROWS),
