@@ -47,17 +47,7 @@ class MulticlassMetrics(SummedState):
     def update(
         self, logits: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows.
-
-        Args:
-            logits: `[rows, classes]`.
-            labels: `[rows]`, whole numbers `0 .. classes-1` in any dtype.
-            weights: `[rows]`, 0 or more; `None`: 1 each.
-
-        Raises:
-            ValueError: The shapes differ, a logit is not finite, a label is no class, or a weight
-                is below 0 or not finite; the state is as it was.
-        """
+        """Count some rows: logits `[rows, classes]`, labels `0 .. classes-1`; see `State`."""
         if logits.ndim != 2 or labels.shape != logits.shape[:1]:
             raise ValueError(
                 f"logits {list(logits.shape)} must be [rows, classes], and labels "

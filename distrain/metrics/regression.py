@@ -72,17 +72,7 @@ class RegressionMetrics(SummedState):
     def update(
         self, predictions: Floats, targets: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows.
-
-        Args:
-            predictions: `[rows]`, on the targets' scale.
-            targets: `[rows]`.
-            weights: `[rows]`, 0 or more; `None`: 1 each.
-
-        Raises:
-            ValueError: The shapes differ, a prediction or target is not finite, or a weight is
-                below 0 or not finite; the state is as it was.
-        """
+        """Count some rows, each argument `[rows]`; see `State`. Predictions are no logits."""
         if predictions.ndim != 1 or predictions.shape != targets.shape:
             raise ValueError(
                 f"predictions {list(predictions.shape)} and targets {list(targets.shape)} must "

@@ -38,7 +38,17 @@ class State(Protocol):
     def update(
         self, scores: Floats, labels: np.ndarray[Any, Any], weights: Floats | None = None
     ) -> None:
-        """Count some rows; a `ValueError` leaves the state as it was."""
+        """Count some rows.
+
+        Args:
+            scores: As the kind of target has them, in any float dtype.
+            labels: `[rows]`, in any dtype.
+            weights: `[rows]`, 0 or more; `None`: 1 each.
+
+        Raises:
+            ValueError: The shapes differ, a score or label is none of the kind, or a weight is
+                below 0 or not finite; the state is as it was.
+        """
 
     def merge(self, other: Any) -> Self:
         """A new state with the rows of both."""

@@ -58,6 +58,7 @@ class DeviceMetrics:
         parts = torch.split(self._state, words)
         self._bins, self._unusable, sums, self._counts = parts
         self._weights, self._sums = self._bins.view(torch.float64), sums.view(torch.float64)
+        self._log_loss, self._predictions, *_ = self._sums.unbind()
         # Whole numbers as long as binary rows have no weights; then the counts are not held.
         self._weighted = kind != "binary"
 
@@ -111,7 +112,8 @@ class DeviceMetrics:
         else:
             self._bins.scatter_add_(0, index, usable.long())
         losses = torch.nn.functional.logsigmoid(y.mul_(2).sub_(1).mul_(x)).neg_()
-        self._sums.add_(torch.stack([losses.mul_(mass).sum(), x.sigmoid_().mul_(mass).sum()]))
+        self._log_loss.add_(losses.mul_(mass).sum())
+        self._predictions.add_(x.sigmoid_().mul_(mass).sum())
 
     def _regression(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
         mass, e = mass.double(), x - y
