@@ -77,7 +77,6 @@ class Connection:
         return self.good(self.ask(call), call)
 
     def good(self, answer: Reply, call: Call) -> Mapping[str, Any]:
-        """The object in a good answer; raises ServiceError."""
         self.check(answer, call)
         document = answer.document()
         if isinstance(document, dict):
@@ -106,7 +105,6 @@ class Connection:
 
     @contextmanager
     def stream(self, call: Call) -> Iterator["Stream"]:
-        """The answer to a call, of which only the head is read yet."""
         stream = Stream(self._target, self._begin)
         try:
             with self.without_token():

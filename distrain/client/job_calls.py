@@ -52,7 +52,6 @@ Filters = dict[str, str | list[str]]
 
 
 def header_value(name: str, value: str) -> dict[str, str]:
-    """A header with a value of the caller's; raises InputError for an impossible value."""
     if not re.fullmatch(r"[\x21-\x7e]{1,200}", value):
         raise InputError(f"{value!r} cannot be sent as {name}", hint="Use ASCII without spaces.")
     return {name: value}
@@ -373,7 +372,6 @@ def _pages(connection: Connection, params: Filters) -> Iterator[Job]:
 def _changes(
     found: Job, priority: int | None, tags: Mapping[str, str | None] | None
 ) -> dict[str, Any]:
-    """The body of a change; empty if the job is so already."""
     wanted: dict[str, Any] = {}
     if priority is not None and priority != found.priority:
         wanted["priority"] = priority

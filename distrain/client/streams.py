@@ -194,7 +194,6 @@ def logs(
 def _log(
     connection: Connection, job_id: str, place: LogPosition, follows: bool, found: Job
 ) -> Generator[bytes, None, Job]:
-    """The bytes of one attempt's log; returns the job as it was seen last."""
     pause_s = _POLL_S[0]
     progress_s = time.monotonic()
     while True:

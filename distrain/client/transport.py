@@ -72,8 +72,6 @@ SLOW_S = 2.0  # the time without the head of an answer after which `on_retry` is
 
 @dataclass(frozen=True)
 class ServiceTarget:
-    """The target of a client's requests, with its token."""
-
     address: Address
     token: str | None
     ca_file: Path | None
@@ -166,7 +164,6 @@ class Outcome:
 
 @contextmanager
 def failures(target: ServiceTarget) -> Iterator[Outcome]:
-    """Turn errors of the network into `Failed`."""
     outcome = Outcome()
     try:
         yield outcome
@@ -188,7 +185,6 @@ def _words(error: Exception) -> str:
 
 
 def _is_for_good(error: BaseException | None) -> bool:
-    """Whether a certificate was refused: no later try mends that."""
     while error is not None:
         if isinstance(error, ssl.SSLCertVerificationError):
             return True

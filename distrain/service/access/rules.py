@@ -107,7 +107,6 @@ def visible(principal: Principal) -> tuple[tuple[str, str | None], ...] | None:
 
 
 def max_priority(principal: Principal, project: str, of_project: int, of_cluster: int) -> int:
-    """The highest priority of a caller's job, by the project's quota and the cluster's profile."""
     if principal.is_admin or principal.roles.get(project) == Role.OPERATOR:
         return of_cluster
     return min(of_project, of_cluster)

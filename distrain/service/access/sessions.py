@@ -160,7 +160,6 @@ def make_session(key: bytes, sha256: bytes, now_s: float) -> str:
 
 
 def read_session(key: bytes, cookie: str, now_s: float) -> bytes | None:
-    """The hash of the cookie's token; `None` for an invalid cookie."""
     text = signed_text(key, "session", cookie)
     if text is None:
         return None

@@ -216,7 +216,6 @@ class Validation(Answer):
 
 
 def contacts(store: Store) -> dict[str, float | None]:
-    """When each cluster's scheduler last answered, in unix seconds."""
     return {row.name: row.observed_at_s for row in store.clusters()}
 
 

@@ -196,5 +196,4 @@ def _words(told: Mapping[str, Any]) -> str:
 
 
 def _whole(scale: Mapping[str, Any], part: str) -> int:
-    """`replicas` of a part; it is left out where it is 0."""
     return int((scale.get(part) or {}).get("replicas") or 0)

@@ -126,7 +126,6 @@ class SchedulerClient:
         return _read(told_from_json, self._ask("GET", "jobs", params=query)[1])
 
     def job(self, job_id: str) -> JobStatus:
-        """A job, without its progress."""
         return _read(JobStatus.from_json, self._ask("GET", f"jobs/{job_id}")[1].get("job"))
 
     def workers(self) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ class Commit:
 
 @dataclass(frozen=True)
 class CountRanks:
-    """The ranks of projects in use on all clusters. Answer: numbers by project."""
+    """Answer: the ranks of projects in use on all clusters, by project."""
 
     projects: tuple[str, ...]
 

@@ -122,7 +122,6 @@ def make_ticket(key: bytes, cluster: str, caller: Principal, now_s: float) -> st
 
 
 def cluster_of_ticket(parts: ApiParts, ticket: str) -> str | None:
-    """The cluster of a ticket; `None` for one that is invalid by now."""
     text = signed_text(parts.key, _PURPOSE, ticket)
     if text is None:
         return None

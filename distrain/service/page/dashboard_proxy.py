@@ -46,7 +46,6 @@ class DashboardProxy:
         await self._client.aclose()
 
     async def get(self, request: Request, path: str) -> Response:
-        """The scheduler's answer to a GET of a page below its address."""
         headers = {k: v for k, v in request.headers.items() if k in _PASSED_ON} | self._access()
         headers["Accept-Encoding"] = "identity"  # lengths and ranges stay true
         query = f"?{request.url.query}" if request.url.query else ""

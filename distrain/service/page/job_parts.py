@@ -20,16 +20,12 @@ _OF_OTHER_SHAPE = (TypeError, ValueError, LookupError, AttributeError, Arithmeti
 
 @dataclass(frozen=True)
 class PhaseShare:
-    """A phase of a step, and its share of the mean rank's time."""
-
     name: str
     share_pct: float
 
 
 @dataclass(frozen=True)
 class Rank:
-    """A rank, and the share of its time that it waited for data."""
-
     rank: int
     stall_pct: float
 
@@ -53,7 +49,6 @@ def records_of(run_dir: str) -> list[Record]:
 
 
 def phases(records: Sequence[Record]) -> list[PhaseShare]:
-    """The shares of the last training record, the largest first."""
     seconds = next((r.seconds for r in reversed(records) if r.seconds), None) or {}
     whole = sum(seconds.values())
     if not whole > 0:

@@ -47,7 +47,6 @@ def moment(text: str | None) -> str:
 
 
 def lasted_s(job: JobDocument) -> float | None:
-    """Seconds from a job's start to its end, or to now; `None` before its start."""
     if not job.started_at:
         return None
     end = datetime.fromisoformat(job.finished_at) if job.finished_at else datetime.now(UTC)

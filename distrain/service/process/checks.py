@@ -218,7 +218,6 @@ def _cluster(name: str, profile: ClusterProfile, settings: Settings, service_id:
 
 
 def _scaled(name: str, settings: Settings, service_id: str) -> Iterator[Check]:
-    """Whether the number of workers may be set, where the service sets it."""
     launcher, label = make_launcher(name, settings, service_id), f"clusters.{name}.kubernetes"
     if not isinstance(launcher, Scalable):
         return

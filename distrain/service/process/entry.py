@@ -70,7 +70,6 @@ def serve(
 
 
 def end_clusters(settings: Settings, service_id: str) -> None:
-    """End the clusters that the service has started; raises ClusterError."""
     for name in settings.clusters:
         make_launcher(name, settings, service_id).stop()
 
@@ -101,7 +100,6 @@ def _check_key(settings: Settings) -> None:
 
 
 def supervised_api(descriptor: int) -> None:
-    """Run the API as a supervisor's child, over its socket."""
     from distrain.service.process.api_process import run_api
 
     set_up_logs("api")

@@ -76,7 +76,6 @@ def declare(store: Store, settings: Settings) -> None:
 
 
 def first_token(store: Store, settings: Settings) -> tuple[Token, str] | None:
-    """A token of the first admin with its text, where no admin has ever had one."""
     if not settings.admins or any(store.tokens(user) for user in settings.admins):
         return None
     return new_token(store, settings.admins[0], label="made by the first start")

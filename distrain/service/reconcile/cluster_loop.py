@@ -146,7 +146,6 @@ class ClusterLoop:
             steps.close()
 
     def _look_at_waiting(self, alive: list[Job]) -> None:
-        """Read the least ranks of jobs; a new elastic job waits for a pass."""
         known = self._min_ranks
         wanted = {(job.id, job.resumes) for job in alive if job.num_ranks > 1}
         for gone in known.keys() - wanted:

@@ -108,7 +108,6 @@ def _ended_before(folder: Path, limit_s: float) -> bool:
 
 
 def _remove(folder: Path) -> None:
-    """Take a directory away in one step; then remove its files."""
     gone = folder.with_name(f"{_REMOVED}{uuid.uuid4().hex}")
     folder.rename(gone)
     shutil.rmtree(gone)

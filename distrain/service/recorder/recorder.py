@@ -82,7 +82,6 @@ class Recorder:
         self._pool(job.cluster).call(make, within_s, run.place)
 
     def take(self, job: Job, view: JobView) -> None:
-        """Record what is new in a view of a job; the views of a job follow each other."""
         self._put(self._run_of(job), view, job.first_attempt)
 
     def finish(self, job: Job, view: JobView) -> bool:

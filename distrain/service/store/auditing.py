@@ -38,8 +38,6 @@ def put_deed(connection: Connection, deed: Deed, now_s: float) -> None:
 
 @dataclass(frozen=True)
 class Webhook:
-    """An address that gets a project's events."""
-
     id: str
     project: str
     owner: str
@@ -77,7 +75,6 @@ class Auditing:
         return None if row is None else _webhook(row._asdict())
 
     def webhooks(self, project: str | None = None) -> list[Webhook]:
-        """A project's webhooks, or all, oldest first."""
         statement = select(_webhooks).order_by(_webhooks.c.created_at_s, _webhooks.c.id)
         if project is not None:
             statement = statement.where(_webhooks.c.project == project)

@@ -115,7 +115,6 @@ class Changing:
 
 
 def forget(connection: Connection, job_ids: list[str], seqs: list[int]) -> None:
-    """Delete rows of jobs, and before them the rows that belong to them."""
     for table in (tables.attempts, tables.specs):
         connection.execute(delete(table).where(table.c.job_id.in_(job_ids)))
     connection.execute(delete(tables.job_tags).where(tables.job_tags.c.seq.in_(seqs)))

@@ -86,7 +86,6 @@ class Database:
             return connection.execute(statement, values).first()
 
     def scalar(self, statement: Executable, values: Any = None) -> Any:
-        """The first column of the first row; `None` without one."""
         with self.read() as connection:
             return connection.execute(statement, values).scalar()
 

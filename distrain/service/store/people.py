@@ -72,7 +72,6 @@ class People:
             )
 
     def principal(self, user: str) -> tuple[bool, dict[str, Role]]:
-        """Whether a user is an admin, and their role in each project of theirs."""
         found = self.db.all(
             select(_users.c.is_admin, _members.c.project, _members.c.role)
             .outerjoin_from(_users, _members, _members.c.user == _users.c.name)

@@ -119,7 +119,6 @@ def send(
     allow_private: Collection[str] = (),
     timeout_s: float = TIMEOUT_S,
 ) -> Posted:
-    """Sign an event, and send it to a webhook. Blocks."""
     timestamp = str(int(time.time()))
     headers = {
         "Content-Type": "application/json",

@@ -67,8 +67,6 @@ class _Now(Collector):
 
 
 class Counting:
-    """Counts all requests at their end; the outermost middleware."""
-
     def __init__(self, app: ASGIApp, *, metrics: ServiceMetrics) -> None:
         self._app, self._metrics = app, metrics
 
@@ -99,7 +97,6 @@ _HOUR_S = 3600.0
 
 
 def of_health(*, is_up: bool, is_ready: bool) -> list[Metric]:
-    """The families that are there without the database, too."""
     return [
         _one("database_up", "Whether the database answers: 1 or 0", is_up),
         _one("ready", "Whether the service can do its work, as /readyz says: 1 or 0", is_ready),

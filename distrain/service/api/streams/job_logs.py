@@ -182,7 +182,6 @@ class SharedLog:
         news.set()
 
     def _from(self, offset: int) -> bytes:
-        """The rest of the chunk that has this byte."""
         begin = self.end
         for chunk in reversed(self.chunks):
             begin -= len(chunk)

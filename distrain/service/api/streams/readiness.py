@@ -92,8 +92,6 @@ WAIT_S = 1.0
 
 @dataclass(frozen=True)
 class Room:
-    """A filesystem's size, and the free part for the service's user."""
-
     free_bytes: int
     size_bytes: int
 
@@ -138,7 +136,6 @@ class Places:
 
 
 def folders_of(settings: Settings) -> dict[str, Path]:
-    """The local folders that the service writes, by the keys of the configuration."""
     roots = {
         f"clusters.{name}.run_root": settings.run_root(name)
         for name in settings.clusters
