@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 from distrain.errors import DataError, SpecError
 from distrain.partition import Table, read_footers, scan_columns
 from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import WindowsSpec
 
 SCHEMA = Schema(
     (
@@ -321,3 +322,17 @@ def test_statistics_refuse_values_only_of_row_groups_that_are_taken_whole(tmp_pa
         read_footers(file, SCHEMA, row_filter="id > 0")
     for text in ("id < 1000", "id > 3 and id < 1000"):
         assert read_footers(file, SCHEMA, row_filter=text).num_rows in (5, 3)
+
+
+def test_windows_keep_the_rows_that_a_filter_takes(tmp_path: Path) -> None:
+    for day in (7, 8, 9):
+        write(tmp_path / f"day={day}" / "a.parquet", {"n": np.arange(6) + day}, [3, 3])
+    windows = WindowsSpec(by="day", size=1)
+    for text, rows in (("n < 11", [4, 3, 2]), ("n == 7 or n == 14", [1, 0, 1])):
+        table = read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text, windows=windows)
+        assert table.windows is not None
+        found = {
+            name: table.of_window(number).num_rows
+            for number, name in enumerate(table.windows.names)
+        }
+        assert [found.get(str(day), 0) for day in (7, 8, 9)] == rows

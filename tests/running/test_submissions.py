@@ -111,7 +111,7 @@ def test_the_ranks_of_a_job_that_is_left_alone_get_its_tables(
     cluster_with(monkeypatch, _Submitted())
     submit(run, LoggedProgress())
     inputs = read_inputs(run.spec)
-    tables = read_tables(run.run_dir / "tables.zip", run.spec.data, inputs.schema)
+    tables = read_tables(run.run_dir / "tables.zip", run.spec, inputs.schema)
     assert tables is not None
     assert tables == inputs
 

@@ -86,7 +86,7 @@ def test_whatever_byte_is_damaged_all_tables_are_read_or_none(handed):
     for place in range(0, len(whole), 3):
         for mask in (0x01, 0xFF):
             path.write_bytes(whole[:place] + bytes([whole[place] ^ mask]) + whole[place + 1 :])
-            found = read_tables(path, spec.data, inputs.schema)
+            found = read_tables(path, spec, inputs.schema)
             assert found in (None, inputs), place
             outcomes.add(found is None)
     assert outcomes == {True, False}
