@@ -10,7 +10,9 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from distrain.bench.document import Bench, Measure, Step
+from distrain.bench.measuring import QUICK, job_spec
 from distrain.errors import InputError
+from distrain.schema import criteo_schema
 
 if TYPE_CHECKING:
     from distrain.train.planning import MachineFile
@@ -133,9 +135,6 @@ def _own_s(step: Step) -> float:
 
 def _job() -> tuple[Any, Any]:
     """The spec and schema of benches' jobs."""
-    from distrain.bench.measuring import QUICK, job_spec
-    from distrain.schema import criteo_schema
-
     names = [f"C{number}" for number in range(1, 27)]
     return job_spec(Path("data"), QUICK, "cpu", 1, 1), criteo_schema(dict.fromkeys(names, 8))
 

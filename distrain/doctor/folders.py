@@ -14,6 +14,7 @@ from typing import Any
 from distrain.doctor.facts import DataSeen
 from distrain.doctor.probes import in_thread
 from distrain.errors import DistrainError
+from distrain.storage import list_inputs
 
 
 async def leave_file(folder: str, name: str) -> dict[str, Any]:
@@ -80,8 +81,6 @@ def filesystem_of(folder: Path) -> str:
 
 
 def _data(path: str) -> DataSeen:
-    from distrain.storage import list_inputs
-
     try:
         files = list_inputs(path)
     except DistrainError as error:

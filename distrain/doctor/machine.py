@@ -9,7 +9,10 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import psutil
+
 from distrain.checks import Check, CheckVerdict
+from distrain.cluster import check_shared_memory
 from distrain.errors import DistrainError
 from distrain.storage import check_writable
 from distrain.version import build, how_to_install
@@ -147,8 +150,6 @@ def _cores() -> Iterator[Check]:
 
 
 def _memory() -> Iterator[Check]:
-    import psutil
-
     available = psutil.virtual_memory().available
     mend = "prepare with one worker, train with few prefetched batches."
     mend = f"Under {LEAST_MEMORY_GIB:g} GiB: {mend}"
@@ -157,8 +158,6 @@ def _memory() -> Iterator[Check]:
 
 
 def _shared_memory() -> Iterator[Check]:
-    from distrain.cluster import check_shared_memory
-
     try:
         stats = check_shared_memory()
     except DistrainError as error:

@@ -20,9 +20,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from distrain.cluster import INTERFACE_VARIABLE
+import psutil
+
+from distrain.cluster import INTERFACE_VARIABLE, check_shared_memory
 from distrain.doctor.facts import ProcessFacts
 from distrain.doctor.gpus import look_at_gpus
+from distrain.errors import ClusterError, DistrainError
 from distrain.storage import boot_id
 from distrain.version import build, package_version
 
@@ -63,8 +66,6 @@ async def in_thread(work: Callable[[], Any]) -> Any:
 
 
 def facts_of_here(host: str) -> ProcessFacts:
-    import psutil
-
     memory = psutil.virtual_memory()
     gpus = look_at_gpus()
     return ProcessFacts(
@@ -123,7 +124,6 @@ def _torch_cuda() -> str:
 
 
 def _interface(host: str) -> dict[str, Any]:
-    from distrain.errors import ClusterError
     from distrain.worker import choose_interface, ip_addresses
 
     facts: dict[str, Any] = {"interfaces": ip_addresses()}
@@ -148,9 +148,6 @@ def _own_name() -> list[str]:
 
 
 def _shared_memory() -> dict[str, Any]:
-    from distrain.cluster import check_shared_memory
-    from distrain.errors import DistrainError
-
     try:
         stats = check_shared_memory()
     except DistrainError as error:

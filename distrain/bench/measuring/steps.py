@@ -9,6 +9,9 @@ from uuid import uuid4
 from distrain.bench.document import Scaling, Step
 from distrain.bench.measuring.hosts import workers_by_host
 from distrain.bench.measuring.sizes import Sizes
+from distrain.jobs import Record
+from distrain.spec import parse_spec, parse_yaml
+from distrain.submission import JobHandle, raise_for_state
 
 _WINDOWS = 12
 _WARM_UP = 3
@@ -65,9 +68,6 @@ def measure_step(
     scaling: Scaling,
     rows_of: int = 0,
 ) -> Step:
-    from distrain.jobs import Record
-    from distrain.submission import JobHandle, raise_for_state
-
     rows = sizes.rank_rows * (rows_of or ranks)
     job = JobHandle(client, f"bench-{scaling}-{ranks}-{uuid4().hex[:8]}")
     entries: list[Any] = []
@@ -94,8 +94,6 @@ def measure_step(
 
 def job_spec(data: Path, sizes: Sizes, device: str, ranks: int, rows: int) -> Any:
     """The job: a DLRM on generated rows, which saves nothing on its way."""
-    from distrain.spec import parse_spec, parse_yaml
-
     document = parse_yaml(_JOB)
     document["data"]["train"] = str(data / "train")
     document["train"] |= {
