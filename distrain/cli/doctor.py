@@ -1,11 +1,16 @@
 """`distrain doctor`: checks of this machine and of a cluster."""
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
+from distrain.checks import CheckVerdict
 from distrain.cli.options import EXISTING_FILE, PATH, connection_options, json_option
+from distrain.cli.output import print_answer, print_json, print_remark, print_result, result_console
+from distrain.errors import InputError
 
 
 @click.command()
@@ -79,10 +84,6 @@ def command(
 
 
 def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
-    from dataclasses import asdict
-
-    from distrain.checks import CheckVerdict
-    from distrain.cli.output import print_json, print_result
     from distrain.doctor import check_machine, check_scheduler, check_write_access
 
     checks = [*check_machine(), check_write_access(run_dir)]
@@ -102,7 +103,6 @@ def _check_here(scheduler: str | None, run_dir: Path, as_json: bool) -> bool:
 def _examine(
     scheduler: str, run_root: str, data: str, device: str, timeout_s: float, as_json: bool
 ) -> bool:
-    from distrain.cli.output import print_answer, print_remark, print_result, result_console
     from distrain.cluster import connect
     from distrain.doctor import examine_cluster, facts_table, report_json, report_lines
 
@@ -133,10 +133,6 @@ def _table(rows: list[tuple[str, ...]]) -> Any:
 
 
 def _address_in(scheduler_file: Path) -> str:
-    import json
-
-    from distrain.errors import InputError
-
     try:
         return str(json.loads(scheduler_file.read_text())["address"])
     except (OSError, ValueError, KeyError, TypeError) as error:

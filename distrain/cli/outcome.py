@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
+from distrain.errors import JobError
+from distrain.run_paths import RunPaths
 from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, of_targets, percent
 
 if TYPE_CHECKING:
@@ -28,9 +30,6 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
     `wait` returns at the run's end, or raises; before, it calls its argument with the summary.
     """
-    from distrain.errors import JobError
-    from distrain.run_paths import RunPaths
-
     summaries: list[Summary] = []
     try:
         summary = wait(summaries.append)

@@ -7,6 +7,7 @@ import click
 
 from distrain.cli.options import given_options
 from distrain.cli.output import print_answer, print_result, print_warning
+from distrain.errors import OutputError
 
 _ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
 
@@ -17,7 +18,6 @@ def infer(context: click.Context) -> None:
         raise click.UsageError(
             f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
         )
-    from distrain.errors import OutputError
     from distrain.etl import infer_features
     from distrain.storage import check_apart, list_inputs, whole_file
 

@@ -10,6 +10,7 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import COUNT, PATH, json_option, row_group_option
 from distrain.cli.output import print_facts, print_json, progress_console
 from distrain.cli.progress_bars import WorkProgress
+from distrain.errors import InputError, SchemaError
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ def command(
 
 def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
     """Refuse a whole folder of `distrain prep`: its vocabularies are no rows."""
-    from distrain.errors import InputError
-
     for folder in map(Path, inputs):
         if (folder / "train").is_dir() and (folder / "schema.pbtxt").is_file():
             has_valid = (folder / "valid").is_dir()
@@ -117,7 +116,6 @@ def _refuse_prep_folders(inputs: tuple[str, ...]) -> None:
 
 
 def _schema_beside(pattern: str, file: str) -> "Schema":
-    from distrain.errors import SchemaError
     from distrain.schema import Schema, find_schema_beside, hint_without_schema
 
     beside = find_schema_beside(file)

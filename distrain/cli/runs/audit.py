@@ -6,6 +6,7 @@ import click
 
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_json, print_result
+from distrain.run_paths import RunPaths, check_run_dir
 
 
 @click.command()
@@ -23,7 +24,6 @@ def command(run: Path, as_json: bool) -> None:
       distrain train job.yaml --set train.audit=true
       distrain audit runs/dlrm-20260301-123000-ab12
     """
-    from distrain.run_paths import RunPaths, check_run_dir
     from distrain.runs import read_run_and_spec
 
     check_run_dir(RunPaths(run))

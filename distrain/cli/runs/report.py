@@ -10,6 +10,7 @@ import click
 from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console
+from distrain.run_paths import RunPaths
 from distrain.storage import is_remote
 
 if TYPE_CHECKING:
@@ -65,7 +66,6 @@ def command(
         written = [str(_fetched(address, run, out))]
     else:
         from distrain.report import write_curves, write_report
-        from distrain.run_paths import RunPaths
 
         root = Path(run)
         curves = write_curves(root) if with_curves else []  # a report says that all is drawn
@@ -81,7 +81,6 @@ def command(
 def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[str]:
     """Draw a run of a bucket here, and put the pictures beside it."""
     from distrain.report import write_curves, write_report
-    from distrain.run_paths import RunPaths
     from distrain.runs import fetch_run, put_pictures
 
     with TemporaryDirectory(prefix="distrain-report-") as folder:

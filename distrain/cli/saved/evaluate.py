@@ -2,13 +2,17 @@
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrain.cli.data import left_out_of, warn_of
+from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, POSITIVE, connection_options, json_option
+from distrain.cli.output import print_facts, print_json, print_result, progress_console
+from distrain.cli.progress_bars import WorkProgress
 from distrain.cli.saved.models import (
     check_data,
     checkpoint_option,
@@ -16,6 +20,7 @@ from distrain.cli.saved.models import (
     raw_options,
     scoring_options,
 )
+from distrain.errors import InputError
 from distrain.wording import entropy, target_name
 
 if TYPE_CHECKING:
@@ -37,7 +42,6 @@ class ScoringPlace:
     def preparing(self) -> "AbstractContextManager[Any]":
         """A cluster in this process that prepares raw rows."""
         from distrain.cluster import ClusterRequest, open_cluster
-        from distrain.errors import InputError
 
         if self.scheduler is None and self.resume is None:
             return open_cluster(ClusterRequest(in_process=True))
@@ -145,14 +149,8 @@ def command(
     folder = find_model(model, checkpoint)
     check_data(data)
 
-    from dataclasses import asdict
-
     import torch
 
-    from distrain.cli.data import left_out_of, warn_of
-    from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.output import print_facts, print_json, progress_console
-    from distrain.cli.progress_bars import WorkProgress
     from distrain.scoring import (
         RawOptions,
         check_group,
@@ -201,8 +199,6 @@ def command(
 
 
 def _print_found(report: "BinaryReport", found: "dict[str, Any]") -> None:
-    from distrain.cli.output import print_result
-
     targets, largest = found.pop("targets", {}), found.pop("largest_groups", [])
     if report.log_loss is None and targets:  # there is no binary target
         found = {"rows": report.rows}

@@ -5,7 +5,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from distrain.cli.data import left_out_of, warn_of
+from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PLACE, json_option, keep_option, workers_options
+from distrain.cli.output import print_answer, print_facts, print_result, progress_console
+from distrain.cli.progress_bars import WorkProgress
 from distrain.cli.saved.models import (
     check_data,
     checkpoint_option,
@@ -84,9 +88,6 @@ def command(
     if not resume:
         check_output(out, overwrite)
 
-    from distrain.cli.interrupts import if_interrupted
-    from distrain.cli.output import progress_console
-    from distrain.cli.progress_bars import WorkProgress
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
     from distrain.scoring import PredictRequest, RawOptions, check_request, finished_scores, predict
 
@@ -123,9 +124,6 @@ def command(
 
 
 def _print(out: Path | str, result: "PredictResult", as_json: bool, text: str) -> None:
-    from distrain.cli.data import left_out_of, warn_of
-    from distrain.cli.output import print_answer, print_facts, print_result
-
     if as_json:
         answer = {"rows": result.rows, "files": result.files, "resumed_rows": result.resumed_rows}
         if result.prepared is not None:

@@ -4,8 +4,10 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from distrain.cli.output import clean_line
 from distrain.cli.top.keys import KeyPress, keyboard
 from distrain.cli.top.view import Document, framed, listed, screen
+from distrain.errors import DistrainError
 from distrain.jobs import FINAL_STATES
 
 if TYPE_CHECKING:
@@ -88,9 +90,6 @@ class DashboardView:
 
     def look_again(self) -> None:
         """Ask for what is new; an error goes to `note`, for a scheduler may come back."""
-        from distrain.cli.output import clean_line
-        from distrain.errors import DistrainError
-
         try:
             self.look()
             self.note = self.dashboard.url

@@ -1,5 +1,6 @@
 """`distrain bench`: how fast a cluster is, what limits a step, and whether that is as wanted."""
 
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,8 +70,6 @@ def command(
       distrain bench --scheduler tcp://10.0.0.5:8786 --out /shared/bench
       distrain bench --accept node.yaml --compare bench/bench.json --out bench-now
     """
-    import shutil
-
     from distrain.bench import (
         FULL,
         QUICK,

@@ -2,12 +2,14 @@
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import click
 
 from distrain.cli.options import COUNT, PATH, ranks_option
 from distrain.cli.output import print_result, quiet_wanted
+from distrain.errors import OutputError
 from distrain.run_paths import RunPaths
 
 JOB = """\
@@ -82,9 +84,6 @@ def _job_text(job: Path, data: Path, rows: int, ranks: int) -> str:
 
 
 def _make_room(out: Path, overwrite: bool) -> None:
-    import shutil
-
-    from distrain.errors import OutputError
     from distrain.storage import check_writable, translated_errors
 
     names = {path.name for path in out.iterdir()} if out.is_dir() else set()

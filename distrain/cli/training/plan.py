@@ -7,6 +7,7 @@ import click
 
 from distrain.cli.options import PATH, POSITIVE, json_option, overrides_option, scheduler_option
 from distrain.cli.output import print_json, print_result, print_warning
+from distrain.errors import DistrainError
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ def command(
       distrain plan job.yaml --ranks 128 --machine h100-node
       distrain plan job.yaml --ranks 16 --machine bench/bench.json
     """
-    from distrain.errors import DistrainError
-
     if ranks is not None:
         overrides = (*overrides, f"resources.num_ranks={ranks}")
     try:

@@ -21,6 +21,7 @@ from distrain.cli.output import (
     print_warning,
     progress_console,
 )
+from distrain.run_paths import new_job_id
 from distrain.sinks import known_sinks
 
 if TYPE_CHECKING:
@@ -105,7 +106,6 @@ def command(
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.run_paths import new_job_id
     from distrain.running import RunRequest, find_run, train
     from distrain.spec import load_spec
 
