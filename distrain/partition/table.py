@@ -201,6 +201,12 @@ class Windows(NamedTuple):
     names: tuple[str, ...]  # in their order
     of_group: NDArray[np.int32]  # the window of each row group
 
+    def at(self, is_kept: Sequence[bool]) -> Windows:
+        """Those of the row groups that are kept; windows without any are left out."""
+        numbers, of_group = np.unique(self.of_group[np.array(is_kept, bool)], return_inverse=True)
+        names = tuple(self.names[number] for number in numbers.tolist())
+        return Windows(names, of_group.astype(np.int32))
+
 
 @dataclass(frozen=True)
 class Table:
@@ -242,7 +248,8 @@ class Table:
             digest.update(some.bits if some else b"-" if group is None else b"+")
         same = all(own == group for own, group in zip(self.row_groups, kept, strict=True))
         fingerprint = self.fingerprint if same else digest.hexdigest()
-        return Table([group for group in kept if group], fingerprint, self.only_label)
+        windows = self.windows and self.windows.at([group is not None for group in kept])
+        return Table([group for group in kept if group], fingerprint, self.only_label, windows)
 
     def of_window(self, window: int) -> Table:
         """The row groups of one window, in the order of the files."""

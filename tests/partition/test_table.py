@@ -59,6 +59,12 @@ def test_a_window_of_a_table_is_the_table_of_its_row_groups(files, data):
             part = other.of_window(number)
             assert list(part.row_groups) == expected
             assert part.compact.files == list(dict.fromkeys(group.file for group in expected))
+    kept = data.draw(st.lists(st.booleans(), min_size=len(groups), max_size=len(groups)))
+    some = table.taking([g if is_kept else None for g, is_kept in zip(groups, kept, strict=True)])
+    assert some.windows is not None
+    found = [some.windows.names[number] for number in some.windows.of_group.tolist()]
+    assert found == ["abc"[n] for n, is_kept in zip(of_group, kept, strict=True) if is_kept]
+    assert set(some.windows.names) == set(found)
 
 
 def test_a_row_group_takes_few_bytes():
