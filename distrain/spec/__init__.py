@@ -1,7 +1,6 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
 from distrain.spec.data import DataSpec as DataSpec, WindowsSpec as WindowsSpec
-from distrain.spec.embeddings import EmbeddingsSpec as EmbeddingsSpec
 from distrain.spec.explain import explain_all as explain_all, shown as shown
 from distrain.spec.fields import (
     LARGEST as LARGEST,
@@ -29,6 +28,7 @@ from distrain.spec.models import (
     DeepFmSpec as DeepFmSpec,
     DlrmCrossSpec as DlrmCrossSpec,
     DlrmSpec as DlrmSpec,
+    EmbeddingsSpec as EmbeddingsSpec,
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,

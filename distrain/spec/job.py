@@ -6,9 +6,8 @@ from typing import Any, Literal
 from pydantic import Field, model_validator
 
 from distrain.spec.data import DataSpec
-from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.fields import Section
-from distrain.spec.models import CustomSpec, ModelSpec
+from distrain.spec.models import CustomSpec, EmbeddingsSpec, ModelSpec
 from distrain.spec.removed import refusals, translated
 from distrain.spec.resources import (
     CheckpointSpec,

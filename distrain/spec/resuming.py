@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from distrain.spec.data import DataSpec
-from distrain.spec.embeddings import EmbeddingsSpec
 from distrain.spec.fields import LARGEST
 from distrain.spec.job import JobSpec
 from distrain.spec.load import flat, parse_spec
+from distrain.spec.models import EmbeddingsSpec
 from distrain.spec.training import ScheduleSpec, TrainSpec
 
 MAY_DIFFER = (
