@@ -11,7 +11,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.job_progress import JobProgress, leave
-from distrain.cli.jobs.list import status_lines
+from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.outcome import how_to_follow, print_outcome
 from distrain.cli.output import (
     clean_line,

@@ -1,6 +1,6 @@
-"""`distrain jobs`: a table of a service's jobs, or of a scheduler's; and one job in lines."""
+"""`distrain jobs`: a table of a service's jobs, or of a scheduler's."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -15,18 +15,13 @@ from distrain.cli.output import (
     print_result,
     result_console,
 )
-from distrain.wording import aucs, count, duration, scores
+from distrain.wording import aucs, count, duration
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from distrain.jobs import JobStatus
 
-LINES = (
-    "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
-    "ranks", "attempt", "restarts", "step", "rows/s", "validation", "training", "ends in",
-    "priority", "checkpoints", "run directory", "clone of", "tags", "model", "reason",
-)  # fmt: skip
 HEADINGS = ("JOB", "NAME", "STATE", "RANKS", "STEP", "ROWS/S", "VALID/TRAIN AUC", "AGE", "WHY")
 
 
@@ -117,23 +112,3 @@ def jobs_table(jobs: "Sequence[JobStatus]") -> "Table":
         style = STATE_STYLES.get(job.state, "")
         table.add_row(*(Text(cell, style if n == 2 else "") for n, cell in enumerate(row)))
     return table
-
-
-def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
-    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
-    facts: dict[str, str | None] = {
-        "job": job.job_id,
-        "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,
-        "ranks": str(job.num_ranks),
-        "attempt": str(job.attempt),
-        "step": f"{job.step or 0}/{job.num_steps or '?'}",
-        "rows/s": count(job.rows_per_s),
-        "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
-        "training": scores(job.loss, job.auc, targets=job.targets),
-        "priority": str(job.priority),
-        "run directory": job.run_dir,
-        "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
-        "reason": job.reason,
-        **more,
-    }
-    return [f"{name:15}{clean_line(facts[name])}" for name in LINES if facts.get(name)]

@@ -1,0 +1,36 @@
+"""One job in lines, as `distrain status` prints it."""
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from distrain.cli.output import clean_line
+from distrain.wording import count, scores
+
+if TYPE_CHECKING:
+    from distrain.jobs import JobStatus
+
+LINES = (
+    "job", "state", "project", "owner", "cluster", "submitted", "started", "ended", "last heard",
+    "ranks", "attempt", "restarts", "step", "rows/s", "validation", "training", "ends in",
+    "priority", "checkpoints", "run directory", "clone of", "tags", "model", "reason",
+)  # fmt: skip
+
+
+def status_lines(job: "JobStatus", more: Mapping[str, str | None]) -> list[str]:
+    """A job in lines, in the order of `LINES`, without empty ones; `more` has others by name."""
+    facts: dict[str, str | None] = {
+        "job": job.job_id,
+        "state": f"{job.state}: {job.why_pending}" if job.why_pending else job.state,
+        "ranks": str(job.num_ranks),
+        "attempt": str(job.attempt),
+        "step": f"{job.step or 0}/{job.num_steps or '?'}",
+        "rows/s": count(job.rows_per_s),
+        "validation": scores(job.valid_loss, job.valid_auc, targets=job.valid_targets),
+        "training": scores(job.loss, job.auc, targets=job.targets),
+        "priority": str(job.priority),
+        "run directory": job.run_dir,
+        "tags": ", ".join(f"{name}={value}" for name, value in job.tags.items()),
+        "reason": job.reason,
+        **more,
+    }
+    return [f"{name:15}{clean_line(facts[name])}" for name in LINES if facts.get(name)]
