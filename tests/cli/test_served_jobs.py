@@ -18,7 +18,7 @@ from click.testing import CliRunner, Result
 from dask_world import wait_for
 from scripted_service import Reply, ScriptedService, Seen, problem
 
-from distrain.cli.jobs.place import default_server
+from distrain.cli.jobs.server import default_server
 from distrain.cli.main import cli
 from distrain.cli.runs.logs import lines_of
 from distrain.client import servers_file

@@ -2,9 +2,7 @@
 
 from distrain.cli.jobs.place import (
     READ_S as READ_S,
-    at as at,
     server_of_run as server_of_run,
     server_option as server_option,
-    service_at as service_at,
-    teller as teller,
 )
+from distrain.cli.jobs.server import at as at, service_at as service_at, teller as teller

@@ -12,7 +12,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.jobs.pending import digest, pending
-from distrain.cli.jobs.place import at, service_at
+from distrain.cli.jobs.server import at, service_at
 from distrain.cli.jobs.status_lines import status_lines
 from distrain.cli.output import clean_line, json_wanted, print_answer, print_remark, print_result
 from distrain.client import (

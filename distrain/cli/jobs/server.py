@@ -1,0 +1,59 @@
+"""The service that a command speaks to: its default address, and a client that waits for it."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import click
+
+from distrain.cli.output import print_warning
+
+if TYPE_CHECKING:
+    from distrain.client import Client, Retries
+
+SERVER_VARIABLE = "DISTRAIN_SERVER"
+"""As `distrain.client` has it, which this file does not import: help must not load it."""
+
+NO_RETRY = "distrain.no_retry"
+
+
+def default_server() -> str | None:
+    from distrain.client import read_logins, servers_file
+
+    return read_logins(servers_file()).default
+
+
+def at(address: str, environment: Mapping[str, str] = os.environ) -> str:
+    """The option that other commands need to reach the same service; "" if it is the default."""
+    default = environment.get(SERVER_VARIABLE) or default_server()
+    return "" if default == address else f" --server {address}"
+
+
+@contextmanager
+def service_at(address: str, for_s: float | None = None) -> "Iterator[Client]":
+    """Yield a client that says why it tries again; for how long: its own patience, or `for_s`."""
+    from distrain.client import Client, Retries
+
+    retries = Retries() if for_s is None else Retries(for_s=for_s)
+    if click.get_current_context().meta.get(NO_RETRY):
+        retries = replace(retries, most_tries=1)
+    with Client(address, retries=retries, on_retry=teller(address, retries)) as client:
+        yield client
+
+
+def teller(address: str, retries: "Retries") -> Callable[[str], None]:
+    """A function that tells people, once for each reason, that a service is waited for."""
+    reasons: set[str] = set()
+    how = f"it is tried for up to {retries.for_s:g} s; Ctrl-C ends this, --no-retry tries once"
+    if retries.most_tries == 1:
+        how = "it is asked once"
+
+    def tell(why: str) -> None:
+        reason = why.rpartition("; again in")[0] or why
+        if reason not in reasons:
+            reasons.add(reason)
+            print_warning(f"waiting for {address}: {reason} ({how})")
+
+    return tell
