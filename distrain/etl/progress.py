@@ -12,23 +12,15 @@ from distrain.etl.texts import TextRange
 
 @dataclass(frozen=True)
 class PrepProgress:
-    """How far a phase is.
+    """How far a phase is."""
 
-    Attributes:
-        phase: `read`, `fit` or `write`.
-        tasks: Tasks that are done.
-        all_tasks: Tasks of the phase.
-        rows: Rows so far.
-        size_bytes: Bytes of the input files, as they lie there, that are read; 0 in other phases.
-        all_bytes: Bytes of them all.
-    """
-
-    phase: str
-    tasks: int
-    all_tasks: int
-    rows: int
+    phase: str  # `read`, `fit` or `write`
+    tasks: int  # tasks that are done
+    all_tasks: int  # tasks of the phase
+    rows: int  # rows so far
+    # bytes of the input files, as they lie there, that are read; 0 in other phases
     size_bytes: int = 0
-    all_bytes: int = 0
+    all_bytes: int = 0  # bytes of them all
 
 
 ProgressCallback = Callable[[PrepProgress], None]

@@ -51,16 +51,11 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How a text file is laid out.
+    """How a text file is laid out."""
 
-    Attributes:
-        delimiter: What separates the fields, one character.
-        header: Whether each file's first line names the columns.
-        labeled: Whether lines begin with the label; if not, those that do are read without it.
-    """
-
-    delimiter: str = "\t"
-    header: bool = False
+    delimiter: str = "\t"  # what separates the fields, one character
+    header: bool = False  # whether each file's first line names the columns
+    # whether lines begin with the label; if not, those that do are read without it
     labeled: bool = True
 
     def with_label(self, line: bytes) -> bytes:

@@ -148,69 +148,48 @@ class PrepRequest:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """One output folder.
+    """One output folder."""
 
-    Attributes:
-        num_rows: Rows written.
-        num_files: Files written.
-        sources: The input file of the rows of each, in the order of their names.
-        num_ones: Rows with the label 1; `None` without labels.
-        missing_share: By column, the share of the input's values that were missing.
-        unknown_share: By categorical column, the share without an id of those not missing; of
-            lists, of their items.
-        mean_shift: By column that Normalize ends, how far its mean is from the fitted one, in
-            fitted standard deviations.
-        coarse: Continuous columns in whose range, from the least to the greatest value, float32 has
-            few numbers.
-    """
-
-    num_rows: int
-    num_files: int
-    num_ones: int | None
-    missing_share: dict[str, float]
+    num_rows: int  # rows written
+    num_files: int  # files written
+    num_ones: int | None  # rows with the label 1; `None` without labels
+    missing_share: dict[str, float]  # by column, the share of the input's values that were missing
+    # by categorical column, the share without an id of those not missing; of lists, of their items
     unknown_share: dict[str, float]
+    # by column that Normalize ends, how far its mean is from the fitted one, in fitted standard
+    # deviations
     mean_shift: dict[str, float]
+    # continuous columns in whose range, from the least to the greatest value, float32 has few
+    # numbers
     coarse: dict[str, tuple[float, float]]
-    sources: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()  # the input file of the rows of each, in the order of their names
 
 
 @dataclass(frozen=True)
 class PrepResult:
-    """What was prepared.
-
-    Attributes:
-        valid: `out/valid`, or `None` without validation rows.
-        bad_lines: The lines that were left out.
-        cardinalities: By categorical column.
-        inputs: The training files.
-        valid_inputs: The validation files, if they were named.
-        seconds: By phase: `read`, `fit`, `write`, `total`.
-        drifted: What is not as in the rows that the workflow was fitted on: of validation rows, and
-            of all with a saved workflow.
-        new_ids: With `update`, how many ids are new, by categorical column.
-        kept_counts: Of how many values without an id the counts are kept, by categorical
-            column.
-        kept_bytes: The size of the files with these.
-        learnt_before: With `update`, inputs of the same name that the workflow had learnt already,
-            and whose counts it has twice now.
-        unlabelled: How many rows were left out since their target is missing.
-        kept: The input's columns that rows keep, by the name that they are written under.
-    """
+    """What was prepared."""
 
     out: Path | str
     train: SplitReport
-    valid: SplitReport | None
-    bad_lines: BadLineTally
-    cardinalities: dict[str, int]
-    inputs: tuple[str, ...]
-    valid_inputs: tuple[str, ...]
-    seconds: dict[str, float]
+    valid: SplitReport | None  # `out/valid`, or `None` without validation rows
+    bad_lines: BadLineTally  # the lines that were left out
+    cardinalities: dict[str, int]  # by categorical column
+    inputs: tuple[str, ...]  # the training files
+    valid_inputs: tuple[str, ...]  # the validation files, if they were named
+    seconds: dict[str, float]  # by phase: `read`, `fit`, `write`, `total`
+    # what is not as in the rows that the workflow was fitted on: of validation rows, and of all
+    # with a saved workflow
     drifted: tuple[Drifted, ...] = ()
+    # with `update`, how many ids are new, by categorical column
     new_ids: dict[str, int] | None = None
+    # of how many values without an id the counts are kept, by categorical column
     kept_counts: dict[str, int] = field(default_factory=dict)
-    kept_bytes: int = 0
+    kept_bytes: int = 0  # the size of the files with these
+    # with `update`, inputs of the same name that the workflow had learnt already, and whose counts
+    # it has twice now
     learnt_before: tuple[str, ...] = ()
-    unlabelled: int = 0
+    unlabelled: int = 0  # how many rows were left out since their target is missing
+    # the input's columns that rows keep, by the name that they are written under
     kept: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -12,17 +12,11 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True)
 class Selection:
-    """Some rows of a row group, at least one, in a bit a row.
+    """Some rows of a row group, at least one, in a bit a row."""
 
-    Attributes:
-        group_rows: Rows of the whole row group.
-        num_rows: Rows that are taken.
-        bits: Whether each row is taken, as `numpy.packbits` has it.
-    """
-
-    group_rows: int
-    num_rows: int
-    bits: bytes = field(repr=False)
+    group_rows: int  # rows of the whole row group
+    num_rows: int  # rows that are taken
+    bits: bytes = field(repr=False)  # whether each row is taken, as `numpy.packbits` has it
 
     @classmethod
     def of(cls, is_taken: NDArray[np.bool_]) -> Selection:

@@ -28,25 +28,18 @@ class Slice(NamedTuple):
 
 @dataclass(frozen=True)
 class RowGroup:
-    """A row group of a parquet file, or a slice of one, with all its rows or some.
+    """A row group of a parquet file, or a slice of one, with all its rows or some."""
 
-    Attributes:
-        file: A local path, or a URL as fsspec takes it.
-        index: Which row group of the file, from 0.
-        num_rows: The rows that are taken of it, or of the slice; at least 1.
-        constants: Columns that are not in the file, since the names of its folders give one value
-            for all rows: integers for ids, floats for others.
-        version: The file's version when its footer was read; "" if unknown.
-        slice: Which of the taken rows these are; `None` for all of them.
-        selection: Which rows of the row group are taken; `None` for all of them.
-    """
-
-    file: str
-    index: int
-    num_rows: int
+    file: str  # a local path, or a URL as fsspec takes it
+    index: int  # which row group of the file, from 0
+    num_rows: int  # the rows that are taken of it, or of the slice; at least 1
+    # columns that are not in the file, since the names of its folders give one value for all rows:
+    # integers for ids, floats for others
     constants: Constants = ()
+    # the file's version when its footer was read; "" if unknown
     version: str = field(default="", compare=False)
-    slice: Slice | None = None
+    slice: Slice | None = None  # which of the taken rows these are; `None` for all of them
+    # which rows of the row group are taken; `None` for all of them
     selection: Selection | None = None
 
     def taking(self, is_taken: NDArray[np.bool_]) -> RowGroup | None:
@@ -210,21 +203,17 @@ class Windows(NamedTuple):
 
 @dataclass(frozen=True)
 class Table:
-    """The row groups of all files of a table.
+    """The row groups of all files of a table."""
 
-    Attributes:
-        row_groups: In the order of the files, without empty ones.
-        fingerprint: SHA-256 (hex) over, in order, each file's base name, size, rows per row group,
-            the types of the columns that are used, and the columns that its folders give. It does
-            not depend on where the files lie otherwise, and it does not read their rows. Where
-            rows are left out, which ones is hashed too.
-        only_label: The label that all rows have; `None` if there are two, or footers do not say.
-        windows: The windows that its row groups lie in; `None` if nobody asked for any.
-    """
-
-    row_groups: Sequence[RowGroup]
+    row_groups: Sequence[RowGroup]  # in the order of the files, without empty ones
+    # SHA-256 (hex) over, in order, each file's base name, size, rows per row group, the types of
+    # the columns that are used, and the columns that its folders give. It does not depend on where
+    # the files lie otherwise, and it does not read their rows. Where rows are left out, which ones
+    # is hashed too.
     fingerprint: str
+    # the label that all rows have; `None` if there are two, or footers do not say
     only_label: float | None = field(default=None, compare=False)
+    # the windows that its row groups lie in; `None` if nobody asked for any
     windows: Windows | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:

@@ -36,16 +36,11 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Groups:
-    """AUC within the groups of a column.
-
-    Attributes:
-        report: The groups' figures, numbered as `names`.
-        names: The column's values, null among them if there are nulls.
-    """
+    """AUC within the groups of a column."""
 
     column: str
-    report: GroupedReport
-    names: Sequence[Any]
+    report: GroupedReport  # the groups' figures, numbered as `names`
+    names: Sequence[Any]  # the column's values, null among them if there are nulls
 
     def to_json(self) -> dict[str, Any]:
         report = self.report

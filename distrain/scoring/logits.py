@@ -45,32 +45,22 @@ Count = Callable[["RowsOfPiece", Scored], State]
 
 @dataclass(frozen=True)
 class RowsOfPiece:
-    """A piece of a dataset.
-
-    Attributes:
-        dataset: The rows of the piece alone.
-        batch_rows: Rows scored at once; `None` chooses by device.
-        kept: The file for logits and labels; `None` keeps none.
-    """
+    """A piece of a dataset."""
 
     piece: FilePiece
-    dataset: Dataset
-    batch_rows: int | None
-    kept: str | None
+    dataset: Dataset  # the rows of the piece alone
+    batch_rows: int | None  # rows scored at once; `None` chooses by device
+    kept: str | None  # the file for logits and labels; `None` keeps none
 
 
 @dataclass(frozen=True)
 class ScorerInProcess:
-    """Scores in this process, on its CPU; the pieces come in order.
-
-    Attributes:
-        folder: The folder for logits meanwhile; `None` keeps none.
-    """
+    """Scores in this process, on its CPU; the pieces come in order."""
 
     saved: SavedModel
     dataset: Dataset
     batch_rows: int | None = None
-    folder: Path | None = None
+    folder: Path | None = None  # the folder for logits meanwhile; `None` keeps none
 
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]
@@ -83,20 +73,14 @@ class ScorerInProcess:
 
 @dataclass(frozen=True)
 class ScorerOnCluster:
-    """Scores on a cluster's workers, which see the model, the files and the folder.
+    """Scores on a cluster's workers, which see the model, the files and the folder."""
 
-    Attributes:
-        client: A `distributed.Client`.
-        device: `auto` takes the first GPU that a worker sees, `cpu` none.
-        folder: As of `ScorerInProcess`.
-    """
-
-    client: Any
+    client: Any  # a `distributed.Client`
     model_dir: str
     dataset: Dataset
     batch_rows: int | None = None
-    device: str = "auto"
-    folder: Path | None = None
+    device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
+    folder: Path | None = None  # as of `ScorerInProcess`
 
     def states(
         self, count: Count[State], on_rows: Callable[[int], None]

@@ -50,49 +50,35 @@ _PIECES = ".pieces"
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """Files to score.
+    """Files to score."""
 
-    Attributes:
-        model_dir: A saved model or a checkpoint, on a filesystem that every worker sees.
-        inputs: Files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of
-            the model's data prepares.
-        out: The folder to write, or the URL of a prefix in an object store: one file of scores per
-            input file. Scores of raw rows name their row by `file` and `row_number`.
-        keep: Columns to copy over from the input.
-        batch_rows: Rows scored at once.
-        overwrite: Whether `out` may be replaced.
-        device: `auto` takes the first GPU that a worker sees, `cpu` none.
-        resume: Whether scores stay when the work ends early, and those of such work are used; for a
-            folder, and prepared rows.
-        raw: Whether rows are raw, and the treatment of bad ones.
-    """
-
-    model_dir: Path | str
+    model_dir: Path | str  # a saved model or a checkpoint, on a filesystem that every worker sees
+    # files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of the
+    # model's data prepares
     inputs: tuple[str, ...]
+    # the folder to write, or the URL of a prefix in an object store: one file of scores per input
+    # file. Scores of raw rows name their row by `file` and `row_number`.
     out: Path | str
-    keep: tuple[str, ...] = ()
-    batch_rows: int = 65536
-    overwrite: bool = False
-    device: str = "auto"
+    keep: tuple[str, ...] = ()  # columns to copy over from the input
+    batch_rows: int = 65536  # rows scored at once
+    overwrite: bool = False  # whether `out` may be replaced
+    device: str = "auto"  # `auto` takes the first GPU that a worker sees, `cpu` none
+    # whether scores stay when the work ends early, and those of such work are used; for a folder,
+    # and prepared rows
     resume: bool = False
+    # whether rows are raw, and the treatment of bad ones
     raw: RawOptions = field(default_factory=RawOptions)
 
 
 @dataclass(frozen=True)
 class PredictResult:
-    """The files of scores.
-
-    Attributes:
-        prepared: The preparation of raw rows.
-        names: The files, in the order of the inputs.
-        resumed_rows: Rows that earlier work had scored.
-    """
+    """The files of scores."""
 
     rows: int
     files: int
-    resumed_rows: int = 0
-    prepared: PrepResult | None = None
-    names: tuple[str, ...] = ()
+    resumed_rows: int = 0  # rows that earlier work had scored
+    prepared: PrepResult | None = None  # the preparation of raw rows
+    names: tuple[str, ...] = ()  # the files, in the order of the inputs
 
 
 def predict(

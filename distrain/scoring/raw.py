@@ -41,34 +41,23 @@ from distrain.train.data import WORKFLOW, Vocabularies, check_meaning
 
 @dataclass(frozen=True)
 class RawOptions:
-    """Options for rows that may be raw.
+    """Options for rows that may be raw."""
 
-    Attributes:
-        is_raw: `None` decides by the first file.
-        skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
-        max_bad: The greatest share of lines that may be left out so.
-    """
-
-    is_raw: bool | None = None
+    is_raw: bool | None = None  # `None` decides by the first file
+    # leave bad lines out and count them, rather than stop at the first
     skip_bad_lines: bool = False
-    max_bad: float = 0.01
+    max_bad: float = 0.01  # the greatest share of lines that may be left out so
 
 
 @dataclass(frozen=True)
 class RawRows:
-    """Raw rows, and the workflow that prepares them.
-
-    Attributes:
-        workflow: The folder of the fitted workflow.
-        keep: The input's columns that rows keep.
-        labeled: Whether to read the target.
-    """
+    """Raw rows, and the workflow that prepares them."""
 
     files: tuple[InputFile, ...]
-    workflow: str
+    workflow: str  # the folder of the fitted workflow
     options: RawOptions
-    keep: tuple[str, ...] = ()
-    labeled: bool = False
+    keep: tuple[str, ...] = ()  # the input's columns that rows keep
+    labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
         """Raise a `DataError` if one of the first files lacks columns; needs no cluster."""

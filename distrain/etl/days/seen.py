@@ -133,14 +133,11 @@ class Shares:
 
 @dataclass(frozen=True)
 class DriftBounds:
-    """How far new data may be from what a workflow was fitted on before a column counts as drifted.
+    """How far new data may be from what a workflow was fitted on, or a column has drifted."""
 
-    Attributes:
-        mean: Of the mean of a column that Normalize ends, in its fitted standard deviations.
-        share: Of the shares of missing and of unknown values: how much they may have grown.
-    """
-
+    # of the mean of a column that Normalize ends, in its fitted standard deviations
     mean: float = 0.5
+    # of the shares of missing and of unknown values: how much they may have grown
     share: float = 0.1
 
     def __post_init__(self) -> None:
@@ -151,25 +148,18 @@ class DriftBounds:
 
 @dataclass(frozen=True)
 class Drifted:
-    """A figure of a column that is beyond its bound.
+    """A figure of a column that is beyond its bound."""
 
-    Attributes:
-        split: `train` or `valid`.
-        what: Which figure: the mean (before Normalize), or a share of the values.
-        fitted: What it was in the rows that the workflow was fitted on.
-        found: What it is.
-        by: How far it is from `fitted`: of a mean in fitted standard deviations, of a share the
-            difference.
-        bound: The bound of `by`.
-    """
-
-    split: str
+    split: str  # `train` or `valid`
     column: str
+    # which figure: the mean (before Normalize), or a share of the values
     what: Literal["mean", "missing_share", "unknown_share"]
-    fitted: float
-    found: float
+    fitted: float  # what it was in the rows that the workflow was fitted on
+    found: float  # what it is
+    # how far it is from `fitted`: of a mean in fitted standard deviations, of a share the
+    # difference
     by: float
-    bound: float
+    bound: float  # the bound of `by`
 
 
 def drifted_columns(

@@ -42,17 +42,12 @@ _Columns = list[Column]
 
 @dataclass(frozen=True)
 class PackReport:
-    """What `pack` did.
-
-    Attributes:
-        bytes_in: Size of the source's files.
-        bytes_out: Size of the written ones.
-    """
+    """What `pack` did."""
 
     rows: int
     files: int
-    bytes_in: int
-    bytes_out: int
+    bytes_in: int  # size of the source's files
+    bytes_out: int  # size of the written ones
     seconds: float
 
 

@@ -38,14 +38,10 @@ _READ_BYTES = 1 << 24
 
 @dataclass(frozen=True)
 class VocabularyFile:
-    """The vocabulary of a column, in a folder or at a URL.
-
-    Attributes:
-        name: What its files are called after: the column, or its domain.
-    """
+    """The vocabulary of a column, in a folder or at a URL."""
 
     folder: str
-    name: str
+    name: str  # what its files are called after: the column, or its domain
     xxh3_64: str
 
     @property

@@ -30,18 +30,14 @@ from distrain.train.timing import READER, waiting
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of scored rows.
-
-    Attributes:
-        merged: Those of all ranks' rows.
-        from_scores: The AUC of all ranks' rows from their scores, by binary target; without those
-            where the bins serve.
-        own: Metrics of the user's own, of all ranks' rows, by name.
-    """
+    """The metrics of scored rows."""
 
     metrics: TargetMetrics
-    merged: TargetMetrics
+    merged: TargetMetrics  # those of all ranks' rows
+    # the AUC of all ranks' rows from their scores, by binary target; without those where the bins
+    # serve
     from_scores: Mapping[str, Bounded] = field(default_factory=dict)
+    # metrics of the user's own, of all ranks' rows, by name
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:

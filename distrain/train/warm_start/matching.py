@@ -62,15 +62,12 @@ class Side:
 
 @dataclass(frozen=True)
 class TableMatch:
-    """The origin of a table's rows.
-
-    Attributes:
-        source: The table on disk; `None` if the rows keep their initial values.
-        vocabularies: The files that translate ids, old and new; `None` if ids are equal.
-    """
+    """The origin of a table's rows."""
 
     target: TablePlace
+    # the table on disk; `None` if the rows keep their initial values
     source: TablePlace | None = None
+    # the files that translate ids, old and new; `None` if ids are equal
     vocabularies: tuple[VocabularyFile, VocabularyFile] | None = None
 
     @property

@@ -40,29 +40,18 @@ _MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
 
 @dataclass(frozen=True)
 class Inferred:
-    """A document that `FeatureConfig.parse` takes.
+    """A document that `FeatureConfig.parse` takes."""
 
-    Attributes:
-        text: YAML with comments.
-        features: What it says.
-        sample: Which rows it was inferred from.
-        left_out: Why, by column that is no feature.
-        target_reason: Why the target was guessed.
-        reasons: Why further targets, a weight and windows are suggested, by key of the document.
-        bad_lines: The lines among these that are no rows.
-        bad_told: What is said of them; empty if there are none.
-        has_many_bad: Whether they are more than `prep` leaves out unless told to.
-    """
-
-    text: str
-    features: FeatureConfig
-    sample: str
-    left_out: dict[str, str]
-    target_reason: str
+    text: str  # YAML with comments
+    features: FeatureConfig  # what it says
+    sample: str  # which rows it was inferred from
+    left_out: dict[str, str]  # why, by column that is no feature
+    target_reason: str  # why the target was guessed
+    # why further targets, a weight and windows are suggested, by key of the document
     reasons: dict[str, str]
-    bad_lines: BadLineTally
-    bad_told: str = ""
-    has_many_bad: bool = False
+    bad_lines: BadLineTally  # the lines among these that are no rows
+    bad_told: str = ""  # what is said of them; empty if there are none
+    has_many_bad: bool = False  # whether they are more than `prep` leaves out unless told to
 
 
 def infer_features(files: Sequence[InputFile], most_rows: int = SAMPLE_ROWS) -> Inferred:
