@@ -16,6 +16,7 @@ class JobSpan:
         epoch: The steps of each epoch; a window's last one may have fewer rows.
         windows: The names of the windows; none where the table is not cut.
 
+    >>> from distrain.partition import EpochPlan
     >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
     >>> [span.rows_in(steps) for steps in range(6)], span.epoch_after(3), span.epoch_after(4)
     ([0, 4, 8, 10, 14, 18], 0, 1)

@@ -136,7 +136,8 @@ _NO_PLACES = {
     "name", "data.cache_size", "data.part_size", "data.max_list_length", "tags", "model.function",
     "model.options", "model.crosses.columns", "embeddings.tables", "embeddings.combiners",
     "evaluate.metrics", "data.filter", "data.windows.by", "data.windows.size",
-    "train.early_stopping.metric", "checkpoint.keep_best",
+    "train.early_stopping.metric", "checkpoint.keep_best", "data.weight", "data.class_weight",
+    "model.tasks", "model.tasks.target", "model.tasks.weight", "model.sharing.order",
 }  # fmt: skip
 
 

@@ -82,13 +82,13 @@ def test_no_epoch_is_begun_that_is_not_trained_on(
 
     def counted(*args, **options):
         loader = make_loader(*args, **options)
-        begin = loader.epoch
+        begin = loader.window
 
-        def counted_begin(epoch, **options):
+        def counted_begin(epoch, start_step):
             begun.append(epoch)
-            return begin(epoch, **options)
+            return begin(epoch, start_step)
 
-        monkeypatch.setattr(loader, "epoch", counted_begin)
+        monkeypatch.setattr(loader, "window", counted_begin)
         return loader
 
     monkeypatch.setattr(trainer, "_loader", counted)
