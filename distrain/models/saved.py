@@ -15,7 +15,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -181,6 +181,8 @@ def read_description(file: Path) -> Description:
     spec = _read_spec(document["model"], file)
     with _file_named(file):
         schema = Schema.from_json(document["schema"])
+        if hasattr(spec, "tasks") and "tasks" not in document["model"]:
+            schema = _of_binary_targets(schema)  # of a version that trained no others
     combiners = _read_combiners(document.get("combiners", {}), schema, file)
     about = document.get("about", {})
     about = about if isinstance(about, dict) else {}
@@ -188,6 +190,13 @@ def read_description(file: Path) -> Description:
     if not isinstance(shift, int | float) or not math.isfinite(shift):
         raise DataError("logit_shift is no finite number", where={"file": str(file)})
     return Description(file, spec, schema, combiners, about, float(shift))
+
+
+def _of_binary_targets(schema: Schema) -> Schema:
+    targets = schema.select_by_tag(Tags.TARGET).columns
+    return schema.with_columns(
+        *(replace(column, tags=(*column.tags, Tags.BINARY)) for column in targets)
+    )
 
 
 def check_sizes(weights: TensorFile, described: Description) -> None:
