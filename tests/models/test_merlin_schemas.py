@@ -75,8 +75,11 @@ def rows_of(schema, seed=0):
     names = tuple(name for name, _ in flat)
     ids = torch.stack([ids for _, ids in flat], 1)
     numbers = torch.randn(ROWS, len(features.continuous), generator=draw)
-    labels = torch.randint(2, (ROWS,), generator=draw).float()
-    return Batch(ids, numbers, labels, names, features.continuous.names, lists=lists)
+    targets = schema.select_by_tag(Tags.TARGET).names
+    labels = torch.randint(2, (ROWS, max(1, len(targets))), generator=draw).float()
+    return Batch(
+        ids, numbers, labels[:, 0], names, features.continuous.names, labels, targets, lists=lists
+    )
 
 
 @pytest.mark.parametrize("kind", EVERY)
