@@ -96,7 +96,7 @@ class RowFilter:
             )
         return table.taking(kept)
 
-    def _chosen(self, group: RowGroup, columns: Columns) -> RowGroup | None:
+    def _chosen(self, group: RowGroup, columns: Columns, _: int) -> RowGroup | None:
         import pyarrow as pa
 
         table = pa.table(dict(columns))

@@ -273,13 +273,13 @@ def key_order(keys: NDArray[np.uint64], num_rows: int) -> NDArray[np.int64]:
     return order.view(np.int64)
 
 
-def row_draws(seed: int, first: int, count: int) -> NDArray[np.uint64]:
-    """Random numbers of rows `first .. first+count-1`, the same for any cut of the rows.
+def row_draws(seed: int, file: int, first: int, count: int) -> NDArray[np.uint64]:
+    """Random numbers of a file's rows `first .. first+count-1`, the same for any cut of the rows.
 
-    >>> np.array_equal(row_draws(1, 0, 9)[5:], row_draws(1, 5, 4))
+    >>> np.array_equal(row_draws(1, 7, 0, 9)[5:], row_draws(1, 7, 5, 4))
     True
     """
-    return _numbers(np.random.SeedSequence(seed, spawn_key=_DRAWS), first, count)
+    return _numbers(np.random.SeedSequence(seed, spawn_key=(*_DRAWS, file)), first, count)
 
 
 def _numbers(source: np.random.SeedSequence, first: int, count: int) -> NDArray[np.uint64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import chain, groupby
+from itertools import accumulate, chain, groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from distrain.errors import DataError, DistrainError, Unavailable
@@ -60,7 +60,7 @@ def read_files(
 def scan_columns(
     groups: Sequence[RowGroup],
     columns: Sequence[str],
-    result_of: Callable[[RowGroup, Columns], ResultT],
+    result_of: Callable[[RowGroup, Columns, int], ResultT],
     retry_s: float = 0.0,
 ) -> list[ResultT]:
     """What `result_of` makes of some columns of each row group, in the order of the row groups.
@@ -68,7 +68,8 @@ def scan_columns(
     Args:
         groups: No slices; those of a file stand together.
         columns: Those that a file lacks are not passed.
-        result_of: Called in any thread, with the columns of the rows that are taken.
+        result_of: Called in any thread, with the columns of the rows that are taken, and the number
+            in the file of the row group's first row.
         retry_s: How long to try again where the storage does not answer, for each file.
 
     Raises:
@@ -93,7 +94,7 @@ def scan_columns(
 def _scan_file(
     groups: Sequence[RowGroup],
     columns: Sequence[str],
-    result_of: Callable[[RowGroup, Columns], ResultT],
+    result_of: Callable[[RowGroup, Columns, int], ResultT],
 ) -> list[ResultT]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -102,7 +103,12 @@ def _scan_file(
     try:
         with open_input(file) as handle, pq.ParquetFile(handle) as parquet:
             names = [name for name in columns if name in parquet.schema_arrow.names]
-            return [result_of(group, _columns(parquet, group, names)) for group in groups]
+            sizes = [parquet.metadata.row_group(n).num_rows for n in range(parquet.num_row_groups)]
+            firsts = [0, *accumulate(sizes)]
+            return [
+                result_of(group, _columns(parquet, group, names), firsts[group.index])
+                for group in groups
+            ]
     except DistrainError:
         raise
     except Exception as error:

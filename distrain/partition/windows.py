@@ -169,7 +169,7 @@ def cut_windows(
     keys = [(_key(span.low, width), _key(span.high, width)) for span in own]
     unsure = [group for group, (low, high) in zip(groups, keys, strict=True) if low != high]
 
-    def split(group: RowGroup, columns: Columns) -> list[tuple[Any, RowGroup]]:
+    def split(group: RowGroup, columns: Columns, _: int) -> list[tuple[Any, RowGroup]]:
         found = _keys_of(columns[windows.by], width)
         parts = [(key, group.taking(found == key)) for key in np.unique(found)[:3]]
         if len(parts) > 2:

@@ -1,7 +1,7 @@
 """Negatives left out: which ones, how many, and never anything else."""
 
-from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 from distrain.errors import DataError
 from distrain.partition import Table, read_footers, thinned
 from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import WindowsSpec
 
 SCHEMA = Schema(
     (
@@ -56,29 +57,29 @@ def test_a_share_of_the_negatives_and_all_others_stay(tmp_path: Path) -> None:
 @settings(deadline=None, max_examples=25)
 @given(
     sizes=st.tuples(st.integers(1, 40), st.integers(1, 40)),
-    files=st.sampled_from([(1,), (1, 2), (3, 1, 2)]),
+    border=st.integers(1, 118),
     seed=st.integers(0, 5),
 )
-def test_neither_files_nor_row_groups_matter_and_a_filter_comes_first(
-    tmp_path_factory: pytest.TempPathFactory,
-    sizes: tuple[int, int],
-    files: tuple[int, ...],
-    seed: int,
+def test_neither_row_groups_nor_other_files_filters_or_windows_matter(
+    tmp_path_factory: pytest.TempPathFactory, sizes: tuple[int, int], border: int, seed: int
 ) -> None:
     folder = tmp_path_factory.mktemp("thinned")
     labels = (np.arange(120) % 3 == 0).astype(np.float32)
-    one = write(folder / "one" / "a.parquet", labels, sizes[0])
-    cuts = (np.cumsum([0, *files]) * 120 // sum(files)).tolist()
-    for number, (first, end) in enumerate(pairwise(cuts)):
-        write(folder / "many" / f"{number}.parquet", labels[first:end], sizes[1], first)
-    tables = [read_footers(where, SCHEMA) for where in (one, str(folder / "many"))]
-    found = [ids(thinned(table, "label", 0.4, seed)) for table in tables]
-    assert found[0] == found[1]
-    rest = np.flatnonzero(np.arange(120) >= 50)
-    alone = write(folder / "alone" / "a.parquet", labels[rest], sizes[0], 50)
-    filtered = read_footers(str(folder / "many"), SCHEMA, row_filter="id >= 50")
-    expected = thinned(read_footers(alone, SCHEMA), "label", 0.4, seed)
-    assert ids(thinned(filtered, "label", 0.4, seed)) == ids(expected)
+    one = write(folder / "one" / "b.parquet", labels, sizes[0])
+    other = write(folder / "other" / "b.parquet", labels, sizes[1])
+
+    def kept(where: str | list[str], **options: Any) -> list[int]:
+        return ids(thinned(read_footers(where, SCHEMA, **options), "label", 0.4, seed))
+
+    found = kept(one)
+    assert kept(other) == found
+    before = write(folder / "a.parquet", labels, 7, 1_000)
+    assert kept([before, one]) == kept(before) + found
+    assert [row - 1_000 for row in kept(before)] != found
+    assert kept(one, row_filter=f"id >= {border}") == [row for row in found if row >= border]
+    windows = WindowsSpec(by="id", size=border + 1)
+    if sizes[0] <= border:  # a row group lies in two windows at most
+        assert sorted(kept(one, windows=windows)) == found
 
 
 def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
@@ -93,7 +94,7 @@ def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
     labels = numbers % 2
     for kind in (np.int8, np.int64, np.float64, bool):
         of_kind = read_footers(
-            write(tmp_path / f"{kind}.parquet", labels.astype(kind), 300), SCHEMA
+            write(tmp_path / kind.__name__ / "a.parquet", labels.astype(kind), 300), SCHEMA
         )
         kept = ids(thinned(of_kind, "label", 0.5, 0))
         assert kept == sorted({*numbers[1::2].tolist(), *(set(found) & {*numbers[::2].tolist()})})
