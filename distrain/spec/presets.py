@@ -1,7 +1,7 @@
 """Job specs to begin with, for a folder that `distrain prep` wrote, fitted to its schema."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, get_args
 
 from distrain.errors import SpecError
@@ -95,7 +95,18 @@ def _tasks(schema: Schema) -> dict[str, Any]:
     targets = schema.select_by_tag(Tags.TARGET).columns
     if len(targets) < 2 and all(_kind(column) == "binary" for column in targets):
         return {}
-    return {re.sub(r"[^A-Za-z0-9_-]", "_", c.name)[:63]: _task(c) for c in targets}
+    tasks: dict[str, Any] = {}
+    for column in targets:
+        tasks[_task_name(column.name, tasks)] = _task(column)
+    return tasks
+
+
+def _task_name(column: str, taken: Collection[str]) -> str:
+    """The column's name as one of a task, with a number where another task has it."""
+    name = re.sub(r"[^A-Za-z0-9_-]", "_", column).lstrip("-") or "task"
+    endings = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
+    names = (name[: 63 - len(ending)] + ending for ending in endings)
+    return next(name for name in names if name not in taken)
 
 
 def _task(column: ColumnSchema) -> dict[str, Any]:
