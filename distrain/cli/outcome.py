@@ -45,6 +45,7 @@ def print_outcome(run_dir: "Path", wait: "Callable[[Callable[[Summary], None]], 
 
 def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> None:
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(title=f"run {summary.job_id}", show_header=False, title_justify="left")
     table.add_column(style="bold")
@@ -69,7 +70,7 @@ def print_summary(console: "Console", summary: "Summary", paths: "RunPaths") -> 
         ("logs", str(paths.logs)),
     ]
     for name, value in rows:
-        table.add_row(name, value)
+        table.add_row(Text(name), Text(value))  # brackets of targets and paths are no markup
     console.print(table, highlight=False)
 
 

@@ -1,6 +1,7 @@
 """Runs in MLflow Tracking, by MLflow's own client."""
 
 import os
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,8 @@ EXPERIMENT_VARIABLE = "MLFLOW_EXPERIMENT_NAME"
 _JOB_TAG = "distrain.job_id"
 
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
+# Characters, and parts of a path, for which MLflow refuses a name and all metrics of its call.
+_REFUSED = re.compile(r"[^\w .:/-]|(?<=/)\.{0,2}/")
 _METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_VALUE = 1000, 100, 500
 
 
@@ -72,7 +75,7 @@ class MLflowTracking:
         for entry, at_s in entries:
             if isinstance(entry, Record):
                 metrics += [
-                    Metric(name, float(value), round(1000 * at_s), entry.step)
+                    Metric(_REFUSED.sub("_", name), float(value), round(1000 * at_s), entry.step)
                     for name, value in scalars(entry).items()
                 ]
             elif isinstance(entry, AttemptStarted):

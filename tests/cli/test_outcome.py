@@ -84,3 +84,12 @@ def test_how_exact_an_auc_is_is_said_of_its_rows_alone(tmp_path, bound, words):
     scored = replace(summarise(view, []), auc=0.75, auc_bound=bound, scored_rows=90)
     print_summary(Console(file=text, width=160), scored, RunPaths(tmp_path))
     assert words in text.getvalue()
+
+
+def test_brackets_in_names_of_targets_are_no_markup(tmp_path):
+    targets = {"b[/c]": {"rmse": 2.5}, "[red]d": {"rmse": 1.5}}
+    view = JobView("clicks-1", "clicks", JobState.SUCCEEDED, 1, 2)
+    text = io.StringIO()
+    scored = replace(summarise(view, []), targets=targets)
+    print_summary(Console(file=text, width=160), scored, RunPaths(tmp_path))
+    assert all(name in text.getvalue() for name in targets)

@@ -1,6 +1,7 @@
 """The real packages get a run's entries, and their own readers find them."""
 
 import logging
+from dataclasses import replace
 
 import pytest
 from small_jobs import make_spec, write_prepared
@@ -89,6 +90,25 @@ def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_s
     assert run.data.tags["distrain.notice"] == "a checkpoint is damaged"
     steps = [metric.step for metric in client.get_metric_history(run.info.run_id, "train/loss")]
     assert sorted(set(steps)) == [5, 10, 15]
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_has_metrics_of_targets_whose_names_it_refuses(facts, stamped, mlflow_store):
+    from mlflow import MlflowClient
+
+    entry = stamped[-1].entry
+    names = ("price (€)", "a//b", "../c", "größe")
+    record = replace(entry, targets={name: {"rmse": 2.5} for name in names})
+    sink = MLflowTracking(mlflow_store)
+    sink.open(facts)
+    sink.write([stamped[-1]._replace(entry=record)])
+    client = MlflowClient(tracking_uri=mlflow_store)
+    experiment = client.get_experiment_by_name("distrain")
+    (run,) = client.search_runs([experiment.experiment_id])
+    of_targets = {name for name, value in run.data.metrics.items() if value == 2.5}
+    cleaned = ("price ___", "a/_b", "_c", "größe")
+    assert of_targets == {f"valid/{name}.rmse" for name in cleaned}
+    assert run.data.metrics["valid/loss"] == entry.loss
 
 
 @pytest.mark.filterwarnings("ignore")
