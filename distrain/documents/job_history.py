@@ -9,7 +9,7 @@ from typing import Any
 from distrain.documents.ranks import SHOWN_RANKS, RankNow, StepTimes, Window
 from distrain.documents.series import Series, SeriesColumn
 from distrain.events import CheckpointSaved, Event, StepsDone, TrainingStarted
-from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record, targets_in
+from distrain.jobs import AttemptStarted, Entry, JobState, Notice, Record, metrics_in, targets_in
 from distrain.wording import MAIN_METRICS, byte_size, main_metrics, number
 
 _RANK_CAPACITY = 256
@@ -268,11 +268,11 @@ def _with_targets(series: Series, columns: Sequence[SeriesColumn], record: Recor
     return Series((*columns, *(SeriesColumn(name, "rows") for name in names)))
 
 
-def _main_metrics_of(record: Record) -> dict[str, float]:
+def _main_metrics_of(record: Record) -> dict[str, float | None]:
     """The metric that stands for each further target, by `TARGET.METRIC`."""
     return {
         f"{target}.{metric}": metrics[metric]
-        for target, metrics in (targets_in(record.targets) or {}).items()
+        for target, metrics in metrics_in(record.targets).items()
         for metric in MAIN_METRICS
         if metric in metrics
     }

@@ -26,6 +26,7 @@ from distrain.jobs.status import (
     figures_in as figures_in,
     find_id as find_id,
     find_job as find_job,
+    metrics_in as metrics_in,
     targets_in as targets_in,
     time_left as time_left,
 )

@@ -87,12 +87,26 @@ def targets_in(value: object) -> dict[str, dict[str, float]] | None:
     {'price': {'rmse': 2.5}}
     """
     targets = {}
-    for name, metrics in islice(_items_of(value), _MOST_TARGETS):
-        numbers = (one for one in _items_of(metrics) if is_number(one[1]))
-        kept = {_name_of(metric): number for metric, number in islice(numbers, _MOST_TARGETS)}
+    for name, metrics in metrics_in(value).items():
+        kept = {metric: number for metric, number in metrics.items() if number is not None}
         if kept:
-            targets[_name_of(name)] = kept
+            targets[name] = kept
     return targets or None
+
+
+def metrics_in(value: object) -> dict[str, dict[str, float | None]]:
+    """As `targets_in`, with the metrics that are not defined.
+
+    >>> metrics_in({"price": {"rmse": 2.5, "r2": None}, "bad": 1})
+    {'price': {'rmse': 2.5, 'r2': None}, 'bad': {}}
+    """
+    targets = {}
+    for name, metrics in islice(_items_of(value), _MOST_TARGETS):
+        items = (one for one in _items_of(metrics) if one[1] is None or is_number(one[1]))
+        targets[_name_of(name)] = {
+            _name_of(metric): number for metric, number in islice(items, _MOST_TARGETS)
+        }
+    return targets
 
 
 def _items_of(value: object) -> Iterable[tuple[Any, Any]]:

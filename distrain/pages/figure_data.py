@@ -34,10 +34,12 @@ def score_name(points: Document) -> str:
 
     >>> score_name({"auc": [0.5], "a.rmse": [2.0]}), score_name({"auc": [None], "a.rmse": [2.0]})
     ('auc', 'a.rmse')
+    >>> score_name({"auc": [None], "a.auc": [None], "b.rmse": [2.0]}), score_name({"a.auc": [None]})
+    ('b.rmse', 'a.auc')
     """
-    if any(value is not None for value in points.get("auc", ())):
-        return "auc"
-    return next((name for name in points if "." in name), "auc")
+    names = ["auc", *(name for name in points if "." in name)]
+    known = {n: any(value is not None for value in points.get(n, ())) for n in names}
+    return next((name for name in names if known[name]), (names[1:] or names)[0])
 
 
 def score_title(points: Document) -> str:

@@ -224,3 +224,11 @@ def test_further_targets_have_curves_of_their_main_metric():
     assert history.moments[-1].text == f"price RMSE 2, like AUC 0.75 of {valid.rows} rows"
     history.take([AttemptStarted(2, 10, 2)], 2.0)
     assert history.train.since()["price.rmse"] == [2.0]
+
+
+def test_a_metric_that_is_defined_later_has_a_curve():
+    history = JobHistory(0.0)
+    first, second = ({"buy": {"auc": auc}, "price": {"rmse": 2.0}} for auc in (None, 0.75))
+    records = [replace(record(10), targets=first), replace(record(20), targets=second)]
+    history.take([AttemptStarted(1, 0, 2), *records], 1.0)
+    assert history.train.since()["buy.auc"] == [None, 0.75]
