@@ -153,7 +153,7 @@ def _impossible(error: Exception, url: str) -> Damaged:
 
 
 def _rendered(content: Any) -> bytes:
-    inner = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    inner = json.dumps(content, separators=(",", ":"))  # in order: a spec's tasks have one
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
     return f'{{"format":{FORMAT},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
 

@@ -60,11 +60,12 @@ class TargetMetrics:
         return {name: state.compute().figures() for name, state in others}
 
     def merge(self, other: TargetMetrics) -> TargetMetrics:
-        """The rows of both, which have the same targets in this order; one may have none."""
+        """The rows of both, which have the same targets; one may have none."""
         if not self.states or not other.states:
             return other if other.states else self
-        pairs = zip(self.states.values(), other.states.items(), strict=True)
-        return TargetMetrics({name: mine.merge(more) for mine, (name, more) in pairs})
+        if self.states.keys() != other.states.keys():
+            raise ValueError("states of other targets cannot be merged")
+        return TargetMetrics({n: state.merge(other.states[n]) for n, state in self.states.items()})
 
     def to_json(self) -> dict[str, Any]:
         """The states as JSON values; a single binary target's as those of its state alone."""
@@ -82,7 +83,7 @@ class TargetMetrics:
         """
         of_all = [targets for targets in map(_targets_of, documents) if targets]
         names = list(of_all[0]) if of_all else []
-        if any(list(targets) != names for targets in of_all):
+        if any(set(targets) != set(names) for targets in of_all):
             raise ValueError("states of other targets cannot be merged")
         return cls({name: _read([targets[name] for targets in of_all]) for name in names})
 

@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,13 @@ import torch
 from checkpoint_states import MIXED, new_state, save_together
 
 from distrain.checkpoint import CheckpointDir, load_newest
-from distrain.checkpoint.manifest import MANIFEST_FILE, Damaged, _rendered, from_document
+from distrain.checkpoint.manifest import (
+    MANIFEST_FILE,
+    Damaged,
+    _rendered,
+    from_document,
+    read_document,
+)
 from distrain.embeddings import Peers
 
 NAME = "step-0000000001-a1"
@@ -25,6 +32,14 @@ def saved(memory_folder):
     told, reports = save_together(place, states, own)
     assert told == [True, True], reports
     return place, place.read_manifest(NAME)
+
+
+def test_the_order_of_values_is_kept(saved):
+    _, document = saved
+    manifest = from_document(json.loads(json.dumps(document)))
+    manifest = replace(manifest, values={"spec": {"tasks": {"click": {}, "buy": {}}}})
+    read = from_document(read_document(manifest.to_bytes(), "here"))
+    assert list(read.values["spec"]["tasks"]) == ["click", "buy"]
 
 
 def at(*path, to):

@@ -254,6 +254,16 @@ def test_targets_travel_and_merge_as_one_state():
         TargetMetrics.from_json(damaged)
 
 
+def test_states_merge_by_the_names_of_targets_in_any_order():
+    metrics = three_targets()
+    turned = TargetMetrics(dict(reversed(metrics.states.items())))
+    assert metrics.merge(turned).to_json() == metrics.merge(metrics).to_json()
+    document = TargetMetrics.from_json(metrics.to_json(), turned.to_json()).to_json()
+    assert document == metrics.merge(metrics).to_json()
+    with pytest.raises(ValueError, match="other targets"):
+        metrics.merge(TargetMetrics.of_kinds({"price": "regression"}))
+
+
 def test_one_binary_target_travels_as_its_state_alone():
     only = TargetMetrics.of_kinds({"click": "binary"})
     assert only.to_json() == BinaryMetrics().to_json()

@@ -214,15 +214,17 @@ def name_by_task(task: Task, name: str) -> str:
     >>> both = MultiTask({"click": BinaryClassificationTask(), "buy": BinaryClassificationTask()})
     >>> name_by_task(both, "dense.task.tasks.1.logit.bias")
     'dense.task.tasks.buy.logit.bias'
+    >>> name_by_task(both, "dense_optimizer.task.tasks.0.logit.bias.sum")
+    'dense_optimizer.task.tasks.click.logit.bias.sum'
     """
-    before, mark, rest = name.partition("dense.task.")
-    if before or not mark:
+    prefix, mark, rest = name.partition(".task.")
+    if not mark or prefix not in ("dense", "dense_optimizer"):
         return name
     if not isinstance(task, MultiTask):
-        return f"dense.task.tasks.{task.name}.{rest}"
+        return f"{prefix}.task.tasks.{task.name}.{rest}"
     parts = rest.split(".")
     for place, (word, number) in enumerate(pairwise(parts), 1):
         names = tuple(task.tower_of) if word == "towers" else task.names
         if word in _OF_TASKS and number.isdecimal() and int(number) < len(names):
             parts[place] = names[int(number)]
-    return ".".join(["dense", "task", *parts])
+    return ".".join([prefix, "task", *parts])

@@ -31,7 +31,14 @@ def named_head(
     named = dict(tasks) or {column.name: TaskSpec() for column in targets}
     if isinstance(sharing, EsmmSpec) and sharing.order:
         named = _ordered(named, sharing.order)
-    leaves = {name: _leaf(schema[task.target or name], task) for name, task in named.items()}
+    # A weight that all tasks have is the batch's own.
+    common = schema.select_by_tag(Tags.WEIGHT).names
+    leaves = {
+        name: _leaf(
+            schema[task.target or name], task, None if task.weight in common else task.weight
+        )
+        for name, task in named.items()
+    }
     if sharing is not None and len(leaves) < 2:
         raise ModelError(
             f"model.sharing is {sharing.kind}, and there is nothing to share with one task",
@@ -39,10 +46,10 @@ def named_head(
             hint="Name several tasks in model.tasks, or leave model.sharing out.",
         )
     towers = {name: MLPBlock(task.hidden) for name, task in named.items() if task.hidden}
-    if len(leaves) < 2 and not towers:
+    weights = {name: task.loss_weight for name, task in named.items()}
+    if len(leaves) < 2 and not towers and set(weights.values()) <= {1.0}:
         (only,) = leaves.values() if leaves else (None,)
         return None if isinstance(only, BinaryClassificationTask) else only
-    weights = {name: task.loss_weight for name, task in named.items()}
     kind = ESMMTask if sharing is not None and sharing.kind == "esmm" else MultiTask
     return kind(leaves, weights, sharing=_sharing(sharing, tuple(leaves)), towers=towers)
 
@@ -56,13 +63,13 @@ def _ordered(tasks: Mapping[str, TaskSpec], order: Sequence[str]) -> dict[str, T
     return {name: tasks[name] for name in order}
 
 
-def _leaf(column: ColumnSchema, task: TaskSpec) -> LabelTask:
+def _leaf(column: ColumnSchema, task: TaskSpec, weight: str | None) -> LabelTask:
     match column.target_kind:
         case "regression":
-            return RegressionTask(column.name, task.loss, delta=task.delta, weight=task.weight)
+            return RegressionTask(column.name, task.loss, delta=task.delta, weight=weight)
         case "multiclass":
-            return MulticlassTask(column.name, column.cardinality or 0, weight=task.weight)
-    return BinaryClassificationTask(column.name, weight=task.weight)
+            return MulticlassTask(column.name, column.cardinality or 0, weight=weight)
+    return BinaryClassificationTask(column.name, weight=weight)
 
 
 def _sharing(sharing: SharingSpec | None, names: tuple[str, ...]) -> Block | None:

@@ -1,5 +1,7 @@
 """Every named model with tasks of each kind: built, trained a step, saved and loaded."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -96,6 +98,28 @@ def test_a_named_model_learns_tasks_of_all_kinds(kind, sharing, tmp_path):
     assert again.task.targets == model.task.targets
     for one, other in zip(again.scores(batch), scores, strict=True):
         assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("task", [{}, {"kind": "regression"}], ids=str)
+def test_the_loss_weight_of_a_task_alone_counts(task):
+    losses = {}
+    for factor in (1.0, 0.25):
+        tasks = {"clicked": {"loss_weight": factor, **task}}
+        model, schema = build(spec_of("mlp", tasks))
+        step = TrainStep(model, TrainSpec(), 1)
+        losses[factor] = float(step(batch_for(model, schema), 12, 0.01, PhaseClock())[1])
+    assert losses[0.25] == pytest.approx(0.25 * losses[1.0])
+
+
+def test_a_tasks_weight_may_be_that_of_all():
+    tasks = {"click": {"target": "clicked", "weight": "w"}, "seconds": {"kind": "regression"}}
+    spec = parse_spec(
+        {"data": {"train": "t", "weight": "w"}, "model": {"kind": "mlp", "tasks": tasks}}
+    )
+    model, schema = build(spec)
+    assert [target.weight for target in model.task.targets] == [None, None]
+    weighted = replace(batch_for(model, schema), weight=torch.arange(12.0))
+    assert float(TrainStep(model, TrainSpec(), 1)(weighted, 12, 0.01, PhaseClock())[1]) > 0
 
 
 @pytest.mark.parametrize("kind", MODELS)
