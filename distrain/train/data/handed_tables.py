@@ -22,14 +22,21 @@ from distrain.version import __version__
 
 log = logging.getLogger(__name__)
 
-_KEY, _TRAIN, _VALID = "key", "train", "valid"
+_KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
 
 
 @dataclass(frozen=True)
 class Inputs:
+    """A job's tables.
+
+    Attributes:
+        unthinned: The training table before `data.negatives`; `None` where that leaves out nothing.
+    """
+
     schema: Schema
     train: Table
     valid: Table | None
+    unthinned: Table | None = None
 
     @property
     def fingerprint(self) -> str:
@@ -44,6 +51,8 @@ def hand_on(inputs: Inputs, spec: JobSpec, path: Path) -> None:
         file.writestr(_TRAIN, inputs.train.to_bytes())
         if inputs.valid is not None:
             file.writestr(_VALID, inputs.valid.to_bytes())
+        if inputs.unthinned is not None:
+            file.writestr(_UNTHINNED, inputs.unthinned.to_bytes())
 
 
 def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
@@ -53,7 +62,9 @@ def read_tables(path: Path, spec: JobSpec, schema: Schema) -> Inputs | None:
             if file.read(_KEY).decode() != _key(spec, schema):
                 return None
             valid = Table.from_bytes(file.read(_VALID)) if spec.data.valid else None
-            return Inputs(schema, Table.from_bytes(file.read(_TRAIN)), valid)
+            thins = spec.data.negatives < 1
+            unthinned = Table.from_bytes(file.read(_UNTHINNED)) if thins else None
+            return Inputs(schema, Table.from_bytes(file.read(_TRAIN)), valid, unthinned)
     except FileNotFoundError:
         return None
     except Exception as error:  # a zip file can be damaged in many ways

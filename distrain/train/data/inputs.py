@@ -92,7 +92,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         )
 
     mistakes = Mistakes()
-    train = valid = tables = None
+    train = valid = unthinned = tables = None
     file = path or spec.data.schema_path
     with _schema_named(file):
         schema = _with_list_limits(schema, spec.data.max_list_length)
@@ -101,10 +101,12 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         wanted_columns(schema, need_label=True)  # or both splits report what it lacks
         tables = handed and read_tables(handed, spec, schema)
     if tables:
-        train, valid = tables.train, tables.valid
+        train, valid, unthinned = tables.train, tables.valid, tables.unthinned
     else:
         with mistakes.collected(), _schema_named(file):
-            train = _thinned(read(spec.data.train, spec.data.windows), spec, schema, retry_s)
+            train = read(spec.data.train, spec.data.windows)
+            if spec.data.negatives < 1:
+                unthinned, train = train, _thinned(train, spec, schema, retry_s)
         with mistakes.collected(), _schema_named(file):
             valid = read(spec.data.valid) if spec.data.valid else None
     with mistakes.collected(), _schema_named(file):
@@ -116,7 +118,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         _check_disjoint(train, valid)
     if not tables:
         _check_one_meaning(spec.data, schema, train, valid)
-    return Inputs(schema, train, valid)
+    return Inputs(schema, train, valid, unthinned)
 
 
 @contextmanager
@@ -263,7 +265,7 @@ def check_negatives(data: DataSpec, schema: Schema, task: "Task") -> None:
 
 def _thinned(table: Table, spec: JobSpec, schema: Schema, retry_s: float) -> Table:
     share, labels = spec.data.negatives, schema.select_by_tag(Tags.TARGET).names
-    if share == 1 or len(labels) != 1:  # with more of them the job is refused
+    if len(labels) != 1:  # with more of them the job is refused
         return table
     return thinned(table, labels[0], share, spec.train.seed, retry_s)
 

@@ -102,7 +102,10 @@ class Trainer(RankJob):
         valid = not self.validated and self.inputs.valid is not None
         if border and self.spec.evaluate.next_window:  # which may have been the interrupted one
             valid = valid and self._validates_after(self.taken)
-        ends_window = border and self.taken > 0 and (not self.validated or window is not None)
+        # Models were not saved if the attempt before was killed, or if the job was to end here.
+        models = self.spec.checkpoint.window_models
+        is_new = models or not self.validated or window is not None
+        ends_window = border and self.taken > 0 and is_new
         if valid or window is not None or ends_window:
             self._score(window, valid=valid)
             if ends_window:
@@ -218,9 +221,11 @@ class Trainer(RankJob):
         self.validated = True
 
     def _score_window(self, window: int) -> None:
-        found = self._scored(self.inputs.train.of_window(window))
+        name, table = self.span.windows[window], self.inputs.unthinned or self.inputs.train
+        assert table.windows is not None
+        found = self._scored(table.of_window(table.windows.names.index(name)))
         self.progressive = self.progressive.after(self.taken, found.merged)
-        name, figures = self.span.windows[window], self.progressive.figures()
+        figures = self.progressive.figures()
         event = self.rank_events.evaluated(self.taken, found, self.clock)
         self.report(replace(event, window=name, progressive=figures))
 

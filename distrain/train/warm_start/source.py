@@ -1,5 +1,6 @@
 """Weights on disk: a saved model, a run's model, or a checkpoint."""
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -54,13 +55,18 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """The weights of a saved model or checkpoint, and their steps, if known."""
+    """The weights of a saved model or checkpoint, and their steps, if known.
+
+    Attributes:
+        negatives: The share of the rows with label 0 that they were trained with.
+    """
 
     path: str
     step: int | None
     side: Side
     weights: Weights
     manifest: Manifest | None = None  # of a checkpoint, which holds optimizers' state as well
+    negatives: float = 1.0
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
@@ -129,7 +135,8 @@ def _saved_model(folder: Path) -> WeightsSource:
         vocabularies = vocabularies.kept_in(str(folder / WORKFLOW))
     shapes = _dense(file.shapes)
     side = Side(blueprint.inputs.columns, shapes, vocabularies, task=blueprint.task)
-    return WeightsSource(str(folder), about.get("step"), side, _ModelWeights(file))
+    weights, negatives = _ModelWeights(file), math.exp(described.logit_shift)
+    return WeightsSource(str(folder), about.get("step"), side, weights, negatives=negatives)
 
 
 def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
@@ -153,7 +160,8 @@ def _checkpoint_at(path: str, with_state: bool) -> WeightsSource:
     side = Side(columns, dense, vocabularies, task=_task_of(manifest))
     folder = open_folder(parent).sub(name)
     weights = _CheckpointWeights(folder, manifest)
-    return WeightsSource(folder.url, manifest.step, side, weights, manifest)
+    negatives = manifest.values.get("spec", {}).get("data", {}).get("negatives", 1.0)
+    return WeightsSource(folder.url, manifest.step, side, weights, manifest, negatives)
 
 
 def _task_of(manifest: Manifest) -> Task | None:

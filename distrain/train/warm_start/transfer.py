@@ -1,6 +1,7 @@
 """Each rank puts the rows that it holds of another's weights into its model."""
 
 import logging
+import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -142,6 +143,11 @@ def _matched(
     other = _other_optimizer(spec, source) if spec.train.init_state == "all" else None
     if other is not None:
         found.problems.append(other)
+    if not math.isclose(source.negatives, spec.data.negatives, rel_tol=1e-9):
+        found.problems.append(
+            f"data.negatives was {source.negatives:.6g} and is {spec.data.negatives:g}: until the "
+            "weights have learnt that, scores are of odds that differ by the ratio"
+        )
     if found.problems and spec.train.init_strict:
         raise SpecError(
             "the weights of train.init_from do not fit the job:\n  " + "\n  ".join(found.problems),

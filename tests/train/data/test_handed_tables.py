@@ -51,6 +51,15 @@ def test_what_was_handed_on_is_what_footers_say(handed, no_footers, monkeypatch)
     ]
 
 
+def test_the_table_with_all_negatives_is_handed_on(prepared, tmp_path):
+    spec = make_spec(prepared, "data.negatives=0.5")
+    path = RunPaths(tmp_path).tables
+    hand_on(check_inputs(spec), spec, path)
+    found = read_tables(path, spec, check_inputs(spec).schema)
+    assert found == check_inputs(spec)
+    assert found.train.num_rows < found.unthinned.num_rows == 3 * 3_500
+
+
 def test_an_attempt_reads_no_footers(handed, no_footers):
     path, spec = handed
     view = run_inline(spec, path.parent, "job", lambda _: None)

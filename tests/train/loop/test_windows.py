@@ -101,6 +101,39 @@ def test_each_window_is_scored_before_it_is_trained(
     assert found[-1].progressive["auc_bound"] < 1e-3
 
 
+def test_a_window_is_scored_with_all_its_negatives(prepared: Path, tmp_path: Path) -> None:
+    trainer, events = train(prepared, tmp_path, 1, "data.negatives=0.5")
+    assert trainer.inputs.train.num_rows < 3 * 3_500
+    assert [
+        (event.window, BinaryMetrics.from_json(event.metrics).rows) for event in scored(events)
+    ] == [(name, 3_500) for name in NAMES]
+
+
+@pytest.mark.parametrize("is_killed", [False, True])
+def test_a_window_has_its_model_after_an_end_at_its_border(
+    prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_killed: bool
+) -> None:
+    options = ("train.early_stopping={patience: 9}", "evaluate={every_steps: 5, at_end: false}")
+    end_window = Trainer._end_window
+
+    def is_lost(trainer: Trainer) -> None:
+        raise KeyError("killed")
+
+    if is_killed:
+        monkeypatch.setattr(Trainer, "_end_window", is_lost)
+        trainer, _ = trainer_of(prepared, tmp_path, 1, *options)
+        with pytest.raises(KeyError):
+            trainer.run()
+        monkeypatch.setattr(Trainer, "_end_window", end_window)
+    else:
+        train(prepared, tmp_path, 1, *options, "train.max_steps=5")
+    assert not RunPaths(tmp_path).window_model(5).exists()
+    resumed, _ = train(prepared, tmp_path, 2, *options)
+    assert resumed.start.step == 5
+    saved = [RunPaths(tmp_path).window_model(step) for step in BORDERS]
+    assert all(load_model(model).about["step"] for model in saved)
+
+
 @pytest.mark.parametrize("stop", [3, 5, 7, 10])
 def test_a_run_that_goes_on_ends_with_the_bits_of_a_quiet_one(
     whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path, stop: int

@@ -88,6 +88,20 @@ def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, s
     assert document["warm_start"]["path"].startswith(str(model_run))
 
 
+@pytest.mark.parametrize("source", ["model", "checkpoints"])
+def test_another_share_of_negatives_is_a_problem(today, tmp_path, source):
+    some, path = "data.negatives=0.5", tmp_path / "some" / source
+    spec = parse_spec(small_document(today), [INLINE, SHORT, some, "checkpoint.at_end=true"])
+    distrain.fit(spec, run_dir=tmp_path / "some")
+    with pytest.raises(SpecError, match=r"data\.negatives was 0\.5 and is 1"):
+        begin(today, tmp_path / "all", path)
+    summary = begin(today, tmp_path / "lax", path, "train.init_strict=false")
+    assert [text.partition(":")[0] for text in summary.warm_start["left"]] == [
+        "data.negatives was 0.5 and is 1"
+    ]
+    assert begin(today, tmp_path / "same", path, some).warm_start["left"] == []
+
+
 def test_an_earlier_checkpoint_gives_other_weights(today, model_run, tmp_path):
     source = model_run / "checkpoints" / "step-0000000002-a1"
     assert begin(today, tmp_path / "run", source).warm_start["step"] == 2
