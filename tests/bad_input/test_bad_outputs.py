@@ -12,7 +12,6 @@ from damaged import assert_nothing_left, assert_one_screen, changed, tell
 from distributed import Client, LocalCluster
 from small_jobs import distrain_command, run_distrain
 
-import distrain.cluster
 from distrain.jobs.states import JobState
 from distrain.submission.handle import JobHandle
 from distrain.synth import SynthRequest, generate
@@ -123,7 +122,8 @@ def test_a_run_directory_that_fills_up_stops_the_job_on_the_cluster(
 ) -> None:
     options = {"n_workers": 1, "processes": False, "protocol": "tcp://", "host": "127.0.0.1"}
     with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
-        monkeypatch.setattr(distrain.cluster, "open_cluster", lambda *_: nullcontext(client))
+        opened = nullcontext(client)
+        monkeypatch.setattr("distrain.running.run.open_cluster", lambda *_: opened)
         monkeypatch.setattr("distrain.running.run.FULL_DISK_S", 0.0)
         leave_room(tiny_disk, 24576)
         endless = [f"train.{name}=1000000" for name in ("epochs", "max_steps")]

@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from small_jobs import small_document
 
-import distrain.cluster
 from distrain.cli.main import COMMANDS, cli
 from distrain.cli.top import dashboard
 from distrain.run_paths import RunPaths
@@ -61,7 +60,8 @@ class _Dashboard:
 def test_every_command_that_takes_json_prints_json_alone(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(distrain.cluster, "open_cluster", lambda *_: nullcontext(client))
+    for user in ("distrain.cluster", "distrain.running.run"):
+        monkeypatch.setattr(f"{user}.open_cluster", lambda *_: nullcontext(client))
     monkeypatch.setattr(dashboard, "dashboard_of", lambda *_: _Dashboard())
     monkeypatch.chdir(tmp_path)
     ran: set[str] = set()

@@ -64,6 +64,7 @@ class MMoEBlock(Block):
     Raises:
         ModelError: No names, no experts, or no layers.
 
+    >>> from distrain.models.shapes import Flat
     >>> block = MMoEBlock(["click", "price"], experts=3, hidden=[8, 4])
     >>> str(block.attach(Flat(5)))
     '{click: [rows, 4], price: [rows, 4]}'
@@ -113,6 +114,7 @@ class PLEBlock(Block):
     Raises:
         ModelError: No names, no experts, or no layers.
 
+    >>> from distrain.models.shapes import Flat
     >>> block = PLEBlock(["click", "price"], layers=2, hidden=[4])
     >>> str(block.attach(Flat(5)))
     '{click: [rows, 4], price: [rows, 4]}'
