@@ -27,9 +27,10 @@ from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import InputError, ModelError
 from distrain.models.click import ClickModel
-from distrain.models.heads import Target
+from distrain.models.heads import Target, output_names
 from distrain.models.saved import SavedModel
 from distrain.schema import ColumnSchema
+from distrain.spec import INPUT_NAMES
 from distrain.storage import whole_dir
 from distrain.version import how_to_install
 
@@ -74,10 +75,9 @@ class ScoringModel(nn.Module):
         super().__init__()
         self._inputs = model.inputs
         lists = [f"{name}.{part}" for name in model.inputs.list_names for part in _LIST_PARTS]
-        self.input_names = ("categorical", "continuous", *lists)
+        self.input_names = (*INPUT_NAMES, *lists)
         self.targets = model.task.targets
-        is_plain = len(self.targets) == 1 and self.targets[0].kind == "binary"
-        self.output_names = ("logits",) if is_plain else tuple(one.name for one in self.targets)
+        self.output_names = output_names(self.targets)
         self.lookups = nn.ModuleList(_lookups(model.embeddings))
         self.dense = model.dense
         self.eval()
@@ -197,11 +197,11 @@ def write_export(path: str | Path, saved: SavedModel, to: Form, *, replace: bool
     Raises:
         OutputError: The folder exists and `replace` is false, or it could not be written.
         InputError: The libraries that write ONNX are not installed.
-        ModelError: torch cannot export the model.
+        ModelError: torch cannot export the model, or for ONNX a target has an input's name.
     """
     model = ScoringModel(saved.model)
     if to == "onnx":
-        _check_onnx()
+        _check_onnx(model)
     with whole_dir(path, replace=replace) as folder:
         with _quiet(), _translated_errors(to):
             if to == "torch":
@@ -265,7 +265,13 @@ def _column(column: ColumnSchema) -> Mapping[str, Any]:
     return {"name": column.name, "cardinality": column.cardinality}
 
 
-def _check_onnx() -> None:
+def _check_onnx(model: ScoringModel) -> None:
+    both = sorted({*model.input_names} & {*model.output_names})
+    if both:
+        raise ModelError(
+            f"an ONNX graph has no output with an input's name: {', '.join(both)}",
+            hint="Export it with --to torch, or train it with another name in model.tasks.",
+        )
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise InputError(

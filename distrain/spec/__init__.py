@@ -71,6 +71,7 @@ from distrain.spec.row_filter import (
 )
 from distrain.spec.targets import with_targets as with_targets
 from distrain.spec.tasks import (
+    INPUT_NAMES as INPUT_NAMES,
     EsmmSpec as EsmmSpec,
     MmoeSpec as MmoeSpec,
     PleSpec as PleSpec,

@@ -10,6 +10,7 @@ from distrain.spec.data import DataSpec
 from distrain.spec.job import JobSpec
 from distrain.spec.models import DlrmSpec, MlpSpec, ModelSpec
 from distrain.spec.resources import ResourcesSpec
+from distrain.spec.tasks import INPUT_NAMES
 from distrain.spec.training import OptimizerSpec, TrainSpec
 
 
@@ -97,12 +98,12 @@ def _tasks(schema: Schema) -> dict[str, Any]:
         return {}
     tasks: dict[str, Any] = {}
     for column in targets:
-        tasks[_task_name(column.name, tasks)] = _task(column)
+        tasks[_task_name(column.name, (*INPUT_NAMES, *tasks))] = _task(column)
     return tasks
 
 
 def _task_name(column: str, taken: Collection[str]) -> str:
-    """The column's name as one of a task, with a number where another task has it."""
+    """The column's name as one of a task, with a number where it is taken."""
     name = re.sub(r"[^A-Za-z0-9_-]", "_", column).lstrip("-") or "task"
     endings = ("", *(f"_{number}" for number in range(2, len(taken) + 2)))
     names = (name[: 63 - len(ending)] + ending for ending in endings)

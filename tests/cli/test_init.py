@@ -52,12 +52,13 @@ def test_a_spec_has_the_targets_weight_and_windows_of_the_schema() -> None:
 
 def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
     long = "n" * 63
-    names = ("ä", "ö", "_2", "a b", "a_b", "-x", "--", f"{long}1", f"{long}2")
+    names = ("ä", "ö", "_2", "a b", "a_b", "-x", "--", f"{long}1", f"{long}2", "continuous")
     columns = [ColumnSchema(name, "float32", ("target", "binary_classification")) for name in names]
     document = job_for("mlp", "data", Schema((*columns, SCHEMA["user"])))
     tasks = {name: task["target"] for name, task in document["model"]["tasks"].items()}
     assert tuple(tasks.values()) == names
     expected = ["_", "__2", "_2", "a_b", "a_b_2", "x", "task", long, f"{long[:61]}_2"]
+    expected.append("continuous_2")
     assert list(tasks) == expected
     parse_spec(document)
 

@@ -9,9 +9,10 @@ from devices import no_waiting
 from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
+from distrain.errors import DataError
 from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
-from distrain.models.heads import Target
+from distrain.models.heads import RegressionTask, Target
 from distrain.train.step.device_metrics import DeviceMetrics, DeviceTargets
 
 DEVICES = [
@@ -207,3 +208,17 @@ def test_targets_are_saved_side_by_side_and_read_as_one_state():
     assert (found.main_name, list(found.states)) == ("click", ["price", "genre", "click"])
     assert found.figures()["price"]["mae"] == pytest.approx(1 / 3)
     assert restored.read_and_reset().to_json() == found.to_json()
+
+
+def test_counts_below_0_are_told():
+    ids, numbers = torch.zeros(2, 0, dtype=torch.int32), torch.zeros(2, 0)
+    batch = Batch(ids, numbers, torch.tensor([2.0, -1.0]), (), ())
+    for kind in ("mse", "poisson"):
+        metrics = DeviceTargets(RegressionTask(kind=kind).targets, torch.device("cpu"))
+        metrics.update([torch.ones(2)], batch)
+        if kind == "mse":
+            assert metrics.read_and_reset().to_json()
+        else:
+            with pytest.raises(DataError, match=r"1 of 2 rows have .* a target below 0") as caught:
+                metrics.read_and_reset()
+            assert "poisson" in caught.value.hint

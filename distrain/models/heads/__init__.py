@@ -9,6 +9,7 @@ from distrain.models.heads.named import named_head as named_head, weigh as weigh
 from distrain.models.heads.targets import (
     Target as Target,
     label_of as label_of,
+    output_names as output_names,
     weight_of as weight_of,
 )
 from distrain.models.heads.tasks import (

@@ -1,5 +1,6 @@
 """What the tasks of a model are trained on: columns of labels, and the weights of rows."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -17,6 +18,7 @@ class Target:
         column: The column of labels; `None` for the first target of the schema.
         classes: Of a multiclass target, whose labels are `0 .. classes-1`.
         weight: The column of the rows' weights for this target alone; `None` for that of the batch.
+        is_count: Whether labels below 0 are wrong.
     """
 
     name: str
@@ -24,6 +26,13 @@ class Target:
     kind: TargetKind = "binary"
     classes: int = 2
     weight: str | None = None
+    is_count: bool = False
+
+
+def output_names(targets: Sequence[Target]) -> tuple[str, ...]:
+    """The outputs of an exported model: "logits" of one binary target, else the targets' names."""
+    is_plain = len(targets) == 1 and targets[0].kind == "binary"
+    return ("logits",) if is_plain else tuple(target.name for target in targets)
 
 
 def label_of(batch: Batch, column: str | None) -> Tensor:

@@ -330,7 +330,7 @@ class RegressionTask(LabelTask):
     @property
     def targets(self) -> tuple[Target, ...]:
         (target,) = super().targets
-        return (replace(target, kind="regression"),)
+        return (replace(target, kind="regression", is_count=self.kind == "poisson"),)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
         match self.kind:

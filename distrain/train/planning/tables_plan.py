@@ -25,9 +25,9 @@ from distrain.embeddings.sharding import (
 )
 from distrain.errors import ModelError, SpecError
 from distrain.models import blueprint_of
-from distrain.models.heads import Task
+from distrain.models.heads import Task, output_names
 from distrain.schema import Schema
-from distrain.spec import JUDGING_METRICS, EmbeddingsSpec, JobSpec
+from distrain.spec import INPUT_NAMES, JUDGING_METRICS, EmbeddingsSpec, JobSpec
 from distrain.train.planning.memory import dense_bytes
 from distrain.wording import byte_size
 
@@ -136,6 +136,11 @@ def check_metric(spec: JobSpec, task: Task) -> None:
     metric, names = spec.best_metric, [target.name for target in task.targets]
     if len(set(names)) < len(names):
         raise ModelError(f"two targets have one name: {', '.join(names)}")
+    if both := {*INPUT_NAMES} & {*output_names(task.targets)}:
+        raise ModelError(
+            f"a target has the name of an input of exported models: {', '.join(sorted(both))}",
+            hint="Name it otherwise in model.tasks, with its column as `target`.",
+        )
     has = _judging_metrics(task)
     if metric is None or metric in has:
         return

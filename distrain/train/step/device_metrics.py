@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
+from distrain.errors import DataError
 from distrain.metrics import (
     BINS_PER_LOGIT,
     ERROR_BINS,
@@ -50,8 +51,15 @@ class DeviceMetrics:
     0.75
     """
 
-    def __init__(self, device: torch.device, kind: str = "binary", classes: int = 2):
-        self._kind, self._classes = kind, classes
+    def __init__(
+        self,
+        device: torch.device,
+        kind: str = "binary",
+        classes: int = 2,
+        *,
+        is_count: bool = False,
+    ):
+        self._kind, self._classes, self._is_count = kind, classes, is_count
         num_bins, num_sums, num_counts = _WORDS[kind]
         words = [num_bins, 1, num_sums, num_counts]
         self._state = torch.zeros(sum(words), dtype=torch.int64, device=device)
@@ -100,7 +108,8 @@ class DeviceMetrics:
         if self._kind == "binary":
             return ((x - x) + (y * y - y)) == 0
         if self._kind == "regression":
-            return ((x - x) + (y - y)) == 0
+            usable = ((x - x) + (y - y)) == 0
+            return usable & (y >= 0) if self._is_count else usable
         return ((x - x).sum(1) + (y - y.floor()) == 0) & (y >= 0) & (y < self._classes)
 
     def _binary(self, x: Tensor, y: Tensor, usable: Tensor, mass: Tensor) -> None:
@@ -189,7 +198,14 @@ class DeviceMetrics:
             wrong = _WRONG[self._kind]
             if self._weighted and self._kind == "binary":
                 wrong += ", or a weight below 0 or not finite"
-            raise ValueError(f"{unusable} of {unusable + found.rows} rows have {wrong}")
+            message = f"{unusable} of {unusable + found.rows} rows have {wrong}"
+            if self._is_count:  # the loader knows columns' kinds, and no losses
+                raise DataError(
+                    f"{message}, or a target below 0",
+                    hint="The loss `poisson` is of counts, 0 or more: name another loss, or leave "
+                    "these rows out by data.filter.",
+                )
+            raise ValueError(message)
         bins = found._weights if self._weighted else found._bins
         counts = found._counts.numpy() if self._weighted else None
         return STATES[self._kind].of_parts(Parts(bins.numpy(), found._sums.numpy(), counts))
@@ -219,7 +235,9 @@ class DeviceTargets:
 
     def __init__(self, targets: Sequence[Target], device: torch.device):
         self._targets = targets
-        self._states = [DeviceMetrics(device, one.kind, one.classes) for one in targets]
+        self._states = [
+            DeviceMetrics(device, one.kind, one.classes, is_count=one.is_count) for one in targets
+        ]
 
     def update(self, scores: Sequence[Tensor], batch: Batch) -> None:
         """Count the rows of a batch by each target's scores, without waiting for the device."""

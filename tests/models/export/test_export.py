@@ -29,8 +29,11 @@ from distrain.spec import (
     MlpSpec,
     NcfSpec,
     TabularSpec,
+    TaskSpec,
     TwoTowerSpec,
     WideDeepSpec,
+    parse_spec,
+    with_targets,
 )
 
 ID = Tags.CATEGORICAL
@@ -263,6 +266,18 @@ def test_missing_libraries_are_named(saved, tmp_path, monkeypatch):
     with pytest.raises(InputError, match="write ONNX are missing: onnx, onnxscript"):
         write_export(tmp_path / "out", saved, "onnx")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_target_with_an_inputs_name_has_no_onnx_graph(tmp_path):
+    spec = MlpSpec(hidden=(8,), tasks={"continuous": TaskSpec(target="price", kind="regression")})
+    schema = with_targets(
+        SCHEMAS["flat"], parse_spec({"data": {"train": "t"}, "model": spec.model_dump()})
+    )
+    save_model(tmp_path / "model", build_model(schema, spec, seed=0), spec, schema)
+    saved = load_model(tmp_path / "model")
+    with pytest.raises(ModelError, match="no output with an input's name: continuous"):
+        write_export(tmp_path / "out", saved, "onnx")
+    write_export(tmp_path / "out", saved, "torch")
 
 
 @pytest.mark.slow

@@ -6,12 +6,13 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS, Costs
-from distrain.errors import SchemaError
+from distrain.errors import ModelError, SchemaError
 from distrain.models import build_model
+from distrain.models.heads import BinaryClassificationTask, RegressionTask
 from distrain.schema import criteo_schema
 from distrain.spec import EmbeddingsSpec, parse_spec
 from distrain.train.planning import tables_plan
-from distrain.train.planning.tables_plan import plan_tables, tables_budget_bytes
+from distrain.train.planning.tables_plan import check_metric, plan_tables, tables_budget_bytes
 
 CARDINALITIES = {f"C{i}": 2 + i * i for i in range(1, 27)}
 CPU = torch.device("cpu")
@@ -75,3 +76,10 @@ def test_ranks_share_what_the_host_has_to_give(limit, has, tmp_path, monkeypatch
     memory = psutil.virtual_memory()._replace(available=1000)
     monkeypatch.setattr(psutil, "virtual_memory", lambda: memory)
     assert tables_budget_bytes(EmbeddingsSpec(), CPU, 2) == int(0.75 * (has // 2))
+
+
+def test_a_target_with_the_name_of_an_input_is_refused():
+    with pytest.raises(ModelError, match="an input of exported models: continuous") as caught:
+        check_metric(job(), RegressionTask("continuous"))
+    assert "model.tasks" in caught.value.hint
+    check_metric(job(), BinaryClassificationTask("continuous"))  # exported as "logits"
