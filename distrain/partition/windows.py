@@ -9,7 +9,7 @@ border: it then counts as two, each with the rows of one window.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -34,6 +34,7 @@ _NS = 10**9
 _DAY_NS = 86_400 * _NS
 _UNIT_NS = {"s": _NS, "ms": 10**6, "us": 10**3, "ns": 1}
 _EPOCH = datetime(1970, 1, 1)
+_LEAVE_OUT = "Leave such rows out by data.filter, or when it is written."
 _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 
 
@@ -43,6 +44,7 @@ class Span(NamedTuple):
     kind: Kind
     low: Any
     high: Any
+    is_sure: bool = True  # else some of its rows may have no value
 
 
 def row_group_spans(
@@ -51,12 +53,17 @@ def row_group_spans(
     metadata: FileMetaData,
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
+    partial: Container[int],
 ) -> tuple[dict[int, Span], list[DataError]]:
-    """The span of each of some row groups of a file, by their numbers; and why there is none."""
+    """The span of each of some row groups of a file, by their numbers; and why there is none.
+
+    Args:
+        partial: The row groups of which a filter may leave out rows.
+    """
     if windows.by == "file":
         return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:
-        return _of_column(path, windows.by, metadata, groups, schema)
+        return _of_column(path, windows.by, metadata, groups, schema, partial)
     values = dict(folder_values(path))
     where = {"file": path, "data.windows.by": windows.by}
     if windows.by not in values:
@@ -99,6 +106,7 @@ def _of_column(
     metadata: FileMetaData,
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
+    partial: Container[int],
 ) -> tuple[dict[int, Span], list[DataError]]:
     kind = schema.field(name).type
     factor = _factor(kind)
@@ -113,17 +121,19 @@ def _of_column(
         return {}, [problem]
     leaf = metadata.schema.column(leaves[0])
     unsigned = leaf.converted_type.startswith("UINT")
+    may_be_nan = leaf.physical_type in ("FLOAT", "DOUBLE")  # which statistics leave out
     spans, problems = {}, []
     for place, group in groups.items():
         found = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
-        optional = leaf.max_definition_level > 0
-        if found.nulls or len(found.bounds) != 2 or (found.nulls is None and optional):
+        may_be_null = leaf.max_definition_level > 0 if found.nulls is None else found.nulls > 0
+        if len(found.bounds) != 2 or (may_be_null and place not in partial):
             problems.append(_unknown(path, place, name, found.nulls))
         elif not all(map(math.isfinite, found.bounds)):
             problems.append(_unknown(path, place, name, None))
         else:
             low, high = (bound * (factor or 1) for bound in found.bounds)
-            spans[place] = Span("time" if factor else "number", low, high)
+            is_sure = not (may_be_nan or may_be_null)
+            spans[place] = Span("time" if factor else "number", low, high, is_sure)
     return spans, problems[:1]
 
 
@@ -143,7 +153,7 @@ def _unknown(path: str, place: int, name: str, nulls: int | None) -> DataError:
     where = {"file": path, "row group": place, "column": name}
     if nulls:
         message = f"{nulls} rows have no value of column {name!r}, and so lie in no window"
-        return DataError(message, where=where, hint="Leave such rows out when it is written.")
+        return DataError(message, where=where, hint=_LEAVE_OUT)
     return DataError(
         f"the footer does not say between which values of column {name!r} its rows lie",
         where=where,
@@ -167,19 +177,22 @@ def cut_windows(
     kind, width = own[0].kind, _width(windows, own[0].kind)
     _refuse_mixed(windows, own, groups)
     keys = [(_key(span.low, width), _key(span.high, width)) for span in own]
-    unsure = [group for group, (low, high) in zip(groups, keys, strict=True) if low != high]
+    sure = [span.is_sure and low == high for span, (low, high) in zip(own, keys, strict=True)]
+    unsure = [group for group, is_sure in zip(groups, sure, strict=True) if not is_sure]
 
     def split(group: RowGroup, columns: Columns, _: int) -> list[tuple[Any, RowGroup]]:
+        _refuse_missing(columns[windows.by], group, windows.by)
         found = _keys_of(columns[windows.by], width)
-        parts = [(key, group.taking(found == key)) for key in np.unique(found)[:3]]
-        if len(parts) > 2:
+        own_keys = np.unique(found)[:3].tolist()
+        if len(own_keys) > 2:
             raise _straddling(windows, spans[group.file, group.index], group)
-        return [(key.item(), part) for key, part in parts if part]
+        parts = [(key, group.taking(found == key)) for key in own_keys]
+        return [(key if width is None else int(key), part) for key, part in parts if part]
 
     read = iter(scan_columns(unsure, [windows.by], split, retry_s))
     pairs: list[tuple[Any, RowGroup]] = []
-    for group, (low, high) in zip(groups, keys, strict=True):
-        pairs += [(low, group)] if low == high else next(read)
+    for group, (low, _), is_sure in zip(groups, keys, sure, strict=True):
+        pairs += [(low, group)] if is_sure else next(read)
     # Files are in the order of their names already, numbers in them as numbers.
     found = [key for key, _ in pairs]
     order = list(dict.fromkeys(found)) if kind == "file" else sorted(set(found))
@@ -187,6 +200,22 @@ def cut_windows(
     names = _file_names(order) if kind == "file" else _labels(order, kind, width)
     cut = Windows(tuple(names), np.array([numbers[key] for key in found], np.int32))
     return Table([group for _, group in pairs], table.fingerprint, table.only_label, cut)
+
+
+def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
+    """Refuse nulls and NaN in an Arrow column."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if values.null_count:
+        raise _unknown(group.file, group.index, name, values.null_count)
+    nans = pc.sum(pc.is_nan(values)).as_py() if pa.types.is_floating(values.type) else 0
+    if nans:
+        raise DataError(
+            f"{nans} rows have NaN in column {name!r}, and so lie in no window",
+            where={"file": group.file, "row group": group.index, "column": name},
+            hint=_LEAVE_OUT,
+        )
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
@@ -202,11 +231,11 @@ def _keys_of(values: Any, width: float | None) -> NDArray[Any]:
     if numbers.dtype.itemsize < 8:  # where a width may have no room
         numbers = numbers.astype(np.int64 if numbers.dtype.kind in "iu" else np.float64)
     if unit:
+        if max(-int(numbers.min()), int(numbers.max())) * unit >= 2**63:  # as of the year 9999
+            numbers = numbers.astype(object)
         numbers = numbers * unit
-    if width is None:
-        return numbers
-    found: NDArray[Any] = np.floor_divide(numbers, width)
-    return found.astype(np.int64) if found.dtype.kind == "f" else found
+    found: NDArray[Any] = numbers if width is None else np.floor_divide(numbers, width)
+    return found
 
 
 def _refuse_mixed(windows: WindowsSpec, spans: Sequence[Span], groups: Sequence[RowGroup]) -> None:

@@ -1,5 +1,6 @@
 """Which window a row group lies in, by files, folders and footers."""
 
+import math
 from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -193,6 +194,37 @@ def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_p
     assert "Did you mean 'at'?" in failure(tmp_path / "y", by="att")
     write(tmp_path / "z" / "day=__HIVE_DEFAULT_PARTITION__" / "a.parquet", [[1]])
     assert "is null in the name of a folder" in failure(tmp_path / "z", by="day")
+
+
+@pytest.mark.parametrize("size", [None, 1])
+def test_rows_of_nan_are_refused_unless_a_filter_leaves_them_out(tmp_path: Path, size: Any) -> None:
+    for values in ([1.0, math.nan], [1.0, 2.0, math.nan, 2.0]):
+        write(tmp_path / "a.parquet", [[0.0], np.array(values)])
+        text = failure(tmp_path, size=size)
+        assert "1 rows have NaN in column 'at'" in text
+        assert "row group: 1" in text
+        assert windows(tmp_path, size=size, row_filter="at < 2")[-1][1] == [("a", 1)]
+    write(tmp_path / "a.parquet", [[1e19, 3e19]])
+    assert len(windows(tmp_path, size=size)) == 2
+
+
+def test_nulls_that_a_filter_leaves_out_lie_in_no_window(tmp_path: Path) -> None:
+    write(tmp_path / "a.parquet", [[1, None, 1], [1, 2, None]])
+    found = windows(tmp_path, row_filter="at is not null")
+    assert [name for name, _ in found] == ["1", "2"]
+    assert found[0][1] == [("a", 0), ("a", 1)]
+    text = failure(tmp_path, row_filter="item == 0 and (at == 2 or at is null)")
+    assert "1 rows have no value of column 'at'" in text
+
+
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
+@pytest.mark.parametrize("size", [None, "1d"])
+def test_times_beyond_64_bits_of_nanoseconds_come_last(
+    tmp_path: Path, kind: Any, size: Any
+) -> None:
+    days = moments("9999-12-31", "2026-01-01")
+    write(tmp_path / "a.parquet", [pa.array(days, pa.timestamp("us")).cast(kind)])
+    assert [name for name, _ in windows(tmp_path, size=size)] == ["2026-01-01", "9999-12-31"]
 
 
 def test_a_size_that_does_not_fit_the_values_is_refused(tmp_path: Path) -> None:
