@@ -68,8 +68,10 @@ class RowFilter:
         floats = [c for c in self.columns if c in schema.names and _is_float(schema.field(c).type)]
         # Statistics leave out NaN, for which these tests hold.
         hold_for_nan = any(
-            test.column.name in floats and (test.operator == "!=" or test.negated)
+            side.name in floats and (test.operator == "!=" or test.negated)
             for test in self._tests
+            for side in (test.column, test.value)
+            if isinstance(side, ColumnName)
         )
         all_groups = set(range(fragment.num_row_groups))
         try:
@@ -107,8 +109,12 @@ class RowFilter:
     def _expression(self, condition: Condition, file: str, schema: ArrowSchema) -> Expression:
         if isinstance(condition, ColumnTest):
             return self._expression_of_test(condition, file, schema)
-        parts = (self._expression(part, file, schema) for part in condition.conditions)
-        return reduce(operator.and_ if condition.word == "and" else operator.or_, parts)
+        parts = [self._expression(part, file, schema) for part in condition.conditions]
+        join = operator.and_ if condition.word == "and" else operator.or_
+        while len(parts) > 1:  # as a balanced tree, for Arrow walks down it by recursion
+            pairs = [parts[n : n + 2] for n in range(0, len(parts), 2)]
+            parts = [reduce(join, pair) for pair in pairs]
+        return parts[0]
 
     def _expression_of_test(self, test: ColumnTest, file: str, schema: ArrowSchema) -> Expression:
         import pyarrow as pa
@@ -132,11 +138,9 @@ class RowFilter:
         if test.operator == "is":
             return ~column.is_null() if test.negated else column.is_null()
         if isinstance(test.value, tuple):
-            literals = [_literal(value, kind) for value in test.value]
-            if _is_float(kind):  # equal as numbers: for `isin` 0.0 and -0.0 are two values
-                found = reduce(operator.or_, (column == literal for literal in literals))
-            else:
-                found = column.isin(pa.array([literal.as_py() for literal in literals], kind))
+            values = [_literal(value, kind).as_py() for value in test.value]
+            same = _equal_floats(values, kind) if _is_float(kind) else pa.array(values, kind)
+            found = column.isin(same)
             return ~found & column.is_valid() if test.negated else found
         if isinstance(test.value, ColumnName):
             other, other_kind = self._operand(test.value, test.column, file, schema)
@@ -196,6 +200,20 @@ def _is_float(kind: DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
+def _equal_floats(values: Sequence[Any], kind: DataType) -> Any:
+    """The floats of a type that are equal as numbers to some of the values, for `isin`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if bool in map(type, values):  # of which Arrow makes numbers
+        raise TypeError("true and false are no numbers")
+    numbers = pa.array(values, pa.float64())
+    rounded = numbers.cast(kind, safe=False)
+    equal = rounded.filter(pc.equal(rounded.cast(pa.float64()), numbers))
+    zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # for `isin` these are two values
+    return pa.concat_arrays([equal, pa.array(zeros, pa.float64()).cast(kind)])
+
+
 def _literal(value: Value, kind: DataType) -> Scalar:
     """A value for the comparison with a column of type `kind`."""
     import pyarrow as pa
@@ -231,6 +249,6 @@ def _folder_value(text: str, other: Any) -> Scalar:
         for parse in (int, float):
             try:
                 return pa.scalar(parse(text))
-            except ValueError:
+            except (ValueError, OverflowError):  # an integer beyond 64 bits becomes a float
                 continue
     return pa.scalar(text)

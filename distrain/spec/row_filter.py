@@ -21,6 +21,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # and whether they are 
 }  # fmt: skip
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
+_MOST_TESTS = 1000  # Arrow needs seconds for more
 _HINT = (
     "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
     "no word is col('its name')."
@@ -75,12 +76,19 @@ def parse_filter(text: str) -> Condition:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of strings such as '\d'
             tree = ast.parse(_one_line(text).strip(), mode="eval")
-        return _condition(text, tree.body, negated=False)
+        condition = _condition(text, tree.body, negated=False)
     except SyntaxError as error:
         place = _indent(text) + (error.offset or 1)
         raise _error(text, place, f"no condition: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise _error(text, 1, f"no condition: {error or 'nested too deeply'}") from None
+    for number, test in enumerate(tests_in(condition)):
+        if number == _MOST_TESTS:
+            message = (
+                f"more than {_MOST_TESTS:,} tests; many values of a column stand after one `in`"
+            )
+            raise _error(text, test.column.place, message)
+    return condition
 
 
 def tests_in(condition: Condition) -> Iterator[ColumnTest]:

@@ -296,6 +296,7 @@ def test_folders_give_columns(tmp_path: Path, text: str, rows: int) -> None:
         ("__import__('os').system('true') == 0", "a column, a number", 1),
         ("é == 1 and (", "was never closed", 12),
         ("not " * 3000 + "small == 1", "nested|recursion", 1),
+        ("small > 1" + " or small == 1" * 1000, "more than 1,000 tests", 14_000),
     ],
 )
 def test_refusals_name_the_place(tmp_path: Path, text: str, message: str, place: int) -> None:
@@ -303,6 +304,33 @@ def test_refusals_name_the_place(tmp_path: Path, text: str, message: str, place:
     with pytest.raises(SpecError, match=message) as error:
         read_footers(file, SCHEMA, row_filter=text)
     assert error.value.where["character"] == place
+
+
+def test_nan_in_the_second_of_two_columns_is_unequal(tmp_path: Path) -> None:
+    columns = {"n": np.array([5, 5, 5]), "x": np.array([5.0, math.nan, 5.0])}
+    file = write(tmp_path / "a.parquet", columns, [3])
+    for text in ("n != x", "x != n", "not n == x"):
+        assert taken(read_footers(file, SCHEMA, row_filter=text)) == [(0, [1])]
+
+
+def test_many_values_and_many_tests(tmp_path: Path) -> None:
+    values = np.array([-0.0, 0.0, 0.5, 0.1, 30_000, math.nan])
+    file = write(tmp_path / "a.parquet", {"x": values, "f": values.astype(np.float32)}, [6])
+    many = ", ".join(f"{n}.0" for n in range(20_000))
+    with pytest.raises(SpecError, match="true and false are no numbers"):
+        read_footers(file, SCHEMA, row_filter="x in (1, true)")
+    for name, rows in (("x", [0, 1, 3]), ("f", [0, 1])):  # no float of 32 bits is 0.1
+        found = read_footers(file, SCHEMA, row_filter=f"{name} in ({many}, 0.1)")
+        assert taken(found) == [(0, rows)]
+    text = " or ".join(f"x == {n}" for n in range(1000))
+    assert taken(read_footers(file, SCHEMA, row_filter=text)) == [(0, [0, 1])]
+
+
+@pytest.mark.parametrize("key", ["99999999999999999999", "-99999999999999999999"])
+def test_a_folder_s_number_beyond_64_bits_is_compared(tmp_path: Path, key: str) -> None:
+    write(tmp_path / f"k={key}" / "a.parquet", {"n": np.arange(2)}, [2])
+    text = "k < 3" if key.startswith("-") else "k > 3"
+    assert read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text).num_rows == 2
 
 
 def test_what_is_left_out_is_part_of_the_fingerprint(tmp_path: Path) -> None:

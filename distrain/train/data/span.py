@@ -18,8 +18,10 @@ class JobSpan:
 
     >>> from distrain.partition import EpochPlan
     >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
-    >>> [span.rows_in(steps) for steps in range(6)], span.epoch_after(3), span.epoch_after(4)
-    ([0, 4, 8, 10, 14, 18], 0, 1)
+    >>> [span.rows_in(steps) for steps in range(6)]
+    [0, 4, 8, 10, 14, 18]
+    >>> [span.epoch_after(steps) for steps in range(5)]
+    [0, 0, 0, 0, 1]
     """
 
     num_steps: int
@@ -64,7 +66,7 @@ class JobSpan:
         return epochs * self.rows_per_epoch + self.epoch.rows_before(rest)
 
     def epoch_after(self, steps: int) -> int:
-        return (steps - 1) // self.steps_per_epoch
+        return max(0, steps - 1) // self.steps_per_epoch
 
     def window_at(self, step: int) -> int | None:
         """The window that begins with a step; `None` if none does."""
