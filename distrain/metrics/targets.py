@@ -63,9 +63,12 @@ class TargetMetrics:
         """The rows of both, which have the same targets; one may have none."""
         if not self.states or not other.states:
             return other if other.states else self
-        if self.states.keys() != other.states.keys():
+        mine = self.states
+        if len(mine) == len(other.states) == 1:  # a target alone travels without its name
+            mine = dict(zip(other.states, mine.values(), strict=True))
+        if mine.keys() != other.states.keys():
             raise ValueError("states of other targets cannot be merged")
-        return TargetMetrics({n: state.merge(other.states[n]) for n, state in self.states.items()})
+        return TargetMetrics({name: mine[name].merge(other.states[name]) for name in mine})
 
     def to_json(self) -> dict[str, Any]:
         """The states as JSON values; a single binary target's as those of its state alone."""

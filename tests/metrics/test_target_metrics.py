@@ -268,3 +268,4 @@ def test_one_binary_target_travels_as_its_state_alone():
     only = TargetMetrics.of_kinds({"click": "binary"})
     assert only.to_json() == BinaryMetrics().to_json()
     assert TargetMetrics.from_json(only.to_json(), only.to_json()).main is not None
+    assert TargetMetrics.from_json(only.to_json()).merge(only).main_name == "click"
