@@ -242,7 +242,7 @@ def of_all_ranks(url: str, schema: Schema) -> list[list[Batch]]:
             loader.close()
 
 
-# Fails about once in six on a busy machine since the loader's readers were merged; the cause is not known yet.
+# Fails about once in six on a busy machine; the cause is not known yet.
 @pytest.mark.slow
 @pytest.mark.long
 def test_ranks_read_no_byte_of_a_row_group_twice(
