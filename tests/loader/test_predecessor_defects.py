@@ -2,7 +2,6 @@
 
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -102,13 +101,21 @@ def test_4_a_full_loader_sleeps_while_the_consumer_works(
     monkeypatch.setattr(Channel, "wait_for_room", telling_wait)
     with Loader(dataset, batch_size=20, prefetch_batches=2).epoch(0) as batches:
         assert full.wait(60)
-        before = _settled(_wake_ups_of_loader)
-        working_s, start_s = 0.0, time.thread_time()
-        while working_s < 0.5:  # the consumer's own work, on the clock of its own thread
-            np.sort(np.random.default_rng(0).random(10_000))
-            working_s = time.thread_time() - start_s
-        assert _wake_ups_of_loader() == before  # who waits busily, or looks now and then, wakes up
+        assert any(_sleeps_during_work() for _ in range(20))
         assert len(rows(batches)) == ROWS
+
+
+def _sleeps_during_work() -> bool:
+    """Whether no thread of the loader woke up during half a second of the consumer's own work.
+
+    One that the kernel had not let run yet may do so once. One that polls does in each half second.
+    """
+    before = _wake_ups_of_loader()
+    working_s, start_s = 0.0, time.thread_time()
+    while working_s < 0.5:  # on the clock of the consumer's own thread
+        np.sort(np.random.default_rng(0).random(10_000))
+        working_s = time.thread_time() - start_s
+    return _wake_ups_of_loader() == before
 
 
 def _wake_ups_of_loader() -> list[str]:
@@ -117,18 +124,6 @@ def _wake_ups_of_loader() -> list[str]:
     assert len(threads) >= 2
     status = [Path(f"/proc/self/task/{thread.native_id}/status").read_text() for thread in threads]
     return [line for text in status for line in text.splitlines() if "ctxt_switches" in line]
-
-
-def _settled(read: Callable[[], list[str]]) -> list[str]:
-    """A reading that comes twice in a row: what was under way has ended."""
-    before = read()
-    for _ in range(1000):
-        np.sort(np.random.default_rng(0).random(200_000))
-        now = read()
-        if now == before:
-            return now
-        before = now
-    raise AssertionError("the loader's threads do not come to rest")
 
 
 def test_5_conversion_runs_outside_the_training_thread(
