@@ -5,6 +5,8 @@ Python's own parser reads it; of its grammar there are comparisons, `in`, `is nu
 """
 
 import ast
+import io
+import tokenize
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -22,6 +24,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # and whether they are 
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
 _MOST_TESTS = 1000  # Arrow needs seconds for more
+_MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (
     "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
     "no word is col('its name')."
@@ -82,6 +85,8 @@ def parse_filter(text: str) -> Condition:
         raise _error(text, place, f"no condition: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise _error(text, 1, f"no condition: {error or 'nested too deeply'}") from None
+    if "#" in text:
+        _refuse_comments(text)
     for number, test in enumerate(tests_in(condition)):
         if number == _MOST_TESTS:
             message = (
@@ -134,13 +139,22 @@ def _operand(text: str, node: ast.expr) -> Value | ColumnName | tuple[Value, ...
     match node:
         case ast.Name(name):
             word = name.lower()
-            return _WORDS[word] if word in _WORDS else ColumnName(name, _place(text, node))
+            if word in _WORDS:
+                return _WORDS[word]
+            # Python makes other letters of some, such as of the micro sign.
+            return ColumnName(_source(text, node), _place(text, node))
         case ast.Call(ast.Name("col"), [ast.Constant(str() as name)], []):
             return ColumnName(name, _place(text, node))
         case ast.Tuple(items) | ast.List(items) if items:
             return tuple(_value(text, item) for item in items)
-        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float() as number)):
-            return -number
+        case ast.UnaryOp(ast.USub(), ast.Constant(int() | float()) as number):
+            value = _operand(text, number)
+            assert isinstance(value, int | float)
+            return -value
+        case ast.Constant(int() as number) if number.bit_length() > _MOST_BITS:
+            raise _refused(text, node, "this number is too large")
+        case ast.Constant(str()) if "\n" in _source(text, node):
+            raise _refused(text, node, "a text ends in its line; write a line break as \\n")
         case ast.Constant(bool() | int() | float() | str() | None as value):
             return value
     raise _refused(text, node, "a column, a number, a text in quotes, true or false is needed here")
@@ -151,6 +165,20 @@ def _value(text: str, node: ast.expr) -> Value:
     if not isinstance(value, Value):
         raise _refused(text, node, "values are needed after `in`")
     return value
+
+
+def _refuse_comments(text: str) -> None:
+    """Refuse what would hide the rest of the text, also that of later lines."""
+    line = _one_line(text).strip()
+    for token in tokenize.generate_tokens(io.StringIO(line).readline):
+        if token.type == tokenize.COMMENT:
+            place = _indent(text) + token.start[1] + 1
+            raise _error(text, place, "a filter takes no comments")
+
+
+def _source(text: str, node: ast.expr) -> str:
+    """What a node is made of, as it was written."""
+    return text.strip().encode()[node.col_offset : node.end_col_offset].decode()
 
 
 def _one_line(text: str) -> str:

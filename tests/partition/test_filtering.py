@@ -297,6 +297,10 @@ def test_folders_give_columns(tmp_path: Path, text: str, rows: int) -> None:
         ("é == 1 and (", "was never closed", 12),
         ("not " * 3000 + "small == 1", "nested|recursion", 1),
         ("small > 1" + " or small == 1" * 1000, "more than 1,000 tests", 14_000),
+        (" small > 1 # one\nand word == 'a'", "takes no comments", 12),
+        ("word == 'a\nb'", "a text ends in its line", 9),
+        (f"small > 0x{'f' * 5000}", "too large", 9),
+        (f"small in (1, -0x{'f' * 5000})", "too large", 15),
     ],
 )
 def test_refusals_name_the_place(tmp_path: Path, text: str, message: str, place: int) -> None:
@@ -311,6 +315,16 @@ def test_nan_in_the_second_of_two_columns_is_unequal(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", columns, [3])
     for text in ("n != x", "x != n", "not n == x"):
         assert taken(read_footers(file, SCHEMA, row_filter=text)) == [(0, [1])]
+
+
+def test_columns_have_the_letters_that_the_filter_has(tmp_path: Path) -> None:
+    micro, mu = "\u00b5", "\u03bc"  # of which Python makes one name
+    columns = {micro: np.array([1, 2, 3]), mu: np.array([3, 2, 1]), "#": np.array([1, 1, 2])}
+    file = write(tmp_path / "a.parquet", columns, [3])
+    assert taken(read_footers(file, SCHEMA, row_filter=f"{micro} > 2")) == [(0, [2])]
+    assert taken(read_footers(file, SCHEMA, row_filter=f"{mu} > 2")) == [(0, [0])]
+    both = f"({micro} < 3\n  and\n {mu} < 3) and col('#') == 1"
+    assert taken(read_footers(file, SCHEMA, row_filter=both)) == [(0, [1])]
 
 
 def test_many_values_and_many_tests(tmp_path: Path) -> None:
