@@ -46,6 +46,38 @@ class Ragged:
         result[inside] = self.values[(self.offsets[:-1, None] + places)[inside]]
         return result
 
+    @property
+    def row_of_values(self) -> Tensor:
+        """The row of each value, `[values]`, int64.
+
+        >>> import torch
+        >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).row_of_values.tolist()
+        [0, 0, 2]
+        """
+        # How many rows end at or before a value is the number of its row. ONNX has these.
+        ends = self.offsets[1:].long()
+        counts = ends.new_zeros(self.values.shape[0] + 1)
+        return counts.scatter_add(0, ends, ends.new_ones(ends.shape)).cumsum(0)[:-1]
+
+    def newest(self, length: int) -> Ragged:
+        """The last `length` values of each row; waits for the device.
+
+        A graph of torch's exporters and compiler gets all values: sizes in it follow from those of
+        its inputs. `EventBlock` makes zeros of what is too old there.
+
+        >>> import torch
+        >>> Ragged(torch.tensor([7, 8, 9]), torch.tensor([0, 2, 2, 3])).newest(1).values.tolist()
+        [8, 9]
+        """
+        import torch
+
+        if torch.compiler.is_compiling() or bool((self.lengths <= length).all()):
+            return self
+        places = torch.arange(self.values.shape[0], device=self.values.device)
+        kept = self.offsets[1:].long()[self.row_of_values] - places <= length
+        ends = self.lengths.clamp(max=length).cumsum(0, dtype=self.offsets.dtype)
+        return Ragged(self.values[kept], torch.cat([ends.new_zeros(1), ends]))
+
     def dense(self) -> Tensor:
         """The rows as a matrix, where all have as many values; a view, `[rows, length]`.
 

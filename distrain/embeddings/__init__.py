@@ -21,6 +21,7 @@ from distrain.embeddings.collection import (
 )
 from distrain.embeddings.columns import (
     PLACEMENTS as PLACEMENTS,
+    Combiner as Combiner,
     TableColumn as TableColumn,
     first_of_tables as first_of_tables,
 )
@@ -30,4 +31,3 @@ from distrain.embeddings.peers import Peers as Peers, all_to_all as all_to_all
 from distrain.embeddings.route import Route as Route, Traffic as Traffic
 from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
 from distrain.embeddings.store import Store as Store
-from distrain.spec import Combiner as Combiner

@@ -12,7 +12,7 @@ from distrain.batch import Ragged
 from distrain.embeddings import kernels
 from distrain.embeddings.columns import TableColumn, first_of_tables
 from distrain.embeddings.peers import Peers
-from distrain.embeddings.route import Route, Traffic
+from distrain.embeddings.route import ListRoute, Route, Traffic
 from distrain.embeddings.row_cache import RowCache
 from distrain.embeddings.store import Store, StoreWeights, column_placements, make_stores
 from distrain.errors import InputError
@@ -20,6 +20,7 @@ from distrain.host_memory import HostMemory, empty
 
 DEFAULT_CACHE_BYTES = 1 << 30
 _DRAWN_VALUES = 1 << 18  # at a time, of this rank's own
+_FIRST = torch.zeros(1, dtype=torch.int64)
 _DRAWN_ON_DEVICE = 1 << 23  # where each operation is a launch; 18 bytes a value meanwhile
 
 
@@ -33,8 +34,9 @@ class TouchedRows(NamedTuple):
 class EmbeddingCollection(nn.Module):
     """The tables of columns; those of equal width and placement are slices of one weight.
 
-    The columns of one width are a *group*; a lookup gives one tensor per group. Groups are ordered
-    by width, columns within a group as given. The tables of a group with the same placement are a
+    The columns of one width are a *group*; a lookup gives one tensor per group, and after those one
+    for each sequence, a list column whose embeddings are not pooled. Groups are ordered by width,
+    columns within a group as given. The tables of a group with the same placement are a
     *store*, which has one weight. The weights are parameters without gradients: `expand` returns
     leaves of the autograd graph, from whose gradients a `SparseOptimizer` updates touched rows. A
     step::
@@ -72,6 +74,7 @@ class EmbeddingCollection(nn.Module):
 
     Attributes:
         groups: For each group, the positions of its columns in `columns`.
+        sequences: The positions of the columns whose combiner is "sequence".
         weights: For each store, `[rows on this rank, dim]`.
         route_peers: Like `peers`; give it a process group of its own to route ahead in a thread.
 
@@ -107,6 +110,7 @@ class EmbeddingCollection(nn.Module):
         self.groups = tuple(
             tuple(i for i, column in enumerate(self.columns) if column.dim == dim) for dim in dims
         )
+        self.sequences = tuple(i for i, column in enumerate(self.columns) if column.is_sequence)
         self.stores = tuple(make_stores(self.columns, self.groups, placed, self.peers))
         self.weights = StoreWeights(
             nn.Parameter(_new_weight(store, dtype, device), requires_grad=False)
@@ -201,25 +205,28 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """The embeddings of a batch, or of `part` of its rows, a slice without a step.
 
-        For each group `[rows, columns of the group, dim]`: a leaf that requires grad where
+        For each group `[rows, columns of the group, dim]`, without its sequences; then for each
+        sequence `[ids of the rows, dim]`, row after row. Each is a leaf that requires grad where
         gradients are enabled. The memory is used again once they are dropped.
         """
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
-            embedded = tuple(
-                self._lend(
-                    (num_rows, len(group), self.columns[group[0]].dim),
-                    values_dtype(rows[0]),
-                    rows[0].device,
-                )
+            embedded = [
+                self._lend_like(rows, num_rows, self._num_pooled(group), self._dim(group))
                 for group in self.groups
-            )
+            ]
             for store, own, values in zip(self.stores, route.stores, rows, strict=True):
                 store.expand(values, own, bounded, embedded[self.group_of(store)])
+            for i in self.sequences:
+                number, whole = self._sequence(i, route)
+                inverse = whole.part(bounded).inverse
+                found = self._lend_like(rows, len(inverse), self.columns[i].dim)
+                kernels.expand(rows[number], inverse[None], _FIRST, found.unsqueeze(1))
+                embedded.append(found)
         if torch.is_grad_enabled():
             for leaf in embedded:
                 leaf.requires_grad_()
-        return embedded
+        return tuple(embedded)
 
     @torch.no_grad()
     def collect(
@@ -231,8 +238,8 @@ class EmbeddingCollection(nn.Module):
     ) -> tuple[Tensor, ...]:
         """Add up the gradients of each distinct row, in the order of the batch's rows.
 
-        `grads` are of what `expand` returned for `part` of the rows, by group; `None` counts as
-        zeros. They are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
+        `grads` are of what `expand` returned for `part` of the rows; `None` counts as zeros. They
+        are added to the sums of earlier parts, `into`. For each store `[u, dim]`.
         """
         bounded, _ = _bounded(part, route.num_rows)
         sums = []
@@ -248,6 +255,11 @@ class EmbeddingCollection(nn.Module):
             if grad is not None:
                 store.collect(grad, own, bounded, total)
             sums.append(total)
+        for i, grad in zip(self.sequences, grads[len(self.groups) :], strict=True):
+            if grad is not None:
+                number, whole = self._sequence(i, route)
+                inverse = whole.part(bounded).inverse
+                kernels.collect(grad.unsqueeze(1), inverse[None], _FIRST, sums[number])
         return tuple(sums)
 
     def exchange(self, route: Route, sums: Sequence[Tensor]) -> tuple[TouchedRows, ...]:
@@ -339,6 +351,22 @@ class EmbeddingCollection(nn.Module):
     def group_of(self, store: Store) -> int:
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
+
+    def _dim(self, group: Sequence[int]) -> int:
+        return self.columns[group[0]].dim
+
+    def _num_pooled(self, group: Sequence[int]) -> int:
+        return len(set(group) - set(self.sequences))
+
+    def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
+        """The number of a sequence's store, and its ids on a route."""
+        for number, (store, own) in enumerate(zip(self.stores, route.stores, strict=True)):
+            if column in store.lists:
+                return number, own.lists[store.lists.index(column)]
+        raise IndexError(column)
+
+    def _lend_like(self, rows: Sequence[Tensor], *shape: int) -> Tensor:
+        return self._lend(shape, values_dtype(rows[0]), rows[0].device)
 
     def _lend(self, shape: Sequence[int], dtype: torch.dtype, device: torch.device) -> Tensor:
         if device.type == "cpu":

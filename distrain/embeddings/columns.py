@@ -2,9 +2,13 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from distrain.errors import SchemaError
-from distrain.spec import Combiner
+from distrain.spec import Pooling
+
+Combiner = Literal[Pooling, "sequence"]
+"""How the embeddings of a row's ids become one; "sequence" leaves them one by one."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,10 @@ class TableColumn:
     def __post_init__(self) -> None:
         if self.cardinality < 1 or self.dim < 1:
             raise ValueError(f"a table needs at least one row and one value per row: {self}")
+
+    @property
+    def is_sequence(self) -> bool:
+        return self.combiner == "sequence"
 
     @property
     def table_name(self) -> str:

@@ -30,7 +30,9 @@ class Store:
     columns: tuple[TableColumn, ...]  # `flat`, then `lists`
     tables: tuple[TableColumn, ...]  # the first of `columns` of each table
     table_of: tuple[int, ...]  # for each of `columns`, which of `tables` it is looked up in
-    places: tuple[int, ...]  # for each of `columns`, its place among the columns of its group
+    # for each of `columns`, its place among the columns of its group, without sequences; theirs
+    # have no meaning
+    places: tuple[int, ...]
     # for each of `tables`, where it begins among all tables of the group in the collection's
     # order, whatever their placement
     canonical_starts: tuple[int, ...]
@@ -133,14 +135,15 @@ class Store:
         return route.rows.at(self.cache.places).fetch(self.cache.values(0), self.peers)
 
     def expand(self, rows: Tensor, route: StoreRoute, part: slice, out: Tensor) -> None:
-        """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`."""
+        """Write embeddings to `out`, `[rows of the part, columns of the group, dim]`.
+
+        The columns of the group are those without the sequences.
+        """
         places = torch.tensor(self.places, dtype=torch.int64)
         num_flat = len(self.flat)
         if num_flat:
             kernels.expand(rows, route.inverse[:, part], places[:num_flat], out)
-        for place, column, whole in zip(
-            self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
-        ):
+        for place, column, whole in self._pooled(route):
             own = whole.part(part)
             mode = "mean" if column.combiner == "mean" else "sum"
             pooled = functional.embedding_bag(own.inverse, rows, own.offsets[:-1], mode=mode)
@@ -157,9 +160,7 @@ class Store:
             if len(turn) < num_flat:
                 own_inverse = own_inverse[turn]
             kernels.collect(grads, own_inverse, places[turn], sums)
-        for place, column, whole in zip(
-            self.places[num_flat:], self.columns[num_flat:], route.lists, strict=True
-        ):
+        for place, column, whole in self._pooled(route):
             own = whole.part(part)
             of_row = grads[:, place]
             if column.combiner != "sum":
@@ -171,6 +172,13 @@ class Store:
                 torch.zeros(1, dtype=torch.int64),
                 sums,
             )
+
+    def _pooled(self, route: StoreRoute) -> Iterator[tuple[int, TableColumn, ListRoute]]:
+        num_flat = len(self.flat)
+        places, columns = self.places[num_flat:], self.columns[num_flat:]
+        for place, column, own in zip(places, columns, route.lists, strict=True):
+            if not column.is_sequence:
+                yield place, column, own
 
     def begin_exchange(
         self, sums: Tensor, route: StoreRoute
@@ -262,6 +270,7 @@ def make_stores(
     peers: Peers,
 ) -> Iterator[Store]:
     for group in groups:
+        pooled = [i for i in group if not columns[i].is_sequence]
         of_group = first_of_tables(columns[i] for i in group)
         starts = accumulate((table.cardinality for table in of_group), initial=0)
         start_of = dict(zip((table.table_name for table in of_group), starts, strict=False))
@@ -282,7 +291,7 @@ def make_stores(
                 columns=own,
                 tables=tables,
                 table_of=tuple(number_of[column.table_name] for column in own),
-                places=tuple(group.index(i) for i in flat + lists),
+                places=tuple(pooled.index(i) if i in pooled else -1 for i in flat + lists),
                 canonical_starts=tuple(start_of[table.table_name] for table in tables),
                 peers=peers,
             )

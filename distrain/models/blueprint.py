@@ -74,4 +74,5 @@ class Blueprint:
 
     def _network(self) -> Network:
         self.task.attach(self.body.attach(self.inputs.shape))
-        return Network(self.body, self.task, self.inputs.takes_continuous)
+        shape = self.inputs.shape
+        return Network(self.body, self.task, self.inputs.takes_continuous, shape.events)

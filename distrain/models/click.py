@@ -9,14 +9,15 @@ from distrain.embeddings import EmbeddingCollection
 from distrain.models.blocks import Block
 from distrain.models.heads import Task
 from distrain.models.inputs import InputBlock
-from distrain.models.shapes import Features
+from distrain.models.shapes import Events, EventValues, Features
 
 
 class Network(nn.Module):
-    """A model without its tables: `(embedded, continuous) -> output`.
+    """A model without its tables: `(embedded, continuous, lists) -> output`.
 
     `task` is attached to `body`, and `body` to the shape of the inputs, whose continuous columns it
-    gets if `takes_continuous`.
+    gets if `takes_continuous`. The embeddings are those of `EmbeddingCollection.lookup`, and the
+    lists those of `InputBlock.event_lists`.
 
     Attributes:
         logit_shift: The number added to the first target's logits wherever rows are scored, though
@@ -24,17 +25,45 @@ class Network(nn.Module):
             "Calibrating Probability with Undersampling", 2015).
     """
 
-    def __init__(self, body: Block, task: Task, takes_continuous: bool = True):
+    def __init__(
+        self,
+        body: Block,
+        task: Task,
+        takes_continuous: bool = True,
+        events: tuple[Events, ...] = (),
+    ):
         super().__init__()
         self.body = body
         self.task = task
         self._takes_continuous = takes_continuous
+        self._events = tuple(tuple(one.lists) for one in events)
+        self._num_sequences = sum(map(len, self._events))
         self.logit_shift = 0.0
 
-    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
-        taken = continuous if self._takes_continuous else continuous[:, :0]
-        output: Tensor = self.task(self.body(Features(tuple(embedded), taken)))
+    def forward(
+        self,
+        embedded: tuple[Tensor, ...],
+        continuous: Tensor,
+        lists: tuple[tuple[Tensor, Tensor], ...] = (),
+    ) -> Tensor:
+        output: Tensor = self.task(self.body(self.features(embedded, continuous, lists)))
         return output
+
+    def features(
+        self,
+        embedded: tuple[Tensor, ...],
+        continuous: Tensor,
+        lists: tuple[tuple[Tensor, Tensor], ...] = (),
+    ) -> Features:
+        """The value that the body takes."""
+        taken = continuous if self._takes_continuous else continuous[:, :0]
+        num_groups = len(embedded) - self._num_sequences
+        sequences = embedded[num_groups:]
+        events = tuple(
+            EventValues(tuple(sequences[place] for place in places), numbers, offsets)
+            for places, (offsets, numbers) in zip(self._events, lists, strict=True)
+        )
+        return Features(tuple(embedded[:num_groups]), taken, events)
 
     def logits(self, output: Tensor) -> Tensor:
         """The first target's logits, `[rows]`, as of the rows before negatives were left out."""
@@ -86,7 +115,7 @@ class ClickModel(nn.Module):
         """The output of the model's task for a batch; errors as of `forward`."""
         self.check_columns(batch)
         embedded = self.embeddings.lookup(*self.table_ids(batch))
-        output: Tensor = self.dense(embedded, batch.continuous)
+        output: Tensor = self.dense(embedded, batch.continuous, self.inputs.event_lists(batch))
         return output
 
     def table_ids(self, batch: Batch) -> tuple[Tensor, Mapping[str, Ragged]]:

@@ -61,9 +61,9 @@ class ScoringModel(nn.Module):
     Shape:
         - categorical: `[rows, flat categorical columns]`, int32 or int64, ids that are in range.
         - continuous: `[rows, continuous columns]`, float32.
-        - lists: for each column of lists its values, `[ids of all rows]`, and its lengths,
-          `[rows]`, int32 or int64; see `Ragged`, whose offsets torch's exporters take for 2 rows or
-          more only.
+        - lists: for each column of lists, those of numbers last, its values, `[values of all
+          rows]`, and its lengths, `[rows]`, int32 or int64; see `Ragged`, whose offsets torch's
+          exporters take for 2 rows or more only. Lists of one event have equal lengths.
         - result: of one binary target the logits, `[rows]`, float32; a sigmoid makes them
           probabilities. Of other targets, or several, a tensor for each, as `Task.scores` has them.
 
@@ -74,11 +74,14 @@ class ScoringModel(nn.Module):
     def __init__(self, model: ClickModel):
         super().__init__()
         self._inputs = model.inputs
-        lists = [f"{name}.{part}" for name in model.inputs.list_names for part in _LIST_PARTS]
+        self._lists = (*model.inputs.list_names, *model.inputs.number_names)
+        lists = [f"{name}.{part}" for name in self._lists for part in _LIST_PARTS]
         self.input_names = (*INPUT_NAMES, *lists)
         self.targets = model.task.targets
         self.output_names = output_names(self.targets)
-        self.lookups = nn.ModuleList(_lookups(model.embeddings))
+        self._found = list(_lookups(model.embeddings))
+        self.lookups = nn.ModuleList(self._found)
+        self._sequences = [c.name for c in model.embeddings.columns if c.is_sequence]
         self.dense = model.dense
         self.eval()
 
@@ -86,36 +89,42 @@ class ScoringModel(nn.Module):
         self, categorical: Tensor, continuous: Tensor, *lists: Tensor
     ) -> Tensor | tuple[Tensor, ...]:
         inputs = self._inputs
-        columns = zip(inputs.list_names, lists[::2], lists[1::2], strict=True)
+        columns = zip(self._lists, lists[::2], lists[1::2], strict=True)
         batch = Batch(
             categorical,
             continuous,
             None,
             inputs.categorical_names,
             inputs.continuous_names,
-            # In the place of the offsets, which nobody but the lookups below reads.
-            lists={name: Ragged(values, lengths) for name, values, lengths in columns},
+            lists={name: Ragged(values, _offsets(lengths)) for name, values, lengths in columns},
         )
         ids, listed = inputs.table_ids(batch)
-        embedded = tuple(lookup(ids, listed) for lookup in self.lookups)
-        scores: tuple[Tensor, ...] = self.dense.scores(self.dense(embedded, continuous))
+        pooled = tuple(lookup(ids, listed) for lookup in self.lookups)
+        found = {name: values for one in self._found for name, values in one.sequences(listed)}
+        sequences = (found[name] for name in self._sequences)
+        output = self.dense((*pooled, *sequences), continuous, inputs.event_lists(batch))
+        scores: tuple[Tensor, ...] = self.dense.scores(output)
         return scores[0] if len(scores) == 1 else scores
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
         """Inputs of zeros, int64 and float32; each list has two ids."""
         inputs = self._inputs
-        lists = [torch.zeros(2 * rows, dtype=torch.int64), torch.full((rows,), 2)]
+        lists: list[Tensor] = []
+        for name in self._lists:
+            dtype = torch.int64 if name in inputs.list_names else torch.float32
+            lists += [torch.zeros(2 * rows, dtype=dtype), torch.full((rows,), 2)]
         return (
             torch.zeros(rows, len(inputs.categorical_names), dtype=torch.int64),
             torch.zeros(rows, len(inputs.continuous_names)),
-            *(part.clone() for _ in inputs.list_names for part in lists),
+            *lists,
         )
 
     def dynamic_shapes(self) -> tuple[object, ...]:
         rows = Dim("rows", min=0)
-        lists = [
-            ({0: Dim(f"ids_{i}", min=0)}, {0: rows}) for i in range(len(self._inputs.list_names))
-        ]
+        # Lists of one event are of one length.
+        events = [self._inputs.schema[name].event for name in self._lists]
+        sizes = {name: Dim(f"ids_{i}", min=0) for i, name in enumerate(dict.fromkeys(events))}
+        lists = [({0: sizes[name]}, {0: rows}) for name in events]
         varying = tuple(part for pair in lists for part in pair)
         return ({0: rows}, {0: rows}, varying) if varying else ({0: rows}, {0: rows})
 
@@ -144,35 +153,43 @@ class _Lookup(nn.Module):
         self.flat = [order[column.name] for column in store.columns[:num_flat]]
         self.takes_all = self.flat == list(range(len(order)))
         self.register_buffer("starts", torch.tensor(starts[:num_flat], dtype=torch.int64))
-        self.lists = list(zip(store.columns[num_flat:], starts[num_flat:], strict=True))
-        self.places = list(store.places)
+        lists = list(zip(store.columns[num_flat:], starts[num_flat:], strict=True))
+        self.lists = [one for one in lists if not one[0].is_sequence]
+        self.of_events = [one for one in lists if one[0].is_sequence]
+        self.places = [place for place in store.places if place >= 0]
         self.in_order = not self.lists and self.places == sorted(self.places)
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged]) -> Tensor:
         own = ids if self.takes_all else ids[:, self.flat]
         flat = functional.embedding(own.long() + self.starts, self.weight)
-        if self.in_order:
+        if self.in_order or not self.places:
             return flat
         pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
         found = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
         return torch.stack([found[place] for place in sorted(found)], dim=1)
+
+    def sequences(self, lists: Mapping[str, Ragged]) -> Iterator[tuple[str, Tensor]]:
+        for column, start in self.of_events:
+            ids = lists[column.name].values.long() + start
+            yield column.name, functional.embedding(ids, self.weight)
 
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
         """A column of lists: each row's embeddings combined, `[rows, dim]`.
 
         The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
         """
-        values, lengths = lists.values.long() + start, lists.offsets.long()
-        rows, total = lengths.shape[0], values.shape[0]
-        # How many rows end at or before an id is the number of its row.
-        ends = values.new_zeros(total + 1).scatter_add(0, lengths.cumsum(0), lengths.new_ones(rows))
-        row_of_id = ends.cumsum(0)[:-1]
-        found = functional.embedding(values, self.weight)
-        pooled = found.new_zeros(rows, found.shape[1]).index_add(0, row_of_id, found)
+        lengths = lists.lengths
+        found = functional.embedding(lists.values.long() + start, self.weight)
+        pooled = found.new_zeros(lengths.shape[0], found.shape[1])
+        pooled = pooled.index_add(0, lists.row_of_values, found)
         counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
         if column.combiner == "mean":
             return pooled / counts
         return pooled * counts.sqrt().reciprocal() if column.combiner == "sqrtn" else pooled
+
+
+def _offsets(lengths: Tensor) -> Tensor:
+    return torch.cat([lengths.new_zeros(1), lengths]).cumsum(0)
 
 
 def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
@@ -244,9 +261,11 @@ def _described(model: ScoringModel, saved: SavedModel) -> dict[str, Any]:
             "columns": [_column(schema[name]) for name in inputs.continuous_names],
         },
     ]
-    for name, part in zip(inputs.list_names, range(2, len(model.input_names), 2), strict=True):
-        for number, size in enumerate((f"ids of {name}", "rows")):
-            entry = {"name": model.input_names[part + number], "dtype": "int64", "shape": [size]}
+    for name in (*inputs.list_names, *inputs.number_names):
+        values = ("int64", "ids") if name in inputs.list_names else ("float32", "numbers")
+        for part, (dtype, size) in zip(_LIST_PARTS, (values, ("int64", "rows")), strict=True):
+            size = size if part == "lengths" else f"{size} of {name}"
+            entry = {"name": f"{name}.{part}", "dtype": dtype, "shape": [size]}
             described.append(entry | {"columns": [_column(schema[name])]})
     pairs = zip(model.output_names, model.targets, strict=True)
     outputs = [_output(name, target) for name, target in pairs]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -13,7 +13,7 @@ from distrain.batch import Batch, Ragged
 from distrain.embeddings import Combiner, TableColumn
 from distrain.errors import SchemaError
 from distrain.models.blocks import Block, Chain, HashedCross
-from distrain.models.shapes import Column, Columns, Group
+from distrain.models.shapes import Column, Columns, Events, Group
 from distrain.schema import ColumnSchema, Schema, Tags
 
 
@@ -28,7 +28,9 @@ class Embeddings:
             two tables over the same column.
         names: The categorical columns; `None` for all.
         crosses: Hashed crosses of columns; each has a table too, named as the cross.
-        combiners: The combiner of each column of lists; the mean for others.
+        combiners: The combiner of each column of lists; the mean for others. With "sequence" the
+            list is a field of events, beside the others that the schema gives the same `event`.
+        max_length: The most events of a row, its newest ones.
     """
 
     dim: int | Mapping[str, int] | None = 16
@@ -36,6 +38,7 @@ class Embeddings:
     names: Sequence[str] | None = None
     crosses: Sequence[HashedCross] = ()
     combiners: Mapping[str, Combiner] = field(default_factory=dict)
+    max_length: int = 50
 
     def width(self, column: ColumnSchema) -> int:
         own = self.dim.get(column.name) if isinstance(self.dim, Mapping) else self.dim
@@ -57,7 +60,8 @@ class InputBlock:
         columns: The tables, in the order of the ids.
         shape: What the first block gets: `Columns`.
         categorical_names: The flat categorical columns that a batch must have, in order.
-        list_names: The columns of lists that it must have.
+        list_names: The columns of lists of ids that it must have.
+        number_names: The columns of lists of numbers that it must have: fields of events.
         combiners: For each of these how its ids' embeddings become one, in the first part that
             takes it; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
@@ -75,18 +79,22 @@ class InputBlock:
         categorical = features.categorical
         self.categorical_names = tuple(c.name for c in categorical if not c.holds_lists)
         self.list_names = tuple(c.name for c in categorical if c.holds_lists)
-        self.continuous_names = features.continuous.names
+        self.continuous_names = tuple(c.name for c in features.continuous if not c.holds_lists)
         tables = [table for part in self.parts for table in _tables(features, part)]
         self.columns = tuple(table.column for table in tables)
         self._tables = tuple(table for table in tables if table.column.combiner is None)
         self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
         known = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
         self.combiners = {name: known.get(name, "mean") for name in self.list_names}
-        taken = tuple(features.continuous) if continuous else ()
-        self.shape = Columns(
-            _groups(tables), tuple(Column(c.name, c.tags) for c in taken), made_by="InputBlock"
-        )
+        events = tuple(_events(features, tables, self.parts))
+        self._newest = {t.table: one.max_length for one in events for t in one.lists.values()}
+        self.number_names = tuple(dict.fromkeys(c.name for one in events for c in one.numbers))
+        _check_numbers(features, self.number_names)
+        taken = self.continuous_names if continuous else ()
+        numbers = tuple(Column(name, features[name].tags) for name in taken)
+        self.shape = Columns(_groups(tables), numbers, made_by="InputBlock", events=events)
         self.takes_continuous = continuous
+        self._every_list = tuple(sorted((*self.list_names, *self.number_names)))
         # The ids as they lie in the batch, unless there is more to look up than they are.
         self._as_they_are = [t.source for t in self._tables] == list(self.categorical_names)
 
@@ -104,27 +112,40 @@ class InputBlock:
         """The ids of a batch.
 
         For the flat columns in their order, `[rows, flat columns]`, int32; for the list columns by
-        the names of their tables.
+        the names of their tables, of events the newest ones.
         """
         lists = batch.lists
-        if any(table != source for table, source in self._lists.items()):
+        if self._newest or any(table != source for table, source in self._lists.items()):
             lists = {t: batch.lists[s] for t, s in self._lists.items() if s in batch.lists}
+            lists |= {t: lists[t].newest(most) for t, most in self._newest.items() if t in lists}
         if self._as_they_are:
             return batch.categorical, lists
         found = [_ids_of(table.source, batch) for table in self._tables]
         return (torch.stack(found).t() if found else batch.categorical[:, :0]), lists
+
+    def event_lists(self, batch: Batch) -> tuple[tuple[Tensor, Tensor], ...]:
+        """For each of the shape's events the offsets and the numbers of its `EventValues`."""
+        lists = []
+        for events in self.shape.events:
+            numbers = [batch.lists[column.name] for column in events.numbers]
+            ids = [batch.lists[self._lists[column.table]] for column in events.lists.values()]
+            newest = [column.newest(events.max_length) for column in [*numbers, ids[0]]]
+            values = [column.values for column in newest[:-1]]
+            none = batch.continuous.new_zeros(newest[-1].values.shape[0], 0)
+            lists.append((newest[-1].offsets, torch.stack(values, 1) if values else none))
+        return tuple(lists)
 
     def check_columns(self, batch: Batch) -> None:
         """Raise if the batch's columns are not the model's.
 
         Raises:
             SchemaError: The batch has other columns, or the same ones in another order (list
-                columns may have any order).
+                columns may have any order), or a row's lists of events differ in length.
         """
         for kind, given, needed in (
             ("categorical", batch.categorical_names, self.categorical_names),
             ("continuous", batch.continuous_names, self.continuous_names),
-            ("list", tuple(sorted(batch.lists)), tuple(sorted(self.list_names))),
+            ("list", tuple(sorted(batch.lists)), self._every_list),
         ):
             if given != needed:
                 raise SchemaError(
@@ -132,6 +153,16 @@ class InputBlock:
                     where={"batch": ", ".join(given), "model": ", ".join(needed)},
                     hint="Read the data with the schema that the model was built or saved with.",
                 )
+        for events in self.shape.events:
+            names = [self._lists[column.table] for column in events.lists.values()]
+            first, *others = [*names, *(column.name for column in events.numbers)]
+            for name in others:
+                if not torch.equal(batch.lists[first].offsets, batch.lists[name].offsets):
+                    raise SchemaError(
+                        f"the lists {first!r} and {name!r} differ in length in a row",
+                        where={"events": events.name},
+                        hint="Fields of events are aligned: each row's lists are equally long.",
+                    )
 
 
 def infer_embedding_dim(cardinality: int) -> int:
@@ -189,10 +220,35 @@ def _cross_table(cross: HashedCross, part: Embeddings) -> _Table:
 
 def _groups(tables: Sequence[_Table]) -> tuple[Group, ...]:
     """As `EmbeddingCollection` lays them out: by width, then as given."""
+    pooled = [table for table in tables if not table.column.is_sequence]
     return tuple(
-        Group(dim, tuple(t.seen_as for t in tables if t.column.dim == dim))
+        Group(dim, tuple(t.seen_as for t in pooled if t.column.dim == dim))
         for dim in sorted({t.column.dim for t in tables})
     )
+
+
+def _events(
+    features: Schema, tables: Sequence[_Table], parts: Sequence[Embeddings]
+) -> Iterator[Events]:
+    """The sequences of each part that the schema calls fields of the same events."""
+    found: dict[tuple[str, str], dict[int, _Table]] = {}
+    sequences = [table for table in tables if table.column.is_sequence]
+    for place, table in enumerate(sequences):
+        name = features[str(table.source)].event
+        found.setdefault((table.seen_as.part, name), {})[place] = table
+    lengths = {part.part: part.max_length for part in parts}
+    for (part, name), own in found.items():
+        yield Events(
+            Column(name, part=part).table,
+            {place: table.seen_as for place, table in own.items()},
+            tuple(table.column.dim for table in own.values()),
+            tuple(
+                Column(column.name, column.tags)
+                for column in features.continuous
+                if column.holds_lists and column.event == name
+            ),
+            lengths[part],
+        )
 
 
 def _ids_of(source: str | HashedCross, batch: Batch) -> Tensor:
@@ -217,15 +273,18 @@ def _check_features(features: Schema) -> None:
             hint="Prepare the data with `distrain prep`, which writes it to the schema, "
             "or set the columns' cardinality there.",
         )
-    lists = [c.name for c in features.continuous if c.holds_lists]
-    if lists:
-        raise SchemaError(
-            f"continuous columns of lists cannot be model inputs: {', '.join(lists)}",
-            hint="Leave them out of the schema, or reduce each list to one value. "
-            "Lists of ids can be inputs: tag them `categorical`.",
-        )
     if not len(features.categorical) + len(features.continuous):
         raise SchemaError(
             "the schema has no inputs for a model",
             hint="Tag its columns `categorical` or `continuous`.",
+        )
+
+
+def _check_numbers(features: Schema, of_events: Sequence[str]) -> None:
+    lists = [c.name for c in features.continuous if c.holds_lists and c.name not in of_events]
+    if lists:
+        raise SchemaError(
+            f"continuous columns of lists cannot be model inputs: {', '.join(lists)}",
+            hint="Leave them out of the schema, reduce each list to one value, or take a model of "
+            "events that they are fields of. Lists of ids can be inputs: tag them `categorical`.",
         )

@@ -72,6 +72,22 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Events:
+    """A row's events, oldest first, whose fields are lists that are aligned; see `EventValues`.
+
+    Attributes:
+        lists: The lists of ids, by the places of their sequences in the collection.
+        max_length: The most events of a row, its newest ones.
+    """
+
+    name: str
+    lists: Mapping[int, Column]
+    dims: tuple[int, ...]  # the widths of their embeddings
+    numbers: tuple[Column, ...]
+    max_length: int
+
+
+@dataclass(frozen=True)
 class Columns:
     """Embeddings and continuous columns, by name; the value is `Features`.
 
@@ -81,15 +97,17 @@ class Columns:
     groups: tuple[Group, ...]
     continuous: tuple[Column, ...]
     made_by: str = field(default="", compare=False)
+    events: tuple[Events, ...] = ()
 
     @property
     def width(self) -> int:
-        """Laid flat: the groups one after another, then the continuous columns."""
+        """Laid flat: the groups one after another, then the continuous columns; no events."""
         return sum(len(g.columns) * g.dim for g in self.groups) + len(self.continuous)
 
     def __str__(self) -> str:
         groups = [f"{len(g.columns)} embeddings of {g.dim}" for g in self.groups]
-        return ", ".join([*groups, f"{len(self.continuous)} continuous columns"])
+        events = [f"the events {one.name!r}" for one in self.events]
+        return ", ".join([*groups, f"{len(self.continuous)} continuous columns", *events])
 
 
 @dataclass(frozen=True)
@@ -110,11 +128,20 @@ class Branches:
 Shape = Flat | Vectors | Columns | Branches
 
 
+class EventValues(NamedTuple):
+    """The value of `Events`, row after row."""
+
+    embedded: tuple[Tensor, ...]  # for each list of ids `[events, dim]`
+    numbers: Tensor  # `[events, lists of numbers]`
+    offsets: Tensor  # `[rows + 1]`: where each row's events begin
+
+
 class Features(NamedTuple):
     """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns."""
 
     embedded: tuple[Tensor, ...]
     continuous: Tensor
+    events: tuple[EventValues, ...] = ()
 
 
 Value = Tensor | Features | dict[str, "Value"]
@@ -142,7 +169,13 @@ def flat(value: Value) -> Tensor:
 
 
 def some_width(shape: Shape, who: str) -> int:
-    """The width of a shape laid flat; `ModelError` if it is 0."""
+    """The width of a shape laid flat; `ModelError` if it is 0, or has events, which no row is."""
+    if isinstance(shape, Columns) and shape.events:
+        names = ", ".join(repr(events.name) for events in shape.events)
+        raise ModelError(
+            f"{who} takes one value a row, and {shape.made_by} gives the events {names}",
+            hint="Put a Filter before it, which leaves events out, beside a block that takes them.",
+        )
     if shape.width == 0:
         raise ModelError(f"{who} has nothing to take: {shape.made_by} gives {shape}")
     return shape.width
@@ -152,7 +185,11 @@ def vectors_of(shape: Shape, who: str) -> Vectors:
     """The shape of `stacked`, a row's vectors; `ModelError` if they are not equally wide."""
     if isinstance(shape, Vectors):
         return shape
-    if isinstance(shape, Columns) and len(shape.groups) == 1 and not shape.continuous:
+    if (
+        isinstance(shape, Columns)
+        and len(shape.groups) == 1
+        and not (shape.continuous or shape.events)
+    ):
         return Vectors(len(shape.groups[0].columns), shape.groups[0].dim, shape.made_by)
     if isinstance(shape, Branches):
         found = [vectors_of_branch(one) for one in shape.shapes.values()]

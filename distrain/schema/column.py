@@ -35,6 +35,7 @@ class Tags(StrEnum):
     REGRESSION = "regression"
     WEIGHT = "weight"
     TASK_WEIGHT = "task_weight"
+    TIME_DIFFERENCE = "time_difference"
 
 
 TargetKind = Literal["binary", "regression", "multiclass"]
@@ -125,6 +126,18 @@ class ColumnSchema:
         'item'
         """
         given = self.properties.get("domain")
+        return given if isinstance(given, str) and given else self.name
+
+    @property
+    def event(self) -> str:
+        """The name of the event that its lists' items are fields of: its own, if none is given.
+
+        Lists of one event are equally long in each row, and go from the oldest to the newest.
+
+        >>> ColumnSchema("seen_shop", is_list=True, properties={"event": "seen"}).event
+        'seen'
+        """
+        given = self.properties.get("event")
         return given if isinstance(given, str) and given else self.name
 
     @property

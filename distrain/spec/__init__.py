@@ -4,7 +4,7 @@ from distrain.spec.data import DataSpec as DataSpec, WindowsSpec as WindowsSpec
 from distrain.spec.explain import explain_all as explain_all, shown as shown
 from distrain.spec.fields import (
     LARGEST as LARGEST,
-    Combiner as Combiner,
+    Pooling as Pooling,
     PositiveInt as PositiveInt,
     Real as Real,
     Section as Section,
@@ -26,6 +26,7 @@ from distrain.spec.models import (
     DcnSpec as DcnSpec,
     DcnV2Spec as DcnV2Spec,
     DeepFmSpec as DeepFmSpec,
+    DinSpec as DinSpec,
     DlrmCrossSpec as DlrmCrossSpec,
     DlrmSpec as DlrmSpec,
     EmbeddingsSpec as EmbeddingsSpec,

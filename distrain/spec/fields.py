@@ -28,7 +28,7 @@ DecayRate = Annotated[Real, Field(ge=0, lt=1)]
 Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
 Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
 Placement = Literal["replicated", "row_wise", "host_cached"]
-Combiner = Literal["mean", "sum", "sqrtn"]
+Pooling = Literal["mean", "sum", "sqrtn"]
 
 
 class Section(BaseModel):

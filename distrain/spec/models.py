@@ -9,9 +9,9 @@ from pydantic import Field
 
 from distrain.spec.fields import (
     FUNCTION,
-    Combiner,
     Depth,
     Placement,
+    Pooling,
     PositiveInt,
     Real,
     Section,
@@ -164,6 +164,34 @@ class NcfSpec(Section):
     sharing: Sharing = None
 
 
+MaxLength = Annotated[
+    PositiveInt, Field(description="The most events of a row that are looked at, its newest ones.")
+]
+EventTargets = Annotated[
+    dict[str, str],
+    Field(
+        description="For lists of ids of the events the row's column that is their target; of "
+        "others it is the one of the list's domain."
+    ),
+]
+
+
+class DinSpec(Section):
+    """Deep interest network: events weighed by their target, the row's own item."""
+
+    kind: Literal["din"] = Field("din", description="The model's name.")
+    embedding_dim: Width = 16
+    max_length: MaxLength = 50
+    targets: EventTargets = Field({})
+    attention: Widths = Field((80, 40), description="Widths of the layers that weigh events.")
+    hidden: Widths = Field((200, 80), description="Widths of the hidden layers.")
+    activation: Literal["dice", "relu", "sigmoid"] = Field(
+        "dice", description="In all layers; `dice` has a batch norm in it."
+    )
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
+
+
 class CustomSpec(Section):
     """A model of your own, from a package that the cluster's operator allows."""
 
@@ -189,6 +217,7 @@ ModelSpec = Annotated[
     | WideDeepSpec
     | TwoTowerSpec
     | NcfSpec
+    | DinSpec
     | CustomSpec,
     Field(discriminator="kind"),
 ]
@@ -208,12 +237,12 @@ class EmbeddingsSpec(Section):
     tables: dict[str, Placement] = Field(
         {}, description="Placements of single tables by column, which outrank `placement`."
     )
-    combiner: Combiner = Field(
+    combiner: Pooling = Field(
         "mean",
         description="How the embeddings of a row's n ids become one, in columns of lists: their "
         "sum, `mean` (sum / n) or `sqrtn` (sum / sqrt(n)); a row without ids gets zeros.",
     )
-    combiners: dict[str, Combiner] = Field(
+    combiners: dict[str, Pooling] = Field(
         {}, description="The same for single columns of lists, which outranks `combiner`."
     )
     storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")

@@ -20,15 +20,21 @@ COLUMNS = [
     TableColumn("only", 1, 8, "mean"),
     TableColumn("alone", 6, 2, "sum"),
     TableColumn("roots", 20, 4, "sqrtn"),
+    TableColumn("seen", 30, 4, "sequence", table="tags"),
+    TableColumn("acts", 15, 2, "sequence"),
+    TableColumn("pages", 15, 3, "sequence"),
 ]
 PLACEMENTS = {
-    "replicated": ["replicated"] * 7,
-    "row_wise": ["row_wise"] * 7,
+    "replicated": ["replicated"] * 10,
+    "row_wise": ["row_wise"] * 10,
     "mixed": [
         "row_wise",
         "replicated",
         "replicated",
         "row_wise",
+        "row_wise",
+        "row_wise",
+        "replicated",
         "row_wise",
         "row_wise",
         "replicated",

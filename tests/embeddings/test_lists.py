@@ -1,5 +1,7 @@
 """Columns of lists against nn.EmbeddingBag, torch's optimizers and naive loops."""
 
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -331,3 +333,55 @@ def test_lists_that_do_not_fit_the_batch():
         tables.route(ids, {"a": ragged([[1]])})
     with pytest.raises(ValueError, match="no lists for the column 'a'"):
         tables.route(ids, {"b": ragged([[1]] * 3)})
+
+
+EVENTS = [
+    TableColumn("seen", 20, 4, "sequence", table="item"),
+    TableColumn("item", 20, 4),
+    TableColumn("shops", 6, 3, "sequence"),
+]
+
+
+def summed(tables, embedded, lists):
+    """The sums of each row's embeddings, added by hand, in the order of `by_column`."""
+    group, items, shops = embedded[1], embedded[2], embedded[3]
+    assert tables.groups == ((2,), (0, 1))
+    assert embedded[0].shape[1] == 0
+
+    def sums(values, name):
+        rows = torch.arange(len(lists[name].offsets) - 1).repeat_interleave(lists[name].lengths)
+        return values.new_zeros(len(group), values.shape[1]).index_add(0, rows, values)
+
+    return [sums(items, "seen"), group[:, 0], sums(shops, "shops")]
+
+
+@pytest.mark.parametrize("cuts", [1, 3])
+@pytest.mark.parametrize("kind", KINDS)
+def test_sequences_summed_by_hand_equal_pooled_lists_in_float64(kind, cuts):
+    pooled = [
+        TableColumn(c.name, c.cardinality, c.dim, c.combiner and "sum", c.table) for c in EVENTS
+    ]
+    ours, theirs = new_tables(torch.float64, EVENTS), new_tables(torch.float64, pooled)
+    optimizers = SparseOptimizer(ours, kind), SparseOptimizer(theirs, kind)
+    generator = torch.Generator().manual_seed(5)
+    for num_rows, most in ((30, 5), (0, 3), (20, 0), (1, 2), (25, 4)):
+        ids = torch.randint(0, 20, (num_rows, 1), generator=generator, dtype=torch.int32)
+        lists = {
+            "seen": ragged(draw_rows_of_ids(num_rows, 20, generator, most)),
+            "shops": ragged(draw_rows_of_ids(num_rows, 6, generator, most)),
+        }
+        factors = torch.randn(num_rows, 11, generator=generator, dtype=torch.float64)
+        one_step(theirs, optimizers[1], ids, lists, factors)
+        route, sums = ours.route(ids, lists), None
+        bounds = [num_rows * i // cuts for i in range(cuts + 1)]
+        for low, high in pairwise(bounds):
+            part = slice(low, high)
+            few = {name: column.part(part) for name, column in lists.items()}
+            embedded = ours.expand(route, ours.fetch(route), part)
+            loss_of(summed(ours, embedded, few), factors[part]).backward()
+            sums = ours.collect(route, [leaf.grad for leaf in embedded], part, sums)
+        optimizers[0].apply(ours.exchange(route, sums), LR)
+    for column in EVENTS:
+        torch.testing.assert_close(
+            ours.table(column.name), theirs.table(column.name), rtol=0, atol=1e-12
+        )

@@ -11,6 +11,7 @@ from distrain.models.blocks.block import (
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
+from distrain.models.blocks.events import EventBlock as EventBlock
 from distrain.models.blocks.filter import ContinuousFeatures as ContinuousFeatures, Filter as Filter
 from distrain.models.blocks.functional import (
     ACTIVATIONS as ACTIVATIONS,
@@ -25,6 +26,7 @@ from distrain.models.blocks.interaction import (
 from distrain.models.blocks.layers import (
     NORMALISATIONS as NORMALISATIONS,
     BatchNorm as BatchNorm,
+    Dice as Dice,
     Dropout as Dropout,
     L2Norm as L2Norm,
     LogitsTemperatureScaler as LogitsTemperatureScaler,
@@ -35,3 +37,4 @@ from distrain.models.blocks.mlp import (
     USUAL_ORDER as USUAL_ORDER,
     MLPBlock as MLPBlock,
 )
+from distrain.models.blocks.target_attention import TargetAttention as TargetAttention

@@ -42,7 +42,7 @@ class DLRMBlock(Block):
         self._deep = False
 
     def build(self, given: Shape) -> Shape:
-        if not isinstance(given, Columns) or len(given.groups) > 1:
+        if not isinstance(given, Columns) or len(given.groups) > 1 or given.events:
             raise ModelError(
                 f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
                 hint="Set one embedding_dim for all columns.",

@@ -27,7 +27,7 @@ class Filter(Block):
     """Some of the columns, or of the branches.
 
     A column is picked if it passes every condition that is given. Groups that are taken whole, and
-    columns that stand side by side, are not copied.
+    columns that stand side by side, are not copied. Events are left out.
 
     Args:
         names: Of the columns ("C1") or their tables ("wide/C1"), or of branches.

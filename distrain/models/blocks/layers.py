@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import ClassVar
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -46,6 +47,25 @@ class BatchNorm(nn.BatchNorm1d):
                 input, self.running_mean, self.running_var, self.weight, self.bias, eps=self.eps
             )
         return super().forward(input)
+
+
+class Dice(nn.Module):
+    """`p x + (1 - p) a x` with `p` a sigmoid of x, batch-normed (arXiv:1706.06978, section 5.3).
+
+    `a` is a parameter of each column, 0 at first. The norm is that of `BatchNorm`.
+
+    Shape:
+        `[rows, width]` to the same.
+    """
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.norm = BatchNorm(width, eps=1e-8, affine=False)
+        self.slope = nn.Parameter(torch.zeros(width))
+
+    def forward(self, value: Tensor) -> Tensor:
+        gate = torch.sigmoid(self.norm(value))
+        return value * (gate + (1 - gate) * self.slope)
 
 
 _LAYERS: dict[str, Callable[[int], nn.Module]] = {
@@ -119,7 +139,7 @@ class Dropout(Block):
     def forward(self, value: Value) -> Value:
         if isinstance(value, Features):
             embedded = tuple(self.drop(group) for group in value.embedded)
-            return Features(embedded, self.drop(value.continuous))
+            return Features(embedded, self.drop(value.continuous), value.events)
         if isinstance(value, Tensor):
             dropped: Tensor = self.drop(value)
             return dropped

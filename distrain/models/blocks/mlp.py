@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
 from distrain.models.blocks.functional import activation_layer, linear_over
-from distrain.models.blocks.layers import normalisation_layer
+from distrain.models.blocks.layers import Dice, normalisation_layer
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 
 USUAL_ORDER = ("linear", "norm", "activation", "dropout")
@@ -25,7 +25,7 @@ class MLPBlock(Block):
 
     Args:
         widths: Of the layers; with none, the block passes its input on.
-        activation: One of `ACTIVATIONS`.
+        activation: One of `ACTIVATIONS`, or "dice", which has a batch norm in it.
         dropout: The share of a layer's outputs that training sets to 0; of all layers, or each.
         normalisation: "batch_norm", "layer_norm" or "none".
         no_activation_last_layer: The last layer is a linear one alone, without activation,
@@ -106,15 +106,21 @@ class MLPBlock(Block):
         # In place after the linear layer: neither that nor what may stand between the two needs its
         # own output for its gradient. Before, it could be the block's input, which others read.
         inplace = self._is_after_linear("activation")
+        active_width = next_width if inplace else width
         norm_width = next_width if self._is_after_linear("norm") else width
         modules: dict[str, Callable[[], nn.Module]] = {
             "linear": lambda: nn.Linear(width, next_width, bias=self.bias),
             "norm": lambda: normalisation_layer(self.normalisation, norm_width),
-            "activation": lambda: activation_layer(self.activation, inplace=inplace),
+            "activation": lambda: self._activation(active_width, inplace),
             "dropout": lambda: nn.Dropout(dropout) if dropout else nn.Identity(),
         }
         made = [modules[word]() for word in self.order]
         return [module for module in made if not isinstance(module, nn.Identity)]
+
+    def _activation(self, width: int, inplace: bool = False) -> nn.Module:
+        if self.activation == "dice":
+            return Dice(width)
+        return activation_layer(self.activation, inplace=inplace)
 
     def _is_after_linear(self, word: str) -> bool:
         return self.order.index(word) > self.order.index("linear")
@@ -136,5 +142,5 @@ class MLPBlock(Block):
                 f"{self.label} cannot order a layer as {', '.join(self.order)}",
                 hint=f"The words are {', '.join(USUAL_ORDER)}, each once.",
             )
-        activation_layer(self.activation)
+        self._activation(1)
         normalisation_layer(self.normalisation, 1)

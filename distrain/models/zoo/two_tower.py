@@ -12,7 +12,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.click import ClickModel
 from distrain.models.heads import BinaryClassificationTask, DotProductTask, ItemRetrievalTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.shapes import Features, flat
+from distrain.models.shapes import flat
 from distrain.schema import Schema, Tags
 
 USER_TAGS = (Tags.USER, Tags.USER_ID)
@@ -99,7 +99,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
         raise ModelError("the model has no tower for the user and none for the item")
     model.check_columns(batch)
     embedded = model.embeddings.lookup(*model.table_ids(batch))
-    vectors = body(Features(embedded, batch.continuous))
+    vectors = body(model.dense.features(embedded, batch.continuous))
     assert isinstance(vectors, dict)
     return {side: flat(vector) for side, vector in vectors.items()}
 

@@ -19,12 +19,12 @@ from distrain.schema import (
     hint_without_schema,
 )
 from distrain.spec import (
-    Combiner,
     CustomSpec,
     DataSpec,
     EmbeddingsSpec,
     JobSpec,
     ModelSpec,
+    Pooling,
     TwoTowerSpec,
     WindowsSpec,
     with_targets,
@@ -168,7 +168,7 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     return vocabularies_in(f"{folder}/{WORKFLOW}", schema)
 
 
-def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Combiner]:
+def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pooling]:
     """The combiner of each categorical column of lists; `SpecError` for other columns' names."""
     features = schema.remove_by_tag(Tags.TARGET)
     lists = [column.name for column in features.categorical if column.holds_lists]
@@ -213,7 +213,7 @@ def _check_validation(spec: JobSpec) -> None:
         )
 
 
-def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Combiner]) -> None:
+def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) -> None:
     """Refuse a model that cannot be built of these columns, weigh their rows, or learn of some.
 
     A model of the user's own is left to the ranks: its package may be with the workers alone.
@@ -239,11 +239,13 @@ def _check_trainable(schema: Schema, model: ModelSpec) -> None:
             where={"target": schema.target.name, "kind": schema.target.target_kind},
             hint="Choose another model, or a binary target.",
         )
-    lists = [column.name for column in schema.continuous if column.holds_lists]
+    numbers = [column for column in schema.continuous if column.holds_lists]
+    lists = [column.name for column in numbers if column.event == column.name]
     if lists:
         raise SchemaError(
             f"the models take lists of ids, but not of numbers: {', '.join(lists)}",
-            hint="Leave these columns out of the schema, or reduce each list to one value.",
+            hint="Leave these columns out of the schema, reduce each list to one value, or make "
+            "them fields of an event.",
         )
 
 

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import FlopCounterMode
 
-from distrain.batch import Batch
+from distrain.batch import Batch, Ragged
 from distrain.models import ClickModel, blueprint_of, build_model, rows_are_independent
 from distrain.schema import ColumnSchema, Schema
 from distrain.spec import JobSpec
@@ -94,33 +94,54 @@ def dense_flops(spec: JobSpec, schema: Schema) -> float:
 
 
 def _small_model(spec: JobSpec, schema: Schema) -> ClickModel:
-    """The job's model with tables of a few rows, and one id where rows have lists."""
+    """The job's model with tables of a few rows, and one id where rows have lists to pool."""
     columns: list[ColumnSchema] = []
-    dims = {table.name: table.dim for table in blueprint_of(schema, spec.model).inputs.columns}
+    tables = {table.name: table for table in blueprint_of(schema, spec.model).inputs.columns}
     for column in schema.columns:
-        if column.name in dims:
-            column = replace(
-                column,
-                cardinality=_TABLE_ROWS,
-                embedding_dim=dims[column.name],
-                is_list=False,
-                is_ragged=False,
-                value_count=None,
-            )
+        if column.name in tables:
+            dim = tables[column.name].dim
+            column = replace(column, cardinality=_TABLE_ROWS, embedding_dim=dim)
+            if column.holds_lists and not tables[column.name].is_sequence:
+                # Without its domain, which would make it a second target of events.
+                column = replace(column, is_list=False, is_ragged=False, value_count=None)
+                column = replace(column, properties={})
         columns.append(column)
     return build_model(Schema(tuple(columns)), spec.model, seed=0)
 
 
 def _batch(model: ClickModel, rows: int) -> Batch:
     generator = torch.Generator().manual_seed(0)
-    names = model.inputs.categorical_names
+    inputs = model.inputs
+    names = inputs.categorical_names
     shape = (len(names), rows)
+    lists = {}
+    for events in inputs.shape.events:  # each row has as many as there may be
+        offsets = torch.arange(rows + 1, dtype=torch.int32) * events.max_length
+        fields = dict.fromkeys(inputs.list_names, torch.int32)
+        fields |= {column.name: torch.float32 for column in events.numbers}
+        for name, dtype in fields.items():
+            lists[name] = Ragged(torch.zeros(rows * events.max_length, dtype=dtype), offsets)
     return Batch(
         torch.randint(_TABLE_ROWS, shape, dtype=torch.int32, generator=generator).t(),
         torch.randn(len(model.continuous_names), rows, generator=generator).t(),
         torch.randint(2, (rows,), generator=generator).float(),
         names,
         model.continuous_names,
+        lists=lists,
+    )
+
+
+def _embedded(model: ClickModel, rows: int) -> tuple[Tensor, ...]:
+    """Zeros where a lookup would give embeddings."""
+    shape = model.inputs.shape
+    sizes = {
+        place: (rows * events.max_length, dim)
+        for events in shape.events
+        for place, dim in zip(events.lists, events.dims, strict=True)
+    }
+    return (
+        *(torch.zeros(rows, len(group.columns), group.dim) for group in shape.groups),
+        *(torch.zeros(sizes[place]) for place in sorted(sizes)),
     )
 
 
@@ -134,25 +155,21 @@ def _most_of_a_slice(dense: DenseTraining, model: ClickModel, rows: int) -> int:
 
 @torch.no_grad()
 def _most_of_scoring(model: ClickModel, rows: int) -> int:
-    batch, tables = _batch(model, rows), model.embeddings
+    batch = _batch(model, rows)
     model.eval()
     with LiveBytes() as counted:
-        embedded = tuple(
-            torch.zeros(rows, len(group), tables.columns[group[0]].dim) for group in tables.groups
-        )
-        model.task.scores(model.dense(embedded, batch.continuous))
+        lists = model.inputs.event_lists(batch)
+        model.task.scores(model.dense(_embedded(model, rows), batch.continuous, lists))
     model.train()
     return int(counted.most)
 
 
 def _train_slice(dense: DenseTraining, model: ClickModel, batch: Batch) -> None:
-    tables, rows = model.embeddings, len(batch.categorical)
-    leaves = tuple(
-        torch.zeros(rows, len(group), tables.columns[group[0]].dim).requires_grad_()
-        for group in tables.groups
-    )
+    rows = len(batch.categorical)
+    leaves = tuple(leaf.requires_grad_() for leaf in _embedded(model, rows))
     dense.begin_slice(True)
-    loss = model.task.loss(dense.forward(leaves, batch.continuous), batch)
+    lists = model.inputs.event_lists(batch)
+    loss = model.task.loss(dense.forward(leaves, batch.continuous, lists), batch)
     dense.backward(loss / rows)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from inspect import signature
+from typing import Any
 
 import torch
 from torch import Tensor, distributed as dist, nn
@@ -53,7 +54,7 @@ class DenseTraining:
     `docs/spec.md`. Making one is a collective operation: all ranks begin with rank 0's parameters.
 
     Args:
-        module: `module(embedded, continuous) -> logits`, on its device, where it must stay.
+        module: `module(embedded, continuous, *lists) -> logits`, on its device, where it must stay.
         num_ranks: How many train it together; above 1 a process group must be there.
     """
 
@@ -94,10 +95,10 @@ class DenseTraining:
         if last and not self.splits and self._buckets is not None:
             self._buckets.arm()
 
-    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
+    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
         """The logits, `[rows]`, fp32 (float64 for a module of float64); 0 rows are allowed."""
         with self._dense_part():
-            logits: Tensor = self._forward(embedded, continuous)
+            logits: Tensor = self._forward(embedded, continuous, *lists)
         return logits
 
     def backward(self, loss: Tensor, leaves: Sequence[Tensor] | None = None) -> None:
@@ -200,10 +201,10 @@ class DenseForward(nn.Module):
         self._seen: Counter[int] = Counter()
         self._sizes: set[int] = set()
 
-    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor) -> Tensor:
+    def forward(self, embedded: tuple[Tensor, ...], continuous: Tensor, *lists: Any) -> Tensor:
         chosen = self._fast if self._is_steady(len(continuous)) else self.module
         with torch.autocast(self._device_type, torch.bfloat16, enabled=self._autocast):
-            logits: Tensor = chosen(embedded, continuous)
+            logits: Tensor = chosen(embedded, continuous, *lists)
         return logits.float() if logits.dtype == torch.bfloat16 else logits
 
     def _is_steady(self, num_rows: int) -> bool:

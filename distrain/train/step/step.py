@@ -13,6 +13,7 @@ from distrain.embeddings import (
     SparseOptimizer,
     TouchedRows,
 )
+from distrain.errors import SpecError
 from distrain.models import ClickModel, rows_are_independent
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
@@ -40,6 +41,12 @@ class TrainStep:
 
     def __init__(self, model: ClickModel, train: TrainSpec, num_ranks: int):
         self.model = model
+        if train.compile and model.inputs.shape.events:
+            raise SpecError(
+                "train.compile cannot be had here: events have no fixed number in a batch",
+                where={"events": ", ".join(events.name for events in model.inputs.shape.events)},
+                hint="Set train.compile to false.",
+            )
         # Before the exchange of gradients adds its hooks, which are none of the model's.
         independent = rows_are_independent(model.dense)
         self.dense = DenseTraining(model.dense, train, num_ranks)
@@ -154,7 +161,7 @@ class TrainStep:
         task, few = self.model.task, batch.part(part)
         embedded = self.model.embeddings.expand(route, rows, part)
         self.dense.begin_slice(last)
-        output = self.dense.forward(embedded, few.continuous)
+        output = self.dense.forward(embedded, few.continuous, self.model.inputs.event_lists(few))
         loss, share = share_of_loss(output, few)
         # The last slice of many would hide little, and a pass in halves takes longer.
         splits = alone and self.dense.splits

@@ -23,7 +23,7 @@ def test_examples_print_what_they_say(text, capsys):
     for block in blocks:
         exec(compile(block, str(PAGE), "exec"), names)
     shown = re.findall(r"^print\(.*\)  # (.*)$", "".join(blocks), re.MULTILINE)
-    assert len(shown) == 5
+    assert len(shown) == 6
     assert capsys.readouterr().out.splitlines() == shown
     assert next(names["model"].dense.parameters()).isfinite().all()
 
@@ -43,6 +43,6 @@ def test_the_error_shown_is_the_one_raised(text):
 @pytest.mark.parametrize("room", [distrain.models.blocks, distrain.models.heads])
 def test_every_block_and_head_is_on_the_page(room, text):
     classes = {n for n, v in vars(room).items() if isinstance(v, type) and issubclass(v, Block)}
-    bases = {"Block", "Task", "LabelTask"}
+    bases = {"Block", "EventBlock", "Task", "LabelTask"}
     missing = {name for name in classes - bases if f"| `{name}(" not in text}
     assert not missing

@@ -1,0 +1,98 @@
+"""Models of a row's events, each against the row's own item: its target."""
+
+from collections.abc import Mapping, Sequence
+
+from distrain.embeddings import Combiner
+from distrain.errors import ModelError
+from distrain.models.blocks import Block, Filter, MLPBlock, ParallelBlock, TargetAttention
+from distrain.models.blueprint import Blueprint
+from distrain.models.heads import BinaryClassificationTask, Task
+from distrain.models.inputs import Embeddings, InputBlock
+from distrain.schema import ColumnSchema, Schema, Tags
+
+EventTargets = Mapping[str, Mapping[str, str]]
+"""For each of the events their lists of ids that have a target, and its column."""
+
+
+def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
+    """The events that have a target: a flat column of a list's domain, or the given one.
+
+    `ModelError`: there are none, a given column is not there, or several have a list's domain, and
+    none is named as the domain.
+    """
+    features = schema.remove_by_tag(Tags.TARGET).categorical
+    lists = {column.name: column for column in features if column.holds_lists}
+    flat = [column for column in features if not column.holds_lists]
+    unknown = {*given} - {*lists} | {*given.values()} - {column.name for column in flat}
+    if unknown:
+        raise ModelError(
+            f"model.targets names what the schema does not have: {', '.join(sorted(unknown))}",
+            where={"lists of ids": ", ".join(lists), "columns": ", ".join(c.name for c in flat)},
+            hint="It names a flat categorical column for a categorical column of lists.",
+        )
+    found: dict[str, dict[str, str]] = {}
+    for column in lists.values():
+        target = given.get(column.name) or _of_domain(column, flat)
+        if target:
+            found.setdefault(column.event, {})[column.name] = target
+    if not found:
+        raise ModelError(
+            f"a {model} model needs events and their target, and the schema has none",
+            where={"lists of ids": ", ".join(lists) or "none"},
+            hint="Give a list the domain of the row's own column, or name both in model.targets.",
+        )
+    return found
+
+
+def _of_domain(column: ColumnSchema, flat: Sequence[ColumnSchema]) -> str | None:
+    same = [other.name for other in flat if other.domain == column.domain]
+    if len(same) < 2 or column.domain in same:
+        return column.domain if column.domain in same else next(iter(same), None)
+    raise ModelError(
+        f"the events' list {column.name!r} has several columns of its domain: {', '.join(same)}",
+        hint="Name the one that is its target in model.targets.",
+    )
+
+
+def _inputs(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    events: EventTargets,
+    embedding_dim: int,
+    max_length: int,
+) -> InputBlock:
+    features = schema.remove_by_tag(Tags.TARGET).categorical
+    sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
+    both: dict[str, Combiner] = {**combiners, **sequences}  # type: ignore[dict-item]
+    return InputBlock(schema, Embeddings(embedding_dim, combiners=both, max_length=max_length))
+
+
+def _beside_the_row(blocks: Mapping[str, Block]) -> ParallelBlock:
+    """What the blocks make of the events, beside the row's own columns."""
+    return ParallelBlock(Filter(), *blocks.values(), aggregation=None)
+
+
+def din(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    max_length: int,
+    targets: Mapping[str, str],
+    attention: Sequence[int],
+    hidden: Sequence[int],
+    activation: str,
+    head: Task | None = None,
+) -> Blueprint:
+    """The events weighed by their target and summed, beside the row's columns, below an MLP.
+
+    Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
+    """
+    events = event_targets(schema, targets, "din")
+    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
+    blocks = {
+        name: TargetAttention(name, columns, attention, activation)
+        for name, columns in events.items()
+    }
+    body = _beside_the_row(blocks).connect(MLPBlock(hidden, activation))
+    return Blueprint(inputs, body, head or BinaryClassificationTask())

@@ -1,0 +1,338 @@
+"""Models of events against copies of the papers, row by row, in float64; and their laws."""
+
+import json
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from event_rows import SCHEMA, event_batch, list_column
+from torch_checks import one_torch_thread
+
+from distrain.batch import Ragged
+from distrain.embeddings import EmbeddingCollection
+from distrain.errors import ModelError, SchemaError, SpecError
+from distrain.models import (
+    Blueprint,
+    Embeddings,
+    InputBlock,
+    build_model,
+    load_model,
+    rows_are_independent,
+    save_model,
+    write_export,
+)
+from distrain.models.blocks import Block, Filter, MLPBlock, TargetAttention
+from distrain.models.export import ScoringModel, export_program
+from distrain.models.heads import BinaryClassificationTask
+from distrain.models.shapes import Flat
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import MlpSpec, TrainSpec, parse_spec
+from distrain.train.step import GraphedStep, TrainStep
+from distrain.train.timing import PhaseClock
+
+L = 3  # events of a row at most
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Work this small costs more to share than to do."""
+    with one_torch_thread():
+        yield
+
+
+def spec_of(kind, **options):
+    model = {"kind": kind, "embedding_dim": 4, "max_length": L, "hidden": [5], **options}
+    return parse_spec({"data": {"train": "t"}, "model": model}).model
+
+
+def build(spec, schema=SCHEMA, dtype=torch.float64, **options):
+    tables = partial(EmbeddingCollection, dtype=dtype)
+    model = build_model(schema, spec, seed=1, make_tables=tables, **options)
+    model.dense.to(dtype)
+    generator = torch.Generator().manual_seed(2)
+    with torch.no_grad():  # away from neutral values
+        for name, values in model.dense.state_dict().items():
+            if values.is_floating_point():
+                noise = torch.rand(values.shape, generator=generator, dtype=dtype)
+                values += noise * (0.5 if "running_var" in name else 0.2)
+    return model
+
+
+def rows_of_events(model, batch):
+    """Of each row: the target's fields, those of its newest events, and what else these have."""
+    table = model.embeddings.table
+    for row in range(batch.num_rows):
+        low, high = batch.lists["seen_item"].offsets[row : row + 2].tolist()
+        low = max(low, high - L)
+
+        def of(name, low=low, high=high):
+            return batch.lists[name].values[low:high]
+
+        target = [table(name)[int(batch[name][row])] for name in ("shop", "item")]
+        events = [table(f"seen_{name}")[of(f"seen_{name}").long()] for name in ("shop", "item")]
+        others = [table("seen_act")[of("seen_act").long()], of("seen_dwell")[:, None]]
+        yield torch.cat(target), torch.cat(events, 1), torch.cat(others, 1), of("seen_time")
+
+
+def linear(layer, x):
+    return x @ layer.weight.T + (0 if layer.bias is None else layer.bias)
+
+
+def columns_of(model, batch, row):
+    """A row's embeddings and numbers, side by side."""
+    table = model.embeddings.table
+    words = batch.lists["words"]
+    own = words.values[words.offsets[row] : words.offsets[row + 1]].long()
+    pooled = table("words")[own].mean(0) if len(own) else torch.zeros(4, dtype=torch.float64)
+    flat = [table(name)[int(batch[name][row])] for name in ("user", "item", "shop")]
+    return torch.cat([*flat, pooled, batch.continuous[row]])
+
+
+def mlp_of(block, x, activation):
+    for number, layer in enumerate(block.layers):
+        if isinstance(layer, torch.nn.Linear):
+            x = linear(layer, x)
+            if number < len(block.layers) - 1 or not block.no_activation_last_layer:
+                x = activation(x, block.layers[number + 1])
+    return x
+
+
+def logit_of(model, top, x, activation):
+    return linear(model.task.logit, mlp_of(top, x, activation))
+
+
+def relu(x, _):
+    return x.clamp(min=0)
+
+
+def dice(x, layer):
+    """Of running statistics, as in evaluation."""
+    norm = layer.norm
+    p = 1 / (1 + torch.exp(-(x - norm.running_mean) / (norm.running_var + 1e-8).sqrt()))
+    return p * x + (1 - p) * layer.slope * x
+
+
+def din(model, batch, activation=dice):
+    beside, top = model.dense.body
+    attention = beside["1"]
+    for row, (q, events, others, seconds) in enumerate(rows_of_events(model, batch)):
+        pooled = torch.zeros_like(q)
+        for k, other, s in zip(events, others, seconds, strict=True):
+            k = k + linear(attention.extra, torch.cat([other, torch.log10(1 + s)[None]]))
+            weight = mlp_of(attention.weigh, torch.cat([q, k, q - k, q * k]), activation)
+            pooled = pooled + weight * k
+        x = torch.cat([columns_of(model, batch, row), pooled])
+        yield logit_of(model, top, x, activation)
+
+
+COPIES = {
+    "din": (spec_of("din", attention=[6]), din),
+    "din without dice": (
+        spec_of("din", attention=[], activation="relu"),
+        partial(din, activation=relu),
+    ),
+}
+SPECS = {name: spec for name, (spec, _) in COPIES.items()}
+
+
+@pytest.fixture(params=SPECS)
+def spec(request):
+    return SPECS[request.param]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", COPIES)
+def test_logits_equal_a_copy_of_the_paper_in_float64(name):
+    spec, copy = COPIES[name]
+    model = build(spec).eval()
+    batch = event_batch(40, dtype=torch.float64)
+    assert batch.lists["seen_item"].lengths.min() == 0
+    assert batch.lists["seen_item"].lengths.max() > L
+    expected = torch.cat(list(copy(model, batch)))
+    torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-9)
+    assert expected.std() > 1e-3
+
+
+def train(spec, steps=4, **options):
+    model = build_model(SCHEMA, spec, seed=5)
+    step = TrainStep(model, TrainSpec(optimizer={"kind": "adam", "lr": 0.01}, **options), 1)
+    clock = PhaseClock()
+    for number in range(steps):
+        batch = event_batch([30, 0, 1, 20][number % 4], seed=number, most=[6, 3, 0, 2][number % 4])
+        step(batch, max(1, batch.num_rows), 0.01, clock)
+    return model
+
+
+def tensors_of(model):
+    return {**model.dense.state_dict(), **model.embeddings.state_dict()}
+
+
+def test_the_same_seed_gives_the_same_bits(spec):
+    once, again = (tensors_of(train(spec)) for _ in range(2))
+    before = tensors_of(build_model(SCHEMA, spec, seed=5))
+    assert all(torch.equal(values, again[name]) for name, values in once.items())
+    changed = [name for name, values in once.items() if not torch.equal(values, before[name])]
+    assert {name for name, p in before.items() if p.is_floating_point()} <= set(changed)
+
+
+def test_micro_batches_train_alike(spec):
+    if not rows_are_independent(build_model(SCHEMA, spec, seed=5).dense):
+        pytest.skip("batch norm looks at other rows")
+    whole, cut = (tensors_of(train(spec, micro_batches=count)) for count in (1, 3))
+    for name, values in whole.items():
+        torch.testing.assert_close(cut[name], values, rtol=1e-3, atol=1e-4)
+
+
+@torch.no_grad()
+def test_rows_are_scored_by_themselves_and_older_events_are_not_seen(spec):
+    model, batch = build(spec).eval(), event_batch(20, dtype=torch.float64)
+    logits = model(batch)
+    for row in range(20):
+        alone = model(batch.part(slice(row, row + 1)))
+        torch.testing.assert_close(alone, logits[row : row + 1], rtol=0, atol=1e-12)
+    newest = {
+        name: column.newest(L) if name != "words" else column
+        for name, column in batch.lists.items()
+    }
+    torch.testing.assert_close(model(replace(batch, lists=newest)), logits, rtol=0, atol=0)
+    assert model(event_batch(0, dtype=torch.float64)).shape == (0,)
+    none = event_batch(4, most=0, dtype=torch.float64)
+    assert model(none).isfinite().all()
+
+
+@torch.no_grad()
+def test_saved_models_score_alike(spec, tmp_path):
+    model, batch = build(spec, dtype=torch.float32).eval(), event_batch(30)
+    save_model(tmp_path / "model", model, spec, SCHEMA)
+    combiners = json.loads((tmp_path / "model" / "model.json").read_text())["combiners"]
+    assert combiners["seen_item"] == "sequence"
+    assert combiners["words"] == "mean"
+    assert torch.equal(load_model(tmp_path / "model").model.eval()(batch), model(batch))
+
+
+def inputs_of(model, batch):
+    names = (*model.inputs.list_names, *model.inputs.number_names)
+    lists = [batch.lists[name] for name in names]
+    parts = [part for column in lists for part in (column.values, column.lengths)]
+    parts = [part if part.is_floating_point() else part.long() for part in parts]
+    return (batch.categorical.long(), batch.continuous, *parts)
+
+
+@pytest.mark.slow
+@torch.no_grad()
+def test_exported_models_score_alike(spec, tmp_path):
+    onnxruntime = pytest.importorskip("onnxruntime")
+    model = build(spec, dtype=torch.float32).eval()
+    program = export_program(ScoringModel(model)).module()
+    save_model(tmp_path / "model", model, spec, SCHEMA)
+    write_export(tmp_path / "out", load_model(tmp_path / "model"), "onnx")
+    session = onnxruntime.InferenceSession(
+        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
+    )
+    told = json.loads((tmp_path / "out" / "inputs.json").read_text())["inputs"]
+    names = [entry["name"] for entry in told]
+    for rows, most in ((30, 6), (1, 6), (2, 2), (4, 0), (0, 0)):
+        batch = event_batch(rows, seed=rows, most=most)
+        expected, given = model(batch), inputs_of(model, batch)
+        torch.testing.assert_close(program(*given), expected)
+        arrays = {n: np.ascontiguousarray(t.numpy()) for n, t in zip(names, given, strict=True)}
+        (logits,) = session.run(["logits"], arrays)
+        np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-5)
+
+
+class Watching(Block):
+    """Keeps what it is given, and gives the sums of the events' embeddings."""
+
+    def build(self, given):
+        (self.events,) = given.events
+        return Flat(4)
+
+    def forward(self, value):
+        (self.seen,) = value.events
+        rows = Ragged(self.seen.numbers, self.seen.offsets).row_of_values
+        sums = value.continuous.new_zeros(len(value.continuous), 4)
+        return sums.index_add(0, rows, self.seen.embedded[0])
+
+
+def watching(**combiners):
+    sequences = combiners or dict.fromkeys(("seen_shop", "seen_item", "seen_act"), "sequence")
+    inputs = InputBlock(SCHEMA, Embeddings(4, combiners=sequences, max_length=L))
+    return Blueprint(inputs, Watching(), BinaryClassificationTask())
+
+
+@torch.no_grad()
+def test_events_come_jagged_in_order_and_cut_to_the_newest():
+    model, batch = watching().build(seed=0), event_batch(30)
+    model(batch)
+    seen, shape = model.dense.body.seen, model.dense.body.events
+    assert [column.name for column in shape.lists.values()] == [
+        "seen_shop", "seen_item", "seen_act",
+    ]  # fmt: skip
+    assert [column.name for column in shape.numbers] == ["seen_dwell", "seen_time"]
+    for row in range(30):
+        low, high = seen.offsets[row : row + 2].tolist()
+        start, stop = batch.lists["seen_item"].offsets[row : row + 2].tolist()
+        start = max(start, stop - L)
+        assert high - low == stop - start
+        for values, column in zip(seen.embedded, shape.lists.values(), strict=True):
+            ids = batch.lists[column.name].values[start:stop].long()
+            assert torch.equal(values[low:high], model.embeddings.table(column.name)[ids])
+        for place, column in enumerate(shape.numbers):
+            expected = batch.lists[column.name].values[start:stop]
+            assert torch.equal(seen.numbers[low:high, place], expected)
+
+
+def test_item_and_events_share_a_table_that_both_train():
+    model = watching().build(seed=0)
+    tables = [table.table_name for table in model.embeddings.tables]
+    assert tables == ["user", "item", "shop", "seen_act", "words"]
+
+
+def test_lists_of_an_event_that_differ_in_length_are_refused():
+    batch = event_batch(5)
+    short = Ragged(batch.lists["seen_item"].values[:-1], batch.lists["seen_item"].offsets.clone())
+    short.offsets[-1] -= 1
+    with pytest.raises(SchemaError, match="'seen_shop' and 'seen_item' differ in length"):
+        watching().build(seed=0)(replace(batch, lists={**batch.lists, "seen_item": short}))
+
+
+def test_blocks_of_rows_refuse_events():
+    inputs = watching().inputs
+    with pytest.raises(ModelError, match=r"MLPBlock\(\[3\]\) takes one value a row"):
+        inputs.connect(MLPBlock([3]))
+    assert inputs.connect(Filter(), MLPBlock([3])).gives == Flat(3)
+
+
+def test_targets_are_found_by_domain_or_named_or_refused():
+    domain = replace(SCHEMA["seen_item"], properties={"event": "seen"})
+    lonely = SCHEMA.remove(["seen_shop"]).with_columns(domain)
+    with pytest.raises(ModelError, match="a din model needs events and their target"):
+        build(spec_of("din"), lonely)
+    named = build(spec_of("din", targets={"seen_item": "item"}), lonely)
+    assert named.dense.body.blocks[0]["1"].targets == {"seen_item": "item"}
+    with pytest.raises(ModelError, match="does not have: itme"):
+        build(spec_of("din", targets={"seen_item": "itme"}), lonely)
+    shown = {"properties": {"domain": "goods"}, "tags": (Tags.CATEGORICAL,), "cardinality": 20}
+    two = (ColumnSchema("first", "int32", **shown), ColumnSchema("second", "int32", **shown))
+    goods = list_column("seen_item", Tags.CATEGORICAL, "goods", cardinality=20)
+    several = Schema((SCHEMA["clicked"], goods, *two))
+    with pytest.raises(ModelError, match="several columns of its domain: first, second"):
+        build(spec_of("din"), several)
+    assert build(spec_of("din", targets={"seen_item": "second"}), several)
+    with pytest.raises(ModelError, match=r"TargetAttention\('bought'\) finds no such events"):
+        watching().inputs.connect(TargetAttention("bought", {"seen_item": "item"}))
+
+
+def test_numbers_of_no_event_and_models_without_events_are_refused():
+    with pytest.raises(SchemaError, match="continuous columns of lists cannot be model inputs"):
+        build_model(SCHEMA, MlpSpec(), seed=0)
+
+
+def test_compiled_and_graphed_steps_are_refused(spec):
+    model = build_model(SCHEMA, spec, seed=0)
+    with pytest.raises(SpecError, match=r"train\.compile cannot be had here: events"):
+        TrainStep(model, TrainSpec(compile=True), 1)
+    with pytest.raises(SpecError, match="columns of lists have no fixed size"):
+        GraphedStep(model, TrainSpec(cuda_graph=True), 1, 10, make_graph=object)
