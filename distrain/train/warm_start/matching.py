@@ -89,17 +89,22 @@ class Match:
 def match(source: Side, target: Side) -> Match:
     """Match tables by column and vocabulary, dense tensors by name and shape.
 
-    Where one of the models has several tasks, those of tasks are matched by the tasks' names.
+    Where one of the models has several tasks, those of tasks are matched by the tasks' names. The
+    optimizer's state of a parameter that keeps its initial values is not taken; a vector's count of
+    steps is that of all its parameters.
     """
     found = Match()
     _match_tables(source, target, found)
     has_several = any(isinstance(side.task, MultiTask) for side in (source, target))
     old, new = (_names(side, has_several) for side in (source, target))
+    unmatched: set[str] = set()
     for name in sorted({*old, *new}):
         was, now = source.dense.get(old.get(name, "")), target.dense.get(new.get(name, ""))
         if was == now:
-            found.dense[new[name]] = old[name]
+            if _parameter_of(name) not in unmatched:
+                found.dense[new[name]] = old[name]
         else:
+            unmatched.add(name)
             found.problems.append(f"{name} was {_shape(was)} and is {_shape(now)}")
     return found
 
@@ -109,6 +114,16 @@ def _names(side: Side, by_task: bool) -> dict[str, str]:
     if not by_task or side.task is None:
         return {name: name for name in side.dense}
     return {name_by_task(side.task, name): name for name in side.dense}
+
+
+def _parameter_of(name: str) -> str:
+    """The parameter that a tensor of an optimizer's state belongs to; others' names as they are.
+
+    >>> _parameter_of("dense_optimizer.mlp.0.bias.step")
+    'dense.mlp.0.bias'
+    """
+    kind, _, rest = name.partition(".")
+    return f"dense.{rest.rpartition('.')[0]}" if kind == "dense_optimizer" else name
 
 
 def _match_tables(source: Side, target: Side, found: Match) -> None:

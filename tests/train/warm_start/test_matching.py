@@ -59,6 +59,14 @@ def test_what_is_alike_is_taken_by_id():
     assert list(found.dense) == ["dense.bias", "dense.weight"]
 
 
+def test_the_state_of_a_parameter_that_is_not_taken_is_not_taken() -> None:
+    state = {f"dense_optimizer.{name}.step": () for name in ("weight", "bias")}
+    wider = DENSE | {"dense.weight": (3, 4)}
+    found = match(side(dense=DENSE | state), side(dense=wider | state))
+    assert list(found.dense) == ["dense.bias", "dense_optimizer.bias.step"]
+    assert found.problems == ["dense.weight was [3, 2] and is [3, 4]"]
+
+
 def test_unknown_vocabularies_may_grow_but_not_shrink():
     assert match(side(), side(resized("a", 6))).problems == []
     found = match(side(), side(resized("b", 6)))

@@ -1,10 +1,14 @@
 """Tomorrow goes on from today: a day after another is one run over both, bit for bit."""
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from gloo_ranks import environment_of_ranks
 from small_jobs import make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointDir
@@ -16,6 +20,7 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.train.warm_start import check_warm_start
 
+RANKS = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
     "data.windows={by: file}",
@@ -82,6 +87,43 @@ def test_a_day_after_another_is_one_run_over_both(
     assert total.main is not None
     assert both.progressive.metrics.main is not None
     assert total.main.compute() == both.progressive.metrics.main.compute()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("placement", ["auto", "row_wise"])
+def test_a_day_after_another_is_one_run_over_both_on_two_ranks(
+    prepared: Path, tmp_path: Path, placement: str
+) -> None:
+    job = [
+        *JOB[1:],
+        "resources.num_ranks=2",
+        "train.optimizer={kind: adam, lr: 0.01}",
+        f"embeddings.placement={placement}",
+        "model={kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3}",
+    ]
+    parts = [str(prepared / "train" / f"part-{day}.parquet") for day in range(2)]
+    stories = {
+        name: {"spec": [*job, f"data.train={files}", *more], "attempts": [{}]}
+        for name, files, more in (
+            ("both", parts, ()),
+            ("one", parts[:1], ()),
+            ("two", parts[1:], after(tmp_path / "one")),
+        )
+    }
+    (tmp_path / "stories.json").write_text(json.dumps(stories))
+    process = subprocess.run(
+        [sys.executable, RANKS, tmp_path, prepared, tmp_path / "stories.json"],
+        env=environment_of_ranks(), stderr=subprocess.PIPE, text=True, timeout=280, check=False,
+    )  # fmt: skip
+    assert (tmp_path / "done").exists(), process.stderr[-5000:]
+    for rank in range(2):
+        both, two = (
+            torch.load(tmp_path / f"{name}.1.{rank}.pt", weights_only=True)
+            for name in ("both", "two")
+        )
+        assert both.keys() == two.keys()
+        assert [name for name in both if not torch.equal(both[name], two[name])] == []
 
 
 def test_a_run_that_goes_on_again_keeps_the_course_of_the_learning_rate(
