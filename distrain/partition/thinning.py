@@ -10,13 +10,15 @@ from distrain.errors import DataError
 from distrain.partition.order import row_draws
 from distrain.partition.scanning import Columns, scan_columns
 from distrain.partition.table import RowGroup, Table
+from distrain.schema import folder_values
 
 
 def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 0.0) -> Table:
     """The table with each row whose label is 0 kept with probability `share`.
 
-    Whether a row is kept depends on its number in its file, the file's base name and the seed, not
-    on other files or on which other rows are taken. Rows with other labels stay.
+    Whether a row is kept depends on its number in its file, the file's base name, the `key=value`
+    folders above it, and the seed, not on other files or on which other rows are taken. Rows with
+    other labels stay.
 
     Args:
         share: Above 0 and below 1.
@@ -28,7 +30,8 @@ def thinned(table: Table, label: str, share: float, seed: int, retry_s: float = 
     """
 
     def kept(group: RowGroup, columns: Columns, first: int) -> RowGroup | None:
-        file = crc32(group.file.rpartition("/")[2].encode())
+        folders = [f"{key}={value}/" for key, value in folder_values(group.file)]
+        file = crc32("".join([*folders, group.file.rpartition("/")[2]]).encode())
         draws = row_draws(seed, file, first, group.group_rows)[group.rows_in_file]
         stays = draws < np.uint64(share * 2.0**64)
         if label in columns:

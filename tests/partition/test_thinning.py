@@ -82,6 +82,16 @@ def test_neither_row_groups_nor_other_files_filters_or_windows_matter(
         assert sorted(kept(one, windows=windows)) == found
 
 
+def test_files_of_one_name_in_folders_of_keys_draw_of_their_own(tmp_path: Path) -> None:
+    labels = np.zeros(300, np.float32)
+    paths = [write(tmp_path / f"day={n}" / "a.parquet", labels, 90) for n in (1, 2)]
+    moved = write(tmp_path / "other" / "day=2" / "a.parquet", labels, 90)
+    one, two, again = (
+        ids(thinned(read_footers(path, SCHEMA), "label", 0.5, 0)) for path in (*paths, moved)
+    )
+    assert one != two == again
+
+
 def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
     numbers = np.arange(2000, dtype=np.int32)
     for label in (0, 1):
@@ -93,9 +103,8 @@ def test_labels_of_folders_and_types_of_labels(tmp_path: Path) -> None:
     assert 900 < len(found) - 2000 < 1100
     labels = numbers % 2
     for kind in (np.int8, np.int64, np.float64, bool):
-        of_kind = read_footers(
-            write(tmp_path / kind.__name__ / "a.parquet", labels.astype(kind), 300), SCHEMA
-        )
+        path = tmp_path / kind.__name__ / "label=0" / "a.parquet"
+        of_kind = read_footers(write(path, labels.astype(kind), 300), SCHEMA)
         kept = ids(thinned(of_kind, "label", 0.5, 0))
         assert kept == sorted({*numbers[1::2].tolist(), *(set(found) & {*numbers[::2].tolist()})})
 
