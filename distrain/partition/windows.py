@@ -44,7 +44,7 @@ class Span(NamedTuple):
     kind: Kind
     low: Any
     high: Any
-    is_sure: bool = True  # else some of its rows may have no value
+    is_sure: bool = True  # else some of its rows may have no value, and are read
 
 
 def row_group_spans(
@@ -126,14 +126,15 @@ def _of_column(
     for place, group in groups.items():
         found = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
         may_be_null = leaf.max_definition_level > 0 if found.nulls is None else found.nulls > 0
-        if len(found.bounds) != 2 or (may_be_null and place not in partial):
-            problems.append(_unknown(path, place, name, found.nulls))
-        elif not all(map(math.isfinite, found.bounds)):
-            problems.append(_unknown(path, place, name, None))
-        else:
-            low, high = (bound * (factor or 1) for bound in found.bounds)
-            is_sure = not (may_be_nan or may_be_null)
-            spans[place] = Span("time" if factor else "number", low, high, is_sure)
+        is_known = len(found.bounds) == 2 and all(map(math.isfinite, found.bounds))
+        if place not in partial and (may_be_null or not is_known):
+            nulls = None if found.bounds and not is_known else found.nulls
+            problems.append(_unknown(path, place, name, nulls))
+            continue
+        # The rows that a filter takes may all have values, also where the footer knows none.
+        low, high = (bound * (factor or 1) for bound in (found.bounds if is_known else (0, 0)))
+        is_sure = is_known and not (may_be_nan or may_be_null)
+        spans[place] = Span("time" if factor else "number", low, high, is_sure)
     return spans, problems[:1]
 
 
@@ -185,7 +186,8 @@ def cut_windows(
         found = _keys_of(columns[windows.by], width)
         own_keys = np.unique(found)[:3].tolist()
         if len(own_keys) > 2:
-            raise _straddling(windows, spans[group.file, group.index], group)
+            values = np.unique(_keys_of(columns[windows.by], None))[[0, -1]].tolist()
+            raise _straddling(windows, [_label(value, kind) for value in values], group)
         parts = [(key, group.taking(found == key)) for key in own_keys]
         return [(key if width is None else int(key), part) for key, part in parts if part]
 
@@ -203,16 +205,20 @@ def cut_windows(
 
 
 def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
-    """Refuse nulls and NaN in an Arrow column."""
+    """Refuse nulls, NaN and infinity in an Arrow column."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if values.null_count:
         raise _unknown(group.file, group.index, name, values.null_count)
-    nans = pc.sum(pc.is_nan(values)).as_py() if pa.types.is_floating(values.type) else 0
-    if nans:
+    if not pa.types.is_floating(values.type):
+        return
+    for word, is_such in (("NaN", pc.is_nan), ("infinity", pc.is_inf)):
+        count = pc.sum(is_such(values)).as_py()
+        if not count:
+            continue
         raise DataError(
-            f"{nans} rows have NaN in column {name!r}, and so lie in no window",
+            f"{count} rows have {word} in column {name!r}, and so lie in no window",
             where={"file": group.file, "row group": group.index, "column": name},
             hint=_LEAVE_OUT,
         )
@@ -275,10 +281,9 @@ def _key(value: Any, width: float | None) -> Any:
     return value if width is None else math.floor(value // width)
 
 
-def _straddling(windows: WindowsSpec, span: Span, group: RowGroup) -> DataError:
-    low, high = (_label(value, span.kind) for value in (span.low, span.high))
+def _straddling(windows: WindowsSpec, ends: Sequence[str], group: RowGroup) -> DataError:
     return DataError(
-        f"rows lie in more than two windows: {windows.by!r} runs from {low} to {high}",
+        f"rows lie in more than two windows: {windows.by!r} runs from {ends[0]} to {ends[1]}",
         where={**group.where, "data.windows.size": windows.size},
         hint="Sort the table by this column, or write a file for each window"
         + (", or set data.windows.size." if windows.size is None else "."),

@@ -217,6 +217,22 @@ def test_nulls_that_a_filter_leaves_out_lie_in_no_window(tmp_path: Path) -> None
     assert "1 rows have no value of column 'at'" in text
 
 
+@pytest.mark.parametrize("left_out", [None, math.nan, math.inf])
+def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
+    tmp_path: Path, left_out: Any
+) -> None:
+    column = np.array if left_out == math.inf else lambda values: pa.array(values, pa.float64())
+    groups = [[1.0, 1.0], [left_out, left_out], [left_out, 2.0]]
+    write(tmp_path / "a.parquet", [column(values) for values in groups])
+    with pytest.raises(DataError):
+        windows(tmp_path)
+    # No statistics say which rows of a row group this takes.
+    found = windows(tmp_path, row_filter="at > 0 and at < 9 and item in (0, 7)")
+    assert found == [("1.0", [("a", 0)]), ("2.0", [("a", 2)])]
+    with pytest.raises(DataError, match="and so lie in no window|does not say"):
+        windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)")
+
+
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
 @pytest.mark.parametrize("size", [None, "1d"])
 def test_times_beyond_64_bits_of_nanoseconds_come_last(
