@@ -24,6 +24,7 @@ from distrain.metrics.multiclass import (
     TOP_K as TOP_K,
     MulticlassMetrics as MulticlassMetrics,
     MulticlassReport as MulticlassReport,
+    rows_at_once as rows_at_once,
 )
 from distrain.metrics.own import (
     Metric as Metric,

@@ -5,10 +5,16 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from distrain.metrics.bins import Floats
+from distrain.metrics.bins import Counts, Doubles, Floats
 from distrain.metrics.state import SummedState, checked_weights
 
 TOP_K = 5
+_LOGITS_AT_ONCE = 2**20  # of which several float64 copies are in memory
+
+
+def rows_at_once(num_classes: int) -> int:
+    """Rows whose logits are counted at once."""
+    return max(1, _LOGITS_AT_ONCE // num_classes)
 
 
 @dataclass(frozen=True)
@@ -55,15 +61,21 @@ class MulticlassMetrics(SummedState):
             )
         if not np.isfinite(logits).all():
             raise ValueError("a logit is not a finite number")
-        classes = np.arange(logits.shape[1])
-        wrong = ~np.isin(labels, classes)
+        num_classes = logits.shape[1]
+        wrong = ~np.isin(labels, np.arange(num_classes))
         if wrong.any():
             index = int(np.argmax(wrong))
             raise ValueError(
-                f"the label at index {index} is {labels[index]}, none of 0 to {len(classes) - 1}"
+                f"the label at index {index} is {labels[index]}, none of 0 to {num_classes - 1}"
             )
         w = checked_weights(weights, len(labels))
-        z, own_class = logits.astype(np.float64), labels.astype(np.int64)[:, None]
+        most = rows_at_once(num_classes)
+        for first in range(0, len(labels), most):
+            some = slice(first, first + most)
+            self._count(logits[some].astype(np.float64), labels[some].astype(np.int64), w[some])
+
+    def _count(self, z: Doubles, labels: Counts, w: Doubles) -> None:
+        own_class, classes = labels[:, None], np.arange(z.shape[1])
         own = np.take_along_axis(z, own_class, axis=1)
         place = ((z > own) | ((z == own) & (classes < own_class))).sum(axis=1)
         highest = z.max(axis=1, initial=-np.inf, keepdims=True)

@@ -10,7 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import DataError
-from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics
+from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics, multiclass
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
 from distrain.models.heads import RegressionTask, Target
 from distrain.train.step.device_metrics import DeviceMetrics, DeviceTargets
@@ -62,6 +62,26 @@ def test_any_float32_falls_into_the_same_bin(rows):
     on_device.update(torch.from_numpy(logits), torch.from_numpy(labels))
     on_host.update(logits, labels)
     assert_same(on_device.read_and_reset(), on_host)
+
+
+def test_logits_of_many_classes_are_counted_some_rows_at_a_time(monkeypatch):
+    random = np.random.default_rng(5)
+    logits, labels = torch.from_numpy(random.normal(size=(50, 7))), torch.arange(50) % 7
+    weights = torch.from_numpy(random.random(50))
+    states = []
+    for at_once in (21, 2**20):
+        monkeypatch.setattr(multiclass, "_LOGITS_AT_ONCE", at_once)
+        assert multiclass.rows_at_once(7) == at_once // 7
+        on_device, on_host = (
+            DeviceMetrics(torch.device("cpu"), "multiclass", 7),
+            MulticlassMetrics(),
+        )
+        on_device.update(logits, labels, weights)
+        on_host.update(logits.numpy(), labels.numpy(), weights.numpy())
+        states += [on_device.read_and_reset(), on_host]
+    for state in states:
+        assert state.rows == 50
+        np.testing.assert_allclose(state.sums, states[-1].sums, rtol=1e-12)
 
 
 @pytest.mark.parametrize("device", DEVICES)

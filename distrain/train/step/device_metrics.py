@@ -21,6 +21,7 @@ from distrain.metrics import (
     RegressionMetrics,
     State,
     TargetMetrics,
+    rows_at_once,
 )
 from distrain.models.heads import Target, label_of, weight_of
 
@@ -90,6 +91,12 @@ class DeviceMetrics:
             )
         if weights is not None and not self._weighted:
             self._begin_weights()
+        most = rows_at_once(self._classes) if scores.ndim > 1 else len(scores)
+        for first in range(0, len(scores), max(1, most)):
+            some = slice(first, first + most)
+            self._count(scores[some], labels[some], None if weights is None else weights[some])
+
+    def _count(self, scores: Tensor, labels: Tensor, weights: Tensor | None) -> None:
         # Copies, so that what follows may work in place.
         x, y = scores.to(torch.float64, copy=True), labels.to(torch.float64, copy=True)
         usable = self._usable(x, y)
