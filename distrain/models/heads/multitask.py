@@ -195,7 +195,11 @@ class ESMMTask(MultiTask):
             )
 
     def _outputs(self, value: Value) -> list[Tensor]:
-        first, *others = super()._outputs(value)
+        # Sums of exponentials need more digits than bfloat16 has.
+        found = (
+            out.float() if out.dtype == torch.bfloat16 else out for out in super()._outputs(value)
+        )
+        first, *others = found
         joined = [first]
         for own in others:
             before = joined[-1]

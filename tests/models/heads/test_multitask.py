@@ -135,6 +135,15 @@ def test_esmm_is_the_product_of_its_probabilities(batch, attached):
         torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-14)
 
 
+def test_esmm_joins_logits_of_bfloat16_in_float32():
+    head = ESMMTask({n: BinaryClassificationTask(n, layer=False) for n in ("a", "b")})
+    head.is_parted = False
+    found = head._outputs(torch.tensor([[3.0], [0.0]]).bfloat16())[1]
+    expected = head._outputs(torch.tensor([[3.0], [0.0]]))[1]
+    assert found.dtype == torch.float32
+    assert torch.equal(found, expected)
+
+
 @settings(deadline=None)
 @given(st.floats(-80, 80), st.floats(-80, 80))
 def test_esmm_loses_nothing_to_rounding(first, second):
