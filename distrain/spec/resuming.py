@@ -45,7 +45,7 @@ def different_fields(
     """The fields that must be the same and are not, each with both values."""
     # Parsed, so that fields which are newer than the checkpoint have their defaults in it.
     before, now = (
-        flat(parse_spec(document, of_run=True).model_dump(mode="json"))
+        _fields(parse_spec(document, of_run=True))
         for document in (dict(saved), spec.model_dump(mode="json"))
     )
     free: tuple[str, ...] = MAY_DIFFER
@@ -58,6 +58,12 @@ def different_fields(
         if not any(field == name or field.startswith(f"{name}.") for name in free)
         and _text(before, field) != _text(now, field)
     ]
+
+
+def _fields(spec: JobSpec) -> dict[str, Any]:
+    # Tasks are numbered in the files' columns and in the model.
+    order = {"the order of model.tasks": list(getattr(spec.model, "tasks", ()))}
+    return flat(spec.model_dump(mode="json")) | order
 
 
 def _text(fields: Mapping[str, Any], name: str) -> str:

@@ -60,6 +60,14 @@ def test_what_neither_rows_nor_arithmetic_depend_on_may_differ(override):
         check_resumable(values, changed, INPUTS, "step-5")
 
 
+def test_tasks_in_another_order_are_named_before_the_files_are():
+    one, other = ("model.tasks={a: {}, b: {}}", "model.tasks={b: {}, a: {}}")
+    values, others = saved(one), replace(INPUTS, train=Table((), "dd" * 32))
+    with pytest.raises(SpecError, match=r"order of model.tasks was \['a', 'b'\] and is \['b', 'a'"):
+        check_resumable(values, spec_of(other), others, "step-5")
+    assert different_fields(values["spec"], spec_of(one)) == []
+
+
 def test_every_difference_is_named_with_both_values():
     changed = spec_of(
         "train.seed=4",
