@@ -4,6 +4,7 @@ import os
 import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 from distrain.jobs import AttemptStarted, Notice, Record
 from distrain.run_paths import RunPaths
@@ -18,7 +19,20 @@ _JOB_TAG = "distrain.job_id"
 _STATUS = {"succeeded": "FINISHED", "cancelled": "KILLED"}
 # Characters, and parts of a path, for which MLflow refuses a name and all metrics of its call.
 _REFUSED = re.compile(r"[^\w .:/-]|(?<=/)\.{0,2}/")
-_METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_VALUE = 1000, 100, 500
+_METRICS_A_CALL, _PARAMETERS_A_CALL, _LONGEST_NAME, _LONGEST_VALUE = 1000, 100, 250, 500
+
+
+def _accepted(name: str) -> str:
+    """The name as MLflow takes it: the same, or one that no other name becomes.
+
+    >>> _accepted("valid/price.rmse"), _accepted("valid/a+b"), len(_accepted(500 * "a"))
+    ('valid/price.rmse', 'valid/a_b.12264438', 250)
+    """
+    cleaned = _REFUSED.sub("_", name)
+    if cleaned == name and len(name) <= _LONGEST_NAME:
+        return name
+    mark = f".{crc32(name.encode()):08x}"
+    return cleaned[: _LONGEST_NAME - len(mark)] + mark
 
 
 class MLflowTracking:
@@ -60,7 +74,7 @@ class MLflowTracking:
             run = client.create_run(number, tags=tags, run_name=facts.job_id)
             self._run_id = run.info.run_id
             fields = [
-                Param(field, str(value)[:_LONGEST_VALUE])
+                Param(_accepted(field), str(value)[:_LONGEST_VALUE])
                 for field, value in facts.parameters.items()
             ]
             for start in range(0, len(fields), _PARAMETERS_A_CALL):
@@ -75,7 +89,7 @@ class MLflowTracking:
         for entry, at_s in entries:
             if isinstance(entry, Record):
                 metrics += [
-                    Metric(_REFUSED.sub("_", name), float(value), round(1000 * at_s), entry.step)
+                    Metric(_accepted(name), float(value), round(1000 * at_s), entry.step)
                     for name, value in scalars(entry).items()
                 ]
             elif isinstance(entry, AttemptStarted):

@@ -93,21 +93,25 @@ def test_mlflow_has_the_runs_metrics_parameters_and_end(facts, stamped, mlflow_s
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_mlflow_has_metrics_of_targets_whose_names_it_refuses(facts, stamped, mlflow_store):
+def test_mlflow_has_what_has_names_that_it_refuses_or_that_are_alike(facts, stamped, mlflow_store):
     from mlflow import MlflowClient
 
     entry = stamped[-1].entry
-    names = ("price (€)", "a//b", "../c", "größe")
+    names = ("price (€)", "a//b", "../c", "größe", "price ($)", 300 * "x", 300 * "x" + "y")
     record = replace(entry, targets={name: {"rmse": 2.5} for name in names})
     sink = MLflowTracking(mlflow_store)
-    sink.open(facts)
+    sink.open(replace(facts, parameters={"data.class_weight.price (€).1": 3.0}))
     sink.write([stamped[-1]._replace(entry=record)])
     client = MlflowClient(tracking_uri=mlflow_store)
     experiment = client.get_experiment_by_name("distrain")
     (run,) = client.search_runs([experiment.experiment_id])
-    of_targets = {name for name, value in run.data.metrics.items() if value == 2.5}
-    cleaned = ("price ___", "a/_b", "_c", "größe")
-    assert of_targets == {f"valid/{name}.rmse" for name in cleaned}
+    of_targets = sorted(name for name, value in run.data.metrics.items() if value == 2.5)
+    longest = "valid/" + 235 * "x" + "."
+    begin = ["_c", "a/_b", "größe.rmse", "price ___.rmse.", "price ___.rmse.", longest, longest]
+    for name, expected in zip(of_targets, begin, strict=True):
+        assert name.removeprefix("valid/").startswith(expected.removeprefix("valid/"))
+    (parameter,) = run.data.params
+    assert parameter.startswith("data.class_weight.price ___.1.")
     assert run.data.metrics["valid/loss"] == entry.loss
 
 
