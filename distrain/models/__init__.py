@@ -27,6 +27,7 @@ from distrain.models.saved import (
     open_weights as open_weights,
     read_description as read_description,
     save_model as save_model,
+    with_targets_then as with_targets_then,
 )
 from distrain.models.tensor_file import (
     SLAB_BYTES as SLAB_BYTES,

@@ -180,9 +180,7 @@ def read_description(file: Path) -> Description:
     document = _read_document(file)
     spec = _read_spec(document["model"], file)
     with _file_named(file):
-        schema = Schema.from_json(document["schema"])
-        if hasattr(spec, "tasks") and "tasks" not in document["model"]:
-            schema = _of_binary_targets(schema)  # of a version that trained no others
+        schema = with_targets_then(Schema.from_json(document["schema"]), spec, document["model"])
     combiners = _read_combiners(document.get("combiners", {}), schema, file)
     about = document.get("about", {})
     about = about if isinstance(about, dict) else {}
@@ -192,7 +190,14 @@ def read_description(file: Path) -> Description:
     return Description(file, spec, schema, combiners, about, float(shift))
 
 
-def _of_binary_targets(schema: Schema) -> Schema:
+def with_targets_then(schema: Schema, spec: ModelSpec, section: Mapping[str, Any]) -> Schema:
+    """The schema as the version took it that wrote a model section: the first knew binary targets.
+
+    Args:
+        spec: What the section was read as.
+    """
+    if not hasattr(spec, "tasks") or "tasks" in section:
+        return schema
     targets = schema.select_by_tag(Tags.TARGET).columns
     return schema.with_columns(
         *(replace(column, tags=(*column.tags, Tags.BINARY)) for column in targets)

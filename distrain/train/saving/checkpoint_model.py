@@ -14,7 +14,14 @@ from distrain.checkpoint import (
 )
 from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.errors import DataError
-from distrain.models import SavedModel, blueprint_of, build_model, dtype_of, load_model
+from distrain.models import (
+    SavedModel,
+    blueprint_of,
+    build_model,
+    dtype_of,
+    load_model,
+    with_targets_then,
+)
 from distrain.schema import Schema
 from distrain.spec import JobSpec, parse_spec
 from distrain.storage import is_remote
@@ -42,6 +49,7 @@ def load_checkpoint(url: str) -> SavedModel:
         )
     spec = parse_spec(dict(manifest.values["spec"]), of_run=True)
     schema = _schema_of(manifest.values, spec, url)
+    schema = with_targets_then(schema, spec.model, manifest.values["spec"]["model"])
     combiners = list_combiners(schema, spec.embeddings)
     _check_sizes(schema, spec, combiners, manifest.tensors, url)
     saved_as, _ = manifest.tensors.get("embeddings.weights.0", ("F32", ()))

@@ -31,6 +31,7 @@ from distrain.models import (
     check_sizes,
     open_weights,
     read_description,
+    with_targets_then,
 )
 from distrain.models.heads import Task
 from distrain.run_paths import RunPaths
@@ -172,7 +173,8 @@ def _task_of(manifest: Manifest) -> Task | None:
     model = parse_spec(dict(values["spec"]), of_run=True).model
     if isinstance(model, CustomSpec):  # its package may not be here
         return None
-    return blueprint_of(Schema.from_json(values["schema"]), model).task
+    schema = with_targets_then(Schema.from_json(values["schema"]), model, values["spec"]["model"])
+    return blueprint_of(schema, model).task
 
 
 def _dense(
