@@ -229,7 +229,7 @@ def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
     # No statistics say which rows of a row group this takes.
     found = windows(tmp_path, row_filter="at > 0 and at < 9 and item in (0, 7)")
     assert found == [("1.0", [("a", 0)]), ("2.0", [("a", 2)])]
-    with pytest.raises(DataError, match="and so lie in no window|does not say"):
+    with pytest.raises(DataError, match=r"and so lie in no window|does not say"):
         windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)")
 
 

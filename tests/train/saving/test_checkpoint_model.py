@@ -19,8 +19,8 @@ from distrain.cli.main import cli
 from distrain.cli.saved.models import find_model
 from distrain.errors import DataError, InputError
 from distrain.models import load_model
-from distrain.scoring.files import score_file
 from distrain.schema import Schema, Tags
+from distrain.scoring.files import score_file
 from distrain.spec import parse_spec
 from distrain.train.saving.checkpoint_model import load_checkpoint, open_model
 from distrain.train.warm_start.source import open_source
