@@ -24,7 +24,7 @@ from distrain.loader import Dataset, FetchOptions, Loader
 from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
 from distrain.loader.reading.image import Image, Span, plan_ranges
-from distrain.partition import RowGroup
+from distrain.partition import RowGroup, Slice
 from distrain.schema import Schema
 from distrain.storage import retrying
 
@@ -359,6 +359,25 @@ def test_no_further_than_some_row_groups_ahead_is_looked() -> None:
     assert next(seen) == fetcher_module._MOST_LOOKED_AT
     expected.passed(10)
     assert next(seen) == fetcher_module._MOST_LOOKED_AT + 11
+    fetcher.close()
+
+
+def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> None:
+    url = f"asked://{one_file}"
+    fetcher = Fetcher(lambda *_: [Span(0, 20)])
+    groups = [RowGroup(url, 0, 10, slice=Slice(number, 10, 40)) for number in (0, 2, 3)]
+    expected = fetcher.expect(iter([*groups, RowGroup(url, 1, 10)]))
+    for passed, late in enumerate(reversed(groups)):  # other threads were faster than the first
+        image = weakref.ref(fetcher.take(late))
+        gc.collect()
+        assert image() is not None
+        expected.passed(passed)
+    whole = weakref.ref(fetcher.take(RowGroup(url, 1, 10)))
+    assert whole() is None
+    settled(fetcher)
+    assert Asked.ranges.count((0, 20)) == 2  # of each row group, which have the same bytes here
+    expected.passed(3)
+    assert image() is None
     fetcher.close()
 
 

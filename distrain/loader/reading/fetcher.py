@@ -69,30 +69,33 @@ class Fetcher:
 
     def take(self, group: RowGroup) -> Image:
         """The image of a row group; raises what the filesystem raised, and may be called again."""
-        key = (group.file, group.index)
         with self._changed:
-            image = self._images.get(key)
-            if image is not None:
-                return image
-            wanted = self._wanted.get(key)
-            if wanted is None:
-                wanted = self._wanted[key] = _Wanted(group)
-            wanted.is_taken = True
-            if wanted.is_told:
-                wanted.error, wanted.is_told = None, False
-            if wanted.error is None:
-                self._ask(wanted, _DEMANDED)
-            self._look_ahead()
-            self._changed.wait_for(lambda: wanted.is_whole or wanted.has_failed)
-            if wanted.has_failed:
-                wanted.is_told = True
-                assert wanted.error is not None
-                raise wanted.error
-            if self._wanted.get(key) is wanted:
-                del self._wanted[key]
-            assert wanted.image is not None
-            self._images[key] = wanted.image
-            return wanted.image
+            image = self._images.get((group.file, group.index)) or self._fetched(group)
+            for expectation in self._expectations:
+                expectation.hold(group, image)
+            return image
+
+    def _fetched(self, group: RowGroup) -> Image:
+        key = (group.file, group.index)
+        wanted = self._wanted.get(key)
+        if wanted is None:
+            wanted = self._wanted[key] = _Wanted(group)
+        wanted.is_taken = True
+        if wanted.is_told:
+            wanted.error, wanted.is_told = None, False
+        if wanted.error is None:
+            self._ask(wanted, _DEMANDED)
+        self._look_ahead()
+        self._changed.wait_for(lambda: wanted.is_whole or wanted.has_failed)
+        if wanted.has_failed:
+            wanted.is_told = True
+            assert wanted.error is not None
+            raise wanted.error
+        if self._wanted.get(key) is wanted:
+            del self._wanted[key]
+        assert wanted.image is not None
+        self._images[key] = wanted.image
+        return wanted.image
 
     def close(self) -> None:
         with self._changed:
@@ -113,6 +116,7 @@ class Fetcher:
 
     def _forget(self, expectation: _Expectation, *, all_of_it: bool) -> None:
         with self._changed:
+            expectation.let_go(all_of_it=all_of_it)
             if all_of_it and expectation in self._expectations:
                 self._expectations.remove(expectation)
             for key, wanted in list(self._wanted.items()):
@@ -287,6 +291,8 @@ class _Expectation(Expected):
         self._forget = forget
         self.is_held = is_held
         self.num_passed = 0
+        self._last_of: dict[_Key, int] = {}  # the last slice of each row group, of those looked at
+        self._images: dict[_Key, Image] = {}
 
     def next(self) -> _Wanted | None:
         """The next row group that was not passed yet, unless that is far away."""
@@ -294,9 +300,25 @@ class _Expectation(Expected):
         for group in itertools.islice(self._groups, max(0, count)):
             number = self._num_seen
             self._num_seen += 1
+            if group is not None and group.slice:
+                self._last_of[group.file, group.index] = number
             if group is not None and number >= self.num_passed:
                 return _Wanted(group, self, number)
         return None
+
+    def hold(self, group: RowGroup, image: Image) -> None:
+        """Keep the image while slices of the row group come: a thread may be late with the first.
+
+        Else, where others are done with theirs by then, it would be fetched again.
+        """
+        key = (group.file, group.index)
+        if self._last_of.get(key, -1) >= self.num_passed:
+            self._images[key] = image
+
+    def let_go(self, *, all_of_it: bool) -> None:
+        for key in list(self._images):
+            if all_of_it or self._last_of[key] < self.num_passed:
+                del self._images[key]
 
     def passed(self, count: int) -> None:
         self.num_passed = count
