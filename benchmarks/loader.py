@@ -13,6 +13,7 @@ of 65,536, each in a process of its own, in turns; every batch's memory is touch
   files          `ordinary` in 2,000 files
   wide           `ordinary` with 80 columns more, which nobody reads
   lists          `ordinary` with lists of up to six ids in four columns
+  days           `ordinary` in two days, which are windows
   cache          `ordinary` by way of a cache that holds all of it
   anew           `ordinary` by a new loader for each pass, whose batches' memory is fresh
   filling        the same, while each pass fills an empty cache; its "floor" is `anew`

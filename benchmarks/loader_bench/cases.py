@@ -22,6 +22,7 @@ OTHER_FILES = (*LARGE_GROUPS, "files", "wide", "lists")
 FULL = "distrain, ordinary, 2t, full shuffle"
 CACHE, FILLING = "distrain, cache, 2t", "distrain, filling, 2t"
 NOT_FILLING = "distrain, anew, 2t"
+WINDOWS = "distrain, days, 2t, windows"
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,8 @@ def all_cases() -> dict[str, Case]:
         cases[ours_name(layout, 2)] = Case(ours(layout, 2), "distrain", layout, floor=floor)
     full = ours("ordinary", 2, "full")
     cases[FULL] = Case(full, "distrain", "ordinary", floor=floor_name("ordinary", 2))
+    days = ours("days", 2, windows="day")
+    cases[WINDOWS] = Case(days, "distrain", "days", floor=floor_name("ordinary", 2))
     floor = floor_name("cache", 2)
     cases[floor] = Case(reading("cache", 2), "floor", "cache")
     cases[CACHE] = Case(ours("ordinary", 2, cache="cache"), "distrain", "cache", floor=floor)

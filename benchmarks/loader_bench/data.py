@@ -151,7 +151,7 @@ WRITERS: dict[str, Callable[[Any, Path], None]] = {
 def bytes_per_row(folder: Path, rows: int) -> dict[str, float]:
     """How large each layout's files are."""
     return {
-        layout.name: sum(file.stat().st_size for file in layout.iterdir()) / rows
+        layout.name: sum(file.stat().st_size for file in layout.rglob("*") if file.is_file()) / rows
         for layout in sorted(folder.iterdir())
         if layout.is_dir()
     }

@@ -1,4 +1,4 @@
-"""The rows of the layout `ordinary` in other files: many, wide, with lists, and in a cache."""
+"""The rows of the layout `ordinary` in other files: many, wide, by days, with lists, in a cache."""
 
 import dataclasses
 import itertools
@@ -19,7 +19,8 @@ def make_more(folder: Path, wanted: Collection[str | None]) -> None:
     """Write those of the layouts that are wanted, once `ordinary` is there."""
     if set(LARGE_GROUPS) & set(wanted):
         make_large_groups(folder)
-    for layout, make in {"files": make_files, "wide": make_wide, "lists": make_lists}.items():
+    makers = {"files": make_files, "wide": make_wide, "lists": make_lists, "days": make_days}
+    for layout, make in makers.items():
         if layout in wanted:
             (folder / layout).mkdir()
             make(folder)
@@ -56,6 +57,15 @@ def _with_unused(table: Any) -> Any:
     for number in range(UNUSED):
         table = table.append_column(f"unused_{number}", table.column(number % table.num_columns))
     return table
+
+
+def make_days(folder: Path) -> None:
+    """The same files, half of them in the folder of each of two days."""
+    files = sorted((folder / "ordinary").iterdir())
+    for number, file in enumerate(files):
+        day = folder / "days" / f"day={2 * number // len(files)}"
+        day.mkdir(exist_ok=True)
+        (day / file.name).hardlink_to(file)
 
 
 def make_lists(folder: Path) -> None:

@@ -15,22 +15,28 @@ def ours(
     shuffle: str = "chunk",
     device: str | None = None,
     cache: str | None = None,
+    windows: str | None = None,
 ) -> Open:
     """The loader with its checks; features and label of each batch are touched.
 
     Where a GPU is the device, copies run beside the loop, and a pass ends when all have arrived.
-    `cache` is a folder of the data.
+    `cache` is a folder of the data, and windows go by the key `windows`.
     """
 
     def open_loader(data: Path) -> Pass:
         import torch
 
         from distrain.loader import Dataset, Loader
+        from distrain.spec import WindowsSpec
 
         if device is not None:
             torch.zeros(1, device=device)  # the driver's start is not what is measured
         loader = Loader(
-            Dataset(data / layout, schema_path(data, layout)),
+            Dataset(
+                data / layout,
+                schema_path(data, layout),
+                windows=None if windows is None else WindowsSpec(by=windows),
+            ),
             batch_size=BATCH_ROWS,
             shuffle=shuffle,
             decode_threads=threads,

@@ -14,6 +14,7 @@ from benchmarks.loader_bench.cases import (
     NOT_FILLING,
     OTHER_FILES,
     OURS_TO_GPU,
+    WINDOWS,
     all_cases,
     floor_name,
     ours_name,
@@ -34,6 +35,7 @@ RATIOS = {
     "of_floor_fast": (FAST, floor_name("fast", 2)),
     "of_floor_cache": (CACHE, floor_name("cache", 2)),
     "filling_x_without": (FILLING, NOT_FILLING),
+    "windows_x_without": (WINDOWS, OURS),
     "250k_x_64k": (ours_name("250k", 2), OURS),
     "1m_x_64k": (ours_name("1m", 2), OURS),
     "of_gpu_copy": (OURS_TO_GPU, COPY_TO_GPU),
@@ -44,7 +46,12 @@ RATIOS |= {
 AT_LEAST = {"of_floor": 1.0, "x_merlin": 6.0, "x_torch_items": 90.0, "fast_x_merlin": 12.0}
 AT_LEAST |= {"cache_x_merlin": 10.0, "of_floor_fast": 0.4, "of_floor_cache": 0.4}
 AT_LEAST |= {f"of_floor_{layout}": 0.6 for layout in ALL_FILES}
-AT_LEAST |= {"filling_x_without": 0.909, "250k_x_64k": 0.8, "1m_x_64k": 0.8}
+AT_LEAST |= {
+    "filling_x_without": 0.909,
+    "windows_x_without": 0.98,
+    "250k_x_64k": 0.8,
+    "1m_x_64k": 0.8,
+}
 AT_LEAST |= {"full_rows_per_s": 5e6}
 COLD = ("", *(f"_{layout}" for layout in LARGE_GROUPS))
 AT_MOST = {f"first_batch_s{suffix}": 0.3 for suffix in COLD}
