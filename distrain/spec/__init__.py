@@ -21,6 +21,7 @@ from distrain.spec.load import (
     read_document as read_document,
 )
 from distrain.spec.models import (
+    BstSpec as BstSpec,
     CrossSpec as CrossSpec,
     CustomSpec as CustomSpec,
     DcnSpec as DcnSpec,

@@ -192,6 +192,21 @@ class DinSpec(Section):
     sharing: Sharing = None
 
 
+class BstSpec(Section):
+    """Behavior sequence transformer: attention among the events and their target."""
+
+    kind: Literal["bst"] = Field("bst", description="The model's name.")
+    embedding_dim: Width = 16
+    max_length: MaxLength = 20
+    targets: EventTargets = Field({})
+    heads: PositiveInt = Field(2, description="Heads of each layer.")
+    layers: Depth = Field(1, description="Transformer layers.")
+    dropout: Dropout = Field(0.0, description="In the transformer layers.")
+    hidden: Widths = Field((256, 128), description="Widths of the hidden layers.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
+
+
 class CustomSpec(Section):
     """A model of your own, from a package that the cluster's operator allows."""
 
@@ -218,6 +233,7 @@ ModelSpec = Annotated[
     | TwoTowerSpec
     | NcfSpec
     | DinSpec
+    | BstSpec
     | CustomSpec,
     Field(discriminator="kind"),
 ]

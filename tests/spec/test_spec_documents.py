@@ -14,7 +14,8 @@ from distrain.spec import DlrmSpec, JobSpec, MlpSpec, TrainSpec, load_spec, pars
 SMALLEST = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
 
 KINDS = (
-    "mlp, tabular, dlrm, dlrm_cross, dcn, dcn_v2, deepfm, wide_deep, two_tower, ncf, din, custom"
+    "mlp, tabular, dlrm, dlrm_cross, dcn, dcn_v2, deepfm, wide_deep, two_tower, ncf, "
+    "din, bst, custom"
 )
 
 

@@ -38,3 +38,7 @@ from distrain.models.blocks.mlp import (
     MLPBlock as MLPBlock,
 )
 from distrain.models.blocks.target_attention import TargetAttention as TargetAttention
+from distrain.models.blocks.transformers import (
+    CausalTransformer as CausalTransformer,
+    TargetTransformer as TargetTransformer,
+)

@@ -9,7 +9,7 @@ from torch.nn import functional
 from distrain.batch import Ragged
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.shapes import Columns, Events, EventValues, Features, Shape
+from distrain.models.shapes import Columns, Events, Features, Shape
 from distrain.schema import Tags
 
 
@@ -89,9 +89,11 @@ class EventBlock(Block):
             vectors = vectors * kept[:, None]
         return target, vectors, events.offsets
 
-    def times(self, events: EventValues) -> Tensor | None:
-        """The seconds from each event to the row, `[events]`; `None` if the events have none."""
-        return events.numbers[:, self._times[0]] if self._times else None
+    def longest(self, offsets: Tensor) -> int:
+        """The length that holds each row's events, at least 1; waits for the device."""
+        if torch.compiler.is_compiling() or offsets.shape[0] < 2:
+            return self.max_length
+        return max(1, int(offsets.diff().max()))
 
     def _events_of(self, given: Shape) -> Events:
         known = given.events if isinstance(given, Columns) else ()

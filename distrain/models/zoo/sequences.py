@@ -4,7 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from distrain.embeddings import Combiner
 from distrain.errors import ModelError
-from distrain.models.blocks import Block, Filter, MLPBlock, ParallelBlock, TargetAttention
+from distrain.models.blocks import (
+    Block,
+    Filter,
+    MLPBlock,
+    ParallelBlock,
+    TargetAttention,
+    TargetTransformer,
+)
 from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
@@ -95,4 +102,31 @@ def din(
         for name, columns in events.items()
     }
     body = _beside_the_row(blocks).connect(MLPBlock(hidden, activation))
+    return Blueprint(inputs, body, head or BinaryClassificationTask())
+
+
+def bst(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    max_length: int,
+    targets: Mapping[str, str],
+    heads: int,
+    layers: int,
+    dropout: float,
+    hidden: Sequence[int],
+    head: Task | None = None,
+) -> Blueprint:
+    """The target and its events through a transformer, beside the row's columns, below an MLP.
+
+    Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
+    """
+    events = event_targets(schema, targets, "bst")
+    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
+    blocks = {
+        name: TargetTransformer(name, columns, heads, layers, dropout)
+        for name, columns in events.items()
+    }
+    body = _beside_the_row(blocks).connect(MLPBlock(hidden, "leaky_relu"))
     return Blueprint(inputs, body, head or BinaryClassificationTask())

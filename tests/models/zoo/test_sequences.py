@@ -114,17 +114,60 @@ def dice(x, layer):
     return p * x + (1 - p) * layer.slope * x
 
 
+def with_others(block, events, others, seconds):
+    return events + linear(block.extra, torch.cat([others, torch.log10(1 + seconds)[:, None]], 1))
+
+
 def din(model, batch, activation=dice):
     beside, top = model.dense.body
     attention = beside["1"]
     for row, (q, events, others, seconds) in enumerate(rows_of_events(model, batch)):
         pooled = torch.zeros_like(q)
-        for k, other, s in zip(events, others, seconds, strict=True):
-            k = k + linear(attention.extra, torch.cat([other, torch.log10(1 + s)[None]]))
+        for k in with_others(attention, events, others, seconds):
             weight = mlp_of(attention.weigh, torch.cat([q, k, q - k, q * k]), activation)
             pooled = pooled + weight * k
         x = torch.cat([columns_of(model, batch, row), pooled])
         yield logit_of(model, top, x, activation)
+
+
+def normed(layer, x):
+    x = x - x.mean(1, keepdim=True)
+    x = x / ((x**2).mean(1, keepdim=True) + 1e-5).sqrt()
+    return x if layer.weight is None else x * layer.weight + layer.bias
+
+
+def attended(layer, x, sees):
+    """Each token's mean of what it sees, in each head by the softmax of scaled dot products."""
+    query, key, value = linear(layer.qkv, x).chunk(3, 1)
+    dim = x.shape[1] // layer.heads
+    found = torch.zeros_like(x)
+    for i in range(len(x)):
+        for head in range(layer.heads):
+            at = slice(head * dim, (head + 1) * dim)
+            seen = [j for j in range(len(x)) if sees(i, j)]
+            weights = torch.stack([query[i, at] @ key[j, at] / dim**0.5 for j in seen]).exp()
+            for j, weight in zip(seen, weights / weights.sum(), strict=True):
+                found[i, at] += weight * value[j, at]
+    return linear(layer.joined, found)
+
+
+def leaky(x, _=None):
+    return torch.where(x > 0, x, 0.01 * x)
+
+
+def bst(model, batch):
+    beside, top = model.dense.body
+    block = beside["1"]
+    for row, (q, *seen) in enumerate(rows_of_events(model, batch)):
+        events = with_others(block, *seen).flip(0)
+        x = torch.cat([q[None], events])
+        x = x + block.positions[: len(x)]
+        for layer in block.layers:
+            x = normed(layer.norms[0], x + attended(layer, x, lambda i, j: True))
+            x = normed(layer.norms[1], x + linear(layer.feed[2], leaky(linear(layer.feed[0], x))))
+        missing = torch.zeros(L + 1 - len(x), x.shape[1], dtype=x.dtype)
+        flat = torch.cat([x, missing]).flatten()
+        yield logit_of(model, top, torch.cat([columns_of(model, batch, row), flat]), leaky)
 
 
 COPIES = {
@@ -133,6 +176,7 @@ COPIES = {
         spec_of("din", attention=[], activation="relu"),
         partial(din, activation=relu),
     ),
+    "bst": (spec_of("bst", heads=2, layers=2), bst),
 }
 SPECS = {name: spec for name, (spec, _) in COPIES.items()}
 
