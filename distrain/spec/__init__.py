@@ -34,6 +34,7 @@ from distrain.spec.models import (
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,
+    SasrecSpec as SasrecSpec,
     TabularSpec as TabularSpec,
     TwoTowerSpec as TwoTowerSpec,
     WideDeepSpec as WideDeepSpec,

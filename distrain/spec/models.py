@@ -207,6 +207,21 @@ class BstSpec(Section):
     sharing: Sharing = None
 
 
+class SasrecSpec(Section):
+    """SASRec as a ranker: events that each see the older ones, and the target beside the newest."""
+
+    kind: Literal["sasrec"] = Field("sasrec", description="The model's name.")
+    embedding_dim: Width = 16
+    max_length: MaxLength = 50
+    targets: EventTargets = Field({})
+    heads: PositiveInt = Field(1, description="Heads of each layer.")
+    layers: Depth = Field(2, description="Transformer layers.")
+    dropout: Dropout = Field(0.0, description="In the transformer layers.")
+    hidden: Widths = Field((128,), description="Widths of the hidden layers.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
+
+
 class CustomSpec(Section):
     """A model of your own, from a package that the cluster's operator allows."""
 
@@ -234,6 +249,7 @@ ModelSpec = Annotated[
     | NcfSpec
     | DinSpec
     | BstSpec
+    | SasrecSpec
     | CustomSpec,
     Field(discriminator="kind"),
 ]

@@ -6,6 +6,7 @@ from distrain.embeddings import Combiner
 from distrain.errors import ModelError
 from distrain.models.blocks import (
     Block,
+    CausalTransformer,
     Filter,
     MLPBlock,
     ParallelBlock,
@@ -129,4 +130,32 @@ def bst(
         for name, columns in events.items()
     }
     body = _beside_the_row(blocks).connect(MLPBlock(hidden, "leaky_relu"))
+    return Blueprint(inputs, body, head or BinaryClassificationTask())
+
+
+def sasrec(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    max_length: int,
+    targets: Mapping[str, str],
+    heads: int,
+    layers: int,
+    dropout: float,
+    hidden: Sequence[int],
+    head: Task | None = None,
+) -> Blueprint:
+    """The newest event after causal layers, its product with the target, and an MLP over both.
+
+    Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
+    score is the sum of the product.
+    """
+    events = event_targets(schema, targets, "sasrec")
+    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
+    blocks = {
+        name: CausalTransformer(name, columns, heads, layers, dropout)
+        for name, columns in events.items()
+    }
+    body = _beside_the_row(blocks).connect(MLPBlock(hidden))
     return Blueprint(inputs, body, head or BinaryClassificationTask())

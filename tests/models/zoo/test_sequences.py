@@ -170,6 +170,22 @@ def bst(model, batch):
         yield logit_of(model, top, torch.cat([columns_of(model, batch, row), flat]), leaky)
 
 
+def sasrec(model, batch):
+    beside, top = model.dense.body
+    block = beside["1"]
+    for row, (q, *seen) in enumerate(rows_of_events(model, batch)):
+        x, state = with_others(block, *seen), torch.zeros_like(q)
+        x = x + block.positions[: len(x)].flip(0)
+        for layer in block.layers if len(x) else ():
+            x = x + attended(layer, normed(layer.norms[0], x), lambda i, j: j <= i)
+            inner = relu(linear(layer.feed[0], normed(layer.norms[1], x)), None)
+            x = x + linear(layer.feed[2], inner)
+        if len(x):
+            state = normed(block.norm, x)[-1]
+        beside_row = torch.cat([columns_of(model, batch, row), state, state * q])
+        yield logit_of(model, top, beside_row, relu)
+
+
 COPIES = {
     "din": (spec_of("din", attention=[6]), din),
     "din without dice": (
@@ -177,6 +193,7 @@ COPIES = {
         partial(din, activation=relu),
     ),
     "bst": (spec_of("bst", heads=2, layers=2), bst),
+    "sasrec": (spec_of("sasrec", heads=2, layers=2), sasrec),
 }
 SPECS = {name: spec for name, (spec, _) in COPIES.items()}
 
