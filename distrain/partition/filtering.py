@@ -7,7 +7,9 @@ unequal to every number, and neither less nor greater.
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import reduce
@@ -31,6 +33,7 @@ _COMPARE = {
     "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le,
     ">": operator.gt, ">=": operator.ge,
 }  # fmt: skip
+_TOO_FINE = re.compile(r"[.,][0-9]{7}")
 _TRUTHS = {"true": True, "false": False}
 _HINT = "Texts stand in quotes, and so do dates: '2026-11-30'. Numbers, true and false do not."
 
@@ -138,21 +141,20 @@ class RowFilter:
         if test.operator == "is":
             return ~column.is_null() if test.negated else column.is_null()
         if isinstance(test.value, tuple):
-            values = [_literal(value, kind).as_py() for value in test.value]
-            same = _equal_floats(values, kind) if _is_float(kind) else pa.array(values, kind)
-            found = column.isin(same)
+            literals = [_literal(value, kind) for value in test.value]
+            for one in {literal.type: literal for literal in literals}.values():
+                _values(operator.eq(*_sides(column, kind, one, one.type)), schema.empty_table())
+            if pa.types.is_decimal(kind):
+                column, kind = column.cast(pa.float64(), safe=False), pa.float64()
+            same = _equal_values(literals, pa.float64() if _is_float(kind) else kind)
+            found = column.isin(_equal_floats(same, kind) if _is_float(kind) else same)
             return ~found & column.is_valid() if test.negated else found
         if isinstance(test.value, ColumnName):
             other, other_kind = self._operand(test.value, test.column, file, schema)
         else:
             other = _literal(test.value, kind)
             other_kind = other.type
-        kinds, types = (kind, other_kind), pa.types
-        mixed = any(map(_is_float, kinds)) and any(map(types.is_integer, kinds))
-        if mixed or any(map(types.is_decimal, kinds)):
-            # Arrow itself refuses to round integers above 2^53, and to widen decimals.
-            column, other = (side.cast(pa.float64(), safe=False) for side in (column, other))
-        found = _COMPARE[test.operator](column, other)
+        found = _COMPARE[test.operator](*_sides(column, kind, other, other_kind))
         return ~found if test.negated else found
 
     def _operand(
@@ -200,14 +202,40 @@ def _is_float(kind: DataType) -> bool:
     return bool(pa.types.is_floating(kind))
 
 
-def _equal_floats(values: Sequence[Any], kind: DataType) -> Any:
-    """The floats of a type that are equal as numbers to some of the values, for `isin`."""
+def _sides(column: Any, kind: DataType, other: Any, other_kind: DataType) -> tuple[Any, Any]:
+    """Two expressions, or scalars, for a comparison."""
+    import pyarrow as pa
+
+    kinds, types = (kind, other_kind), pa.types
+    mixed = any(map(_is_float, kinds)) and any(map(types.is_integer, kinds))
+    if not mixed and not any(map(types.is_decimal, kinds)):
+        return column, other
+    # Arrow itself refuses to round integers above 2^53, and to widen decimals.
+    first, second = (side.cast(pa.float64(), safe=False) for side in (column, other))
+    return first, second
+
+
+def _equal_values(literals: Sequence[Scalar], kind: DataType) -> Any:
+    """The values of a type that are equal to some of the literals, which compare with it."""
+    import pyarrow as pa
+
+    found = []
+    for own in {literal.type for literal in literals}:
+        some = pa.array([literal for literal in literals if literal.type == own], own)
+        try:
+            found.append(some.cast(kind))
+        except pa.ArrowInvalid:  # some are no values of the type
+            for number in range(len(some)):
+                with suppress(pa.ArrowInvalid):
+                    found.append(some[number : number + 1].cast(kind))
+    return pa.concat_arrays([pa.array([], kind), *found])
+
+
+def _equal_floats(numbers: Any, kind: DataType) -> Any:
+    """The floats of a type that are equal to some of the numbers, float64, for `isin`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if bool in map(type, values):  # of which Arrow makes numbers
-        raise TypeError("true and false are no numbers")
-    numbers = pa.array(values, pa.float64())
     rounded = numbers.cast(kind, safe=False)
     equal = rounded.filter(pc.equal(rounded.cast(pa.float64()), numbers))
     zeros = [-0.0, 0.0] if 0.0 in equal.to_pylist() else []  # for `isin` these are two values
@@ -222,17 +250,20 @@ def _literal(value: Value, kind: DataType) -> Scalar:
     if isinstance(value, str) and types.is_date(kind):
         return pa.scalar(date.fromisoformat(value), kind)
     if isinstance(value, str) and types.is_timestamp(kind):
+        if _TOO_FINE.search(value):  # which Python would cut off
+            raise ValueError("moments have six digits of a second at most")
         moment = datetime.fromisoformat(value)
         if kind.tz is not None and moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return pa.scalar(moment, pa.timestamp("us", kind.tz))
     if isinstance(value, float) and value.is_integer() and types.is_integer(kind):
         value = int(value)
-    if type(value) is int and types.is_uint64(kind):  # which Arrow makes no int64
-        return pa.scalar(value, kind)
-    if type(value) is int and types.is_floating(kind):
-        return pa.scalar(float(value))
-    return pa.scalar(value)
+    if type(value) is not int:
+        return pa.scalar(value)
+    # Arrow makes no int64 of uint64.
+    own, bits = (kind, 64) if types.is_uint64(kind) else (pa.int64(), 63)
+    fits = (0 if bits == 64 else -(2**63)) <= value < 2**bits
+    return pa.scalar(value, own) if fits and not _is_float(kind) else pa.scalar(float(value))
 
 
 def _folder_value(text: str, other: Any) -> Scalar:
