@@ -31,6 +31,7 @@ from distrain.spec.models import (
     DlrmCrossSpec as DlrmCrossSpec,
     DlrmSpec as DlrmSpec,
     EmbeddingsSpec as EmbeddingsSpec,
+    HstuSpec as HstuSpec,
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,

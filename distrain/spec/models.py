@@ -222,6 +222,21 @@ class SasrecSpec(Section):
     sharing: Sharing = None
 
 
+class HstuSpec(Section):
+    """HSTU as a ranker: the target among its events, by pointwise attention with times."""
+
+    kind: Literal["hstu"] = Field("hstu", description="The model's name.")
+    embedding_dim: Width = 16
+    max_length: MaxLength = 50
+    targets: EventTargets = Field({})
+    heads: PositiveInt = Field(1, description="Heads of each layer.")
+    layers: Depth = Field(2, description="Units, one after another.")
+    dropout: Dropout = Field(0.0, description="Before each unit's output layer.")
+    hidden: Widths = Field((128,), description="Widths of the hidden layers.")
+    tasks: Tasks = Field({})
+    sharing: Sharing = None
+
+
 class CustomSpec(Section):
     """A model of your own, from a package that the cluster's operator allows."""
 
@@ -250,6 +265,7 @@ ModelSpec = Annotated[
     | DinSpec
     | BstSpec
     | SasrecSpec
+    | HstuSpec
     | CustomSpec,
     Field(discriminator="kind"),
 ]

@@ -99,6 +99,7 @@ def auc_of(scores: np.ndarray, label: np.ndarray) -> float:
 
 MODELS = {
     "mlp": {"kind": "mlp", "embedding_dim": 16, "hidden": [32]},
+    "hstu": {"kind": "hstu", "embedding_dim": 16, "hidden": [32]},
     "bst": {"kind": "bst", "embedding_dim": 16, "heads": 1, "hidden": [32]},
     "din": {"kind": "din", "embedding_dim": 16, "attention": [64, 16], "hidden": [32]},
 }
@@ -125,8 +126,8 @@ def train(
         "train": {
             "global_batch_size": 250,
             "epochs": 8,
-            # Layer norms after each sum want the smaller steps.
-            "optimizer": {"kind": "adam", "lr": 0.003 if model == "bst" else 0.01},
+            # Attention wants the smaller steps.
+            "optimizer": {"kind": "adam", "lr": 0.01 if model == "din" else 0.003},
         },
         "resources": {"backend": "inline", "device": "cpu"},
         **sections,

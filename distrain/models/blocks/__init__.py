@@ -19,6 +19,7 @@ from distrain.models.blocks.functional import (
     one_hot as one_hot,
 )
 from distrain.models.blocks.hashed_cross import HashedCross as HashedCross
+from distrain.models.blocks.hstu import HSTUBlock as HSTUBlock
 from distrain.models.blocks.interaction import (
     DotProductInteraction as DotProductInteraction,
     FMBlock as FMBlock,

@@ -1,6 +1,7 @@
 """Models of a row's events, each against the row's own item: its target."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from distrain.embeddings import Combiner
 from distrain.errors import ModelError
@@ -8,6 +9,7 @@ from distrain.models.blocks import (
     Block,
     CausalTransformer,
     Filter,
+    HSTUBlock,
     MLPBlock,
     ParallelBlock,
     TargetAttention,
@@ -75,9 +77,25 @@ def _inputs(
     return InputBlock(schema, Embeddings(embedding_dim, combiners=both, max_length=max_length))
 
 
-def _beside_the_row(blocks: Mapping[str, Block]) -> ParallelBlock:
-    """What the blocks make of the events, beside the row's own columns."""
-    return ParallelBlock(Filter(), *blocks.values(), aggregation=None)
+def _ranked(
+    kind: str,
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    targets: Mapping[str, str],
+    sizes: tuple[int, int],
+    read: Callable[[str, Mapping[str, str]], Block],
+    above: MLPBlock,
+    head: Task | None,
+) -> Blueprint:
+    """What `read` makes of each of the events, beside the row's own columns, below an MLP.
+
+    `sizes`: the width of embeddings, and the most events of a row.
+    """
+    events = event_targets(schema, targets, kind)
+    blocks = [read(name, columns) for name, columns in events.items()]
+    body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
+    inputs = _inputs(schema, combiners, events, *sizes)
+    return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def din(
@@ -96,14 +114,9 @@ def din(
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
-    events = event_targets(schema, targets, "din")
-    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
-    blocks = {
-        name: TargetAttention(name, columns, attention, activation)
-        for name, columns in events.items()
-    }
-    body = _beside_the_row(blocks).connect(MLPBlock(hidden, activation))
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    sizes, above = (embedding_dim, max_length), MLPBlock(hidden, activation)
+    read = partial(TargetAttention, hidden=attention, activation=activation)
+    return _ranked("din", schema, combiners, targets, sizes, read, above, head)
 
 
 def bst(
@@ -123,14 +136,9 @@ def bst(
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
     """
-    events = event_targets(schema, targets, "bst")
-    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
-    blocks = {
-        name: TargetTransformer(name, columns, heads, layers, dropout)
-        for name, columns in events.items()
-    }
-    body = _beside_the_row(blocks).connect(MLPBlock(hidden, "leaky_relu"))
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    sizes, above = (embedding_dim, max_length), MLPBlock(hidden, "leaky_relu")
+    read = partial(TargetTransformer, heads=heads, layers=layers, dropout=dropout)
+    return _ranked("bst", schema, combiners, targets, sizes, read, above, head)
 
 
 def sasrec(
@@ -151,11 +159,29 @@ def sasrec(
     Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
     score is the sum of the product.
     """
-    events = event_targets(schema, targets, "sasrec")
-    inputs = _inputs(schema, combiners, events, embedding_dim, max_length)
-    blocks = {
-        name: CausalTransformer(name, columns, heads, layers, dropout)
-        for name, columns in events.items()
-    }
-    body = _beside_the_row(blocks).connect(MLPBlock(hidden))
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    sizes, above = (embedding_dim, max_length), MLPBlock(hidden)
+    read = partial(CausalTransformer, heads=heads, layers=layers, dropout=dropout)
+    return _ranked("sasrec", schema, combiners, targets, sizes, read, above, head)
+
+
+def hstu(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    max_length: int,
+    targets: Mapping[str, str],
+    heads: int,
+    layers: int,
+    dropout: float,
+    hidden: Sequence[int],
+    head: Task | None = None,
+) -> Blueprint:
+    """The target after pointwise attention over its events, beside the row's columns.
+
+    Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
+    takes the events' alone, one token each.
+    """
+    sizes, above = (embedding_dim, max_length), MLPBlock(hidden)
+    read = partial(HSTUBlock, heads=heads, layers=layers, dropout=dropout)
+    return _ranked("hstu", schema, combiners, targets, sizes, read, above, head)

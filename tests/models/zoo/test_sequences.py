@@ -1,6 +1,7 @@
 """Models of events against copies of the papers, row by row, in float64; and their laws."""
 
 import json
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -186,6 +187,31 @@ def sasrec(model, batch):
         yield logit_of(model, top, beside_row, relu)
 
 
+def silu(x):
+    return x / (1 + torch.exp(-x))
+
+
+def hstu(model, batch):
+    """Oldest first, the target last, as in the paper."""
+    beside, top = model.dense.body
+    block = beside["1"]
+    for row, (q, events, others, seconds) in enumerate(rows_of_events(model, batch)):
+        x = torch.cat([events + linear(block.extra, others), q[None]])
+        ages, n = [*seconds.tolist(), 0.0], len(x)
+        for layer in block.units:
+            u, v, query, key = silu(linear(layer.uvqk, normed(layer.norms[0], x))).chunk(4, 1)
+            found, dim = torch.zeros_like(x), x.shape[1] // layer.heads
+            for i in range(n):
+                for j in range(i + 1):
+                    bucket = min(63, int(math.log(max(1.0, abs(ages[i] - ages[j]))) / 0.301))
+                    bias = layer.of_place[i - j] + layer.of_time[bucket]
+                    for head in range(layer.heads):
+                        at = slice(head * dim, (head + 1) * dim)
+                        found[i, at] += silu(query[i, at] @ key[j, at] + bias) / n * v[j, at]
+            x = x + linear(layer.out, normed(layer.norms[1], found) * u)
+        yield logit_of(model, top, torch.cat([columns_of(model, batch, row), x[-1]]), relu)
+
+
 COPIES = {
     "din": (spec_of("din", attention=[6]), din),
     "din without dice": (
@@ -193,6 +219,7 @@ COPIES = {
         partial(din, activation=relu),
     ),
     "bst": (spec_of("bst", heads=2, layers=2), bst),
+    "hstu": (spec_of("hstu", heads=2, layers=3), hstu),
     "sasrec": (spec_of("sasrec", heads=2, layers=2), sasrec),
 }
 SPECS = {name: spec for name, (spec, _) in COPIES.items()}
@@ -261,6 +288,18 @@ def test_rows_are_scored_by_themselves_and_older_events_are_not_seen(spec):
     assert model(event_batch(0, dtype=torch.float64)).shape == (0,)
     none = event_batch(4, most=0, dtype=torch.float64)
     assert model(none).isfinite().all()
+
+
+def test_events_may_be_of_items_alone(spec):
+    """Without times and other fields there is no layer for them, and other lists are pooled."""
+    alone = SCHEMA.remove(["seen_shop", "seen_act", "seen_dwell", "seen_time", "words"])
+    model = build_model(alone, spec, seed=1)
+    assert model.dense.body.blocks[0]["1"].extra is None
+    batch = event_batch(20)
+    batch = replace(batch, lists={"seen_item": batch.lists["seen_item"]})
+    logits = model(batch)
+    logits.sum().backward()
+    assert all(p.grad is not None for p in model.dense.parameters())
 
 
 @torch.no_grad()
