@@ -137,7 +137,8 @@ _NO_PLACES = {
     "model.options", "model.crosses.columns", "embeddings.tables", "embeddings.combiners",
     "evaluate.metrics", "data.filter", "data.windows.by", "data.windows.size",
     "train.early_stopping.metric", "checkpoint.keep_best", "data.weight", "data.class_weight",
-    "model.tasks", "model.tasks.target", "model.tasks.weight", "model.sharing.order", "model.targets",
+    "model.tasks", "model.tasks.target", "model.tasks.weight", "model.sharing.order",
+    "model.targets",
 }  # fmt: skip
 
 
