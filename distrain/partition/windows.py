@@ -306,6 +306,8 @@ def _label(value: Any, kind: Kind) -> str:
         moment = _EPOCH + timedelta(microseconds=value // 1000)
     except OverflowError:
         return str(value)
+    if value % 1000:  # no two windows have one name
+        return f"{moment.isoformat(timespec='microseconds')}{value % 1000:03d}"
     return moment.isoformat() if value % _DAY_NS else moment.date().isoformat()
 
 

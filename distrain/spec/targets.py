@@ -35,6 +35,9 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
     for task in tasks.values():
         if task.weight is not None:
             weights.setdefault(task.weight, Tags.TASK_WEIGHT)
+    tagged = set(schema.select_by_tag(Tags.TARGET).names)
+    if tagged <= weights.keys():
+        targets |= {name: schema[name] for name in tagged if not tasks}  # none would be left
     both = sorted(targets.keys() & weights.keys())
     if both:
         raise SpecError(
@@ -43,7 +46,7 @@ def with_targets(schema: Schema, spec: JobSpec) -> Schema:
         )
     replaced = set(targets) | set(weights)
     if tasks:
-        replaced |= set(schema.select_by_tag(Tags.TARGET).names)
+        replaced |= tagged
     if spec.data.weight is not None:
         replaced |= set(schema.select_by_tag(Tags.WEIGHT).names)
     if not replaced:

@@ -243,6 +243,14 @@ def test_times_beyond_64_bits_of_nanoseconds_come_last(
     assert [name for name, _ in windows(tmp_path, size=size)] == ["2026-01-01", "9999-12-31"]
 
 
+def test_windows_of_single_nanoseconds_have_names_of_their_own(tmp_path: Path) -> None:
+    moments = pa.array([10**18, 10**18 + 1, 10**18 + 2000], pa.timestamp("ns"))
+    write(tmp_path / "a.parquet", [moments[n : n + 1] for n in range(3)])
+    assert [name for name, _ in windows(tmp_path)] == [
+        "2001-09-09T01:46:40", "2001-09-09T01:46:40.000000001", "2001-09-09T01:46:40.000002",
+    ]  # fmt: skip
+
+
 def test_a_size_that_does_not_fit_the_values_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "n" / "a.parquet", [[1]])
     assert "the size is a time" in failure(tmp_path / "n", size="1d")

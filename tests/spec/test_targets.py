@@ -60,6 +60,7 @@ def test_weights_by_name():
     [
         ({"a": {"target": "age"}, "b": {"target": "age", "kind": "binary"}}, {}, "different kinds"),
         ({"clicked": {}}, {"weight": "clicked"}, "as targets and as weights: clicked"),
+        (None, {"weight": "clicked"}, "as targets and as weights: clicked"),
         ({"clicked": {"loss": "huber"}}, {}, "'clicked' is binary, and has no use for: loss"),
         ({"seconds": {"delta": 2.0}}, {}, "'seconds' is regression, and has no use for: delta"),
         ({"seconds": {"classes": 3}}, {}, "has no use for: classes"),
