@@ -67,17 +67,20 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
     metrics.read_and_reset()
     gc.collect()
     process_bytes = psutil.Process().memory_info().rss
-    few, more = (_most_of_a_slice(step.dense, model, n) for n in (_MOST_ROWS // 2, _MOST_ROWS))
-    per_row = (more - few) // (_MOST_ROWS // 2)
+    # A row of events is as many rows for most layers.
+    most = _MOST_ROWS // max((one.max_length for one in model.inputs.shape.events), default=1)
+    most = max(2, most)
+    few, more = (_most_of_a_slice(step.dense, model, n) for n in (most // 2, most))
+    per_row = (more - few) // (most - most // 2)
     tables = model.inputs.columns
     return MemoryProbe(
         process_bytes=process_bytes,
         dense_values=sum(p.numel() for p in model.dense.parameters()),
-        fixed_bytes=max(0, more - per_row * _MOST_ROWS),
+        fixed_bytes=max(0, more - per_row * most),
         bytes_per_row=per_row,
-        embedding_bytes_per_row=4 * sum(table.dim for table in tables),
+        embedding_bytes_per_row=sum(leaf.nbytes for leaf in _embedded(model, 1)),
         categorical=len(tables),
-        scoring_bytes_per_row=_most_of_scoring(model, _MOST_ROWS) // _MOST_ROWS,
+        scoring_bytes_per_row=_most_of_scoring(model, most) // most,
         rows_are_independent=independent,
     )
 

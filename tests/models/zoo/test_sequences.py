@@ -29,10 +29,12 @@ from distrain.models.export import ScoringModel, export_program
 from distrain.models.heads import BinaryClassificationTask
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import MlpSpec, TrainSpec, parse_spec
+from distrain.spec import MlpSpec, TrainSpec, parse_spec, with_targets
+from distrain.train.planning.memory_probe import probe_memory
 from distrain.train.step import GraphedStep, TrainStep
 from distrain.train.timing import PhaseClock
 
+STAY = ColumnSchema("price", "float32", (Tags.TARGET, Tags.REGRESSION))
 L = 3  # events of a row at most
 
 
@@ -428,6 +430,35 @@ def test_targets_are_found_by_domain_or_named_or_refused():
 def test_numbers_of_no_event_and_models_without_events_are_refused():
     with pytest.raises(SchemaError, match="continuous columns of lists cannot be model inputs"):
         build_model(SCHEMA, MlpSpec(), seed=0)
+
+
+def test_a_plan_counts_as_many_events_as_there_may_be(spec):
+    few, many = (
+        probe_memory(
+            parse_spec(
+                {"data": {"train": "t"}, "model": {**spec.model_dump(), "max_length": most}}
+            ),
+            SCHEMA,
+        )
+        for most in (4, 40)
+    )
+    flat, sequences = 4, 3
+    assert few.embedding_bytes_per_row == 4 * 4 * (flat + 4 * sequences)
+    assert many.embedding_bytes_per_row == 4 * 4 * (flat + 40 * sequences)
+    assert many.bytes_per_row > 5 * few.bytes_per_row
+    assert many.scoring_bytes_per_row > 5 * few.scoring_bytes_per_row
+
+
+@pytest.mark.parametrize("kind", ["din", "bst", "sasrec", "hstu"])
+def test_several_tasks_share_the_events(kind):
+    tasks = {"click": {"target": "clicked"}, "stay": {"kind": "regression", "target": "price"}}
+    job = {"data": {"train": "t"}, "model": {"kind": kind, "tasks": tasks, "sharing": "mmoe"}}
+    spec = parse_spec(job)
+    schema = with_targets(SCHEMA.remove(["price"]).with_columns(STAY), spec)
+    model = build_model(schema, spec.model, seed=0)
+    batch = event_batch(10)
+    batch = replace(batch, continuous=batch.continuous[:, :0], continuous_names=())
+    assert [scores.shape for scores in model.scores(batch)] == [(10,), (10,)]
 
 
 def test_compiled_and_graphed_steps_are_refused(spec):
