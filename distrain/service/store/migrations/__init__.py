@@ -28,15 +28,25 @@ def head() -> str:
 def upgrade(db: Database) -> None:
     """Bring the tables to this version's in one transaction; SchemaDiffers for later ones."""
     with _alone(db) as connection:
-        _refuse_later(db, current(connection))
-        script = _script()
-        environment = EnvironmentContext(
-            Config(), script, fn=lambda revision, context: script._upgrade_revs("head", revision)
-        )
-        with environment:
-            environment.configure(connection=connection, target_metadata=tables.metadata)
-            environment.run_migrations()
+        context = MigrationContext.configure(connection)
+        revision = context.get_current_revision()
+        _refuse_later(db, revision)
+        if revision is None:
+            tables.metadata.create_all(connection)
+            context.stamp(_script(), "head")
+        else:
+            _take_steps(connection)
         _name_service(connection)
+
+
+def _take_steps(connection: Connection) -> None:
+    script = _script()
+    environment = EnvironmentContext(
+        Config(), script, fn=lambda revision, context: script._upgrade_revs("head", revision)
+    )
+    with environment:
+        environment.configure(connection=connection, target_metadata=tables.metadata)
+        environment.run_migrations()
 
 
 def check(db: Database) -> None:
