@@ -58,7 +58,7 @@ class Whole:
 
         from distrain.jobs import World
         from distrain.models import build_model
-        from distrain.train.loop.tables import place_tables, table_factory
+        from distrain.train.loop.set_up import place_tables, table_factory
 
         self.setup, self.rows, self.rank = setup, rows, rank
         self.device = torch.device(setup.device)

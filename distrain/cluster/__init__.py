@@ -10,7 +10,7 @@ from distrain.cluster.secrets import (
     TOKEN_VARIABLE as TOKEN_VARIABLE,
     token_of_environment as token_of_environment,
 )
-from distrain.cluster.slurm_node import (
+from distrain.cluster.serve_slurm import (
     INTERFACE_VARIABLE as INTERFACE_VARIABLE,
     NOTICE_S as NOTICE_S,
 )

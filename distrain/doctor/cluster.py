@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from distributed.comm.addressing import get_address_host
 
-from distrain.doctor import folders, links, probes
+from distrain.doctor import links, probes
 from distrain.doctor.facts import (
     Clock,
     ClusterSeen,
@@ -112,7 +112,7 @@ class _Examination:
         left = [name for place, name in files.items() if place in self._silent]
         names = {place: [name, *left] for place, name in files.items()}
         await asyncio.gather(
-            self._ask_all(files, folders.remove_files, lambda p: (self._run_root, names[p])),
+            self._ask_all(files, probes.remove_files, lambda p: (self._run_root, names[p])),
             self._ask_all(listeners, links.stop_listening, lambda p: (self._key,)),
         )
 
@@ -132,13 +132,13 @@ class _Examination:
     async def _compare_folders(self, places: list[ProcessPlace]) -> dict[ProcessPlace, FolderSeen]:
         names = {place: f"{self._key}-{number}" for number, place in enumerate(places)}
         self._files = dict(names)
-        left = await self._ask_all(places, folders.leave_file, lambda p: (self._run_root, names[p]))
+        left = await self._ask_all(places, probes.leave_file, lambda p: (self._run_root, names[p]))
         seen = {place: FolderSeen(**values) for place, values in left.items()}
         written = [place for place, folder in seen.items() if not folder.trouble]
         writers = sorted(written)[:: max(1, -(-len(written) // MOST_WRITERS))]
         wanted = [names[place] for place in writers]
         answers = await self._ask_all(
-            written, folders.find_files, lambda p: (self._run_root, wanted)
+            written, probes.find_files, lambda p: (self._run_root, wanted)
         )
         for place, there in answers.items():
             missing = tuple(p for p in writers if names[p] not in there)
@@ -148,7 +148,7 @@ class _Examination:
     async def _look_at_data(
         self, places: list[ProcessPlace], data: str
     ) -> dict[ProcessPlace, DataSeen]:
-        answers = await self._ask_all(places, folders.look_at_data, lambda p: (data,))
+        answers = await self._ask_all(places, probes.look_at_data, lambda p: (data,))
         return {place: DataSeen(**values) for place, values in answers.items()}
 
     async def _try_links(

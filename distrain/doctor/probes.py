@@ -1,21 +1,28 @@
 """What a process of the cluster finds out about itself and its machine.
 
 These functions run on workers and on the scheduler. They answer with JSON values, block no event
-loop, and end by themselves: a filesystem that hangs holds up a thread, not the process.
+loop, and end by themselves: a filesystem that hangs holds up a thread, not the process. None makes
+a CUDA context.
+
+Whether a folder is the same one everywhere is seen by files that each process leaves there. They
+are opened by names that nobody has looked for before: a listing of a network filesystem may be half
+a minute old, and so may be the news that a name does not exist.
 """
 
 import asyncio
 import contextlib
 import getpass
+import hashlib
 import os
 import platform
 import re
 import resource
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -23,10 +30,9 @@ from typing import Any
 import psutil
 
 from distrain.cluster import INTERFACE_VARIABLE, check_shared_memory
-from distrain.doctor.facts import ProcessFacts
-from distrain.doctor.gpus import look_at_gpus
+from distrain.doctor.facts import DataSeen, GpuFacts, ProcessFacts
 from distrain.errors import ClusterError, DistrainError
-from distrain.storage import boot_id
+from distrain.storage import boot_id, list_inputs
 from distrain.version import build, package_version
 
 PACKAGES = ("torch", "dask", "distributed", "pyarrow", "numpy")
@@ -179,3 +185,150 @@ def listens_at(dask_scheduler: Any = None) -> str:
 
     listeners = dask_scheduler.listeners if dask_scheduler is not None else []
     return get_address_host(listeners[0].listen_address) if listeners else ""
+
+
+ANSWER_S = 10.0
+_QUERY = "uuid,name,memory.total,memory.free,driver_version"
+
+
+@dataclass(frozen=True)
+class GpusSeen:
+    """GPUs in the driver's order, the driver's version, and the newest CUDA that it serves."""
+
+    gpus: list[GpuFacts] = field(default_factory=list)
+    driver: str = ""
+    cuda: str = ""
+
+
+def look_at_gpus() -> GpusSeen:
+    """Ask NVML, or `nvidia-smi` where NVML's module is not installed; nothing without a driver."""
+    with contextlib.suppress(Exception):  # no module, no driver, or one that does not answer it
+        return _ask_nvml()
+    with contextlib.suppress(OSError, subprocess.SubprocessError, ValueError):
+        return _ask_nvidia_smi()
+    return GpusSeen()
+
+
+def _ask_nvml() -> GpusSeen:
+    import pynvml  # type: ignore[import-not-found,unused-ignore]
+
+    pynvml.nvmlInit()
+    try:
+        gpus = []
+        for index in range(pynvml.nvmlDeviceGetCount()):
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+            uuid = _text(pynvml.nvmlDeviceGetUUID(handle))
+            name = _text(pynvml.nvmlDeviceGetName(handle))
+            gpus.append(GpuFacts(uuid, name, int(memory.total), int(memory.free)))
+        cuda = pynvml.nvmlSystemGetCudaDriverVersion()
+        driver = _text(pynvml.nvmlSystemGetDriverVersion())
+        return GpusSeen(gpus, driver, f"{cuda // 1000}.{cuda % 1000 // 10}")
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _ask_nvidia_smi() -> GpusSeen:
+    rows = _run("nvidia-smi", f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+    gpus, driver = read_rows(rows)
+    cuda = re.search(r"CUDA Version:\s*([\d.]+)", _run("nvidia-smi"))
+    return GpusSeen(gpus, driver, cuda[1] if cuda else "")
+
+
+def read_rows(text: str) -> tuple[list[GpuFacts], str]:
+    """The GPUs in the answer of `nvidia-smi`, and the driver's version.
+
+    >>> read_rows("GPU-7f, NVIDIA H100, 81559, 81000, 570.86")[0][0].uuid
+    'GPU-7f'
+    """
+    gpus, driver = [], ""
+    for line in filter(str.strip, text.splitlines()):
+        uuid, name, total, free, driver = (word.strip() for word in line.split(","))
+        gpus.append(GpuFacts(uuid, name, _mebibytes(total), _mebibytes(free)))
+    return gpus, driver
+
+
+def _mebibytes(text: str) -> int:
+    return int(text) * 2**20 if text.isdigit() else 0  # [N/A] where memory is the host's
+
+
+def _run(*words: str) -> str:
+    done = subprocess.run(words, capture_output=True, text=True, timeout=ANSWER_S, check=True)
+    return done.stdout
+
+
+def _text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+async def leave_file(folder: str, name: str) -> dict[str, Any]:
+    """Write a file whose text is its name; returns the free space and the filesystem."""
+    return dict(await in_thread(lambda: _leave(Path(folder), name)))
+
+
+async def find_files(folder: str, names: list[str]) -> list[str]:
+    """The names whose files are there with their text."""
+    return list(await in_thread(lambda: [name for name in names if _is_there(folder, name)]))
+
+
+async def remove_files(folder: str, names: list[str]) -> None:
+    await in_thread(lambda: _remove([Path(folder, name) for name in names]))
+
+
+async def look_at_data(path: str) -> dict[str, Any]:
+    """The `DataSeen` of a path, folder, glob or URL."""
+    return asdict(await in_thread(lambda: _data(path)))
+
+
+def _leave(folder: Path, name: str) -> dict[str, Any]:
+    seen: dict[str, Any] = {"filesystem": filesystem_of(folder)}
+    try:
+        stats = os.statvfs(folder)
+        seen["free_bytes"] = stats.f_bavail * stats.f_frsize
+        with open(folder / name, "x") as file:
+            file.write(name)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        seen["trouble"] = error.strerror or str(error)
+        with contextlib.suppress(OSError):  # half a file on a disk that is full
+            (folder / name).unlink(missing_ok=True)
+    return seen
+
+
+def _remove(files: list[Path]) -> None:
+    for file in files:
+        with contextlib.suppress(OSError):
+            file.unlink(missing_ok=True)
+
+
+def _is_there(folder: str, name: str) -> bool:
+    try:
+        return Path(folder, name).read_text() == name
+    except OSError:
+        return False
+
+
+def filesystem_of(folder: Path) -> str:
+    """Type and source of the filesystem that a folder is on, as the kernel lists them."""
+    best, filesystem = -1, ""
+    with contextlib.suppress(OSError):
+        real = os.path.realpath(folder)
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            left, _, right = line.partition(" - ")
+            point = left.split()[4].replace("\\040", " ")
+            inside = real == point or real.startswith(point.rstrip("/") + "/")
+            if inside and len(point) >= best:  # the last of several at one point hides the others
+                kind, source = right.split()[:2]
+                best, filesystem = len(point), f"{kind} {source}"
+    return filesystem
+
+
+def _data(path: str) -> DataSeen:
+    try:
+        files = list_inputs(path)
+    except DistrainError as error:
+        return DataSeen(trouble=error.message)
+    listed = sorted((file.path, file.size_bytes) for file in files)
+    digest = hashlib.sha256(repr(listed).encode()).hexdigest()[:16]
+    return DataSeen("", len(listed), sum(size for _, size in listed), digest)

@@ -13,9 +13,16 @@ from distrain.doctor.facts import (
     ProcessRole,
     Severity,
 )
-from distrain.doctor.on_machines import judge_gpus, judge_limits, judge_memory
+from distrain.doctor.on_machines import (
+    judge_clocks,
+    judge_data,
+    judge_folders,
+    judge_gpus,
+    judge_limits,
+    judge_memory,
+    judge_versions,
+)
 from distrain.doctor.on_network import judge_answers, judge_interfaces, judge_links, judge_ports
-from distrain.doctor.on_software import judge_clocks, judge_data, judge_folders, judge_versions
 from distrain.wording import byte_size
 
 CHECKS = (

@@ -7,12 +7,6 @@ from distrain.jobs.assignment import (
     Slot as Slot,
     World as World,
 )
-from distrain.jobs.plain import (
-    LARGEST as LARGEST,
-    finite as finite,
-    is_storable as is_storable,
-    storable as storable,
-)
 from distrain.jobs.states import (
     TRANSITIONS as TRANSITIONS,
     InvalidTransition as InvalidTransition,
@@ -21,12 +15,16 @@ from distrain.jobs.states import (
 from distrain.jobs.status import (
     FIGURES as FIGURES,
     FINAL_STATES as FINAL_STATES,
+    LARGEST as LARGEST,
     JobFigures as JobFigures,
     JobStatus as JobStatus,
     figures_in as figures_in,
     find_id as find_id,
     find_job as find_job,
+    finite as finite,
+    is_storable as is_storable,
     metrics_in as metrics_in,
+    storable as storable,
     targets_in as targets_in,
     time_left as time_left,
 )

@@ -17,7 +17,7 @@ import pytest
 from dask_world import wait_for
 
 from distrain.cli.interrupts import TERMINATED
-from distrain.cli.top.keys import Keyboard, KeyPress, keyboard, keys_of
+from distrain.cli.top.live import Keyboard, KeyPress, keyboard, keys_of
 
 ROWS, COLUMNS = 24, 80
 FOOTER = "j/k, arrows: choose a job"

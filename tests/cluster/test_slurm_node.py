@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from distrain.cluster import slurm_node
+from distrain.cluster import serve_slurm
 from distrain.cluster.secrets import has_certificates, tls_environment, write_certificate
 from distrain.errors import ClusterError
 
@@ -22,26 +22,26 @@ from distrain.errors import ClusterError
 )
 def test_a_task_takes_the_gpu_of_its_place(shown, on_node, place, gpu):
     given = {"CUDA_VISIBLE_DEVICES": shown, "SLURM_GPUS_ON_NODE": on_node, "SLURM_LOCALID": place}
-    assert slurm_node.gpu_of({name: value for name, value in given.items() if value}) == gpu
+    assert serve_slurm.gpu_of({name: value for name, value in given.items() if value}) == gpu
 
 
 @pytest.mark.parametrize(("shown", "on_node"), [("0,1", "2"), ("0", "1"), ("0,1", "4")])
 def test_more_tasks_than_gpus_are_refused(shown, on_node):
     given = {"CUDA_VISIBLE_DEVICES": shown, "SLURM_GPUS_ON_NODE": on_node, "SLURM_LOCALID": "2"}
     with pytest.raises(ClusterError, match="task 2 of this node has no GPU of its own"):
-        slurm_node.gpu_of(given)
+        serve_slurm.gpu_of(given)
 
 
 def test_where_the_processes_of_a_node_listen(monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "node7")
     monkeypatch.setattr("socket.gethostbyname", lambda _: "127.0.1.1")
-    assert slurm_node.listening_words({"SLURM_JOB_NUM_NODES": "1"}) == ["--host", "node7"]
+    assert serve_slurm.listening_words({"SLURM_JOB_NUM_NODES": "1"}) == ["--host", "node7"]
     with_ib = {"SLURM_JOB_NUM_NODES": "2", "DISTRAIN_INTERFACE": "ib0"}
-    assert slurm_node.listening_words(with_ib) == ["--interface", "ib0"]
+    assert serve_slurm.listening_words(with_ib) == ["--interface", "ib0"]
     # Other nodes cannot use a name that means loopback, as Debian's installer leaves it.
-    assert slurm_node.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) != "node7"
+    assert serve_slurm.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) != "node7"
     monkeypatch.setattr("socket.gethostbyname", lambda _: "10.0.0.7")
-    assert slurm_node.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) == "node7"
+    assert serve_slurm.address_of_node({"SLURM_JOB_NUM_NODES": "2"}) == "node7"
 
 
 def test_a_certificate_is_the_owners_alone_and_signs_itself(tmp_path):

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 from distrain.cli.main import cli
-from distrain.doctor import folders, gpus, links, probes
+from distrain.doctor import links, probes
 from distrain.doctor.facts import ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.machine import check_for_rapids
 
@@ -40,14 +40,14 @@ def test_gpus_by_nvidia_smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    seen = gpus.look_at_gpus()
+    seen = probes.look_at_gpus()
     assert [(gpu.uuid, gpu.free_bytes) for gpu in seen.gpus] == [
         ("GPU-1", 81000 * 2**20),
         ("GPU-2", 0),
     ]
     assert (seen.driver, seen.cuda) == ("570.86", "12.8")
     monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
-    assert gpus.look_at_gpus() == gpus.GpusSeen()
+    assert probes.look_at_gpus() == probes.GpusSeen()
 
 
 def test_a_link_that_works_one_that_is_closed_and_one_that_stands_still() -> None:
@@ -80,19 +80,19 @@ def test_a_link_that_works_one_that_is_closed_and_one_that_stands_still() -> Non
 
 def test_a_file_is_left_found_and_removed(tmp_path: Path) -> None:
     async def story() -> None:
-        left = await folders.leave_file(str(tmp_path), "a")
+        left = await probes.leave_file(str(tmp_path), "a")
         assert left["free_bytes"] > 0
         assert left["filesystem"]
-        assert await folders.find_files(str(tmp_path), ["a", "b"]) == ["a"]
-        await folders.remove_files(str(tmp_path), ["b", "a"])
-        await folders.remove_files(str(tmp_path), ["a"])
+        assert await probes.find_files(str(tmp_path), ["a", "b"]) == ["a"]
+        await probes.remove_files(str(tmp_path), ["b", "a"])
+        await probes.remove_files(str(tmp_path), ["a"])
         assert list(tmp_path.iterdir()) == []
-        gone = await folders.leave_file(str(tmp_path / "gone"), "a")
+        gone = await probes.leave_file(str(tmp_path / "gone"), "a")
         assert gone["trouble"] == "No such file or directory"
         (tmp_path / "x.csv").write_text("1")
-        seen = await folders.look_at_data(str(tmp_path))
+        seen = await probes.look_at_data(str(tmp_path))
         assert (seen["num_files"], seen["size_bytes"], seen["trouble"]) == (1, 1, "")
-        assert (await folders.look_at_data(str(tmp_path / "none")))["trouble"]
+        assert (await probes.look_at_data(str(tmp_path / "none")))["trouble"]
 
     asyncio.run(story())
 

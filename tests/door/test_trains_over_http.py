@@ -10,7 +10,7 @@ from small_jobs import small_document, write_prepared
 
 from distrain.jobs import Entry, Record
 from distrain.service.clusters import Refused, SchedulerClient, Unreachable
-from distrain.service.clusters.answers import SeenPreflight
+from distrain.service.clusters.scheduler_client import SeenPreflight
 
 pytestmark = pytest.mark.slow
 TOKEN = "a-token-of-a-scheduler"

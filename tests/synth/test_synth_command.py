@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from distrain.cli.data.synth import command
 from distrain.cli.options import COUNT
 from distrain.errors import InputError
-from distrain.synth.formats import FORMATS
+from distrain.synth.generate import FORMATS
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,14 @@
-"""The application: routes, guards and errors, over one store."""
+"""The application: routes, guards, errors, and the waiting callers, over one store."""
 
+import asyncio
+import logging
+from collections.abc import Collection
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.concurrency import run_in_threadpool
 
+from distrain.errors import DistrainError
 from distrain.service.access import service_key
 from distrain.service.api.answers import openapi
 from distrain.service.api.dependencies import ApiParts
@@ -11,9 +16,71 @@ from distrain.service.api.guards import Audit, BodyLimit, CleanAddress, RequestR
 from distrain.service.api.problems import register
 from distrain.service.api.routes import ROUTERS
 from distrain.service.api.streams import ApiStreams, Counting
-from distrain.service.api.waiting import Waiting
 from distrain.service.settings import Settings
 from distrain.service.store import Store
+from distrain.service.values import Phase
+
+EVERY_S = 0.3
+
+
+class Waiting:
+    """Waits for jobs without a thread for each."""
+
+    def __init__(self, store: Store):
+        self._store = store
+        self._waiters: dict[str, set[asyncio.Event]] = {}
+        self._poller: asyncio.Task[None] | None = None
+        self._stopped = False
+
+    async def until_ended(self, job_id: str, timeout_s: float) -> bool:
+        """Wait until a job has ended or is gone; false if the time is over before."""
+        if self._stopped:
+            return False
+        event = asyncio.Event()
+        self._waiters.setdefault(job_id, set()).add(event)
+        if self._poller is None:
+            self._poller = asyncio.create_task(self._poll())
+        try:
+            await asyncio.wait_for(event.wait(), timeout_s)
+        except TimeoutError:
+            return False
+        finally:
+            self._leave(job_id, event)
+        return not self._stopped
+
+    def stop(self) -> None:
+        """Release all waiting callers, as if their time were over: this process ends."""
+        self._stopped = True
+        for events in self._waiters.values():
+            for event in events:
+                event.set()
+
+    def _leave(self, job_id: str, event: asyncio.Event) -> None:
+        self._waiters[job_id].discard(event)
+        if not self._waiters[job_id]:
+            del self._waiters[job_id]
+        if not self._waiters and self._poller is not None:
+            self._poller.cancel()
+            self._poller = None
+
+    async def _poll(self) -> None:
+        while True:
+            try:
+                ended = await run_in_threadpool(self._ended, list(self._waiters))
+            except DistrainError as error:
+                logging.getLogger("distrain.service.api").warning(
+                    "cannot look for those who wait: %s", type(error).__name__
+                )
+                ended = []
+            for job_id in ended:
+                for event in self._waiters.get(job_id, ()):
+                    event.set()
+            await asyncio.sleep(EVERY_S)
+
+    def _ended(self, job_ids: Collection[str]) -> list[str]:
+        jobs = ((job_id, self._store.job(job_id)) for job_id in job_ids)
+        return [job_id for job_id, job in jobs if job is None or job.phase is Phase.FINAL]
+
 
 _STRANGERS_PER_S = 10.0
 

@@ -1,32 +1,73 @@
-"""All of a reconciler's threads: a loop for each cluster, and the chores."""
+"""A reconciler's threads: a loop for each cluster, and chores: publish, renew, wake, prune."""
 
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 
+from distrain.errors import DistrainError
 from distrain.service.access import service_key
 from distrain.service.clusters import Launcher, SchedulerAddress, SchedulerClient, make_launcher
 from distrain.service.reconcile.carrying import EffectCarrier
-from distrain.service.reconcile.chores import (
-    PRUNE_EVERY_S,
-    PUBLISH_EVERY_S,
-    RENEW_LOOK_S,
-    WATCH_EVERY_S,
-    WEBHOOKS_EVERY_S,
-    Watcher,
-    every,
-    publish,
-)
 from distrain.service.reconcile.cluster_loop import ClusterLoop
 from distrain.service.reconcile.contact import Connect, Contact
 from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
-from distrain.service.store import Store, open_store
+from distrain.service.store import LeaseLost, Store, open_store
 from distrain.service.values import Phase
 from distrain.service.webhooks import Deliverer
+
+PUBLISH_EVERY_S = 0.15
+WATCH_EVERY_S = 0.2
+RENEW_LOOK_S = 0.5
+WEBHOOKS_EVERY_S = 0.3
+PRUNE_EVERY_S = 3600.0
+_AT_ONCE = 500
+
+
+def every(period_s: float, work: Callable[[], None], stop: threading.Event) -> None:
+    """Do some work again and again until `stop` is set; a failure is tried again."""
+    trouble = ""
+    while not stop.wait(period_s):
+        try:
+            work()
+            trouble = ""
+        except DistrainError as error:
+            if str(error) != trouble:
+                log.warning("%s", error)
+            trouble = str(error)
+        except Exception:
+            log.exception("a chore of the reconciler failed")
+
+
+def publish(store: Store, leases: OwnLeases) -> None:
+    """Number events and move them to where streams read them, if no other process does."""
+    if leases.hold_at_times("publisher") is None:
+        return
+    try:
+        while store.publish(leases.must_hold("publisher"), _AT_ONCE) == _AT_ONCE:
+            pass
+    except LeaseLost:
+        log.info("another process publishes events")
+
+
+class Watcher:
+    """Wakes a cluster's loop when a job of it was submitted, resumed, changed or cancelled."""
+
+    def __init__(self, store: Store, wake: Mapping[str, Callable[[], None]]):
+        self._store, self._wake = store, wake
+        self._marks: dict[str, tuple[int, int]] = {}
+
+    def __call__(self) -> None:
+        marks = self._store.marks()
+        changed = [name for name, mark in marks.items() if self._marks.get(name) != mark]
+        self._marks = marks
+        for name in changed:
+            if name in self._wake:
+                self._wake[name]()
+
 
 END_WITHIN_S = 10.0  # for the calls that are under way when the process is to end
 

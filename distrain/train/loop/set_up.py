@@ -1,26 +1,28 @@
-"""What a rank does before it trains: build the model, take over a checkpoint, read ahead."""
+"""What a rank does before it trains: place and build the model, load a checkpoint, read ahead."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 
 from distrain.checkpoint import CheckpointDir, claim_together
-from distrain.embeddings import Peers
+from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
 from distrain.events import Event
 from distrain.jobs import World
-from distrain.loader import Loader
-from distrain.models import ClickModel, build_model
+from distrain.loader import EpochIterator, InTurn, Loader
+from distrain.models import ClickModel, TableFactory, build_model
 from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
+from distrain.schema import Schema
 from distrain.spec import JobSpec
 from distrain.train.control import Control
 from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
-from distrain.train.loop.epoch_prefetch import EpochPrefetch
-from distrain.train.loop.tables import place_tables, table_factory
-from distrain.train.planning import check_metric
+from distrain.train.planning import check_metric, plan_tables, tables_budget_bytes
 from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir, likely_start
 from distrain.train.step import GraphedStep, OpenWindow, TrainStep
 from distrain.train.timing import PEERS, READER, waiting
@@ -130,3 +132,101 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
         lanes = spec.train.lanes // world.num_ranks
         max_rows = lanes * -(-spec.train.global_batch_size // spec.train.lanes)
         return GraphedStep(model, spec.train, world.num_ranks, max_rows)
+
+
+class EpochPrefetch(InTurn):
+    """A job's batches; threads already read the next window or epoch while the last ones train.
+
+    Args:
+        num_steps: The batches of all epochs: no epoch begins without need.
+        ahead_batches: As many are left of an epoch or window when the next one begins.
+        first_step: Steps before it are left out, and nothing is read for them.
+    """
+
+    def __init__(self, loader: Loader, num_steps: int, ahead_batches: int, first_step: int = 0):
+        steps = loader.steps
+
+        def begin(step: int) -> EpochIterator:
+            epoch, of_epoch = divmod(step, steps.num_steps)
+            return loader.window(epoch, of_epoch)
+
+        def end_of(step: int) -> int:
+            of_epoch = step % steps.num_steps
+            return step - of_epoch + steps.span(steps.window_of(of_epoch))[1]
+
+        super().__init__(begin, end_of, range(first_step, num_steps), ahead_batches)
+
+
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
+
+
+def _waits(
+    method: Callable[Concatenate[Any, Arguments], Result],
+) -> Callable[Concatenate[Any, Arguments], Result]:
+    @wraps(method)
+    def waiting_for_peers(
+        peers: Any, /, *args: Arguments.args, **options: Arguments.kwargs
+    ) -> Result:
+        with waiting(PEERS):
+            return method(peers, *args, **options)
+
+    return waiting_for_peers
+
+
+class WaitTrackingPeers(Peers):
+    """`Peers` that mark the thread as waiting while it is in a collective operation."""
+
+    gather_rows_at_first = _waits(Peers.gather_rows_at_first)
+    arrived = _waits(Peers.arrived)
+    count_up = _waits(Peers.count_up)
+    largest = _waits(Peers.largest)
+    _all_gather = _waits(Peers._all_gather)
+    _all_to_all = _waits(Peers._all_to_all)
+
+
+STORAGE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16}
+
+
+def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.device) -> ShardingPlan:
+    """Decide where the tables of a job live; a collective operation of its ranks.
+
+    All ranks plan with the same numbers: the least memory of any rank, and the speed of their
+    exchange as they measured it together. The decision changes how fast a job is, not what it
+    computes. Raises `SpecError` if the tables do not fit.
+    """
+    budget_bytes = tables_budget_bytes(
+        spec.embeddings, device, world.ranks_per_node, spec.resources.memory_per_rank_gib
+    )
+    costs = None
+    if world.num_ranks > 1:
+        budget_bytes = least_over_ranks(budget_bytes, None, device)
+        costs = calibrate(None, device)
+    return plan_tables(
+        spec,
+        schema,
+        num_ranks=world.num_ranks,
+        device_type=device.type,
+        budget_bytes=budget_bytes,
+        costs=costs,
+    )
+
+
+def table_factory(
+    spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
+) -> TableFactory:
+
+    def make(
+        columns: Sequence[TableColumn], *, generator: torch.Generator | None
+    ) -> EmbeddingCollection:
+        return EmbeddingCollection(
+            columns,
+            placements=plan.placements_of(columns),
+            peers=WaitTrackingPeers(world.rank, world.num_ranks),
+            generator=generator,
+            dtype=STORAGE_DTYPES[spec.embeddings.storage],
+            cache_bytes=int(spec.embeddings.cache_gib * 2**30),
+            device=device,
+        )
+
+    return make

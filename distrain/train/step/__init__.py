@@ -21,6 +21,9 @@ from distrain.train.step.routing import (
     route_batch as route_batch,
     routes_of as routes_of,
 )
-from distrain.train.step.slicing import Slicing as Slicing, slicing_of as slicing_of
-from distrain.train.step.step import TrainStep as TrainStep
+from distrain.train.step.step import (
+    Slicing as Slicing,
+    TrainStep as TrainStep,
+    slicing_of as slicing_of,
+)
 from distrain.train.step.window import NonFiniteLoss as NonFiniteLoss, OpenWindow as OpenWindow

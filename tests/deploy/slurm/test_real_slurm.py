@@ -125,7 +125,7 @@ def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
 
 def test_each_task_of_a_node_takes_a_gpu_of_its_own(slurm):
     program = (
-        "from os import environ as e; from distrain.cluster.slurm_node import gpu_of; "
+        "from os import environ as e; from distrain.cluster.serve_slurm import gpu_of; "
         "print(e['SLURMD_NODENAME'], e['CUDA_VISIBLE_DEVICES'], gpu_of(e))"
     )
     words = ["srun", "--nodes=2", "--gpus-per-node=2"]

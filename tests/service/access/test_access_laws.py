@@ -21,7 +21,7 @@ from distrain.service.access import (
     signed_text,
     with_settings,
 )
-from distrain.service.access.paths import has_credentials, path_problem
+from distrain.service.access.policy import has_credentials, path_problem
 from distrain.service.access.rules import RULES
 from distrain.service.access.sessions import make_token
 from distrain.service.api.guards import RequestRates

@@ -7,8 +7,7 @@ from hypothesis import given, strategies as st
 from served_jobs import record
 
 from distrain.runs.writer import lines_of
-from distrain.service.page.job_parts import records_of as page_records
-from distrain.service.page.jobs_page import differences
+from distrain.service.page.jobs_page import differences, records_of as page_records
 
 VALUES = st.recursive(
     st.none() | st.integers() | st.text("xyz", max_size=3),

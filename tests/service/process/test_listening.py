@@ -6,7 +6,7 @@ import stat
 import pytest
 
 from distrain.errors import ClusterError, OutputError
-from distrain.service.process.listening import bind, url_of
+from distrain.service.process.entry import bind, url_of
 from distrain.service.settings import Listen
 
 

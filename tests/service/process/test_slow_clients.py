@@ -16,7 +16,7 @@ from service_store import UNLIMITED
 
 from distrain.service.api import make_app
 from distrain.service.api.streams import live
-from distrain.service.process import connections
+from distrain.service.process import api_process
 from distrain.service.process.api_process import _config, _Server
 from distrain.service.settings import Settings
 from distrain.service.store import migrate, open_store
@@ -81,7 +81,7 @@ def until_closed(one: socket.socket) -> bytes:
 def test_requests_that_do_not_come_to_an_end_are_ended_and_hold_up_nobody(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.5)
+    monkeypatch.setattr(api_process, "HEAD_S", 0.5)
     monkeypatch.setattr("distrain.service.api.guards.BODY_S", 0.5)
     token = service.token("alice").label
     begun = f"POST /v1/tokens HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer {token}\r\n"
@@ -118,7 +118,7 @@ def test_requests_that_do_not_come_to_an_end_are_ended_and_hold_up_nobody(
 def test_a_header_without_an_end_is_cut_before_it_fills_memory(
     service: LiveService, begun: str
 ) -> None:
-    most = connections.REQUEST_BYTES + 2**26  # what the kernels' buffers may take besides
+    most = api_process.REQUEST_BYTES + 2**26  # what the kernels' buffers may take besides
     sent = 0
     with connected(service) as one, service.client() as client:
         one.sendall(begun.encode())
@@ -133,7 +133,7 @@ def test_a_header_without_an_end_is_cut_before_it_fills_memory(
 def test_of_connections_that_ask_for_nothing_the_oldest_make_room(
     service: LiveService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connections, "most_idle", lambda: 20)
+    monkeypatch.setattr(api_process, "most_idle", lambda: 20)
     with ExitStack() as stack, service.client() as client:
         idle = [stack.enter_context(connected(service)) for _ in range(60)]
         for one in idle[:30]:

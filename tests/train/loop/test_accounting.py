@@ -20,7 +20,7 @@ from distrain.runs import open_run
 from distrain.submission.inline import run_inline
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import set_up
-from distrain.train.loop.epoch_prefetch import EpochPrefetch
+from distrain.train.loop.set_up import EpochPrefetch
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"

@@ -6,15 +6,15 @@ import sys
 import pytest
 import torch
 
-from distrain.train.loop import rank_memory as module
-from distrain.train.loop.rank_memory import peak_memory
+from distrain.train.loop import rank_events as module
+from distrain.train.loop.rank_events import peak_memory
 
 CPU = torch.device("cpu")
 GROWN_BYTES = 64 * 2**20
 GROW = """
 import sys
 import torch
-from distrain.train.loop.rank_memory import peak_memory
+from distrain.train.loop.rank_events import peak_memory
 before = peak_memory(torch.device("cpu"))["host_bytes"]
 block = bytearray(b"x") * int(sys.argv[1])
 del block

@@ -9,9 +9,8 @@ from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.partition import EpochPlan
 from distrain.spec import TrainSpec
-from distrain.train.step import slicing
-from distrain.train.step.slicing import ROWS_PER_THREAD, Slicing, slicing_of
-from distrain.train.step.step import TrainStep
+from distrain.train.step import step as step_module
+from distrain.train.step.step import ROWS_PER_THREAD, Slicing, TrainStep, slicing_of
 
 USUAL = {"on_cpu": True, "rows_are_independent": True, "num_threads": 1}
 
@@ -63,7 +62,7 @@ def test_slices_are_all_rows_in_order_and_the_largest_is_as_foretold(num_rows, c
 
 @pytest.mark.parametrize("normalisation", ["none", "batch_norm"])
 def test_a_step_cuts_its_batches_so(normalisation, monkeypatch):
-    monkeypatch.setattr(slicing, "ROWS_PER_THREAD", 10)
+    monkeypatch.setattr(step_module, "ROWS_PER_THREAD", 10)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     torch.manual_seed(0)
     network = MLPBlock([4], normalisation=normalisation)
