@@ -4,7 +4,8 @@ Each task is a worker, with the GPU of its place on the node. The first task has
 beside it, and writes `FOLDER/state.json` and `FOLDER/client.env`, which a shell reads to use the
 cluster. Dask's comm asks for a certificate that is made for this cluster, unless Dask's
 configuration names others. SIGUSR1 some time before the time limit, and SIGTERM, are passed to the
-worker as a notice to leave: its ranks save a checkpoint first. Slurm has variables of a task's place.
+worker as a notice to leave: its ranks save a checkpoint first. A task finds its
+place in Slurm's variables.
 """
 
 import argparse

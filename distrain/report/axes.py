@@ -49,7 +49,7 @@ def draw_metric(
     label: str,
     along: Along = millions,
 ) -> None:
-    """Draw loss or AUC of training and validation; an AUC's bound as a band."""
+    """Draw a metric; an AUC with its bound as a band, others without a wild start."""
     for records, colour, what, mark in (
         (train, colours.TRAIN, "train, before the update", None),
         (valid, colours.VALID, "valid", "o"),
@@ -62,18 +62,6 @@ def draw_metric(
             axes.fill_between(places, low, high, color=colour, alpha=0.2, linewidth=0)
     axes.set_ylabel(label, parse_math=False)
     axes.legend(frameon=False, loc=_FREE)
-
-
-def draw_fitted(
-    axes: Any,
-    train: Sequence[Record],
-    valid: Sequence[Record],
-    name: str,
-    label: str,
-    along: Along = millions,
-) -> None:
-    """`draw_metric`, without the wild start of what is no AUC."""
-    draw_metric(axes, train, valid, name, label, along)
     if name != "auc":
         fit_range(axes, [train], valid, name, along)
 

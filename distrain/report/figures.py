@@ -3,7 +3,6 @@
 import io
 import logging
 from collections.abc import Mapping, Sequence
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,9 +14,9 @@ from distrain.report.axes import (
     Along,
     draw_bars,
     draw_column,
-    draw_fitted,
     draw_group_rows,
     draw_line,
+    draw_metric,
     draw_reliability,
     draw_shares,
     fit_range,
@@ -57,7 +56,7 @@ def draw_curves(records: Sequence[Record], title: str, path: Path) -> None:
     figure.suptitle(title, parse_math=False)
     first, second, speed, share = figure.subplots(2, 2).flatten()
     for axes, (name, label) in zip((first, second), metric_curves(records).items(), strict=False):
-        draw_fitted(axes, train, valid, name, label)
+        draw_metric(axes, train, valid, name, label)
     draw_line(speed, train, "rows_per_s", _ROWS_PER_S)
     draw_shares(share, train)
     for axes in (first, second, speed, share):
@@ -91,7 +90,9 @@ def run_figures(data: RunData) -> dict[str, "Figure"]:
     """A run's figures by name, in the order of its report; none of a run without records."""
     figures: dict[str, Figure] = {}
     for name, label in metric_curves(data.records).items() if data.records else ():
-        figures[name] = _pair(data, partial(_draw_metric, name, label))
+        figures[name] = _pair(
+            data, lambda axes, d, x, n=name, y=label: draw_metric(axes, d.train, d.valid, n, y, x)
+        )
     reliability = next((r.reliability for r in reversed(data.valid) if r.reliability), None)
     if reliability:
         figures["reliability"] = _reliability(reliability)
@@ -164,10 +165,6 @@ def _pair(data: RunData, draw: Any) -> "Figure":
 def _frame(axes: Any, along: Along) -> None:
     axes.set_xlabel(ALONG_LABELS[along])
     axes.grid(alpha=0.25)
-
-
-def _draw_metric(name: str, label: str, axes: Any, data: RunData, along: Along) -> None:
-    draw_fitted(axes, data.train, data.valid, name, label, along)
 
 
 def _reliability(groups: Mapping[str, Sequence[float]]) -> "Figure":
