@@ -56,8 +56,6 @@ UPDATE_RULES: dict[str, UpdateRule] = {
 
 @dataclass(frozen=True)
 class OptimizerFacts:
-    """One kind of optimizer."""
-
     rule: str  # of the tables: a key of `UPDATE_RULES`
     dense_class: str  # of the dense part: a name in `torch.optim`
     # arguments of that class that the spec's section has fields for, with their values where

@@ -49,8 +49,6 @@ class Measure:
 
 @dataclass(frozen=True)
 class Step:
-    """Training steps on some ranks."""
-
     ranks: int
     scaling: Scaling  # `weak` keeps the rows of a rank, `strong` those of all ranks together
     rows: int  # of a step, all ranks together

@@ -14,8 +14,6 @@ _COMPUTE = ("forward_backward", "optimizer")
 
 @dataclass(frozen=True)
 class StepLimit:
-    """A resource and its seconds of a step."""
-
     resource: str  # `CPU` or `GPU`, `network`, `loader`, `copies`, `uneven ranks`
     seconds: float
 

@@ -11,8 +11,6 @@ from distrain.bench.thresholds import Miss, Thresholds, find_misses
 
 @dataclass(frozen=True)
 class BenchVerdict:
-    """A bench's judgement."""
-
     limits: StepLimits | None  # `None` without steps
     outliers: tuple[Outlier, ...]
     misses: tuple[Miss, ...]

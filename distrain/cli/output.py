@@ -68,7 +68,6 @@ def quiet_wanted() -> bool:
 
 
 def keep_json_option(context: click.Context, _: click.Parameter, value: bool) -> bool:
-    """Callback of `--json`."""
     context.meta[_JSON] = value
     return value
 
@@ -113,12 +112,10 @@ def print_answer(**values: Any) -> None:
 
 
 def result_console() -> "Console":
-    """A console for tables and other drawings of results."""
     return _console(err=False, quiet=json_wanted())
 
 
 def progress_console() -> "Console":
-    """A console for bars and lines of progress."""
     return _console(err=json_wanted(), quiet=quiet_wanted())
 
 

@@ -105,7 +105,6 @@ class _Examination:
         )
 
     async def _clean_up(self) -> None:
-        """Remove what this left in the cluster."""
         files, self._files = self._files, {}
         listeners, self._listeners = self._listeners, []
         # Who is silent may have written before: others remove that, since the folder is shared.

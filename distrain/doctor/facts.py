@@ -40,8 +40,6 @@ class GpuFacts:
 
 @dataclass(frozen=True)
 class ProcessFacts:
-    """A process and its machine."""
-
     hostname: str = ""
     network: str = ""  # equal for processes that share a machine's network: its boot and namespace
     user: str = ""

@@ -124,7 +124,6 @@ def _counted(number: int, word: str) -> str:
 
 
 def report_json(report: Report) -> dict[str, Any]:
-    """A report as JSON values."""
     seen = report.seen
     warnings = len(report.findings) - report.mistakes
     return {

@@ -133,7 +133,6 @@ class _Follower:
         self._let_go()
 
     def add(self, view: "JobView") -> None:
-        """Write what is new in a view."""
         if self._recording is not None:
             self._recording.add(view)
             return

@@ -33,8 +33,6 @@ class RankTimes:
 
 @dataclass(frozen=True)
 class RunData:
-    """One run."""
-
     root: Path
     run: RunFile
     spec: JobSpec

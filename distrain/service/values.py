@@ -47,8 +47,6 @@ class Scope(StrEnum):
 
 @dataclass(frozen=True)
 class Principal:
-    """The caller of a request."""
-
     user: str
     # whether they operate the service: every project, clusters, users, audit
     is_admin: bool = False

@@ -19,8 +19,6 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True)
 class ProcessState:
-    """A process at one moment."""
-
     state: str  # the kernel's letter and word, such as `T (stopped)`; `gone` if it has ended
     catches: frozenset[int] = frozenset()  # numbers of the signals that it has handlers for
 

@@ -10,8 +10,6 @@ MOST_PAIRED_NODES = 8
 
 @dataclass(frozen=True)
 class Sizes:
-    """The sizes of a bench."""
-
     memory_bytes: int  # of each of the arrays that hosts copy
     file_bytes: int  # of the file that hosts write and read
     message_bytes: tuple[int, ...]  # of messages of collectives, the smallest first

@@ -41,8 +41,6 @@ _EVERY_S = 5.0
 
 
 class _JobRef(NamedTuple):
-    """What commands pass on of a job."""
-
     job_id: str
     state: str
     is_final: bool

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ScoringPlace:
-    """The place where rows are scored."""
-
     scheduler: str | None
     workers: int | None  # of a local cluster; without a scheduler, `None` is this process
     batch_rows: int | None  # rows scored at once; `None` chooses

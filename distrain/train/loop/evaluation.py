@@ -30,8 +30,6 @@ from distrain.train.timing import READER, waiting
 
 @dataclass(frozen=True)
 class Evaluation:
-    """The metrics of scored rows."""
-
     metrics: TargetMetrics
     merged: TargetMetrics  # those of all ranks' rows
     # the AUC of all ranks' rows from their scores, by binary target; without those where the bins

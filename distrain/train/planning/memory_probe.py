@@ -33,8 +33,6 @@ _FLOP_ROWS = 512
 
 @dataclass(frozen=True)
 class MemoryProbe:
-    """The measurements of a step in miniature."""
-
     process_bytes: int  # resident memory of this process after it
     dense_values: int  # values of all dense parameters
     fixed_bytes: int  # tensors of a slice that do not depend on its rows

@@ -47,8 +47,6 @@ class TableStore:
 
 @dataclass(frozen=True)
 class Work:
-    """One rank's work in a step."""
-
     num_ranks: int
     rows: int
     global_rows: int  # rows of all ranks' batches
@@ -73,8 +71,6 @@ class ResourceShare:
 
 @dataclass(frozen=True)
 class Scale:
-    """The prediction for a number of ranks."""
-
     num_ranks: int
     nodes: int
     step_s: float

@@ -69,8 +69,6 @@ class Progressive:
 
 @dataclass(frozen=True)
 class TrainingStart:
-    """The beginning of a training."""
-
     step: int = 0
     validated: bool = True  # whether the validation after these steps is done, if there is one
     window_steps: int = 0

@@ -230,7 +230,6 @@ class TargetRows(NamedTuple):
 def rows_of(
     targets: Sequence[Target], scores: Sequence[Tensor], batch: Batch
 ) -> tuple[TargetRows, ...]:
-    """The rows of a batch for each target."""
     return tuple(
         TargetRows(target, score, label_of(batch, target.column), weight_of(batch, target))
         for target, score in zip(targets, scores, strict=True)
@@ -238,8 +237,6 @@ def rows_of(
 
 
 class DeviceTargets:
-    """The states of all targets of a task."""
-
     def __init__(self, targets: Sequence[Target], device: torch.device):
         self._targets = targets
         self._states = [
