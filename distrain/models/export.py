@@ -275,7 +275,8 @@ def _described(model: ScoringModel, saved: SavedModel) -> dict[str, Any]:
 def _output(name: str, target: Target) -> dict[str, Any]:
     shape = ["rows", target.classes] if target.kind == "multiclass" else ["rows"]
     output = {"name": name, "dtype": "float32", "shape": shape}
-    return output if name == "logits" else output | {"target": target.kind}
+    is_plain = name == "logits" and target.kind == "binary"
+    return output if is_plain else output | {"target": target.kind}
 
 
 def _column(column: ColumnSchema) -> Mapping[str, Any]:

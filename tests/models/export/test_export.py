@@ -18,6 +18,7 @@ from distrain.embeddings import EmbeddingCollection, Peers
 from distrain.errors import InputError, ModelError, OutputError
 from distrain.models import build_model, export, load_model, save_model
 from distrain.models.export import ScoringModel, export_program, write_export
+from distrain.models.heads import Target
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import (
     CrossSpec,
@@ -310,3 +311,9 @@ def test_the_examples_of_the_page_run(tmp_path, monkeypatch):
     assert torch.equal(
         names["program"].module()(names["categorical"], names["continuous"]), expected
     )
+
+
+def test_a_number_that_is_called_logits_is_described_as_a_number() -> None:
+    number, click = Target("logits", kind="regression"), Target("click")
+    assert export._output("logits", number)["target"] == "regression"
+    assert "target" not in export._output("logits", click)
