@@ -212,7 +212,9 @@ class EmbeddingCollection(nn.Module):
         bounded, num_rows = _bounded(part, route.num_rows)
         with torch.no_grad():
             embedded = [
-                self._lend_like(rows, num_rows, self._num_pooled(group), self._dim(group))
+                self._lend_like(
+                    rows, num_rows, len({*group} - {*self.sequences}), self.columns[group[0]].dim
+                )
                 for group in self.groups
             ]
             for store, own, values in zip(self.stores, route.stores, rows, strict=True):
@@ -351,12 +353,6 @@ class EmbeddingCollection(nn.Module):
     def group_of(self, store: Store) -> int:
         first = (store.flat + store.lists)[0]
         return next(n for n, group in enumerate(self.groups) if first in group)
-
-    def _dim(self, group: Sequence[int]) -> int:
-        return self.columns[group[0]].dim
-
-    def _num_pooled(self, group: Sequence[int]) -> int:
-        return len(set(group) - set(self.sequences))
 
     def _sequence(self, column: int, route: Route) -> tuple[int, ListRoute]:
         """The number of a sequence's store, and its ids on a route."""
