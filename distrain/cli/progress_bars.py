@@ -15,7 +15,7 @@ WORK_LINE_EVERY_S = 10.0
 """Seconds between two lines of one phase of work where there is no terminal."""
 
 
-_PREP_PHASES = {"read": "reading", "fit": "fitting", "write": "writing"}
+_PREP_PHASES = {"read": "reading", "fit": "fitting", "history": "listing", "write": "writing"}
 
 
 class WorkProgress:

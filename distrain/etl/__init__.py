@@ -19,6 +19,7 @@ from distrain.etl.operators import (
     Categorify as Categorify,
     Clip as Clip,
     FillMissing as FillMissing,
+    History as History,
     ListSlice as ListSlice,
     LogOp as LogOp,
     Normalize as Normalize,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -29,7 +28,6 @@ from distrain.etl.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
 from distrain.etl.counting import MemoryPlan, plan_memory
 from distrain.etl.days import (
     Drifted,
-    Seen,
     Shares,
     VocabularyReport,
     drifted_columns,
@@ -37,14 +35,15 @@ from distrain.etl.days import (
 )
 from distrain.etl.features import FEATURES_FILE, FeatureConfig, FeatureDocument
 from distrain.etl.fitting import fit_as_asked
-from distrain.etl.lookups import make_lookups
+from distrain.etl.histories import check_log, forget_events, make_histories
+from distrain.etl.lookups import forget_workflow, make_lookups
 from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PhaseCounter, ProgressCallback
 from distrain.etl.reading import ReadInputs, read_inputs, refuse_files, with_features, workflow_of
 from distrain.etl.request import PrepRequest, PrepResult, SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.etl.transforming import WrittenPart, forget_workflow, transform_part
+from distrain.etl.transforming import split_report, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
 from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow, output_schema
 from distrain.schema import LABEL, Tags
@@ -95,8 +94,11 @@ def prepare(
     valid_files = list_inputs(request.valid, retry_s=RETRY_S) if request.valid else []
     refuse_files(files, valid_files, PREP_JSON)
     check_apart(request.out, (file.path for file in (*files, *valid_files)))
+    log_files = list_inputs(request.log, retry_s=RETRY_S) if request.log else []
+    refuse_files(log_files, [*files, *valid_files], PREP_JSON)
     memory = plan_memory(client, request.memory_bytes, request.block_bytes)
     workflow = _workflow(request)
+    check_log(workflow.history, request.log, is_fitted=request.saved_workflow is not None)
     if request.device == "cuda":
         check_operators(workflow)
         check_workers(client)
@@ -113,12 +115,13 @@ def prepare(
         runner, tell = TaskRunner(client), on_progress or (lambda _: None)
         run = _Run(request, workflow, folder, staging, runner, memory, tell, finish)
         try:
-            result = run.do(files, valid_files)
+            result = run.do(files, valid_files, log_files)
         finally:
             # It may have mapped files of the staging folder. What was raised before says why there
             # is no cluster, and a worker that has died meanwhile holds nothing.
             with suppress(Exception):
                 client.run(forget_workflow, on_error="ignore")
+                client.run(forget_events, on_error="ignore")
     return result
 
 
@@ -164,17 +167,23 @@ class _Run:
     _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
     _category_types: dict[str, str] = field(default_factory=dict)
 
-    def do(self, files: Sequence[InputFile], valid_files: Sequence[InputFile]) -> PrepResult:
+    def do(
+        self,
+        files: Sequence[InputFile],
+        valid_files: Sequence[InputFile],
+        log_files: Sequence[InputFile],
+    ) -> PrepResult:
         started = time.perf_counter()
         with self._timed("read"):
-            read = self._read([*files, *valid_files])
+            read = self._read([*log_files, *files, *valid_files])
+        read, before = read.without({file.path for file in log_files})
         train_parts, valid_parts = self._split(read, {file.path for file in valid_files})
         again = learnt_before(self._workflow, [file.path for file in files])
         with self._timed("fit"):
             reports = self._fit(train_parts, files)
         cardinalities = {name: report.cardinality for name, report in reports.items()}
         with self._timed("write"):
-            train, valid = self._write(train_parts, valid_parts)
+            train, valid = self._write(before, train_parts, valid_parts)
         self._refuse_no_ones(train)
         drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
@@ -271,7 +280,7 @@ class _Run:
         return reports
 
     def _write(
-        self, train: Sequence[Part], valid: Sequence[Part]
+        self, before: Sequence[Part], train: Sequence[Part], valid: Sequence[Part]
     ) -> tuple[SplitReport, SplitReport | None]:
         workflow = f"{self._folder}/workflow"
         names = self._workflow.vocabulary_names
@@ -282,13 +291,22 @@ class _Run:
             *(request.row_group_rows, request.device, not request.unlabeled),
             *(self._kept(), self._document),
         )
+        histories = make_histories(
+            self._workflow.history,
+            (before, train, valid),
+            request.features is not None,
+            (workflow, lookups),
+            (self._runner, self._memory, self._staging),
+            request.block_bytes,
+            self._on_progress,
+        )
         tasks = []
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
-                tasks.append((part, workflow, lookups, output, *settings))
+                tasks.append((part, workflow, lookups, output, *settings, next(histories)))
         counter = PhaseCounter("write", len(tasks), self._on_progress)
         written = self._runner.run(
             "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
@@ -297,8 +315,8 @@ class _Run:
             lengths = [part.list_lengths[column] for part in written]
             least, greatest = min(low for low, _ in lengths), max(high for _, high in lengths)
             self._list_lengths[column] = (least, greatest)
-        valid_report = _split_report(written[len(train) :]) if valid else None
-        return _split_report(written[: len(train)]), valid_report
+        valid_report = split_report(written[len(train) :]) if valid else None
+        return split_report(written[: len(train)]), valid_report
 
     @property
     def _document(self) -> FeatureDocument | None:
@@ -361,27 +379,6 @@ class _Run:
             schema = schema.with_columns(document.target.schema_of(LABEL), *document.beside)
         for name in ("schema.pbtxt", "schema.json"):
             schema.save(f"{self._folder}/{name}")
-
-
-def _split_report(written: Sequence[WrittenPart]) -> SplitReport:
-    rows = sum(part.num_rows for part in written)
-    missing: Counter[str] = Counter()
-    for part in written:
-        missing.update(part.missing)
-    shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
-    seen = Seen.of_all([part.seen for part in written])
-    sources = tuple(part.source for part in written)
-    ones = [part.num_ones for part in written if part.num_ones is not None]
-    return SplitReport(
-        rows,
-        len(written),
-        sum(ones) if ones else None,
-        shares,
-        seen.unknown_share(),
-        seen.mean_shifts(),
-        seen.coarse(),
-        sources,
-    )
 
 
 def _no_rows(files: Sequence[InputFile], read: ReadInputs) -> DataError:

@@ -14,7 +14,7 @@ from distrain.etl.texts import TextRange
 class PrepProgress:
     """How far a phase is."""
 
-    phase: str  # `read`, `fit` or `write`
+    phase: str  # `read`, `fit`, `history` or `write`
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase
     rows: int  # rows so far

@@ -12,7 +12,7 @@ columns are taken as they are need none of it: they are read where they lie.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -62,6 +62,16 @@ class ReadInputs:
     def num_rows(self) -> int:
         return sum(part.num_rows for part in self.parts)
 
+    def without(self, paths: Collection[str]) -> tuple[ReadInputs, list[Part]]:
+        """What was read of other files, and the rows of these."""
+        rows = [*self.parts, *(self.valid_parts or ())]
+        parts = tuple(part for part in self.parts if part.source not in paths)
+        valid = self.valid_parts
+        if valid is not None:
+            valid = tuple(part for part in valid if part.source not in paths)
+        rest = replace(self, parts=parts, valid_parts=valid)
+        return rest, [part for part in rows if part.source in paths]
+
     @property
     def num_good(self) -> int:
         """How many rows were read that are no bad lines: those without a label, too."""
@@ -105,6 +115,12 @@ def workflow_of(features: FeatureConfig, saved: Workflow | None) -> Workflow:
         raise InputError(
             "the saved workflow and the features document are of other columns",
             where={"columns": ", ".join(others[:10])},
+            hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
+        )
+    if made.history != saved.history:
+        raise InputError(
+            "the saved workflow and the features document have other histories",
+            where={"saved": saved.history, "document": made.history},
             hint=f"Its folder holds its own {FEATURES_FILE}, which is taken without --config.",
         )
     return saved

@@ -37,6 +37,9 @@ class PrepRequest:
         workflow: What to fit; `criteo_workflow()` if `None`.
         features: What a table's columns are, and so what to fit; instead of `workflow`.
         saved_workflow: A folder, or URL, of a fitted workflow to use instead; nothing is fitted.
+        log: Like `inputs`, for histories: rows whose events come before those of the others, and
+            which are neither fitted nor written. With a saved workflow that has a history it must
+            be given; `()` says that nothing happened before.
         update: Whether the saved workflow's vocabularies learn the training rows: old ids stay, new
             ones follow. What else was fitted stays as it is.
         keep_counts: Of how many values without an id a column's counts are kept beside its
@@ -68,6 +71,7 @@ class PrepRequest:
     workflow: Workflow | None = None
     features: FeatureConfig | None = None
     saved_workflow: Path | str | None = None
+    log: tuple[str, ...] | None = None
     update: bool = False
     keep_counts: int | None = None
     unlabeled: bool = False
@@ -87,6 +91,8 @@ class PrepRequest:
     def __post_init__(self) -> None:
         object.__setattr__(self, "inputs", tuple(map(str, self.inputs)))
         object.__setattr__(self, "valid", tuple(map(str, self.valid)))
+        if self.log is not None:
+            object.__setattr__(self, "log", tuple(map(str, self.log)))
         for name in ("out", "saved_workflow", "staging"):
             place = getattr(self, name)
             if place is not None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
-import threading
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,15 +15,15 @@ from distrain.errors import DataError
 from distrain.etl.column_group import run_operators
 from distrain.etl.days import Seen, seen_in
 from distrain.etl.features import FeatureDocument, TableWindows, window_numbers
-from distrain.etl.lists import holds_lists
-from distrain.etl.lookups import Lookups
+from distrain.etl.histories import OpenHistory, PartHistory
+from distrain.etl.lists import Int64Array, holds_lists
+from distrain.etl.lookups import Lookups, load_workflow
 from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
 from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
-from distrain.etl.workflow import Workflow
+from distrain.etl.request import SplitReport
 from distrain.schema import LABEL
 from distrain.storage import whole_file
-from distrain.vocabulary import CATEGORIES
 
 
 @dataclass(frozen=True)
@@ -49,6 +48,7 @@ def transform_part(
     labeled: bool = True,
     kept: Mapping[str, str] | None = None,
     document: FeatureDocument | None = None,
+    history: PartHistory | None = None,
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
@@ -56,7 +56,7 @@ def transform_part(
     LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
     these columns of the part, by the name that they are written under.
     """
-    workflow = _load_workflow(workflow_dir, lookups)
+    workflow = load_workflow(workflow_dir, lookups)
     is_binary = document is None or document.target.kind == "binary"
     beside = [] if document is None else [column.name for column in document.beside]
     table = read_part(part, (*((LABEL,) if labeled else ()), *workflow.columns, *beside))
@@ -75,7 +75,9 @@ def transform_part(
     if kept is not None:
         for name, values in _traced(part, kept).items():
             features = features.append_column(name, values)
-    _write(features, output, row_group_rows, document.windows if document else None)
+    windows = document.windows if document else None
+    lists = None if history is None else history.opened(part)
+    _write(features, output, row_group_rows, windows, lists)
     missing = {column: _num_missing(table[column]) for column in workflow.columns}
     lengths = {
         column: pc.min_max(pc.list_value_length(features[column])).as_py()
@@ -88,21 +90,64 @@ def transform_part(
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
 
 
-def _write(table: pa.Table, output: str, rows: int, windows: TableWindows | None) -> None:
+def split_report(written: Sequence[WrittenPart]) -> SplitReport:
+    """What was written of one split, in the order of its parts."""
+    rows = sum(part.num_rows for part in written)
+    missing: Counter[str] = Counter()
+    for part in written:
+        missing.update(part.missing)
+    shares = {column: round(missing[column] / rows, 6) for column in written[0].missing}
+    seen = Seen.of_all([part.seen for part in written])
+    sources = tuple(part.source for part in written)
+    ones = [part.num_ones for part in written if part.num_ones is not None]
+    return SplitReport(
+        rows,
+        len(written),
+        sum(ones) if ones else None,
+        shares,
+        seen.unknown_share(),
+        seen.mean_shifts(),
+        seen.coarse(),
+        sources,
+    )
+
+
+def _write(
+    table: pa.Table,
+    output: str,
+    rows: int,
+    windows: TableWindows | None,
+    history: OpenHistory | None,
+) -> None:
     """Write the rows in their order; with windows one after another, no two in a row group."""
     settings = {"compression": "lz4", "use_dictionary": True, "write_page_checksum": True}
-    if windows is None:
+    if windows is None and history is None:
         write_parquet(table, output, row_group_size=rows, **settings)
         return
+    pieces = _in_windows(table, windows)
+    schema = table.schema if history is None else history.append_to(table, _NOWHERE).schema
+    with (
+        whole_file(output, make_folder=False, sync=False) as partial,
+        pq.ParquetWriter(partial, schema, **settings) as writer,
+    ):
+        for of_window in pieces:
+            if history is None:
+                writer.write_table(table.take(pa.array(of_window)), row_group_size=rows)
+                continue
+            for of_group in history.pieces(of_window, rows):
+                writer.write_table(history.append_to(table, of_group), row_group_size=rows)
+
+
+_NOWHERE = np.zeros(0, np.int64)
+
+
+def _in_windows(table: pa.Table, windows: TableWindows | None) -> list[Int64Array]:
+    if windows is None:
+        return [np.arange(table.num_rows)]
     numbers = window_numbers(concrete(table[windows.by]), windows)
     order = np.argsort(numbers, kind="stable")
     begins = np.flatnonzero(np.diff(numbers[order], prepend=numbers.min() - 1))
-    with (
-        whole_file(output, make_folder=False, sync=False) as partial,
-        pq.ParquetWriter(partial, table.schema, **settings) as writer,
-    ):
-        for of_window in np.split(order, begins[1:]):
-            writer.write_table(table.take(pa.array(of_window)), row_group_size=rows)
+    return np.split(order, begins[1:])
 
 
 def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | pa.Array]:
@@ -116,25 +161,6 @@ def _traced(part: Part, kept: Mapping[str, str]) -> dict[str, pa.ChunkedArray | 
         ROW_NUMBER: pc.add(numbers, part.rows_before),
         **{name: table[column] for name, column in kept.items()},
     }
-
-
-_LOAD_LOCK = threading.Lock()
-
-
-def _load_workflow(folder: str, lookups: Lookups) -> Workflow:
-    with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
-        return _load_workflow_once(folder, lookups)
-
-
-@functools.lru_cache(maxsize=1)
-def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
-    # Safe to keep: every run has its own folder.
-    return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
-
-
-def forget_workflow() -> None:
-    with _LOAD_LOCK:
-        _load_workflow_once.cache_clear()
 
 
 def _checked_label(values: pa.ChunkedArray) -> pa.Array:

@@ -22,6 +22,7 @@ from distrain.etl.operators import (
     Clip,
     FillMissing,
     FittedOperator,
+    History,
     LogOp,
     Normalize,
     Vocabulary,
@@ -32,6 +33,7 @@ from distrain.storage import open_folder, read_bytes, whole_file
 from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, mistake_of_name
 
 VERSION = 1
+_OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 """The field of the record that says what each column held when the workflow was fitted."""
 
@@ -54,10 +56,12 @@ class Workflow:
 
     Attributes:
         record: What `workflow.json` holds beside the groups: where what was learnt comes from.
+        history: The lists of earlier events that rows get.
     """
 
     groups: tuple[ColumnGroup, ...]
     record: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    history: History | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "groups", tuple(self.groups))
@@ -82,6 +86,8 @@ class Workflow:
                 raise InputError(mistake, where={"column or domain": name})
         if LABEL in names:
             raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
+        if self.history is not None and (mistake := self.history.mistake_among(names)):
+            raise InputError(mistake)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -209,18 +215,52 @@ class Workflow:
                 where={"columns": ", ".join(missing[:20])},
                 hint="Name the table's columns as those that the workflow was fitted on.",
             )
-        fitted = self.record.get(HOLDS, {})
         arrays, fields = [], []
         if LABEL in table.column_names:
             arrays.append(table[LABEL])
             fields.append(table.schema.field(LABEL))
         for group in self.groups:
             for column in group.columns:
-                group.check_type(column, table.schema.field(column).type, fitted.get(column))
-                values = group.training_values(column, table[column], run)
+                values = self._training_values(group, column, table, run)
                 arrays.append(values)
                 fields.append(pa.field(column, values.type, nullable=False))
         return pa.table(arrays, schema=pa.schema(fields))
+
+    def values_of(self, table: pa.Table, column: str) -> pa.Array:
+        """One of the columns that `transform` gives."""
+        (group,) = (group for group in self.groups if column in group.columns)
+        return self._training_values(group, column, table, run_operators)
+
+    def _training_values(
+        self, group: ColumnGroup, column: str, table: pa.Table, run: RunOperators
+    ) -> pa.Array:
+        fitted = self.record.get(HOLDS, {})
+        group.check_type(column, table.schema.field(column).type, fitted.get(column))
+        return group.training_values(column, table[column], run)
+
+    def with_history(self, table: pa.Table) -> pa.Table:
+        """What `transform` gives, and each row's history among the rows of the table.
+
+        The table has the history's columns of keys and times, too. `prepare` does the same to logs
+        that are larger than memory.
+
+        >>> history = History("user", "time", keep=2, of=("item", "time"))
+        >>> items = ColumnGroup(("item",), (Categorify(),))
+        >>> table = pa.table({"user": [1, 2, 1, 1], "time": [5, 6, 7, 9], "item": [7, 8, 8, 9]})
+        >>> found = Workflow((items,), history=history).fit([table]).with_history(table)
+        >>> found["item"].to_pylist(), found["history_item"].to_pylist()
+        ([4, 3, 3, 5], [[], [], [4], [4, 3]])
+        >>> found["history_time"].to_pylist()
+        [[], [], [2.0], [4.0, 2.0]]
+        """
+        made, history = self.transform(table), self.history
+        if history is None:
+            return made
+        arrays = {name: made[name] for name in history.columns}
+        lists = history.of_rows(table[history.by], table[history.order], arrays)
+        for name, values in lists.items():
+            made = made.append_column(pa.field(name, values.type, nullable=False), values)
+        return made
 
     def save(self, folder: str | Path) -> None:
         """Write `workflow.json` and `categories/` into a folder, made if missing, or to a URL.
@@ -237,6 +277,8 @@ class Workflow:
         """Write `workflow.json` only, for vocabularies that were written where they were made."""
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
+        if self.history is not None:
+            document["history"] = self.history.to_json()
         with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
             open_folder(f"{folder}/{CATEGORIES}").make()
@@ -258,12 +300,14 @@ class Workflow:
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
         try:
             groups = tuple(ColumnGroup.from_json(group, load) for group in document["groups"])
+            listed = document.get("history")
+            history = None if listed is None else History.from_json(listed)
         except (KeyError, TypeError) as error:
             raise DataError(
                 f"not a workflow document: {error!r}", where={"file": f"{folder}/{WORKFLOW_FILE}"}
             ) from None
-        record = {name: v for name, v in document.items() if name not in ("version", "groups")}
-        return cls(groups, record)
+        record = {name: v for name, v in document.items() if name not in _OWN_KEYS}
+        return cls(groups, record, history)
 
 
 def _read_document(file: str) -> dict[str, Any]:
@@ -316,6 +360,8 @@ def output_schema(
                 value_count=(least, greatest or None),
             )
         columns.append(replace(column, tags=(*column.tags, *(tags or {}).get(name, ()))))
+    if workflow.history is not None:
+        columns += workflow.history.schema_of({column.name: column for column in columns})
     return Schema(tuple(columns))
 
 

@@ -63,6 +63,12 @@ _NOT_WITH_CONFIG = "{}; not with --config, whose document says it"
     help="Use a fitted workflow (the folder or URL OUT/workflow of an earlier prep); fit nothing.",
 )
 @click.option(
+    "--log",
+    multiple=True,
+    help="File, folder or glob with the rows before these, for a workflow with a history: they are "
+    "neither fitted nor written; may be repeated. With --workflow `none` says there are none.",
+)
+@click.option(
     "--update",
     is_flag=True,
     help="With --workflow: its categories learn the training rows. Old ids stay, new ones follow "
@@ -200,7 +206,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         text = "--layout fast leaves the column of windows out: leave the option out, or windows."
         raise click.UsageError(text, ctx=context)
     # Starting workers takes seconds; a mistyped path should not.
-    files = list_inputs([*request.inputs, *request.valid])
+    files = list_inputs([*request.inputs, *request.valid, *(request.log or ())])
     if request.features is not None:
         check_tables(files, request.features)
     check_output(request.out, request.overwrite)
@@ -277,6 +283,7 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
         workflow=None if saved or features else criteo_workflow(*sizes),
         features=features,
         saved_workflow=saved,
+        log=() if options["log"] == ("none",) else options["log"] or None,
         update=options["update"],
         unlabeled=options["unlabeled"],
         keep=options["keep"],

@@ -20,6 +20,7 @@ from distrain.etl.counting.ordering import (
 from distrain.etl.counting.spilling import (
     Counted as Counted,
     MappedFile as MappedFile,
+    MappedTable as MappedTable,
     count_values as count_values,
     read_counts as read_counts,
     read_counts_table as read_counts_table,

@@ -1,5 +1,9 @@
 """Any table, described by a features document: read, checked and staged for the workflow."""
 
+from distrain.etl.features.columns import (
+    KEYS_OF_HISTORY as KEYS_OF_HISTORY,
+    TIMES_OF_HISTORY as TIMES_OF_HISTORY,
+)
 from distrain.etl.features.config import (
     FEATURES_FILE as FEATURES_FILE,
     FeatureConfig as FeatureConfig,

@@ -25,6 +25,12 @@ def check_text(path: str, features: FeatureConfig) -> None:
             where={"file": path},
             hint="A workflow with other columns needs parquet inputs.",
         )
+    if features.document.history is not None:
+        raise DataError(
+            "raw Criteo lines have no histories",
+            where={"file": path},
+            hint="They have neither users nor times; a workflow with a history needs parquet.",
+        )
     if features.keep:
         raise InputError(
             f"raw Criteo lines hold nothing to keep: {', '.join(features.keep)}",
@@ -37,7 +43,8 @@ def check_types(path: str, types: Mapping[str, pa.DataType], features: FeatureCo
     """Raise a `DataError` that names all columns of parquet that are missing or unusable."""
     wanted = {} if features.unlabeled else {LABEL: LABEL}
     columns = {name: column.kind for name, column in features.document.columns.items()}
-    for name in (*features.keep, *columns):
+    history = features.document.history
+    for name in (*features.keep, *((history.by, history.order) if history else ()), *columns):
         wanted.setdefault(name, columns.get(name, "kept"))
     found = {name: _mistake(types, name, kind) for name, kind in wanted.items()}
     mistakes = {name: mistake for name, mistake in found.items() if mistake is not None}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from distrain.etl.operators import DOCUMENT_KEYS, Categorify, Operator
+from distrain.etl.operators import DOCUMENT_KEYS, MOST_KEPT, Categorify, History, Operator
 from distrain.schema import Tags
 from distrain.spec import Section, Whole
 
@@ -191,3 +191,48 @@ else:
 
 ColumnSpec = CategoricalSpec | ContinuousSpec
 Column = Annotated[ColumnSpec, Field(discriminator="kind")]
+
+
+KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
+"""What staged rows call the columns that their histories need."""
+
+
+class HistorySpec(Section):
+    """For each row the newest earlier events of the same key, oldest first, as aligned lists.
+
+    They are written as `history_NAME`. Events at the row's own time are not among them.
+    """
+
+    by: ColumnName = Field(description="The input's column of keys, such as users.")
+    order: ColumnName = Field(description="The input's column of times.")
+    epoch: Literal["s", "ms", "us", "ns"] | None = Field(
+        None, description="`order` holds whole numbers: so many of these units since 1970."
+    )
+    keep: Whole = Field(
+        ge=1, le=MOST_KEPT, description="How many events a history holds at most, the newest."
+    )
+    of: tuple[ColumnName, ...] = Field(
+        min_length=1,
+        description="What is listed: features, and `order` for the seconds from event to row.",
+    )
+
+    @property
+    def operator(self) -> History:
+        return History(self.by, self.order, self.keep, self.of)
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        """What is staged beside the features; gaps are no errors."""
+        keys = CategoricalSpec.model_validate(
+            {"kind": "categorical", "from": self.by, "as": "text"}
+        )
+        times = ContinuousSpec.model_validate(
+            {
+                "kind": "continuous",
+                "from": self.order,
+                "as": "seconds",
+                "epoch": self.epoch,
+                "fill": 0,
+            }
+        )
+        return {KEYS_OF_HISTORY: keys, TIMES_OF_HISTORY: times}

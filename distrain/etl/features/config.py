@@ -10,7 +10,12 @@ from typing import Any
 
 from distrain.errors import SpecError
 from distrain.etl.column_group import ColumnGroup
-from distrain.etl.features.columns import CategoricalSpec, ColumnSpec, ContinuousSpec
+from distrain.etl.features.columns import (
+    CategoricalSpec,
+    ColumnSpec,
+    ContinuousSpec,
+    HistorySpec,
+)
 from distrain.etl.features.document import (
     CRITEO,
     FeatureDocument,
@@ -66,8 +71,10 @@ class FeatureConfig:
         text = FormatSpec.model_construct(
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
         )
+        listed = workflow.history
+        history = None if listed is None else HistorySpec.model_construct(**listed.to_json())
         document = FeatureDocument.model_construct(
-            target=TargetSpec(column=LABEL), format=text, columns=columns
+            target=TargetSpec(column=LABEL), format=text, columns=columns, history=history
         )
         return cls(document, True, unlabeled, keep)
 
@@ -150,7 +157,11 @@ class FeatureConfig:
         operators = {name: column.operators for name, column in self.document.columns.items()}
         for name, steps in operators.items():
             groups.setdefault(repr(steps), []).append(name)  # which tells all settings
-        return Workflow(tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()))
+        history = self.document.history
+        return Workflow(
+            tuple(ColumnGroup(tuple(n), operators[n[0]]) for n in groups.values()),
+            history=None if history is None else history.operator,
+        )
 
 
 def _with_absolute_joins(document: FeatureDocument, folder: Path | None) -> FeatureDocument:

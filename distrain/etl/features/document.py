@@ -11,7 +11,14 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, Field, field_validator, model_serializer, model_validator
 
-from distrain.etl.features.columns import CategoricalSpec, Column, ColumnName, ColumnSpec
+from distrain.errors import InputError
+from distrain.etl.features.columns import (
+    CategoricalSpec,
+    Column,
+    ColumnName,
+    ColumnSpec,
+    HistorySpec,
+)
 from distrain.etl.features.targets import TableWindows, TargetSpec, Value, as_text, or_name
 from distrain.schema import LABEL, ColumnSchema, Tags
 from distrain.spec import PositiveInt, Real, Section, shown
@@ -214,6 +221,15 @@ class FeatureDocument(Section):
         min_length=1, description="The features, by the name that they are written under."
     )
 
+    history: HistorySpec | None = Field(
+        None, description="Lists of what happened before to the same key; null: none."
+    )
+
+    @property
+    def staged(self) -> dict[str, ColumnSpec]:
+        """The features, and what histories need beside them."""
+        return {**self.columns, **(self.history.staged if self.history else {})}
+
     @property
     def last_rows(self) -> dict[str, Any]:
         match self.split:
@@ -231,6 +247,7 @@ class FeatureDocument(Section):
         wanted = [target.column for target in self.targets.values()]
         wanted += [name for name in (self.weight, self.windows and self.windows.by) if name]
         wanted += [*([split] if split else []), *sources]
+        wanted += [self.history.by, self.history.order] if self.history else []
         wanted += [name for join in self.joins for name in join.key]
         joined = {name for join in self.joins for name in join.columns}
         return tuple(name for name in dict.fromkeys(wanted) if name not in joined)
@@ -266,6 +283,7 @@ class FeatureDocument(Section):
         ]
         mistakes += _unequal_domains(self.columns)
         mistakes += _crossed_joins(self.joins)
+        mistakes += _unlisted(self.history, [*self.columns, *beside])
         if mistakes:
             raise ValueError("\n".join(mistakes))
         return self
@@ -332,6 +350,16 @@ def _crossed_joins(joins: tuple[JoinSpec, ...]) -> list[str]:
             if brought.get(name, -1) >= place
         ]
     return found
+
+
+def _unlisted(history: HistorySpec | None, names: Collection[str]) -> list[str]:
+    if history is None:
+        return []
+    try:
+        mistake = history.operator.mistake_among([*names])
+    except InputError as error:
+        mistake = error.message
+    return [] if mistake is None else [f"history: {mistake}"]
 
 
 def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:

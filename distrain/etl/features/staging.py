@@ -314,7 +314,7 @@ def _staged(
     split = document.split
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
-    for name, column in document.columns.items():
+    for name, column in document.staged.items():
         values = of(
             column.source or name, partial(staged_values, column=column, spelling=task.spelling)
         )

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.etl.features.as_is import check_text, check_types
-from distrain.etl.features.columns import CategoricalSpec, ColumnSpec
+from distrain.etl.features.columns import TIMES_OF_HISTORY, CategoricalSpec, ColumnSpec
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.partitions import Values
@@ -311,6 +311,9 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
         checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
     for name, spec in document.columns.items():
         checks.append((spec.source or name, partial(_of_column, column=spec)))
+    if (history := document.history) is not None:
+        order = history.staged[TIMES_OF_HISTORY]
+        checks += [(history.by, _of_key), (history.order, partial(_of_column, column=order))]
     for join in document.joins:
         checks += [(name, _of_key) for name in join.key]
         for name in join.columns:

@@ -5,3 +5,7 @@ needs the memory.
 """
 
 from distrain.etl.lookups.index import Lookups as Lookups, make_lookups as make_lookups
+from distrain.etl.lookups.opening import (
+    forget_workflow as forget_workflow,
+    load_workflow as load_workflow,
+)

@@ -17,6 +17,18 @@ from distrain.etl.operators.counts import (
     text_hashes as text_hashes,
 )
 from distrain.etl.operators.device import Device as Device
+from distrain.etl.operators.history import (
+    MOST_KEPT as MOST_KEPT,
+    Floats as Floats,
+    History as History,
+    Spans as Spans,
+    as_lists as as_lists,
+    in_order as in_order,
+    keys_of as keys_of,
+    ranks_of as ranks_of,
+    seconds_before as seconds_before,
+    seconds_of as seconds_of,
+)
 from distrain.etl.operators.list_slice import ListSlice as ListSlice
 from distrain.etl.operators.numbers import (
     Clip as Clip,

@@ -1,0 +1,18 @@
+"""Histories out of core: the events of all rows in order, and where each row's lie among them.
+
+The events of each part go to a file, sorted by key and time. Samples of these files say where to
+cut the order, so that what lies between two cuts, of all files together, fits into memory. It is
+brought in order, and says of each row which places its history has among all events. Their values
+lie in one file per column, which workers map when they write rows. So a history takes the room of
+two numbers until its row is written, however long it is.
+"""
+
+from distrain.etl.histories.making import (
+    check_log as check_log,
+    make_histories as make_histories,
+)
+from distrain.etl.histories.reading import (
+    OpenHistory as OpenHistory,
+    PartHistory as PartHistory,
+    forget_events as forget_events,
+)
