@@ -28,7 +28,7 @@ from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, writ
 from distrain.etl.days.learning import Learnt, Limits, learn
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
-from distrain.etl.transforming import forget_workflow
+from distrain.etl.lookups import forget_workflow
 
 VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
