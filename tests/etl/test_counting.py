@@ -26,9 +26,9 @@ from distrain.etl.counting.ordering import RunsInOrder, in_ranges, write_run
 from distrain.etl.counting.spilling import read_counts
 from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.days.learning import Learnt, Limits, learn
+from distrain.etl.lookups import forget_workflow
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined
-from distrain.etl.lookups import forget_workflow
 
 VALUES = st.one_of(
     st.lists(st.one_of(st.none(), st.integers(-5, 5), st.integers(-(2**63), 2**63 - 1))),
