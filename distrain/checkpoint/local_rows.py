@@ -2,62 +2,103 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-from distrain.embeddings import CanonicalTensor
+from distrain.embeddings import CanonicalTensor, place_in_block
+
+SMALL_BYTES = 1 << 20
+_NUMBERED_AT_ONCE = 1 << 18
+
+Places = slice | Tensor  # a tensor is `[n]`, int64
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Rows `first`, `first + stride`, ..., `count` of them.
+    """Of `count` blocks of `stride` rows one row each: the first of a block, or a rank's.
 
-    >>> Rows(1, 3, 4).numbers()
-    range(1, 13, 3)
+    >>> Rows(1, 3, 4).numbers().tolist(), Rows(1, 3, 4, rank=2).numbers().tolist()
+    ([1, 4, 7, 10], [3, 5, 9, 11])
     """
 
-    first: int
+    first: int  # the first row of the first block
     stride: int
     count: int
+    rank: int | None = None  # whose rows, of `stride` ranks, as tables are dealt; `None`: the first
+    block: int = 0  # the number of a rank's first block among those that are dealt
 
-    def numbers(self) -> range:
-        return range(self.first, self.first + self.count * self.stride, self.stride)
+    def row(self, place: Any) -> Any:
+        """The number of the row at a place, or of those at places `[n]`, int64."""
+        start = self.first + place * self.stride
+        if self.rank is None:
+            return start
+        return start + place_in_block(self.block + place, self.rank, self.stride)
+
+    def numbers(self) -> Tensor:
+        """`[count]`, int64, ascending."""
+        numbers: Tensor = self.row(torch.arange(self.count))
+        return numbers
+
+    @property
+    def last(self) -> int:
+        return int(self.row(self.count - 1))
 
     def part(self, start: int, stop: int) -> "Rows":
         """The `start`-th to the `stop`-th of them, exclusive."""
-        return Rows(self.first + start * self.stride, self.stride, stop - start)
+        block = 0 if self.rank is None else self.block + start
+        first = self.first + start * self.stride
+        return replace(self, first=first, count=stop - start, block=block)
 
-    def meet(self, other: "Rows") -> tuple[slice, slice] | None:
-        """Where the common rows stand among these and among the others.
+    def num_before(self, row: int) -> int:
+        """How many of them have lower numbers than `row`.
 
-        >>> Rows(0, 2, 5).meet(Rows(1, 3, 3))  # 0 2 4 6 8 and 1 4 7
-        (slice(2, 3, 3), slice(1, 2, 2))
+        >>> Rows(1, 3, 4).num_before(7), Rows(1, 3, 4).num_before(8), Rows(1, 3, 4).num_before(99)
+        (2, 3, 4)
         """
+        place = (row - self.first) // self.stride
+        return min(max(0, place + int(self.row(place) < row)), self.count)
+
+    def may_meet(self, other: "Rows") -> bool:
+        """Whether they may have common rows; `False` is certain."""
         if not self.count or not other.count:
-            return None
-        common = math.gcd(self.stride, other.stride)
-        apart = other.first - self.first
-        if apart % common:
-            return None
-        distance = self.stride // common * other.stride
-        # The least place among these, counted from 0, that is a row of the others' pattern, too.
-        place = apart // common * pow(self.stride // common, -1, other.stride // common)
-        row = self.first + self.stride * (place % (other.stride // common))
-        row += -(-max(0, other.first - row) // distance) * distance
-        last = min(self.numbers()[-1], other.numbers()[-1])
-        if row > last:
-            return None
-        count = (last - row) // distance + 1
-        return self._slice(row, distance, count), other._slice(row, distance, count)
+            return False
+        if self.last < other.row(0) or other.last < self.row(0):
+            return False
+        if self._is_dealt_as(other):
+            return self.rank == other.rank
+        apart = (other.first - self.first) % math.gcd(self.stride, other.stride)
+        return apart == 0 or self.rank is not None or other.rank is not None
 
-    def _slice(self, row: int, distance: int, count: int) -> slice:
-        start, step = (row - self.first) // self.stride, distance // self.stride
-        return slice(start, start + (count - 1) * step + 1, step)
+    def meet(self, other: "Rows") -> Iterator[tuple[Places, Places]]:
+        """Where their common rows stand among these and among the others, in parts.
 
+        >>> [(here.tolist(), there.tolist()) for here, there in Rows(0, 2, 5).meet(Rows(1, 3, 3))]
+        [([2], [1])]
+        """
+        if not self.may_meet(other):
+            return
+        if self.stride == other.stride and (
+            self._is_dealt_as(other) or self.rank is other.rank is None
+        ):
+            shift = (other.first - self.first) // self.stride
+            start, stop = max(0, shift), min(self.count, other.count + shift)
+            yield slice(start, stop), slice(start - shift, stop - shift)
+            return
+        start, stop = self.num_before(other.row(0)), self.num_before(other.last + 1)
+        for begin in range(start, stop, _NUMBERED_AT_ONCE):
+            numbers = self.part(begin, min(begin + _NUMBERED_AT_ONCE, stop)).numbers()
+            places = (numbers - other.first) // other.stride
+            common = other.row(places) == numbers
+            yield begin + common.nonzero().flatten(), places[common]
 
-SMALL_BYTES = 1 << 20
+    def _is_dealt_as(self, other: "Rows") -> bool:
+        """Whether the same rows are dealt to as many ranks."""
+        if self.rank is None or other.rank is None or self.stride != other.stride:
+            return False
+        return other.first - self.first == (other.block - self.block) * self.stride
 
 
 class LocalRows(NamedTuple):
@@ -119,8 +160,11 @@ def _own_part(held: LocalRows, rank: int, num_ranks: int) -> Iterator[LocalRows]
 
 def _runs(name: str, tensor: CanonicalTensor) -> Iterator[LocalRows]:
     for run in tensor.runs:
-        keys = slice(run.first_key, run.first_key + run.stop - run.start)
-        local, kept = run.store.local_part(keys)
-        values = run.values[local]
-        rows = Rows(run.start + kept.start, kept.step or 1, len(values))
-        yield LocalRows(name, rows, values, alone=run.store.spread)
+        store, keys = run.store, slice(run.first_key, run.first_key + run.stop - run.start)
+        local = store.local_part(keys)
+        rows = Rows(run.start, 1, keys.stop - keys.start)
+        if store.spread:
+            sharers, count = store.sharers, local.stop - local.start
+            first = run.start - run.first_key + local.start * sharers.num_ranks
+            rows = Rows(first, sharers.num_ranks, count, sharers.rank, local.start)
+        yield LocalRows(name, rows, run.values[local], alone=store.spread)

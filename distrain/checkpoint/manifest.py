@@ -17,7 +17,7 @@ from distrain.checkpoint.shard import RANK_PREFIX, Shard, num_rows, row_bytes_of
 from distrain.errors import DataError
 from distrain.version import __version__
 
-FORMAT = 1
+FORMATS = (1, 2)  # 2: some rows are dealt to ranks by a hash; older versions do not read it
 MANIFEST_FILE = "manifest.json"
 DAMAGED_FILE = "manifest.damaged.json"
 """The manifest's name in a checkpoint that turned out to be damaged."""
@@ -78,7 +78,9 @@ class Manifest:
             },
             "files": [shard.to_json() for shard in self.shards],
         }
-        return _rendered(content)
+        # Older versions go on to read what has no such rows.
+        dealt = any(piece.rows.rank is not None for s in self.shards for piece in s.pieces)
+        return _rendered(content, FORMATS[1] if dealt else FORMATS[0])
 
 
 def read_document(content: bytes, url: str) -> dict[str, Any]:
@@ -90,15 +92,16 @@ def read_document(content: bytes, url: str) -> dict[str, Any]:
         raise Damaged(f"damaged: {error}", where=where) from None
     if not isinstance(document, dict) or not {"format", "xxh3_64", "content"} <= set(document):
         raise Damaged("damaged: not the manifest of a checkpoint", where=where)
-    # Everything counts, also what JSON would pass over.
-    if document["format"] == FORMAT and _rendered(document["content"]) != content:
-        raise Damaged("damaged: the checksum is wrong", where=where)
-    if document["format"] != FORMAT:
+    if document["format"] not in FORMATS:
         raise DataError(
-            f"saved in format {document['format']!r}; this version of distrain reads {FORMAT}",
+            f"saved in format {document['format']!r}; this version of distrain reads "
+            f"{' and '.join(map(str, FORMATS))}",
             where=where,
             hint="Use the version of distrain that wrote it.",
         )
+    # Everything counts, also what JSON would pass over.
+    if _rendered(document["content"], document["format"]) != content:
+        raise Damaged("damaged: the checksum is wrong", where=where)
     inner: dict[str, Any] = document["content"]
     try:
         _check_head(inner)
@@ -152,10 +155,10 @@ def _impossible(error: Exception, url: str) -> Damaged:
     return Damaged(f"damaged: {why}", where={"file": f"{url}/{MANIFEST_FILE}"})
 
 
-def _rendered(content: Any) -> bytes:
+def _rendered(content: Any, version: int = FORMATS[0]) -> bytes:
     inner = json.dumps(content, separators=(",", ":"))  # in order: a spec's tasks have one
     checksum = xxhash.xxh3_64_hexdigest(inner.encode())
-    return f'{{"format":{FORMAT},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
+    return f'{{"format":{version},"xxh3_64":"{checksum}",\n"content":{inner}}}\n'.encode()
 
 
 _MOST_BYTES = 1 << 60
@@ -217,11 +220,19 @@ def _check_shard(tensors: Mapping[str, TensorFacts], shard: Shard) -> None:
 
 
 def _check_rows(name: str, rows: Rows, of: int) -> None:
-    _check_whole_number("a piece's first row", rows.first)
     _check_whole_number("a piece's stride", rows.stride, least=1)
     _check_whole_number("a piece's number of rows", rows.count, least=1)
-    if rows.numbers()[-1] >= of:
-        raise ValueError(f"{name} has {of} rows, but a piece goes to {rows.numbers()[-1]}")
+    if rows.rank is not None:
+        _check_whole_number("a piece's rank", rows.rank)
+        _check_whole_number("a piece's block", rows.block)
+        if rows.rank >= rows.stride:
+            raise ValueError(f"a piece of {name} is of rank {rows.rank} of {rows.stride}")
+    least = 0 if rows.rank is None else 1 - rows.stride  # a block may begin before the tensor
+    _check_whole_number("a piece's first row", rows.first, least)
+    if rows.row(0) < 0:
+        raise ValueError(f"a piece of {name} begins at {rows.row(0)}")
+    if rows.last >= of:
+        raise ValueError(f"{name} has {of} rows, but a piece goes to {rows.last}")
 
 
 def _check_facts(name: str, facts: TensorFacts) -> None:

@@ -1,8 +1,8 @@
 """One rank's file of a checkpoint: its share of the tensors, in the safetensors format.
 
 Rows of a tensor that lie next to each other on the rank are one *piece*: one tensor of the file,
-called `NAME[FIRST:STOP:STRIDE]` for the canonical rows that it has. What belongs to the rank
-itself is called `rank.NAME`.
+called `NAME[FIRST:STOP:STRIDE]` for the canonical rows that it has, or `[FIRST:STOP:RANKS:RANK]`
+where rows are dealt to ranks. What belongs to the rank itself is called `rank.NAME`.
 """
 
 import math
@@ -48,6 +48,7 @@ class Shard:
             "header_xxh3_64": self.header_xxh3_64,
             "pieces": [
                 [p.name, p.rows.first, p.rows.stride, p.rows.count, p.offset, p.xxh3_64]
+                + ([] if p.rows.rank is None else [p.rows.rank, p.rows.block])
                 for p in self.pieces
             ],
             "rank_tensors": {n: [d, list(s)] for n, (d, s) in self.rank_tensors.items()},
@@ -61,8 +62,8 @@ class Shard:
             document["header_bytes"],
             document["header_xxh3_64"],
             tuple(
-                ShardPiece(name, Rows(first, stride, count), offset, checksum)
-                for name, first, stride, count, offset, checksum in document["pieces"]
+                ShardPiece(name, Rows(first, stride, count, *dealt), offset, checksum)
+                for name, first, stride, count, offset, checksum, *dealt in document["pieces"]
             ),
             {n: (d, tuple(s)) for n, (d, s) in document["rank_tensors"].items()},
         )
@@ -160,8 +161,9 @@ def row_bytes_of(dtype: str, shape: Sequence[int]) -> int:
 def _key_of(held: LocalRows) -> str:
     if held.name.startswith(RANK_PREFIX):
         return held.name
-    numbers = held.rows.numbers()
-    return f"{held.name}[{numbers.start}:{numbers.stop}:{numbers.step}]"
+    rows = held.rows
+    of_rank = "" if rows.rank is None else f":{rows.rank}"
+    return f"{held.name}[{rows.row(0)}:{rows.last + 1}:{rows.stride}{of_rank}]"
 
 
 def _memory_slabs(memory: Tensor | None) -> Iterator[memoryview]:

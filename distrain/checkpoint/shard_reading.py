@@ -143,12 +143,13 @@ class ShardReading:
         self.begun = True
         rows = part.need.piece.rows.part(part.start, part.stop)
         for held in part.need.takers:
-            meeting = rows.meet(held.rows)
-            if meeting:
-                source, target = meeting
-                values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
-                # All of it travels, for those of its rows that lie apart would be copied before.
-                held.values[target] = values.to(held.values.device)[source]
+            if not rows.may_meet(held.rows):
+                continue
+            values = content.view(held.values.dtype).view(-1, *held.values.shape[1:])
+            # All of it travels, for those of its rows that lie apart would be copied before.
+            values = values.to(held.values.device)
+            for source, target in rows.meet(held.rows):
+                held.values[target] = values[source]
 
     @contextlib.contextmanager
     def _missing_is_damage(self, shard: Shard) -> Iterator[None]:
@@ -170,7 +171,7 @@ def _needs(shard: Shard, owned: bool, held: Mapping[str, list[LocalRows]]) -> li
                 dtype, shape = shard.rank_tensors[piece.name.removeprefix(RANK_PREFIX)]
                 needs.append(Need(piece, row_bytes_of(dtype, shape), []))
             continue
-        takers = [one for one in held.get(piece.name, ()) if piece.rows.meet(one.rows)]
+        takers = [one for one in held.get(piece.name, ()) if piece.rows.may_meet(one.rows)]
         if takers:
             needs.append(Need(piece, takers[0].row_bytes, takers))
     return needs

@@ -25,6 +25,7 @@ from distrain.embeddings.columns import (
     TableColumn as TableColumn,
     first_of_tables as first_of_tables,
 )
+from distrain.embeddings.dealing import place_in_block as place_in_block
 from distrain.embeddings.fixed import FixedTables as FixedTables
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
 from distrain.embeddings.peers import Peers as Peers, all_to_all as all_to_all

@@ -80,8 +80,10 @@ class CanonicalTensor:
     def write(self, rows: slice, values: Tensor) -> None:
         """Write this rank's share of neighbouring rows out of all of them; no communication."""
         for part in self._parts(rows):
-            local, kept = part.store.local_part(part.keys)
-            part.values[local] = values[part.place][kept].to(part.values.device)
+            local = part.store.local_part(part.keys)
+            part.values[local] = values[part.place][part.store.kept_of(part.keys)].to(
+                part.values.device
+            )
 
     @torch.no_grad()
     def write_rows(self, rows: Tensor, values: Tensor) -> None:
@@ -122,7 +124,7 @@ class CanonicalTensor:
             for part in parts:
                 length = _length(_given(part, rank))
                 if length:
-                    kept = _of_rank(part.store, rank).local_part(part.keys)[1]
+                    kept = _of_rank(part.store, rank).kept_of(part.keys)
                     slab[part.place][kept] = values[done : done + length]
                 done += length
 
@@ -174,7 +176,7 @@ def _of_rank(store: Store, rank: int) -> Store:
 
 
 def _given(part: _Part, rank: int) -> slice:
-    return _of_rank(part.store, rank).local_part(part.keys)[0]
+    return _of_rank(part.store, rank).local_part(part.keys)
 
 
 def _length(rows: slice) -> int:

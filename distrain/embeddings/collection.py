@@ -327,14 +327,12 @@ class EmbeddingCollection(nn.Module):
             key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
             number, keys = self.keys_of_table(column.name)
             store, weight = self.stores[number], self.weights[number]
-            sharing = store.sharers.num_ranks
             at_once = _DRAWN_VALUES if weight.is_cpu else _DRAWN_ON_DEVICE
-            step = sharing * max(1, at_once // column.dim)
+            step = store.sharers.num_ranks * max(1, at_once // column.dim)
             for start in range(keys.start, keys.stop, step):
-                mine, kept = store.local_part(slice(start, min(start + step, keys.stop)))
-                first = start - keys.start + kept.start
-                stop = first + (mine.stop - mine.start) * sharing
-                rows = torch.arange(first, stop, sharing, device=weight.device)
+                mine = store.local_part(slice(start, min(start + step, keys.stop)))
+                rows = torch.arange(mine.start, mine.stop, device=weight.device)
+                rows = store.keys_at(rows) - keys.start
                 kernels.draw(key, rows, column.cardinality**-0.5, weight[mine])
 
     def _cached(self, cache_bytes: int) -> Iterator[Store]:

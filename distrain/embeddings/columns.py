@@ -13,7 +13,7 @@ Combiner = Literal[Pooling, "sequence"]
 
 @dataclass(frozen=True)
 class PlacementFacts:
-    is_dealt: bool  # whether rank r has the rows of keys with `key % num_ranks == r`, not all rows
+    is_dealt: bool  # whether each row lies on one rank (`dealing.py`), not on all
     collectives: int  # collective operations of a store in a step
     on_host: bool = False  # rows lie on the host, recently used ones on the device, too
 

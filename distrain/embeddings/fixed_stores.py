@@ -55,8 +55,7 @@ class FixedStore:
         """Those rows of the weight among the group's in canonical order; `None`: they are these."""
         if self._is_canonical:
             return None
-        sharers = self._store.sharers
-        everywhere = keys * sharers.num_ranks + sharers.rank
+        everywhere = self._store.keys_at(keys)
         tables = torch.searchsorted(self._starts, everywhere, right=True) - 1
         return everywhere + self._moves[tables]
 

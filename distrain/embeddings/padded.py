@@ -20,10 +20,11 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
+from distrain.embeddings.dealing import num_rows_before
 from distrain.embeddings.kernels import places_in_rooms
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import table_segments
-from distrain.embeddings.row_wise import RowRequests, ask_owners, num_local_rows
+from distrain.embeddings.row_wise import RowRequests, ask_owners
 from distrain.embeddings.sharding import expected_unique, with_slack
 from distrain.embeddings.store import Store
 
@@ -78,9 +79,10 @@ class Rooms:
             lookups = max_rows * num_columns[number]
             unique = expected_unique(table.cardinality, lookups)
             for owner in range(ranks):
-                stop = start + table.cardinality
-                sharer = Peers(owner, ranks)
-                held = num_local_rows(stop, sharer) - num_local_rows(start, sharer)
+                before, upto = (
+                    num_rows_before(key, owner, ranks) for key in (start, start + table.cardinality)
+                )
+                held = upto - before
                 self._most[owner] += min(lookups, held)
                 expected[owner] += unique * held / table.cardinality
         self._planned = [with_slack(rows) for rows in expected]

@@ -1,7 +1,7 @@
-"""Placement "row_wise": each row lives on one rank, `key % W`, at `key // W` there.
+"""Placement "row_wise": each row lives on one rank, as `dealing.py` deals them.
 
-Rows go round the ranks one by one rather than in blocks, since ids are often ordered by frequency:
-one block would then hold what everybody asks for. A rank asks each owner for the distinct rows it
+Ranks have single rows rather than blocks of them, since ids are often ordered by frequency: one
+block would then hold what everybody asks for. A rank asks each owner for the distinct rows it
 needs, gets them, and later sends their sums of gradients back the same way; owners add the sums in
 rank order and update. A rank with u distinct rows of R bytes sends about
 `(W-1)/W * u * (2R + 4)` bytes: ids, rows that others asked for, sums.
@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
+from distrain.embeddings.dealing import place_of
 from distrain.embeddings.kernels import Grouping, add_rows, keys_of, part_segments
 from distrain.embeddings.peers import Peers
 
@@ -62,15 +63,6 @@ class RowWiseRoute:
         return finish
 
 
-def num_local_rows(num_rows: int, peers: Peers) -> int:
-    """How many of a store's rows this rank holds.
-
-    >>> [num_local_rows(7, Peers(rank, 3)) for rank in range(3)]
-    [3, 2, 2]
-    """
-    return (num_rows - peers.rank + peers.num_ranks - 1) // peers.num_ranks
-
-
 def make_route(grouping: Grouping, starts: Tensor, peers: Peers) -> RowWiseRoute:
     """Ask the owners for this rank's rows; collective. `starts`: where each column's keys begin."""
     own = ask_owners(grouping, starts, peers)
@@ -103,15 +95,16 @@ def ask_owners(grouping: Grouping, starts: Tensor, peers: Peers) -> RowRequests:
     """Ask the owners for rows, and learn who asks this rank; as `make_route`, which it begins."""
     num_ranks, num_columns = peers.num_ranks, len(starts)
     keys = keys_of(grouping, starts)
-    owners = keys % num_ranks
-    by_owner = torch.argsort(owners, stable=True)
+    owners, rows = place_of(keys, num_ranks)
+    short = torch.int16 if num_ranks <= 1 << 15 else torch.int32  # sorted faster than int64
+    by_owner = torch.argsort(owners.to(short), stable=True)
     columns = kernels.repeated(torch.arange(num_columns), grouping.counts, keys)
     asked = torch.bincount(owners * num_columns + columns, minlength=num_ranks * num_columns)
     asked = asked.view(num_ranks, num_columns)  # [owner, column]
     wanted = peers.exchange_counts(asked)  # [asker, column]
     send = asked.sum(1).tolist()
     # Rows of the owner's weight fit into int32, whatever the number of keys.
-    local = torch.div(keys[by_owner], num_ranks, rounding_mode="floor").int()
+    local = rows[by_owner].int()
     requested = peers.exchange_rows(local, send, wanted.sum(1).tolist())
     sent_bytes = 4 * (len(keys) - send[peers.rank]) + 8 * (num_ranks - 1) * num_columns
     return RowRequests(by_owner, tuple(send), requested, wanted, sent_bytes)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.batch import Ragged
-from distrain.embeddings import kernels, replicated, row_wise
+from distrain.embeddings import dealing, kernels, replicated, row_wise
 from distrain.embeddings.columns import PLACEMENTS, PlacementFacts, TableColumn, first_of_tables
 from distrain.embeddings.peers import Peers
 from distrain.embeddings.route import ListRoute, RowsRoute, StoreRoute, Traffic, table_segments
@@ -41,7 +41,7 @@ class Store:
 
     @property
     def sharers(self) -> Peers:
-        """The ranks that have one copy of all rows together, dealt by key if there are several."""
+        """The ranks that have one copy of all rows together, dealt if there are several."""
         return self.peers if self.facts.is_dealt else replace(self.peers, rank=0, num_ranks=1)
 
     @property
@@ -67,38 +67,47 @@ class Store:
 
     @property
     def num_local_rows(self) -> int:
-        if self.spread:
-            return row_wise.num_local_rows(self.num_rows, self.sharers)
-        return self.num_rows
+        return int(self.local_part(slice(0, self.num_rows)).stop)
 
     @property
     def _bounds(self) -> list[int]:
         return list(accumulate((table.cardinality for table in self.tables), initial=0))
 
-    def local_part(self, keys: slice) -> tuple[slice, slice]:
-        """The keys that this rank holds, as a slice of the weight and as one of `keys`."""
+    def local_part(self, keys: slice) -> slice:
+        """The weight's rows of those of `keys` that this rank holds."""
         if not self.spread:
-            return keys, slice(0, keys.stop - keys.start)
-        ranks, rank = self.sharers.num_ranks, self.sharers.rank
-        first = keys.start + (rank - keys.start) % ranks
-        count = max(0, -(-(keys.stop - first) // ranks))
-        return slice(first // ranks, first // ranks + count), slice(first - keys.start, None, ranks)
+            return keys
+        rank, ranks = self.sharers.rank, self.sharers.num_ranks
+        return slice(*(dealing.num_rows_before(k, rank, ranks) for k in (keys.start, keys.stop)))
+
+    def kept_of(self, keys: slice) -> slice | Tensor:
+        """Where those that this rank holds stand among `keys`."""
+        if not self.spread:
+            return slice(0, keys.stop - keys.start)
+        local = self.local_part(keys)
+        own: Tensor = self.keys_at(torch.arange(local.start, local.stop)) - keys.start
+        return own
+
+    def keys_at(self, rows: Tensor) -> Tensor:
+        """The keys of this rank's weight's rows `[n]`, int64."""
+        if not self.spread:
+            return rows
+        keys: Tensor = dealing.key_at(rows, self.sharers.rank, self.sharers.num_ranks)
+        return keys
 
     def local_rows_of(self, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Whether this rank holds each of `keys`, `[n]`, int64; and the weight's rows of those."""
         if not self.spread:
             return torch.ones_like(keys, dtype=torch.bool), keys
-        sharers = self.sharers
-        mine = keys % sharers.num_ranks == sharers.rank
-        return mine, keys[mine] // sharers.num_ranks
+        owners, rows = dealing.place_of(keys, self.sharers.num_ranks)
+        mine = owners == self.sharers.rank
+        return mine, rows[mine]
 
     def canonical_keys(self, rows: Tensor) -> Tensor:
         """The places of this rank's weight's rows among the group's rows in canonical order."""
         if self.cache is not None:
             rows = self.cache.rows_at(rows)
-        keys = rows
-        if self.spread:
-            keys = rows * self.sharers.num_ranks + self.sharers.rank
+        keys = self.keys_at(rows)
         starts = self._bounds[:-1]
         moves = [there - here for there, here in zip(self.canonical_starts, starts, strict=True)]
         on = partial(kernels.made_once, rows.device)

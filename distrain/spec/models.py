@@ -278,9 +278,9 @@ class EmbeddingsSpec(Section):
 
     placement: Literal["auto", Placement] = Field(
         "auto",
-        description="`replicated`: every rank holds all rows; `row_wise`: a rank owns every "
-        "num_ranks-th row; `host_cached`: rows lie in the host's memory, hot ones on the device; "
-        "`auto` chooses among all but `host_cached`, as `distrain plan` shows.",
+        description="`replicated`: every rank holds all rows; `row_wise`: a rank owns one of "
+        "every num_ranks rows, by a hash; `host_cached`: rows lie in the host's memory, hot ones "
+        "on the device; `auto` chooses among all but `host_cached`, as `distrain plan` shows.",
     )
     tables: dict[str, Placement] = Field(
         {}, description="Placements of single tables by column, which outrank `placement`."

@@ -3,8 +3,11 @@
 The ranks are objects of one process here, which exchange nothing; `test_any_ranks.py` has gangs.
 """
 
+import tarfile
 import tempfile
+from pathlib import Path
 
+import pytest
 import torch
 from checkpoint_states import (
     fill,
@@ -83,12 +86,12 @@ def test_the_same_bits(memory_folder, saving, loading, kind, slab_bytes, small_b
 
 
 def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
-    """With as many ranks as before; and half the files with half as many."""
+    """With as many ranks as before; rows that are dealt anew lie in all files."""
     place = CheckpointDir(str(tmp_path))
     content = some_content(new_state("sgd"), seed=1)
     save_together(place, states_of((4, ["row_wise"] * 5), "sgd", content))
     name = place.list()[0].name
-    for num_ranks, files in [(4, {0, 3}), (2, {0, 1, 3})]:
+    for num_ranks, files in [(4, {0, 3}), (2, {0, 1, 2, 3})]:
         states = states_of((num_ranks, ["row_wise"] * 5), "sgd")
         manifest = from_document(place.read_manifest(name))
         folder = open_folder(place.url).sub(name)
@@ -97,6 +100,27 @@ def test_a_rank_of_a_row_wise_table_reads_its_own_file_alone(tmp_path):
         # Rank 0's holds the dense part.
         needed = {int(shard.file.split("-")[1]) for shard, needs in reading._plan if needs}
         assert needed == files
+
+
+OLD = Path(__file__).with_name("old_deal.tar.xz")
+"""Saved by 3 ranks, four of five columns dealt, when rank `r` had the keys with `key % 3 == r`."""
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3])
+@pytest.mark.parametrize("placement", sorted(PLACEMENTS))
+def test_rows_that_an_older_version_dealt_are_read(tmp_path, num_ranks, placement):
+    with tarfile.open(OLD) as archive:
+        archive.extractall(tmp_path, filter="data")
+    place = CheckpointDir(str(tmp_path))
+    counted = {
+        name: torch.arange(torch.Size(tensor.shape).numel()).view(tensor.shape).to(tensor.dtype)
+        for name, tensor in new_state("adagrad").tensors().items()
+    }
+    gang = num_ranks, [placement] * 5
+    states = states_of(gang, "adagrad")
+    read_all(place, place.list()[0].name, states)
+    for state, wanted in zip(states, states_of(gang, "adagrad", counted), strict=True):
+        assert same_values(state, wanted)
 
 
 def test_files_are_what_the_safetensors_library_reads(tmp_path):

@@ -163,9 +163,9 @@ def test_a_manifest_of_another_checkpoint_or_version(place):
     shutil.copy(old, new)
     assert [entry.name for entry in place.list()] == [OLD]
     assert "its manifest is that of step 1, attempt 1" in place.damaged[0]
-    new.write_text(json.dumps(json.loads(old.read_text()) | {"format": 2}))
+    new.write_text(json.dumps(json.loads(old.read_text()) | {"format": 3}))
     assert [entry.name for entry in place.list()] == [OLD]
-    assert "saved in format 2" in place.damaged[0]
+    assert "saved in format 3" in place.damaged[0]
     save_together(place, [new_state("adagrad")], step=3)
     assert new.exists(), "what another version can read is left alone"
     new.write_text("[1]")

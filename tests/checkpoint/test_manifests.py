@@ -105,6 +105,12 @@ CHANGES = {
     "a piece of nothing": at("files", 0, "pieces", 0, 0, to="no.such.tensor"),
     "a piece's name that is no text": at("files", 0, "pieces", 0, 0, to=7),
     "a piece too short": at("files", 0, "pieces", 0, to=lambda piece: piece[:-1]),
+    "a rank beyond the others": at("files", 0, "pieces", 0, to=lambda piece: [*piece, 1, 0]),
+    "a rank that is no number": at("files", 0, "pieces", 0, to=lambda piece: [*piece, "0", 0]),
+    "a negative block": at("files", 0, "pieces", 0, to=lambda piece: [*piece, 0, -1]),
+    "more than a rank and its block": at(
+        "files", 0, "pieces", 0, to=lambda piece: [*piece, 0, 0, 0]
+    ),
     "a piece twice": repeated_piece,
     "no piece of a rank's own": no_own_piece,
     "a huge tensor of a rank": at("files", 0, "rank_tensors", "rng", 1, to=[HUGE]),

@@ -1,44 +1,65 @@
-"""Rows at even distances, shares and slabs, against sets of numbers."""
+"""Rows at even distances or as ranks deal them, shares and slabs, against sets of numbers."""
 
-import torch
 from hypothesis import given, strategies as st
 
 from distrain.checkpoint import local_rows
 from distrain.checkpoint.local_rows import LocalRows, Rows, share_of
 from distrain.checkpoint.shard import ShardPiece
 from distrain.checkpoint.shard_reading import Need, slabs_of
+from distrain.embeddings.dealing import num_rows_before
 
-rows_at_any_distance = st.builds(Rows, st.integers(0, 40), st.integers(1, 12), st.integers(0, 25))
+at_even_distances = st.builds(Rows, st.integers(0, 40), st.integers(1, 12), st.integers(0, 25))
 
 
-@given(rows_at_any_distance, rows_at_any_distance)
+@st.composite
+def rows_of_a_rank(draw):
+    num_ranks, block, count = (draw(st.integers(low, 9)) for low in (1, 0, 0))
+    first = draw(st.sampled_from([block * num_ranks, 5]))  # of one deal, or of any
+    return Rows(first, num_ranks, count, draw(st.integers(0, num_ranks - 1)), block)
+
+
+any_rows = at_even_distances | rows_of_a_rank()
+
+
+def dealt(rank, num_ranks, count):
+    """A rank's rows of a tensor; those that older versions dealt are at even distances."""
+    return Rows(0, num_ranks, num_rows_before(count, rank, num_ranks), rank)
+
+
+@given(any_rows, any_rows)
 def test_what_two_sets_have_in_common(left, right):
-    expected = sorted(set(left.numbers()) & set(right.numbers()))
-    met = left.meet(right)
-    if met is None:
-        assert expected == []
-    else:
-        assert list(left.numbers()[met[0]]) == expected
-        assert list(right.numbers()[met[1]]) == expected
+    expected = sorted(set(left.numbers().tolist()) & set(right.numbers().tolist()))
+    met = list(left.meet(right))
+    assert [row for here, _ in met for row in left.numbers()[here].tolist()] == expected
+    assert [row for _, there in met for row in right.numbers()[there].tolist()] == expected
+    assert left.may_meet(right) or not expected
 
 
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 60))
-def test_ranks_that_deal_rows_anew_find_each_once(before, after, count):
-    dealt = [Rows(rank, before, len(range(rank, count, before))) for rank in range(before)]
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(0, 60), st.booleans())
+def test_ranks_that_deal_rows_anew_find_each_once(before, after, count, evenly):
+    pieces = [
+        Rows(rank, before, len(range(rank, count, before)))
+        if evenly
+        else dealt(rank, before, count)
+        for rank in range(before)
+    ]
     found = []
     for rank in range(after):
-        own = Rows(rank, after, len(range(rank, count, after)))
-        for piece in dealt:
-            met = own.meet(piece)
-            found += list(own.numbers()[met[0]]) if met else []
+        own = dealt(rank, after, count)
+        for piece in pieces:
+            for here, _ in own.meet(piece):
+                found += own.numbers()[here].tolist()
     assert sorted(found) == list(range(count))
 
 
-@given(rows_at_any_distance, st.data())
+@given(any_rows, st.data())
 def test_a_part_is_a_slice(rows, data):
     start = data.draw(st.integers(0, rows.count))
     stop = data.draw(st.integers(start, rows.count))
-    assert rows.part(start, stop).numbers() == rows.numbers()[start:stop]
+    numbers = rows.numbers().tolist()
+    assert rows.part(start, stop).numbers().tolist() == numbers[start:stop]
+    row = data.draw(st.integers(0, 130))
+    assert rows.num_before(row) == sum(number < row for number in numbers)
 
 
 @given(
@@ -55,12 +76,12 @@ def test_every_row_is_written_by_one_rank(tensors, num_ranks, small_bytes):
             for number, (count, width, alone) in enumerate(tensors):
                 rows = Rows(0, 1, count)
                 if alone:
-                    rows = Rows(rank, num_ranks, len(range(rank, count, num_ranks)))
-                values = torch.tensor(list(rows.numbers())).unsqueeze(1).expand(-1, width)
+                    rows = dealt(rank, num_ranks, count)
+                values = rows.numbers().unsqueeze(1).expand(-1, width)
                 held.append(LocalRows(str(number), rows, values.reshape(-1, width), alone))
             for share in share_of(held, rank, num_ranks):
-                assert share.values[:, 0].tolist() == list(share.rows.numbers())
-                written[int(share.name)] += share.rows.numbers()
+                assert share.values[:, 0].tolist() == share.rows.numbers().tolist()
+                written[int(share.name)] += share.rows.numbers().tolist()
     finally:
         local_rows.SMALL_BYTES = before
     assert [sorted(rows) for rows in written] == [list(range(c)) for c, _, _ in tensors]

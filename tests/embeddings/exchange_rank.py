@@ -9,6 +9,7 @@ from gloo_ranks import run_gangs
 from torch import distributed as dist, nn
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.dealing import place_of
 from distrain.optimizers import UPDATE_RULES
 
 COLUMNS = [
@@ -125,12 +126,13 @@ def whole(tables, optimizer, num_ranks):
 
 
 def interleaved(local, num_rows, num_ranks):
-    """The rows of all ranks: key `k` is row `k // W` of rank `k % W`."""
+    """The rows of all ranks by key."""
     padded = local.new_zeros(-(-num_rows // num_ranks), *local.shape[1:])
     padded[: len(local)] = local
     parts = [torch.empty_like(padded) for _ in range(num_ranks)]
     dist.all_gather(parts, padded)
-    return torch.stack(parts, dim=1).flatten(0, 1)[:num_rows]
+    keys = torch.arange(num_rows)
+    return torch.stack(parts)[place_of(keys, num_ranks)]
 
 
 def results(rank, num_ranks):

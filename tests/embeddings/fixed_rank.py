@@ -7,6 +7,7 @@ import torch
 from gloo_ranks import run_gangs
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.dealing import key_at
 from distrain.embeddings.fixed import FixedTables
 
 # One table has fewer rows than four ranks, the last column shares the first one's.
@@ -40,7 +41,7 @@ def batches(rank, num_ranks):
         own = rows[rank]
         ids = [torch.randint(0, c.cardinality, (own,), generator=generator) for c in COLUMNS]
         if step == SKEWED:
-            ids[0], ids[3] = torch.arange(2 * own).mul(num_ranks).split(own)
+            ids[0], ids[3] = key_at(torch.arange(2 * own), 0, num_ranks).split(own)
         grads = [torch.randn(own, *shape, generator=generator) for shape in ((1, 2), (3, 4))]
         yield torch.stack(ids).to(torch.int32).T, grads
 

@@ -10,6 +10,7 @@ from ragged_rows import draw_rows_of_ids, ragged
 from torch import distributed as dist
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
+from distrain.embeddings.dealing import place_of
 from distrain.optimizers import UPDATE_RULES
 
 # "item" is the table of two flat columns and a list, "day" that of two flat ones.
@@ -91,7 +92,7 @@ def train(dtype, kind, placement, rank, num_ranks, together=1):
 
 
 def whole_table(tables, name, num_ranks):
-    """A column's table with the rows of all ranks: key `k` is row `k // W` of rank `k % W`."""
+    """A column's table with the rows of all ranks."""
     number, keys = tables.keys_of_table(name)
     store, local = tables.stores[number], tables.weights[number].data
     if not store.spread:
@@ -100,7 +101,8 @@ def whole_table(tables, name, num_ranks):
     padded[: len(local)] = local
     parts = [torch.empty_like(padded) for _ in range(num_ranks)]
     dist.all_gather(parts, padded)
-    return torch.stack(parts, dim=1).flatten(0, 1)[keys].clone()
+    own = torch.arange(keys.start, keys.stop)
+    return torch.stack(parts)[place_of(own, num_ranks)]
 
 
 def results(rank, num_ranks):

@@ -96,7 +96,7 @@ def test_values_do_not_depend_on_who_holds_them(monkeypatch, placement, num_rank
         for group, name in enumerate(alone):
             expected = alone[name].read(slice(0, alone[name].shape[0]))
             (number,) = (n for n, s in enumerate(held.stores) if s.dim == expected.shape[1])
-            own = held.stores[number].local_part(slice(0, len(expected)))[1]
+            own = held.stores[number].kept_of(slice(0, len(expected)))
             assert torch.equal(held.weights[number].data, expected[own]), (group, rank)
 
 

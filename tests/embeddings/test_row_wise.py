@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from distrain.embeddings import row_wise
+from distrain.embeddings.dealing import num_rows_before
 from distrain.embeddings.kernels import dispatch as kernels
 
 LONG_S = 20.0
@@ -65,7 +66,7 @@ def test_what_it_says_is_what_it_hands_over(num_ranks, dim):
         ids = torch.randint(0, 40, (60,), generator=draw, dtype=torch.int32)
         grouping = kernels.unique(ids, torch.tensor([[0], [30]]), torch.tensor([[30], [30]]))
         route = row_wise.make_route(grouping, STARTS, peers)
-        weight = torch.zeros(row_wise.num_local_rows(80, peers), dim)
+        weight = torch.zeros(num_rows_before(80, rank, num_ranks), dim)
         rows = route.fetch(weight, peers)
         route.begin_exchange(torch.ones_like(rows), peers)()
         told[rank] = (route.sent_bytes(4 * dim), peers.sent_bytes)

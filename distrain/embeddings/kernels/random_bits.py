@@ -84,7 +84,7 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
     """
     bits = values.contiguous().view(torch.int32).long() & _MASK
     places = torch.arange(values.shape[1], device=values.device)
-    noise = _hash(hashes_of_rows(seed, keys).unsqueeze(1) + places * _GOLDEN & _MASK) >> 16
+    noise = lowbias32(hashes_of_rows(seed, keys).unsqueeze(1) + places * _GOLDEN & _MASK) >> 16
     is_finite = bits & 0x7F800000 != 0x7F800000
     is_nan = bits & 0x7FFFFFFF > 0x7F800000
     rounded = (bits + noise * is_finite | is_nan * 0x400000) >> 16
@@ -95,15 +95,19 @@ def round_to_bfloat16(values: Tensor, seed: int | Tensor, keys: Tensor) -> Tenso
 def hashes_of_rows(seed: int | Tensor, keys: Tensor) -> Tensor:
     # A number stays one: as a tensor of the host it would have to be copied to the keys' device.
     low: Any = seed & _MASK
-    start = _hash(_hash(low) ^ (seed >> 32 & _MASK))
-    hashed: Tensor = _hash(_hash(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
+    start = lowbias32(lowbias32(low) ^ (seed >> 32 & _MASK))
+    hashed: Tensor = lowbias32(lowbias32(start ^ (keys & _MASK)) ^ (keys >> 32 & _MASK))
     return hashed
 
 
-def _hash(x: Any) -> Any:
+def lowbias32(x: Any) -> Any:
     """lowbias32 of a number of 32 bits, or of a tensor's in int64, where products wrap around."""
     x = x ^ x >> 16
-    x = x * 0x7FEB352D & _MASK
-    x = x ^ x >> 15
-    x = x * 0x846CA68B & _MASK
-    return x ^ x >> 16
+    # From here in place: fresh memory costs more than the arithmetic.
+    x *= 0x7FEB352D
+    x &= _MASK
+    x ^= x >> 15
+    x *= 0x846CA68B
+    x &= _MASK
+    x ^= x >> 16
+    return x

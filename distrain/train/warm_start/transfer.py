@@ -164,8 +164,7 @@ def _take_dense(source: WeightsSource, name: str, tensor: Tensor | Slabs) -> Non
     target = target if target.dim() else target.unsqueeze(0)
 
     def take(rows: Rows, values: Tensor) -> None:
-        numbers = rows.numbers()
-        target[numbers.start : numbers.stop : numbers.step] = values.to(target.device)
+        target[rows.first : rows.last + 1 : rows.stride] = values.to(target.device)
 
     source.weights.read(name, lambda _: True, take)
 
@@ -245,42 +244,30 @@ class _Taking:
 
     def wants(self, rows: Rows) -> bool:
         """Whether this rank may hold some of these rows."""
-        for target, was, own in self._tables_with(rows):
-            first = own.first - was.first + target.plan.match.target.first
-            moved = Rows(first, own.stride, own.count)
-            if target.plan.ids is not None or any(moved.meet(one.rows) for one in target.held):
+        for target, was, part in self._tables_with(rows):
+            own = rows.part(part.start, part.stop)
+            moved = replace(own, first=own.first - was.first + target.plan.match.target.first)
+            if target.plan.ids is not None or any(moved.may_meet(one.rows) for one in target.held):
                 return True
         return False
 
     def take(self, rows: Rows, values: Tensor) -> None:
-        for target, was, own in self._tables_with(rows):
+        for target, was, part in self._tables_with(rows):
             plan, now = target.plan, target.plan.match.target
-            start = (own.first - rows.first) // rows.stride
-            ids = torch.arange(own.count) * own.stride + (own.first - was.first)
+            ids = rows.part(part.start, part.stop).numbers() - was.first
             if plan.ids is not None:
                 ids = torch.from_numpy(plan.ids)[ids].long()
             known = (ids >= 0) & (ids < now.cardinality)
-            taken = values[start : start + own.count][known]
+            taken = values[part][known]
             target.tensor.write_rows(ids[known] + now.first, taken)
         self._after_slab()
 
-    def _tables_with(self, rows: Rows) -> Iterator[tuple[_Target, TablePlace, Rows]]:
-        """The tables that get some of these rows, their old places, and those rows."""
+    def _tables_with(self, rows: Rows) -> Iterator[tuple[_Target, TablePlace, slice]]:
+        """The tables that get some of these rows, their old places, and where those rows stand."""
         for target in self._targets:
             was = target.plan.match.source
             assert was is not None
-            own = _between(rows, was.first, was.first + was.cardinality)
-            if own.count:
-                yield target, was, own
-
-
-def _between(rows: Rows, start: int, stop: int) -> Rows:
-    """The rows in `start .. stop`.
-
-    >>> _between(Rows(1, 3, 4), 3, 8)
-    Rows(first=4, stride=3, count=2)
-    """
-    skipped = max(0, -(-(start - rows.first) // rows.stride))
-    last = max(0, -(-(stop - rows.first) // rows.stride))
-    kept = max(0, min(rows.count, last) - skipped)
-    return Rows(rows.first + skipped * rows.stride, rows.stride, kept)
+            ends = was.first, was.first + was.cardinality
+            part = slice(*(rows.num_before(end) for end in ends))
+            if part.start < part.stop:
+                yield target, was, part

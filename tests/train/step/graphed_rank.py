@@ -13,6 +13,7 @@ from torch import distributed as dist
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
+from distrain.embeddings.dealing import key_at
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step.graphed_step import GraphedStep
@@ -44,7 +45,7 @@ def batches(rank, num_ranks):
         rows = sizes[rank]
         ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in COLUMNS]
         if number == SKEWED:
-            ids[0] = torch.arange(rows) * num_ranks
+            ids[0] = key_at(torch.arange(rows), 0, num_ranks)
         yield Batch(
             torch.stack(ids).to(torch.int32).T,
             torch.randn(2, rows, generator=generator).T,

@@ -12,6 +12,8 @@ import torch
 from gloo_ranks import load_script, ran
 from torch_checks import one_torch_thread
 
+from distrain.embeddings.dealing import key_at
+
 pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).with_name("crowd_ranks.py")
@@ -49,7 +51,7 @@ def assert_same_bits(one, other):
 
 
 def whole_tables(ends):
-    """Each store's weight over all ranks: row r of a copy lies on rank r % sharers."""
+    """Each store's weight over all ranks."""
     for number, sharers in enumerate(ends[0]["sharers"]):
         every = [end["tables"][number] for end in ends]
         parts = every[:sharers]
@@ -57,7 +59,7 @@ def whole_tables(ends):
             assert torch.equal(parts[rank % sharers], part)
         whole = parts[0].new_full((sum(map(len, parts)), parts[0].shape[1]), torch.nan)
         for rank, part in enumerate(parts):
-            whole[rank :: len(parts)] = part
+            whole[key_at(torch.arange(len(part)), rank, len(parts))] = part
         yield whole
 
 

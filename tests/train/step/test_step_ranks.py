@@ -7,6 +7,8 @@ import torch
 from gloo_ranks import load_script, ran
 from torch_checks import one_torch_thread
 
+from distrain.embeddings.dealing import key_at
+
 SCRIPT = Path(__file__).with_name("step_rank.py")
 
 
@@ -34,7 +36,7 @@ def one_thread():
 
 
 def whole_tables(ranks, name):
-    """The tables' weights over all ranks: row r of a row-wise table lies on rank r % num_ranks."""
+    """The tables' weights over all ranks."""
     parts = [rank[name]["tables"] for rank in ranks]
     if name not in OF_ROW_WISE_TABLES:
         return parts[0]
@@ -42,7 +44,7 @@ def whole_tables(ranks, name):
     for stores in zip(*parts, strict=True):
         rows = torch.zeros(sum(map(len, stores)), stores[0].shape[1], dtype=stores[0].dtype)
         for rank, own in enumerate(stores):
-            rows[rank :: len(ranks)] = own
+            rows[key_at(torch.arange(len(own)), rank, len(ranks))] = own
         whole.append(rows)
     return whole
 

@@ -16,11 +16,9 @@ from checkpoint_states import (
     save_together,
     some_content,
 )
-from hypothesis import given, strategies as st
 
 from distrain.checkpoint import CheckpointDir, rank_store
 from distrain.checkpoint.checkpoint_dir import name_of, prune
-from distrain.checkpoint.local_rows import Rows
 from distrain.embeddings import Peers
 from distrain.errors import DataError, Unavailable
 from distrain.models import save_model
@@ -30,7 +28,7 @@ from distrain.train.data.vocabularies import _checksum
 from distrain.train.warm_start import source as source_module
 from distrain.train.warm_start.matching import Side, match, table_places
 from distrain.train.warm_start.source import open_source, open_together
-from distrain.train.warm_start.transfer import _between, take_matched
+from distrain.train.warm_start.transfer import take_matched
 from distrain.vocabulary import Vocabulary
 
 WAYS = {
@@ -275,14 +273,3 @@ def test_damage_is_found_while_reading(sources, tmp_path, content):
     (fresh,) = states_of("one", seed=1)
     with pytest.raises(DataError, match=r"checksum of embeddings\.weights\.1 is wrong"):
         take(open_source(str(tmp_path / "place")), fresh)
-
-
-@given(
-    st.builds(Rows, st.integers(0, 9), st.integers(1, 4), st.integers(0, 9)),
-    st.integers(0, 30),
-    st.integers(0, 30),
-)
-def test_rows_between(rows, start, stop):
-    stop = max(start, stop)
-    kept = [row for row in rows.numbers() if start <= row < stop]
-    assert list(_between(rows, start, stop).numbers()) == kept

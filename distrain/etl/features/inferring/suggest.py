@@ -127,17 +127,13 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= FEW_VALUES or _names_an_id(facts)
-
-
-def _names_an_id(facts: Facts) -> bool:
-    return bool(_ID.search(facts.name) or _SOMEBODY.fullmatch(facts.name))
+    return facts.distinct <= FEW_VALUES or bool(_ID.search(facts.name))
 
 
 def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that come again"
-    if _names_an_id(facts):
+    if _ID.search(facts.name):
         return "whole numbers, and ids by their name"
     return "few whole numbers"
 
