@@ -47,12 +47,14 @@ class Basket:
         country: Where from.
         day: When, such as "2011-04-15".
         items: Stock codes, each once.
+        pounds: What each line cost.
     """
 
     customer: str
     country: str
     day: str
     items: list[str] = field(default_factory=list)
+    pounds: list[float] = field(default_factory=list)
 
 
 def read_log(path):
@@ -69,6 +71,7 @@ def read_log(path):
                 continue
             new = Basket(row["CustomerID"], row["Country"], row["InvoiceDate"][:10])
             basket = baskets.setdefault(row["InvoiceNo"], new)
+            basket.pounds.append(int(row["Quantity"]) * float(row["UnitPrice"]))
             if item not in basket.items:
                 basket.items.append(item)
             words.setdefault(item, re.findall(r"[A-Z]{2,}", row["Description"].upper()))

@@ -306,6 +306,22 @@ def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_pat
     assert "4 days by at" in inferred.reasons["windows"]
 
 
+def test_an_answer_may_say_when_and_further_ones_are_of_any_kind(tmp_path: Path) -> None:
+    table = {
+        "customer": [f"{10_000 + number % 40}" for number in range(200)],
+        "purchase_30d": [0, 1, 1, 0] * 50,
+        "target_2": [0.5, 1.5, 2.25, 3.0] * 50,
+        "label_next": ["a", "b", "c", "c"] * 50,
+        "price": [1.5, 2.5, 9.0, 7.0] * 50,
+    }
+    document = inferred_of(tmp_path, table).features.document
+    assert document.target.column == "purchase_30d"
+    kinds = {name: target.kind for name, target in document.more_targets.items()}
+    assert kinds == {"target_2": "regression", "label_next": "multiclass"}
+    assert document.columns["customer"].kind == "categorical"
+    assert list(document.columns) == ["customer", "price"]
+
+
 def ratings(num_users: int = 60, each: int = 20) -> dict[str, list[Any]]:
     """As MovieLens: sorted by the user, times in seconds."""
     source = random.Random(1)

@@ -102,7 +102,8 @@ def _beside(
             else {"column": one.value}
             for one in more
         }
-        lines += ["", *_comment(f"Further targets: {reasons['more_targets']}.")]
+        told = f"Further targets, for a model of several tasks: {reasons['more_targets']}."
+        lines += ["", *_comment(told)]
         lines.append(f"more_targets: {_flow(values)}")
     if weight is not None:
         reasons["weight"] = weight[1]

@@ -27,7 +27,8 @@ _SKEW = 5.0
 _ID = re.compile(r"(^|_|[a-z])(ids?|key|code|no|nr|num|number|zip|sku)$|^(user|item)", re.I)
 _TARGET = re.compile(
     r"^(is_?)?(label|target|y|click(ed|s)?|bought|purchased?|convert(ed)?|conversion|installed?|"
-    r"churn(ed)?|default(ed)?|fraud|spam|outcome|response|survived)$",
+    r"churn(ed)?|default(ed)?|fraud|spam|outcome|response|survived)"
+    r"(_(again|next|later|label|flag|target|(with)?in_\w+|\d+_?[a-z]*))?$",
     re.I,
 )
 _SOMEBODY = re.compile(
@@ -274,12 +275,18 @@ def _target_of_many(facts: Facts) -> Target:
 
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
-    """Further answers by their names, where the first target is one of two values."""
-    named = [facts for facts in columns if _is_pair(facts) and _TARGET.search(facts.name)]
-    if all(facts.name != first.column for facts in named):
+    """Further answers by their names, where the first target is one by its name."""
+    if not _TARGET.search(first.column):
         return []
-    reason = "two values, and the name of an answer, which a model of several tasks learns too"
-    return [_pair_target(facts, reason) for facts in named if facts.name != first.column]
+    more = []
+    for facts in columns:
+        if facts.name == first.column or not _TARGET.search(facts.name):
+            continue
+        if _is_pair(facts):
+            more.append(_pair_target(facts, "two values, and the name of an answer"))
+        elif facts.distinct > 2 and facts.kind in ("number", "text"):
+            more.append(_target_of_many(facts))
+    return more
 
 
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:

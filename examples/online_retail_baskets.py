@@ -1,0 +1,68 @@
+"""UCI's Online Retail log as a table of baskets: what each is worth, and what its buyer buys next.
+
+    python examples/online_retail_baskets.py online_retail.csv.gz --out baskets.parquet
+
+docs/examples-online-retail.md says what is made of it.
+"""
+
+import argparse
+import math
+from datetime import date
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from online_retail_data import read_log
+
+DAYS = 28
+"""How long after a basket its buyer may come again."""
+
+
+def table_of(baskets):
+    """A row for each basket, in the order of days, with what was known before it.
+
+    Money is the logarithm of pounds, since few baskets are worth far more than the others. The last
+    `DAYS` days have no rows: nobody knows yet what follows them.
+    """
+    days = [date.fromisoformat(basket.day) for basket in baskets]
+    worth = [sum(basket.pounds) for basket in baskets]
+    places = {}
+    for place, basket in enumerate(baskets):
+        places.setdefault(basket.customer, []).append(place)
+    rows = [{}] * len(baskets)
+    for own in places.values():
+        for number, place in enumerate(own):
+            earlier = own[:number]
+            near = [p for p in own[number + 1 :] if (days[p] - days[place]).days <= DAYS]
+            rows[place] = {
+                "customer": baskets[place].customer,
+                "country": baskets[place].country,
+                "day": days[place],
+                "items": baskets[place].items,
+                "baskets_before": number,
+                "days_since": (days[place] - days[own[number - 1]]).days if number else None,
+                "mean_before": math.log1p(sum(worth[p] for p in earlier) / number)
+                if number
+                else None,
+                "worth": math.log1p(worth[place]),
+                "bought_again": bool(near),
+                "spent_next": math.log1p(sum(worth[p] for p in near)),
+            }
+    kept = [row for row in rows if (days[-1] - row["day"]).days >= DAYS]
+    return pa.Table.from_pylist(kept)
+
+
+def main():
+    """Write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("log", type=Path, help="online_retail.csv.gz")
+    parser.add_argument("--out", type=Path, default=Path("baskets.parquet"), help="the file")
+    args = parser.parse_args()
+    baskets, _ = read_log(args.log)
+    table = table_of(baskets)
+    pq.write_table(table, args.out, row_group_size=1024)
+    print(f"{table.num_rows:,} baskets in {args.out}")
+
+
+if __name__ == "__main__":
+    main()
