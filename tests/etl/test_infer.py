@@ -218,7 +218,7 @@ def test_any_table_gives_a_document_that_is_accepted(
     features = FeatureConfig.parse(parse_yaml(inferred.text))
     assert features == inferred.features
     used = {column.source or name for name, column in features.document.columns.items()}
-    used |= {features.document.target.column}
+    used |= {target.column for target in features.document.targets.values()}
     assert used | set(inferred.left_out) == set(rows.column_names)
     assert not used & set(inferred.left_out)
 
