@@ -60,7 +60,8 @@ def new_model(body="mlp"):
 
 
 def new_step(kind, make_graph, body="mlp", **train):
-    spec = TrainSpec.model_validate({"optimizer": {"kind": kind}, **train})
+    graph = {"optimizer": {"kind": kind}, "cuda_graph": True}
+    spec = TrainSpec.model_validate({**graph, **train})
     step = GraphedStep(new_model(body), spec, 1, ROWS, make_graph)
     metrics = DeviceMetrics(torch.device("cuda"))
     step.count_by(lambda scores, batch: metrics.update(scores[0], batch.label))

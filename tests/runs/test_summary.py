@@ -14,7 +14,7 @@ from distrain.events import PHASES
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
 from distrain.report import draw_curves
-from distrain.report.axes import draw_metric, fit_range
+from distrain.report.axes import draw_metric
 from distrain.report.figures import new_figure
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run, summarise
@@ -192,7 +192,6 @@ def test_any_run_can_be_drawn(tmp_path, records):
 def drawn_losses(train, valid):
     axes = new_figure(5, 4).subplots()
     draw_metric(axes, train, valid, "loss", "log loss")
-    fit_range(axes, [train], valid, "loss")
     marks = [line for line in axes.get_lines() if line.get_marker() in "^v"]
     return axes.get_ylim(), marks
 

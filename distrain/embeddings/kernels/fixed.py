@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
 from distrain.embeddings.kernels.random_bits import round_to_bfloat16
-from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, pieces_of
+from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, sums_in_pieces
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
@@ -46,13 +46,13 @@ def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)
         return sums
     values = rows if rows.dtype == torch.float64 else rows.float()
-    # The last bag holds what is behind the last segment, such as the places of the padding.
-    offsets = segments.starts
-    if values.device.type != "cpu":
+    # The last sum is of what is behind the last segment, such as the places of the padding.
+    if values.device.type == "cpu":
+        sums = functional.embedding_bag(sources, values, segments.starts, mode="sum")[:-1]
+    else:
         place = torch.arange(len(sources), device=values.device)
         segment = torch.searchsorted(segments.starts, place, right=True) - 1
-        values, sources, offsets = pieces_of(values, sources, segments.starts, segment)
-    sums = functional.embedding_bag(sources, values, offsets, mode="sum")[:-1]
+        sums = sums_in_pieces(values, sources, segments.starts, segment)[:-1]
     return torch.where((segments.keys < segments.end).unsqueeze(1), sums, 0)
 
 

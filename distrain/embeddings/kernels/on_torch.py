@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from distrain.embeddings.kernels.random_bits import round_to_bfloat16
-from distrain.embeddings.kernels.segments import RowRule, pieces_of, unknown_rule
+from distrain.embeddings.kernels.segments import RowRule, sums_in_pieces, unknown_rule
 from distrain.host_memory import to_device
 
 _LANES = 16
@@ -72,8 +72,7 @@ def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tens
     every = torch.arange(len(sums), dtype=in_order.dtype, device=sums.device)
     starts = torch.searchsorted(in_order, every)
     rows = grads.reshape(-1, grads.shape[2])
-    pieces, of_segments, offsets = pieces_of(rows, sources, starts, in_order)
-    sums += functional.embedding_bag(of_segments, pieces, offsets, mode="sum")
+    sums += sums_in_pieces(rows, sources, starts, in_order)
 
 
 def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:

@@ -68,23 +68,27 @@ def places_of(marks: Tensor, count: int) -> Tensor:
     return torch.searchsorted(torch.cumsum(marks, 0), numbers)
 
 
-def pieces_of(
-    rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Sums of pieces of segments, which of them to add, and where those of each segment begin.
+def sums_in_pieces(rows: Tensor, sources: Tensor, starts: Tensor, segment: Tensor) -> Tensor:
+    """The sum of each segment's rows, `[segments, dim]`, by way of pieces of segments.
 
-    One thread block of a GPU sums one segment, and a column with three values makes segments of a
-    third of the batch. `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which of them
-    stands at each place, `segment`, `[places]`, to which segment that belongs, `starts`,
-    `[segments]`, int64, not falling, where each begins; some may be empty.
+    One thread block of a GPU sums one bag, and a column with three values makes segments of a third
+    of the batch. `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which of them stands at
+    each place, `segment`, `[places]`, to which segment that belongs, `starts`, `[segments]`, int64,
+    not falling, where each begins; some may be empty.
     """
     count, length = len(sources), len(starts)
     if count == 0:
-        return rows, sources, starts
+        return rows.new_zeros(length, rows.shape[1])
     place = torch.arange(count, device=rows.device)
     is_start = (place - starts[segment]) % _PIECE_ROWS == 0
     # A segment of n places has at most n / _PIECE_ROWS + 1 pieces.
     piece_starts = places_of(is_start, count // _PIECE_ROWS + length)
     pieces = functional.embedding_bag(sources, rows, piece_starts, mode="sum")
-    first_piece = torch.searchsorted(piece_starts, starts)
-    return pieces, torch.arange(len(pieces), device=rows.device), first_piece
+    # Pieces beyond those that there are would all be in the last segment's bag; most of a batch's
+    # room may be such. They get bags of their own.
+    spare = torch.arange(0, len(pieces) + 1, _PIECE_ROWS, device=rows.device)
+    spare += (piece_starts < count).sum()
+    first_pieces = torch.cat([torch.searchsorted(piece_starts, starts), spare])
+    every = torch.arange(len(pieces), device=rows.device)
+    bags = first_pieces.clamp(max=len(pieces))
+    return functional.embedding_bag(every, pieces, bags, mode="sum")[:length]

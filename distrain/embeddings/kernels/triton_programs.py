@@ -72,10 +72,10 @@ def _add_run(total, rows, sources, first, stop, dim, values, BY_SOURCE: tl.const
     # To each segment's total its rows `first .. stop-1`, one after another.
     for step in range(tl.max(stop - first, axis=0)):
         row = first + step
-        is_row = row < stop
+        mask = (row < stop)[:, None] & (values < dim)[None, :]
         if BY_SOURCE:
-            row = tl.load(sources + row, mask=is_row, other=0).to(tl.int64)
-        mask = is_row[:, None] & (values < dim)[None, :]
+            # A place of the segment in a mask's stead: Triton 3.6 and 3.7 cannot compile one here.
+            row = tl.load(sources + tl.maximum(tl.minimum(row, stop - 1), 0)).to(tl.int64)
         total += tl.load(rows + row[:, None] * dim + values[None, :], mask=mask, other=0).to(
             tl.float32
         )

@@ -106,10 +106,10 @@ def thread_set_up(device: torch.device | None, *, pinned: bool) -> Callable[[], 
 
     A new thread's current GPU is the first one, and page-locked memory (`pinned`) initialises the
     current GPU if none is: that costs some hundred MB of its memory. If batches do not go to a GPU,
-    threads take the calling thread's current one.
+    or to `cuda` without a number, threads take the calling thread's current one.
     """
-    if device is not None and device.type == "cuda":
+    if device is not None and device.type == "cuda" and device.index is not None:
         return partial(torch.cuda.set_device, device)
-    if pinned:
+    if pinned or (device is not None and device.type == "cuda"):
         return partial(torch.cuda.set_device, torch.cuda.current_device())
     return lambda: None

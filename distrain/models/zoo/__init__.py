@@ -18,7 +18,8 @@ def _makers() -> dict[str, MakeModel]:
         name: make
         for module in modules
         for name, make in vars(module).items()
-        if getattr(make, "__module__", "") == module.__name__
+        if not name.startswith("_")
+        and getattr(make, "__module__", "") == module.__name__
         and callable(make)
         and get_type_hints(make).get("return") is Blueprint
     }
