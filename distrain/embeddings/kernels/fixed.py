@@ -142,8 +142,8 @@ def runs_triton(tensor: Tensor) -> bool:
 
     They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs with the package
     installed, for values of at most 32 bits, outside of `torch.compile`. They are off by default,
-    because a graph of Adam's step with them once failed to record. On a CPU they run in Triton's interpreter, for
-    tests, if `TRITON_INTERPRET=1` asks for it too.
+    because a graph of Adam's step with them once failed to record. On a CPU they run in Triton's
+    interpreter, for tests, if `TRITON_INTERPRET=1` asks for it too.
     """
     if tensor.dtype == torch.float64 or torch.compiler.is_compiling():
         return False
