@@ -138,7 +138,7 @@ def _tell_version(context: click.Context, _: click.Parameter, is_asked: bool) ->
 def cli() -> None:
     """Train click-through-rate models on tables, on a Dask cluster.
 
-    Any table of rows with a yes/no target will do (docs/any-table.md), as do Criteo's files.
+    Any table of rows with a target will do (docs/any-table.md), as do Criteo's files.
 
     \b
     Begin with:

@@ -132,7 +132,7 @@ def _document(
         *(_comment(f"{bad_told}.") if bad_told else ()),
         "version: 1",
         "",
-        *_comment(f"The guess: {target.reason}."),
+        *_comment(f"The guess: {target.reason}{'' if target.reason.endswith('?') else '.'}"),
         f"target: {_flow(target.value)}",
         *beside,
         "",

@@ -128,13 +128,17 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= FEW_VALUES or bool(_ID.search(facts.name))
+    return facts.distinct <= FEW_VALUES or _names_an_id(facts)
+
+
+def _names_an_id(facts: Facts) -> bool:
+    return bool(_ID.search(facts.name) or _SOMEBODY.fullmatch(facts.name))
 
 
 def _why_category(facts: Facts) -> str:
     if facts.kind == "text":
         return "texts that come again"
-    if _ID.search(facts.name):
+    if _names_an_id(facts):
         return "whole numbers, and ids by their name"
     return "few whole numbers"
 
