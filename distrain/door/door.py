@@ -4,6 +4,7 @@ from typing import Any
 
 from distrain.door.bodies import Refusal, dumps
 from distrain.door.changes import Changes
+from distrain.door.gpus import gpu_name, gpu_of
 from distrain.door.monitor import Monitor
 from distrain.door.orders import Orders
 from distrain.door.preflight import Preflights
@@ -61,7 +62,7 @@ class Door:
         """Each worker: where it is, whether it can be used, and which rank it has."""
         lifecycle: Lifecycle = self.coordinator.lifecycle
         held = _held(lifecycle)
-        usable = lifecycle.usable_slots
+        usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers
         workers = []
         for slot in sorted(lifecycle.slots):
             job_id, rank = held.get(slot, (None, None))
@@ -70,7 +71,7 @@ class Door:
                     "address": slot.worker,
                     "name": slot.name,
                     "host": slot.host,
-                    "gpu": self._gpu(slot.worker),
+                    "gpu": gpu_name(known.get(slot.worker)),
                     "usable": slot in usable,
                     "job": job_id,
                     "rank": rank,
@@ -80,20 +81,13 @@ class Door:
 
     def _counts(self) -> dict[str, int]:
         lifecycle: Lifecycle = self.coordinator.lifecycle
-        usable = lifecycle.usable_slots
+        usable, known = lifecycle.usable_slots, self.coordinator.scheduler.workers
         return {
             "total": len(lifecycle.slots),
             "usable": len(usable),
             "free": len(usable - _held(lifecycle).keys()),
-            "gpus": sum(self._gpu(slot.worker) is not None for slot in lifecycle.slots),
+            "gpus": sum(gpu_of(known.get(slot.worker)) is not None for slot in lifecycle.slots),
         }
-
-    def _gpu(self, worker: str) -> str | None:
-        state = self.coordinator.scheduler.workers.get(worker)
-        gpu = state.extra.get("gpu") if state is not None else None
-        if not gpu:
-            return None
-        return str(gpu.get("name") or "GPU")
 
 
 def _held(lifecycle: Lifecycle) -> dict[Slot, tuple[str, int]]:

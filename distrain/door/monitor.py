@@ -18,6 +18,7 @@ from distrain.documents import (
     jobs_document,
     metrics_document,
 )
+from distrain.door.gpus import gpu_of
 from distrain.events import Event, Heartbeat
 from distrain.jobs import JobState, JobStatus
 from distrain.lifecycle import Job, Reported, Stimulus, Tick
@@ -115,12 +116,7 @@ class Monitor:
         )
 
     def _gpu(self, worker: str) -> Gpu | None:
-        state = self.coordinator.scheduler.workers.get(worker)
-        gpu = state.metrics.get("gpu") if state is not None else None
-        if not gpu:
-            return None
-        total = (state.extra.get("gpu") or {}).get("memory-total")
-        return Gpu(gpu.get("utilization"), gpu.get("memory-used"), total)
+        return gpu_of(self.coordinator.scheduler.workers.get(worker))
 
     def look_around(self) -> None:
         """Notice new jobs, and the states of all."""
