@@ -1,5 +1,6 @@
 """What every test shares."""
 
+import gc
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.option.markexpr in ("slow", SLOW):
         places = {TESTS / name: place for place, name in enumerate(LONGEST)}
         items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """What collection made lives to the end: no later collection of garbage visits it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture

@@ -29,13 +29,14 @@ def loader_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
 
 
-@pytest.fixture(autouse=True, scope="package")
-def garbage_of_others_set_aside() -> Iterator[None]:
-    """What was there before stays out of the collections below, which took most of these tests."""
+@pytest.fixture(autouse=True, scope="module")
+def garbage_of_others_set_aside() -> None:
+    """What was there before stays out of the collections below, which took most of these tests.
+
+    It stays out for good: there is no way to set aside what came since, and only that.
+    """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
