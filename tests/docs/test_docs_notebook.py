@@ -10,6 +10,8 @@ import pytest
 nbformat = pytest.importorskip("nbformat", reason="the extra 'dev' is not installed")
 nbclient = pytest.importorskip("nbclient", reason="the extra 'dev' is not installed")
 
+pytestmark = pytest.mark.slow
+
 PAGE = Path(__file__).parents[2] / "docs" / "python.md"
 CELLS = re.compile(r"^```(python|console)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 

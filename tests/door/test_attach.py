@@ -86,6 +86,7 @@ def test_an_empty_token_keeps_everything_away(tmp_path: Path) -> None:
         assert "distrain_jobs" not in scheduler.get("/metrics")[1]
 
 
+@pytest.mark.slow
 def test_a_scheduler_with_an_older_distrain_is_left_alone(tmp_path: Path) -> None:
     older = tmp_path / "older.py"
     older.write_text("import sys\nsys.modules['distrain.door.attach'] = None\n")

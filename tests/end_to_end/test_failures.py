@@ -196,9 +196,10 @@ def test_a_data_error_in_a_rank_is_told_without_a_traceback(
 
 @pytest.mark.parametrize(
     "to_all",
-    [pytest.param(False, marks=[pytest.mark.slow, pytest.mark.long]), True],
+    [pytest.param(False, marks=pytest.mark.long), True],
     ids=["command", "terminal"],
 )
+@pytest.mark.slow
 def test_an_interrupt_cancels_the_job(prepared: Path, tmp_path: Path, to_all: bool) -> None:
     """In a terminal, Ctrl-C reaches workers and ranks as well; the command decides all the same."""
     spec = tmp_path / "job.yaml"

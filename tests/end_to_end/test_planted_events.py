@@ -167,7 +167,14 @@ def saved_bytes(run: Path) -> bytes:
     return (run / "model" / "weights.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("model", [name for name in MODELS if name != "mlp"])
+@pytest.mark.parametrize(
+    "model",
+    [
+        "din",
+        pytest.param("hstu", marks=pytest.mark.slow),
+        pytest.param("bst", marks=[pytest.mark.slow, pytest.mark.long]),
+    ],
+)
 def test_a_run_that_goes_on_has_the_bits_of_one_that_never_stopped(
     events: tuple[Path, float], tmp_path: Path, model: str
 ) -> None:

@@ -72,14 +72,9 @@ def test_one_two_and_four_ranks_follow_the_same_loss_curve(
 
 @pytest.mark.parametrize(
     "optimizer",
-    [
-        "adagrad",
-        *(
-            pytest.param(kind, marks=[pytest.mark.slow, pytest.mark.long])
-            for kind in ("sgd", "adam")
-        ),
-    ],
+    ["adagrad", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("sgd", "adam"))],
 )
+@pytest.mark.slow
 def test_two_runs_with_equal_ranks_are_bit_identical(
     cluster: Client, prepared: Path, tmp_path: Path, optimizer: str
 ) -> None:
@@ -95,6 +90,7 @@ def test_two_runs_with_equal_ranks_are_bit_identical(
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.slow
 def test_inline_equals_one_rank_on_a_cluster(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:

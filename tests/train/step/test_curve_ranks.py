@@ -15,6 +15,7 @@ from small_jobs import write_prepared
 
 SCRIPT = Path(__file__).with_name("curve_ranks.py")
 rank_side = load_script(SCRIPT)
+pytestmark = pytest.mark.slow
 # What was measured: 9e-16; 1.2e-7 to 1.9e-6 over six seeds of Adam, which divides by the roots of
 # squares that are small in the first steps.
 MOST_PARTED = {"double": 1e-13, "smooth": 5e-6}
