@@ -65,6 +65,12 @@ def test_a_rank_inline_needs_no_dask():
     assert not loaded & {"dask", "distributed"}
 
 
+def test_a_rank_that_reads_raw_rows_loads_no_dask():
+    loaded = loaded_by("import distrain.loader.reading.raw")
+    assert "torch" in loaded
+    assert not loaded & {"dask", "distributed"}
+
+
 def test_help_loads_no_framework():
     code = (
         "from distrain.cli.main import main\n"

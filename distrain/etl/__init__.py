@@ -37,6 +37,7 @@ from distrain.etl.request import (
     PrepRequest as PrepRequest,
     PrepResult as PrepResult,
 )
+from distrain.etl.transforming import RawTables as RawTables, raw_tables as raw_tables
 from distrain.etl.workers import as_they_end as as_they_end, result_of as result_of
 from distrain.etl.workflow import (
     Workflow as Workflow,

@@ -9,10 +9,9 @@ from __future__ import annotations
 import importlib
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
-from distributed import Client
 
 from distrain.errors import ClusterError, InputError
 from distrain.etl.column_group import run_operators
@@ -29,6 +28,9 @@ from distrain.etl.workflow import Workflow
 from distrain.storage import first_line
 from distrain.version import how_to_install
 from distrain.vocabulary import is_text
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 _NUMBERS = frozenset(
     (

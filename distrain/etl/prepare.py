@@ -20,8 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-
-from distributed import Client
+from typing import TYPE_CHECKING
 
 from distrain.errors import DataError, InputError
 from distrain.etl.column_group import INTEGERS, LISTS_OF, NUMBERS, TEXTS
@@ -61,6 +60,9 @@ from distrain.storage import (
     with_retries,
 )
 from distrain.vocabulary import CATEGORIES
+
+if TYPE_CHECKING:
+    from distributed import Client
 
 
 def prepare(

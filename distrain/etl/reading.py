@@ -86,7 +86,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
     """
     features = request.features
     if features is None and request.saved_workflow is not None:
-        features = _saved_features(request.saved_workflow)
+        features = saved_features(request.saved_workflow)
     if features is None:
         return request
     features = replace(features, unlabeled=request.unlabeled, keep=request.keep)
@@ -96,7 +96,7 @@ def with_features(request: PrepRequest) -> PrepRequest:
     return replace(request, features=features, **last)
 
 
-def _saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
+def saved_features(workflow_folder: Path | str) -> FeatureConfig | None:
     folder = open_folder(str(workflow_folder))
     where = {"folder": workflow_folder}
     if FEATURES_FILE not in with_retries(folder.files, where, RETRY_S):

@@ -1,10 +1,12 @@
-"""One part through a fitted workflow to one training file."""
+"""Rows through a fitted workflow: a part to one training file, or a table in memory."""
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache, partial
 
 import numpy as np
 import pyarrow as pa
@@ -12,18 +14,33 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.etl.column_group import run_operators
+from distrain.etl.column_group import RunOperators, run_operators
 from distrain.etl.days import Seen, seen_in
-from distrain.etl.features import FeatureDocument, TableWindows, window_numbers
+from distrain.etl.features import (
+    FeatureConfig,
+    FeatureDocument,
+    StagingTask,
+    TableFile,
+    TableWindows,
+    side_tables,
+    staged_rows,
+    table_file_of,
+    window_numbers,
+)
 from distrain.etl.histories import OpenHistory, PartHistory
 from distrain.etl.lists import Int64Array, holds_lists
 from distrain.etl.lookups import Lookups, load_workflow
 from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
 from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
+from distrain.etl.raw_lines import TextLayout
+from distrain.etl.reading import saved_features
 from distrain.etl.request import SplitReport
+from distrain.etl.saved_vocabulary import SavedVocabulary
+from distrain.etl.workflow import Workflow
 from distrain.schema import LABEL
 from distrain.storage import whole_file
+from distrain.vocabulary import CATEGORIES
 
 
 @dataclass(frozen=True)
@@ -57,21 +74,10 @@ def transform_part(
     these columns of the part, by the name that they are written under.
     """
     workflow = load_workflow(workflow_dir, lookups)
-    is_binary = document is None or document.target.kind == "binary"
-    beside = [] if document is None else [column.name for column in document.beside]
-    table = read_part(part, (*((LABEL,) if labeled else ()), *workflow.columns, *beside))
+    table = read_part(part, _columns_of(workflow, document, labeled))
+    run = RunOnCudf() if device == "cuda" else run_operators
     with located(part):
-        if labeled:
-            field = pa.field(LABEL, pa.float32(), nullable=False)
-            label = _checked_label(table[LABEL]) if is_binary else concrete(table[LABEL])
-            table = table.set_column(0, field, label)
-        run = RunOnCudf() if device == "cuda" else run_operators
-        features = workflow.transform(table, run)
-    for name in beside:
-        values = concrete(table[name])
-        if pa.types.is_integer(values.type):
-            values = values.cast(pa.float32())
-        features = features.append_column(pa.field(name, values.type, nullable=False), values)
+        features = _transformed(table, workflow, document, run)
     if kept is not None:
         for name, values in _traced(part, kept).items():
             features = features.append_column(name, values)
@@ -85,9 +91,140 @@ def transform_part(
         if holds_lists(features.schema.field(column).type)
     }
     bounds = {column: (found["min"] or 0, found["max"] or 0) for column, found in lengths.items()}
-    ones = int(pc.sum(features[LABEL]).as_py() or 0) if labeled and is_binary else None
+    is_counted = labeled and _is_binary(document)
+    ones = int(pc.sum(features[LABEL]).as_py() or 0) if is_counted else None
     seen = seen_in(workflow, features)
     return WrittenPart(part.source, table.num_rows, missing, bounds, seen, ones)
+
+
+def _is_binary(document: FeatureDocument | None) -> bool:
+    return document is None or document.target.kind == "binary"
+
+
+def _columns_of(
+    workflow: Workflow, document: FeatureDocument | None, labeled: bool
+) -> tuple[str, ...]:
+    beside = () if document is None else tuple(column.name for column in document.beside)
+    return (*((LABEL,) if labeled else ()), *workflow.columns, *beside)
+
+
+def _transformed(
+    table: pa.Table, workflow: Workflow, document: FeatureDocument | None, run: RunOperators
+) -> pa.Table:
+    """What training reads of staged rows: label, features, and what the document has beside."""
+    if LABEL in table.column_names:
+        label = table[LABEL]
+        label = _checked_label(label) if _is_binary(document) else concrete(label)
+        field = pa.field(LABEL, pa.float32(), nullable=False)
+        table = table.set_column(table.column_names.index(LABEL), field, label)
+    features = workflow.transform(table, run)
+    for column in () if document is None else document.beside:
+        values = concrete(table[column.name])
+        if pa.types.is_integer(values.type):
+            values = values.cast(pa.float32())
+        features = features.append_column(
+            pa.field(column.name, values.type, nullable=False), values
+        )
+    return features
+
+
+class RawTables:
+    """Raw parquet through a saved workflow, row group by row group: the rows that `prepare` makes.
+
+    Any thread may use it. The vocabularies are read with the first rows.
+
+    Args:
+        folder: The folder or URL of the workflow.
+
+    Raises:
+        DataError: There is no workflow, or what it makes of a row depends on other rows: histories,
+            and windows, by which rows are sorted.
+    """
+
+    def __init__(self, folder: str):
+        look_at = partial(SavedVocabulary.look_at, f"{folder}/{CATEGORIES}")
+        self._folder = folder
+        self.workflow = Workflow.load(folder, look_at)
+        self._features = saved_features(folder) or FeatureConfig.built_in(
+            self.workflow, TextLayout(), False, ()
+        )
+        self._document = None if self._features.as_is else self._features.document
+        self._files: dict[str, TableFile] = {}
+        self._loaded: Workflow | None = None
+        self._lock = threading.Lock()
+        windows = self._document and self._document.windows
+        if self.workflow.history is not None or windows:
+            what = "histories of" if self.workflow.history is not None else "windows of"
+            raise DataError(
+                f"the workflow makes {what} rows, for which it needs all of them",
+                where={"workflow": folder},
+                hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
+                "on DIR/train without data.workflow.",
+            )
+
+    @property
+    def made(self) -> tuple[str, ...]:
+        """The columns of prepared rows."""
+        return _columns_of(self.workflow, self._document, labeled=True)
+
+    def columns_in(self, path: str) -> list[str]:
+        """The columns to read of a file; a `DataError` names those that it lacks."""
+        return [name for name in self._inputs if name in self._file(path).types]
+
+    @property
+    def _inputs(self) -> tuple[str, ...]:
+        return self.made if self._document is None else self._features.inputs
+
+    def _file(self, path: str) -> TableFile:
+        if path not in self._files:
+            file = table_file_of(path, self._features)
+            if file.is_text:
+                raise DataError(
+                    "raw rows of training are read from parquet, and this is text",
+                    where={"file": path},
+                    hint="Prepare it with `distrain prep`, or write it as parquet.",
+                )
+            self.workflow.check_category_types(file.category_types(self._features))
+            self._files[path] = file
+        return self._files[path]
+
+    def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
+        """The rows as `prepare` writes them, in their order.
+
+        Args:
+            table: Rows of a row group, with the columns `columns_in(path)`.
+            first_row: The place of the first of them in the row group.
+
+        Raises:
+            DataError: A value cannot be used; it names file, row and column.
+        """
+        file = self._file(path)
+        first_row += sum(file.row_groups[:row_group])
+        part = Part(path, (row_group,), table.num_rows, path, first_row=first_row)
+        with located(part):
+            if self._document is not None:
+                table = staged_rows(table, self._task(file, part))
+            return _transformed(table, self._with_vocabularies(), self._document, run_operators)
+
+    def _task(self, file: TableFile, part: Part) -> StagingTask:
+        shapes = file.shapes(self._features)
+        lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
+        sides = side_tables(self._features.document.joins)
+        digests = tuple(side.digest for side in sides)
+        spelling = self.workflow.spelling
+        return StagingTask(file, part, self._features, lists, False, 0, "", digests, spelling)
+
+    def _with_vocabularies(self) -> Workflow:
+        with self._lock:
+            if self._loaded is None:
+                self._loaded = Workflow.load(self._folder)
+            return self._loaded
+
+
+@lru_cache(maxsize=2)
+def raw_tables(folder: str) -> RawTables:
+    """The `RawTables` of a workflow, whose vocabularies a process reads once."""
+    return RawTables(folder)
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:

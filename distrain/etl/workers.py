@@ -13,15 +13,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any
-
-from distributed import Client, Future, as_completed
-from distributed.client import FutureCancelledError
-from distributed.scheduler import KilledWorker
+from typing import TYPE_CHECKING, Any
 
 from distrain.errors import ClusterError, DistrainError, OutputError
 from distrain.storage import is_remote, translated_errors
 from distrain.wording import some
+
+if TYPE_CHECKING:  # ranks that read raw rows use this room, and load no Dask
+    from distributed import Client, Future
 
 _TASKS_PER_THREAD = 3
 _FEWEST_IN_FLIGHT = 4
@@ -72,6 +71,8 @@ def as_they_end(
     A few tasks for each thread of a worker are in flight, so the scheduler holds no more for ten
     thousand than for ten.
     """
+    from distributed import as_completed
+
     waiting = iter(tasks)
     in_flight: dict[Future, int] = {}
     window = max(_FEWEST_IN_FLIGHT, _TASKS_PER_THREAD * sum(client.nthreads().values()))
@@ -94,6 +95,9 @@ def as_they_end(
 
 def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
     """A future's result; `ClusterError` if workers died or the cluster gave the task up."""
+    from distributed.client import FutureCancelledError
+    from distributed.scheduler import KilledWorker
+
     try:
         return future.result()
     except KilledWorker as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from distrain.partition import (
 from distrain.schema import Schema, find_schema_beside, hint_without_schema
 from distrain.spec import WindowsSpec
 from distrain.storage import is_remote, list_inputs
+from distrain.vocabulary import WORKFLOW_FILE
 
 CELL_BYTES = 4
 
@@ -42,6 +43,8 @@ class Dataset:
         fill_null_value: What a null in a continuous column becomes; `None` refuses nulls.
         row_filter: Which rows are loaded, such as `"country == 'de' and age > 18"`; `None` for all.
         windows: Cuts the rows into windows, which are loaded strictly one after another.
+        workflow: The folder of a fitted workflow, which prepares raw rows as they are read; the
+            schema lies beside it. `None` for prepared rows.
 
     Attributes:
         table: The row groups, and the table's fingerprint.
@@ -69,18 +72,27 @@ class Dataset:
         fill_null_value: float | None = None,
         row_filter: str | None = None,
         windows: WindowsSpec | None = None,
+        workflow: str | Path | None = None,
     ):
+        self.workflow = None if workflow is None else str(workflow)
         patterns = [str(path) for path in ([paths] if isinstance(paths, str | Path) else paths)]
         if not patterns:
             raise DataError("no files are named", hint="Name files, folders, globs or URLs.")
-        found = schema if isinstance(schema, Schema) else _load_schema(patterns, schema)
+        beside = patterns if workflow is None else [f"{workflow}/{WORKFLOW_FILE}"]
+        found = schema if isinstance(schema, Schema) else _load_schema(beside, schema)
         options: dict[str, Any] = {
             "need_label": need_label,
             "fill_null_id": fill_null_id,
             "fill_null_value": fill_null_value,
         }
         table = read_footers(
-            patterns, found, hive=hive, row_filter=row_filter, windows=windows, **options
+            patterns,
+            found,
+            hive=hive,
+            row_filter=row_filter,
+            windows=windows,
+            raw_columns=columns_of_raw(self.workflow),
+            **options,
         )
         self._set(table, found, wanted_columns(found, **options), part_size)
 
@@ -94,9 +106,11 @@ class Dataset:
         need_label: bool = True,
         fill_null_id: int | None = None,
         fill_null_value: float | None = None,
+        workflow: str | None = None,
     ) -> Dataset:
         """A dataset over footers that were read before, with the same schema and options."""
         dataset = cls.__new__(cls)
+        dataset.workflow = workflow
         fills: dict[str, Any] = {"fill_null_id": fill_null_id, "fill_null_value": fill_null_value}
         columns = wanted_columns(schema, need_label=need_label, **fills)
         dataset._set(table, schema, columns, part_size)
@@ -125,6 +139,7 @@ class Dataset:
 
     def _over(self, table: Table, part_size: int | str | None) -> Dataset:
         dataset = self.__class__.__new__(self.__class__)
+        dataset.workflow = self.workflow
         dataset._set(table, self.schema, self.columns, part_size)
         return dataset
 
@@ -145,6 +160,15 @@ class Dataset:
     @property
     def row_bytes(self) -> int:
         return CELL_BYTES * sum(not column.is_list for column in self.columns)
+
+
+def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
+    """What `read_footers` asks for the columns of a raw file; `None` where rows are prepared."""
+    if workflow is None:
+        return None
+    from distrain.etl import raw_tables  # which few loaders need
+
+    return raw_tables(workflow).columns_in
 
 
 def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:

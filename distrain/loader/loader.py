@@ -161,6 +161,7 @@ class Loader(IterableDataset[Any]):
             decode_threads=decode_threads,
             pin_memory=pin_memory and torch.cuda.is_available(),
             shuffle_dir=None if shuffle_dir is None else str(shuffle_dir),
+            workflow=dataset.workflow,
             fetch=fetch or FetchOptions(),
         )
         lanes, step_rows = self.options.lanes, self.options.global_batch_size
@@ -181,6 +182,7 @@ class Loader(IterableDataset[Any]):
             dataset.columns,
             self.device.type if self.device else "cpu",
             has_cache=self._cache is not None,
+            workflow=self.options.workflow,
         )
         if shuffle_dir is not None:
             self._check_shuffle_dir()

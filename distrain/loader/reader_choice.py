@@ -25,7 +25,7 @@ from distrain.loader.reading import (
     TableReader,
 )
 from distrain.partition import Table, WantedColumn
-from distrain.spec import READERS, ReaderFacts, ReaderKind
+from distrain.spec import RAW_ROWS, READERS, ReaderFacts, ReaderKind
 
 
 class ReaderChoice(NamedTuple):
@@ -34,7 +34,7 @@ class ReaderChoice(NamedTuple):
 
     @property
     def facts(self) -> ReaderFacts:
-        return READERS[cast(ReaderKind, self.name)]
+        return READERS.get(cast(ReaderKind, self.name), RAW_ROWS)
 
 
 def choose_reader(
@@ -44,11 +44,23 @@ def choose_reader(
     device_type: str,
     *,
     has_cache: bool = False,
+    workflow: str | None = None,
 ) -> ReaderChoice:
-    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`."""
+    """Choose the reader of a table for batches on `"cpu"` or `"cuda"`; a wish may be `"auto"`.
+
+    Raw rows, which have a `workflow`, are read with Arrow.
+    """
     allowed = ("auto", *sorted(READERS))
     if wish not in allowed:
         raise SpecError(f"unknown reader {wish!r}", hint=f"Allowed: {', '.join(allowed)}.")
+    if workflow is not None:
+        if wish not in ("auto", "arrow") or has_cache:
+            raise SpecError(
+                "rows that a workflow prepares are read with Arrow, and not kept in a cache",
+                where={"workflow": workflow, "reader": wish},
+                hint="Leave reader and cache out, or prepare the rows with `distrain prep`.",
+            )
+        return ReaderChoice("raw", "a workflow prepares the rows as they are read")
     reasons: list[str] = []
     for name, facts in READERS.items():
         if wish != name and not (wish == "auto" and facts.by_auto):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from typing import IO, TYPE_CHECKING
@@ -50,6 +50,10 @@ PARQUET_SUFFIXES = (".parquet", ".parq", ".pq")
 _MOST_LISTED = 5
 
 
+RawColumns = Callable[[str], Sequence[str]]
+"""Gives the columns to read of a raw file; a `DataError` says that it cannot be used."""
+
+
 @dataclass(frozen=True)
 class _Footer:
     file: InputFile
@@ -74,6 +78,7 @@ def read_footers(
     fill_null_value: float | None = None,
     row_filter: str | None = None,
     windows: WindowsSpec | None = None,
+    raw_columns: RawColumns | None = None,
     retry_s: float = 0.0,
 ) -> Table:
     """Find the row groups of a table and check all that footers show.
@@ -91,6 +96,8 @@ def read_footers(
         row_filter: Which rows are taken, as `distrain.spec.parse_filter` reads it; its columns are
             read where statistics do not decide. `None` takes all.
         windows: Which row groups are trained before which; `None` for no such order.
+        raw_columns: Of files that are prepared as they are read: the columns to read of one. Their
+            values are checked then, and the schema is of what is made of them.
         retry_s: How long to try again where the storage does not answer, for each file.
 
     Raises:
@@ -112,11 +119,17 @@ def read_footers(
     )
     files = list_inputs(patterns, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
     _refuse_vocabularies(files)
-    footers = read_files(
-        [file.path for file in files],
-        lambda number: _read_footer(files[number], wanted, hive, taking, windows),
-        retry_s,
-    )
+
+    def read(number: int) -> _Footer:
+        file, columns = files[number], wanted
+        if raw_columns is not None:
+            try:
+                columns = tuple(WantedColumn(name, "raw") for name in raw_columns(file.path))
+            except DataError as problem:
+                return _Footer(file, (), (), (), (problem,))
+        return _read_footer(file, columns, hive, taking, windows)
+
+    footers = read_files([file.path for file in files], read, retry_s)
     _raise_problems([problem for footer in footers for problem in footer.problems])
     table = Table(
         tuple(
@@ -304,6 +317,8 @@ def _column_problems(
         mismatch = type_problem(column, kind)
         if mismatch:
             yield DataError(mismatch, where=where, hint=type_hint(column, kind))
+            continue
+        if column.kind == "raw":  # what statistics say is of other values than those of training
             continue
         leaf = _leaf_of(leaves, column)
         for group, statistics in enumerate(_statistics_of(metadata, groups, leaf)):

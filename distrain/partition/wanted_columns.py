@@ -15,7 +15,7 @@ from distrain.schema import ColumnSchema, Schema, Tags, TargetKind
 if TYPE_CHECKING:
     from pyarrow import DataType
 
-Kind = Literal["id", "value", "label", "weight", "task_weight"]
+Kind = Literal["id", "value", "label", "weight", "task_weight", "raw"]
 
 _INT32_IDS = 2**31
 FILL_HINT = (
@@ -30,7 +30,9 @@ _MOST_CLASSES = 2**24
 @dataclass(frozen=True)
 class WantedColumn:
     name: str
-    kind: Kind  # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights
+    # `"id"` (categorical), `"value"` (continuous), `"label"` or one of weights; of files that are
+    # prepared as they are read `"raw"`: any type, lists or not
+    kind: Kind
     # ids, or classes of labels, lie in `0 .. cardinality-1`; `None` if unknown
     cardinality: int | None = None
     is_list: bool = False  # whether each row holds a list of such values instead of one
@@ -128,6 +130,8 @@ def type_problem(column: WantedColumn, kind: DataType) -> str | None:
     """Why values of an Arrow type cannot be used; `None` if they can."""
     from pyarrow import types
 
+    if column.kind == "raw":  # the workflow says what it takes
+        return None
     holds = f"column {column.name!r} holds {kind}"
     if _is_list(kind):
         if not column.is_list:

@@ -48,6 +48,7 @@ from distrain.spec.paths import (
 from distrain.spec.presets import MODELS as MODELS, PRESETS as PRESETS, job_for as job_for
 from distrain.spec.readers import (
     ANY_TABLE as ANY_TABLE,
+    RAW_ROWS as RAW_ROWS,
     READERS as READERS,
     ReaderFacts as ReaderFacts,
     ReaderKind as ReaderKind,

@@ -7,7 +7,7 @@ import math
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, WrapValidator, field_validator
+from pydantic import Field, WrapValidator, field_validator, model_validator
 
 from distrain.errors import SpecError
 from distrain.spec.fields import PositiveInt, Real, Section, Whole, check_url_of
@@ -25,6 +25,11 @@ def _number_or_time(value: Any, _: Any) -> Any:
     if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 2**63:
         return value
     raise ValueError("a number above 0, or a time such as 30m, 12h, 7d is needed")
+
+
+_OF_PREPARED_ROWS = (
+    *("filter", "negatives", "hive", "windows", "cache_dir", "fill_null_id", "fill_null_value"),
+)
 
 
 class WindowsSpec(Section):
@@ -82,6 +87,12 @@ class DataSpec(Section):
         "epoch; scores are those of a training on all.",
     )
     hive: bool = Field(False, description="Whether folders named `key=value` give columns.")
+    workflow: str | None = Field(
+        None,
+        description="The folder of a fitted workflow, as `distrain prep` writes it: `train` and "
+        "`valid` are raw parquet then, which it prepares in the threads that decode.",
+        min_length=1,
+    )
     reader: Literal["auto", ReaderKind] = Field(
         "auto", description="Who reads row groups; `auto` says what it chose and why."
     )
@@ -153,6 +164,18 @@ class DataSpec(Section):
     @property
     def needs_gpu(self) -> bool:
         return self.reader != "auto" and READERS[self.reader].on_gpu
+
+    @model_validator(mode="after")
+    def _raw_rows(self) -> "DataSpec":
+        """Refuse what is decided by prepared values in footers, which raw rows do not have."""
+        defaults = type(self).model_fields
+        others = [n for n in _OF_PREPARED_ROWS if getattr(self, n) != defaults[n].default]
+        if self.workflow is not None and others:
+            raise ValueError(
+                f"{', '.join(others)}: for prepared rows only, and data.workflow is set; prepare "
+                "the rows with `distrain prep`, or leave it out"
+            )
+        return self
 
     @field_validator("filter")
     @classmethod

@@ -50,5 +50,10 @@ READERS: dict[ReaderKind, ReaderFacts] = {
     ),
 }
 
+RAW_ROWS = ReaderFacts(
+    "distrain.loader.reading.raw:RawReader", cell_bytes=32, fetches=True, keeps_decoders=True
+)
+"""The reader of raw rows, which `data.workflow` asks for."""
+
 ANY_TABLE = READERS["arrow"]
 """The reader that serves every table."""

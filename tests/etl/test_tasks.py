@@ -4,9 +4,9 @@ from itertools import islice
 from types import SimpleNamespace
 from typing import Any
 
+import distributed
 import pytest
 
-from distrain.etl import workers
 from distrain.etl.workers import as_they_end
 
 
@@ -20,7 +20,7 @@ class Ended(list[object]):
 def test_only_what_is_in_flight_is_cancelled(
     monkeypatch: pytest.MonkeyPatch, taken: int, cancelled: list[list[int]]
 ) -> None:
-    monkeypatch.setattr(workers, "as_completed", Ended)
+    monkeypatch.setattr(distributed, "as_completed", Ended)
     asked: list[list[int]] = []
     client: Any = SimpleNamespace(nthreads=lambda: {"worker": 1}, cancel=asked.append)
 

@@ -116,7 +116,7 @@ def test_few_files_are_at_the_scheduler_at_a_time(monkeypatch: pytest.MonkeyPatc
 
         add = list.append
 
-    monkeypatch.setattr("distrain.etl.workers.as_completed", Completed)
+    monkeypatch.setattr("distributed.as_completed", Completed)
     found = pieces.results(client, Done, ((n,) for n in range(100, 200)))
     assert sorted(found) == list(enumerate(range(100, 200)))
     assert client.submitted == 100

@@ -21,12 +21,14 @@ from distrain.etl.features.looks import (
     check_tables as check_tables,
     looked_at as looked_at,
     same_in_all as same_in_all,
+    table_file_of as table_file_of,
 )
 from distrain.etl.features.rows import window_numbers as window_numbers
 from distrain.etl.features.staging import (
     Staged as Staged,
     StagingTask as StagingTask,
     stage_rows as stage_rows,
+    staged_rows as staged_rows,
 )
 from distrain.etl.features.table_file import (
     PARQUET as PARQUET,

@@ -35,6 +35,12 @@ def looked_at(
     return runner.run("look", _checked_look, _looks(files, features, sides))
 
 
+def table_file_of(path: str, features: FeatureConfig) -> TableFile:
+    """One file, a table of the document; a `DataError` if it is none."""
+    sides = side_tables(features.document.joins)
+    return _checked_look(*_looks([InputFile(path, 0)], features, sides)[0])
+
+
 _Look = tuple[str, int, FeatureConfig, Values, dict[str, AddedColumn]]
 
 

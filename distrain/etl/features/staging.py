@@ -100,18 +100,32 @@ def stage_rows(task: StagingTask) -> Staged:
     if not isinstance(task.rows, Part):
         return _stage_text(task, task.rows)
     table = read_part(task.rows, task.read_columns)
+    with located(task.rows):
+        made = _usable_of(table, task)
+    with _BlockWriter(task, 0) as block:
+        block.write(made, made.places)
+    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
 
+
+def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
+    """Labels and features of a table's rows; a `DataError` names a bad value's row, or none."""
+    made = _usable_of(table, task)
+    if made.unlabelled:
+        raise DataError(
+            f"{made.unlabelled:,} rows have no label, and are left out where rows are prepared",
+            where={"column": task.features.document.target.column},
+            hint="Prepare the rows with `distrain prep`, or fill their labels.",
+        )
+    return made.rows
+
+
+def _usable_of(table: pa.Table, task: StagingTask) -> _Usable:
     def refuse(found: _BadColumn, rows: Places) -> NoReturn:
         where = {"column": found.column, "row": int(rows[found.bad.places[0]])}
         message = f"{found.column} is {found.bad.said(0)}"
         raise DataError(message, where=where, hint=found.bad.hint) from None
 
-    with located(task.rows):
-        whole = TextRows(table, np.arange(table.num_rows))
-        made = _usable(whole, task, None, refuse)
-    with _BlockWriter(task, 0) as block:
-        block.write(made, made.places)
-    return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
+    return _usable(TextRows(table, np.arange(table.num_rows)), task, None, refuse)
 
 
 def _stage_text(task: StagingTask, text: TextRange) -> Staged:

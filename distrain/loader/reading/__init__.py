@@ -1,4 +1,7 @@
-"""Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files."""
+"""Decodes row groups to columns with Arrow, fetched ahead where remote; refuses changed files.
+
+`raw` is imported where rows are raw: it needs the ETL.
+"""
 
 from distrain.loader.reading.arrow import (
     ArrowReader as ArrowReader,

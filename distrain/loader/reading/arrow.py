@@ -7,7 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import pyarrow as pa
@@ -82,9 +82,7 @@ class ArrowReader(Reader):
         self._fetcher = Fetcher(self._spans, fetch)
 
     @classmethod
-    def of(
-        cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int
-    ) -> ArrowReader:
+    def of(cls, columns: Sequence[WantedColumn], options: LoaderOptions, open_groups: int) -> Self:
         threads = options.decode_threads
         return cls(columns, open_groups=open_groups, threads=threads, fetch=options.fetch)
 

@@ -44,7 +44,8 @@ class LatestColumns:
         latest = self._latest
         if latest and latest[1:3] == (arrow, names) and schema.equals(latest[0]):
             return latest[3]
-        fills = {column.name: column.fill_null for column in columns if not column.is_list}
+        prepared = [column for column in columns if column.kind != "raw"]
+        fills = {column.name: column.fill_null for column in prepared if not column.is_list}
         limits = {column.name: column.id_limit for column in columns if column.kind == "id"}
         found = FileColumns(
             _problem(parquet.schema_arrow, columns),
@@ -72,7 +73,7 @@ def paths_of(metadata: pq.FileMetaData) -> tuple[str, ...]:
 
 def column_numbers(paths: Sequence[str], columns: Sequence[WantedColumn]) -> list[int]:
     flat = {column.name for column in columns if not column.is_list}
-    lists = {column.name for column in columns if column.is_list}
+    lists = {column.name for column in columns if column.is_list or column.kind == "raw"}
     return [n for n, path in enumerate(paths) if column_of_leaf(path, flat, lists)]
 
 
@@ -174,6 +175,7 @@ class Handle:
             pre_buffer=False,
             buffer_size=self._buffer_bytes,
             page_checksum_verification=True,
+            coerce_int96_timestamp_unit="us",  # as raw rows are read elsewhere
         )
 
     def close_row_group(self) -> None:

@@ -76,7 +76,15 @@ def _key(spec: JobSpec, schema: Schema) -> str:
     """A key that changes with all that decides which footers are read, and how."""
     document = spec.data.model_dump(mode="json")
     places = [_absolute(path) for split in ("train", "valid") for path in document[split]]
-    names = ("hive", "fill_null_id", "fill_null_value", "filter", "negatives", "windows")
+    names = (
+        "hive",
+        "fill_null_id",
+        "fill_null_value",
+        "filter",
+        "negatives",
+        "windows",
+        "workflow",
+    )
     how = [*(document[name] for name in names), spec.train.seed]
     text = json.dumps([__version__, places, how, repr(schema)])
     return hashlib.sha256(text.encode()).hexdigest()

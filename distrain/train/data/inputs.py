@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 
 from distrain.errors import Mistakes, SchemaError, SpecError
 from distrain.loader import parse_bytes
-from distrain.partition import PARQUET_SUFFIXES, Table, read_footers, thinned, wanted_columns
+from distrain.partition import (
+    PARQUET_SUFFIXES,
+    Table,
+    WantedColumn,
+    read_footers,
+    thinned,
+    wanted_columns,
+)
 from distrain.schema import (
     Schema,
     Tags,
@@ -37,8 +44,10 @@ from distrain.train.data.vocabularies import (
     check_meaning,
     vocabularies_in,
 )
+from distrain.vocabulary import WORKFLOW_FILE
 
 if TYPE_CHECKING:
+    from distrain.etl import RawTables
     from distrain.models.heads import Task
 
 PATIENCE_S = 10.0
@@ -79,6 +88,12 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     path = find_data_schema(spec.data, retry_s)
     schema = criteo_schema() if path is None else Schema.load(path)
 
+    raw = None
+    if spec.data.workflow is not None:
+        from distrain.etl import raw_tables
+
+        raw = raw_tables(spec.data.workflow)
+
     def read(patterns: Sequence[str], windows: WindowsSpec | None = None) -> Table:
         return read_footers(
             patterns,
@@ -88,6 +103,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
             fill_null_value=spec.data.fill_null_value,
             row_filter=spec.data.filter,
             windows=windows,
+            raw_columns=None if raw is None else raw.columns_in,
             retry_s=retry_s,
         )
 
@@ -98,7 +114,9 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         schema = _with_list_limits(schema, spec.data.max_list_length)
         schema = with_targets(schema, spec)
         _check_trainable(schema, spec.model)
-        wanted_columns(schema, need_label=True)  # or both splits report what it lacks
+        wanted = wanted_columns(schema, need_label=True)  # or both splits report what it lacks
+        if raw is not None:
+            _check_made(wanted, raw)
         tables = handed and read_tables(handed, spec, schema)
     if tables:
         train, valid, unthinned = tables.train, tables.valid, tables.unthinned
@@ -116,7 +134,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
     assert train is not None
     if valid is not None:
         _check_disjoint(train, valid)
-    if not tables:
+    if not tables and raw is None:
         _check_one_meaning(spec.data, schema, train, valid)
     return Inputs(schema, train, valid, unthinned)
 
@@ -135,13 +153,15 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
 
     `auto` looks in the folder of the training files and in the one above it, where `distrain prep`
     writes it; `criteo` is the preset, completed with cardinalities from such a file if there is
-    one; anything else is a file or a folder.
+    one; anything else is a file or a folder. With `data.workflow` both look in the folder above it.
     """
     if is_remote(data.schema_path):
         return data.schema_path
     if data.schema_path not in ("auto", "criteo"):
         path = Path(data.schema_path)
         return find_schema(path) if path.is_dir() else path
+    if data.workflow is not None:
+        return _schema_of_workflow(data.workflow)
     files = list_inputs(data.train, suffixes=PARQUET_SUFFIXES, retry_s=retry_s)
     found = find_schema_beside(files[0].path)
     if found is not None or data.schema_path == "criteo":
@@ -156,11 +176,44 @@ def find_data_schema(data: DataSpec, retry_s: float = 0.0) -> Path | str | None:
     )
 
 
+def _schema_of_workflow(workflow: str) -> Path:
+    found = None if is_remote(workflow) else find_schema_beside(Path(workflow) / WORKFLOW_FILE)
+    if found is None:
+        raise SchemaError(
+            "found no schema beside the workflow",
+            where={"data.workflow": workflow},
+            hint="Set data.schema to the schema.pbtxt that `distrain prep` wrote in the folder "
+            "above it.",
+        )
+    return found
+
+
+def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
+    """Refuse a schema of other columns or vocabularies than those of the workflow."""
+    made, sizes = set(raw.made), raw.workflow.cardinalities
+    others = [
+        column.name
+        for column in wanted
+        if column.name not in made
+        or (column.kind == "id" and column.cardinality != sizes.get(column.name))
+    ]
+    if others:
+        raise SchemaError(
+            "the schema and data.workflow are not of the same columns and vocabularies",
+            where={"columns": ", ".join(others[:10])},
+            hint="Take the schema that `distrain prep` wrote beside the workflow: leave "
+            "data.schema out.",
+        )
+
+
 def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     """The vocabularies beside a job's schema; unreadable files count as unknown.
 
     All their bytes are read, once in a training.
     """
+    if data.workflow is not None:
+        place = data.workflow if is_remote(data.workflow) else os.path.abspath(data.workflow)
+        return vocabularies_in(place, schema)
     path = find_data_schema(data)
     if path is None:
         return Vocabularies({})

@@ -40,6 +40,7 @@ def job_loader(
         part_size=data.part_size,
         fill_null_id=data.fill_null_id,
         fill_null_value=data.fill_null_value,
+        workflow=data.workflow,
     )
     return Loader(
         dataset,

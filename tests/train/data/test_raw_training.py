@@ -1,0 +1,244 @@
+"""Training on raw parquet, which a workflow prepares in the loader's threads."""
+
+import datetime
+import decimal
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from distributed import Client, LocalCluster
+
+from distrain import Run, fit
+from distrain.errors import DataError, SchemaError, SpecError
+from distrain.etl import (
+    Categorify,
+    ColumnGroup,
+    FeatureConfig,
+    FillMissing,
+    PrepRequest,
+    Workflow,
+    output_schema,
+    prepare,
+)
+from distrain.loader import Dataset, Loader
+from distrain.spec import parse_spec
+from distrain.train.data import check_inputs
+
+COLUMNS = {
+    "shop": {"kind": "categorical"},
+    "price": {"kind": "continuous", "log": True, "normalize": True, "fill": 0},
+    "tags": {"kind": "categorical"},
+    "hour": {"kind": "categorical", "source": "at", "as": "hour"},
+}
+FEATURES = FeatureConfig.parse(
+    {
+        "target": "bought",
+        "columns": COLUMNS,
+        "weight": "worth",
+        "split": {"by": "hash", "column": "shop", "share": 0.2},
+    }
+)
+ROWS = 400
+TRAIN_ROWS = 90  # of a row group
+
+
+def raw_table() -> pa.Table:
+    rng = np.random.default_rng(3)
+    shops = rng.choice(["a", "ß", "\U0001f600 x", "", None], ROWS)
+    start = datetime.datetime(2024, 5, 1)
+    prices = [decimal.Decimal(int(n)) / 4 if n % 7 else None for n in rng.integers(0, 400, ROWS)]
+    return pa.table(
+        {
+            "shop": pa.array(shops.tolist(), pa.string()),
+            "price": pa.array(prices, pa.decimal128(10, 2)),
+            "tags": pa.array(
+                [None if n == 3 else list(range(n)) for n in rng.integers(0, 5, ROWS)]
+            ),
+            "at": pa.array([start + datetime.timedelta(hours=int(n)) for n in range(ROWS)]),
+            "bought": pa.array(rng.random(ROWS) < 0.4),
+            "worth": pa.array(rng.integers(1, 4, ROWS)),
+            "unused": pa.array(rng.random(ROWS)),
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Path:
+    """Raw files in `raw`, of a row group each, and the same rows prepared in `d`."""
+    root = tmp_path_factory.mktemp("raw-training")
+    (root / "raw").mkdir()
+    table = raw_table()
+    for number, first in enumerate(range(0, ROWS, TRAIN_ROWS)):
+        pq.write_table(table.slice(first, TRAIN_ROWS), root / "raw" / f"{number}.parquet")
+    prepare(PrepRequest((str(root / "raw"),), root / "fitted", features=FEATURES), client)
+    again = PrepRequest((str(root / "raw"),), root / "d", saved_workflow=root / "fitted/workflow")
+    prepare(again, client)
+    return root
+
+
+def job(train: Path, **data: Any) -> dict[str, Any]:
+    return {
+        "data": {"train": str(train), "decode_threads": 2, **data},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"global_batch_size": 64, "epochs": 2, "lanes": 4},
+        "evaluate": {"at_end": True},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+
+
+def test_a_training_on_raw_rows_has_the_bits_of_one_on_prepared_rows(
+    root: Path, tmp_path: Path
+) -> None:
+    workflow = str(root / "d" / "workflow")
+    raw = fit(job(root / "raw", workflow=workflow), run_dir=tmp_path / "raw")
+    prepared = fit(job(root / "d" / "train"), run_dir=tmp_path / "prepared")
+    weights = [run.run_dir / "model" / "weights.safetensors" for run in (raw, prepared)]
+    assert weights[0].read_bytes() == weights[1].read_bytes()
+    assert raw.summary.steps == prepared.summary.steps
+    table = raw_table()
+    scores = Run(tmp_path / "raw").predict(table)
+    assert scores.equals(Run(tmp_path / "prepared").predict(table))
+
+
+TYPES = {
+    "dictionaries": {"c": pa.dictionary(pa.int8(), pa.large_string()), "n": pa.int32()},
+    "large texts": {"c": pa.large_string(), "n": pa.float32()},
+    "half numbers": {"c": pa.string(), "n": pa.int16()},
+}
+PLAIN = {
+    "label": [0, 1, 1, 0, 1, 0],
+    "c": ["x", None, "y", "", "new \U0001f600", "x"],
+    "n": [1, 2, None, 7, 2, 1],
+    "l": [[3, 4], [], None, [5], [99], [3]],
+}
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A workflow without a features document, fitted on `PLAIN`, and its schema."""
+    root = tmp_path_factory.mktemp("plain")
+    groups = (
+        ColumnGroup(("c", "l"), (Categorify(),)),
+        ColumnGroup(("n",), (FillMissing(-1.0),)),
+    )
+    table = pa.table(PLAIN)
+    fitted = Workflow(groups).fit([table.slice(0, 4)])
+    fitted.save(root / "workflow")
+    lengths = {"l": (0, 2)}
+    output_schema(fitted, fitted.cardinalities, list_lengths=lengths).save(root / "schema.json")
+    return root
+
+
+def batches(dataset: Dataset, **options: Any) -> list[Any]:
+    with Loader(dataset, batch_size=4, lanes=1, shuffle="none", **options) as loader:
+        return list(loader)
+
+
+@pytest.mark.parametrize("types", TYPES)
+@pytest.mark.parametrize("group_rows", [6, 2])
+def test_values_of_other_types_are_those_that_the_workflow_makes(
+    plain: Path, tmp_path: Path, types: str, group_rows: int
+) -> None:
+    table = pa.table(PLAIN)
+    for name, dtype in TYPES[types].items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(dtype))
+    pq.write_table(table, tmp_path / "t.parquet", row_group_size=group_rows)
+    wanted = Workflow.load(plain / "workflow").transform(pa.table(PLAIN))
+    found = batches(Dataset(tmp_path / "t.parquet", workflow=plain / "workflow"))
+    for place, name in enumerate(found[0].categorical_names):
+        ids = np.concatenate([batch.categorical[:, place] for batch in found])
+        assert ids.tolist() == wanted[name].to_pylist()
+    numbers = np.concatenate([batch.continuous[:, 0] for batch in found])
+    assert numbers.tolist() == wanted["n"].to_pylist()
+    lists = [row for batch in found for row in rows_of(batch.lists["l"])]
+    assert lists == wanted["l"].to_pylist()
+    labels = np.concatenate([batch.label for batch in found]).ravel()
+    assert labels.tolist() == PLAIN["label"]
+
+
+def rows_of(lists: Any) -> list[list[int]]:
+    ends = lists.offsets.tolist()
+    return [lists.values[a:b].tolist() for a, b in pairwise(ends)]
+
+
+def test_slices_of_large_row_groups_are_prepared_one_by_one(
+    plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", 8)
+    table = pa.concat_tables([pa.table(PLAIN)] * 9)
+    pq.write_table(table, tmp_path / "t.parquet")
+    wanted = Workflow.load(plain / "workflow").transform(table)
+    dataset = Dataset(tmp_path / "t.parquet", workflow=plain / "workflow")
+    assert dataset.slices.any_large
+    found = batches(dataset, decode_threads=2)
+    names = found[0].categorical_names
+    ids = np.concatenate([batch.categorical for batch in found])
+    assert ids[:, names.index("c")].tolist() == wanted["c"].to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "said", "where"),
+    [
+        ("label", [0, 1, 2, 0, 1, 0], "the label is 2, not 0 or 1", {"row (from 0)": 2}),
+        ("label", [0, 1, 1, 0, None, 0], "the label is missing", {"row (from 0)": 4}),
+        ("n", [1.0, 2.0, 3.0, np.inf, 1.0, 2.0], "NaN or infinite", {"row (from 0)": 3}),
+    ],
+)
+def test_a_bad_value_is_named_by_file_column_and_row(
+    plain: Path, tmp_path: Path, column: str, values: list[Any], said: str, where: dict[str, Any]
+) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({**PLAIN, column: values}), path, row_group_size=2)
+    with pytest.raises(DataError, match=said) as caught:
+        batches(Dataset(path, workflow=plain / "workflow"))
+    wanted = {"file": str(path), "column": column, **where}
+    assert wanted.items() <= caught.value.where.items()
+
+
+def test_files_that_the_workflow_cannot_take_are_refused_before_any_row_is_read(
+    plain: Path, tmp_path: Path
+) -> None:
+    for name, table in {
+        "lacks": pa.table({k: v for k, v in PLAIN.items() if k != "n"}),
+        "texts": pa.table({**PLAIN, "n": ["1"] * 6}),
+        "integers": pa.table({**PLAIN, "c": [1] * 6}),
+    }.items():
+        path = tmp_path / f"{name}.parquet"
+        pq.write_table(table, path)
+        with pytest.raises(DataError) as caught:
+            Dataset(path, workflow=plain / "workflow")
+        assert name not in ("lacks", "texts") or "column n" in caught.value.where
+        assert name != "integers" or "saved categories are string" in caught.value.message
+
+
+def test_what_only_prepared_rows_have_is_refused_beside_a_workflow(
+    plain: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table(PLAIN), path)
+    workflow = str(plain / "workflow")
+    for name, value in {"filter": "n > 1", "negatives": 0.5, "hive": True}.items():
+        with pytest.raises(SpecError, match=f"{name}: for prepared rows only"):
+            parse_spec(job(path, workflow=workflow, **{name: value}))
+    for cardinality in (3, None):
+        schema = Dataset(path, workflow=workflow).schema
+        other = tmp_path / "schema.json"
+        schema.with_columns(replace(schema["c"], cardinality=cardinality)).save(other)
+        with pytest.raises(SchemaError, match="not of the same columns and vocabularies"):
+            check_inputs(parse_spec(job(path, workflow=workflow, schema=str(other))))
+    with pytest.raises(SpecError, match="read with Arrow"):
+        batches(Dataset(path, workflow=workflow), reader="packed")
