@@ -31,6 +31,22 @@ Structure = Annotated[
 ]
 
 
+RetrievalLoss = Annotated[
+    Literal["softmax", "bpr"],
+    Field(
+        description="Of retrieval: sampled softmax, or BPR, the mean over pairs of an item and "
+        "another."
+    ),
+]
+LogQ = Annotated[
+    Literal["none", "batch", "stream"],
+    Field(
+        description="The softmax's correction for popular items, as counted in the step's rows of "
+        "all ranks (`batch`) or in all rows so far (`stream`)."
+    ),
+]
+
+
 class CrossSpec(Section):
     """A hashed cross: columns whose ids together give one of so many bins."""
 
@@ -143,14 +159,13 @@ class TwoTowerSpec(Section):
     tower: Widths = Field((64, 32), description="Layer widths of each tower.", min_length=1)
     task: Literal["binary", "retrieval"] = Field(
         "binary",
-        description="`binary`: labels 0 and 1; `retrieval`: in-batch sampled softmax, the rows "
-        "with label 1 against the items of the rank's other rows.",
+        description="`binary`: labels 0 and 1; `retrieval`: the item of each row with label 1 "
+        "against the items of all ranks' other rows, but for those that its user is known to have.",
     )
+    loss: RetrievalLoss = "softmax"
     temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
     normalize: bool = Field(False, description="Whether both vectors get length 1.")
-    log_q: Literal["none", "batch"] = Field(
-        "none", description="`batch` corrects for popular items, as counted in the batch."
-    )
+    log_q: LogQ = "none"
 
 
 class NcfSpec(Section):

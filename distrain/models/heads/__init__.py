@@ -6,6 +6,10 @@ from distrain.models.heads.multitask import (
     name_by_task as name_by_task,
 )
 from distrain.models.heads.named import named_head as named_head, weigh as weigh
+from distrain.models.heads.retrieval import (
+    ItemRetrievalTask as ItemRetrievalTask,
+    RetrievalLoss as RetrievalLoss,
+)
 from distrain.models.heads.targets import (
     Target as Target,
     label_of as label_of,
@@ -14,12 +18,10 @@ from distrain.models.heads.targets import (
 )
 from distrain.models.heads.tasks import (
     BinaryClassificationTask as BinaryClassificationTask,
+    Candidates as Candidates,
     LabelTask as LabelTask,
     MulticlassTask as MulticlassTask,
     RegressionTask as RegressionTask,
     Task as Task,
 )
-from distrain.models.heads.towers import (
-    DotProductTask as DotProductTask,
-    ItemRetrievalTask as ItemRetrievalTask,
-)
+from distrain.models.heads.towers import DotProductTask as DotProductTask

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,21 @@ from distrain.models.blocks import Block, linear_over
 from distrain.models.heads.targets import Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 from distrain.spec import RegressionLoss, ValidationMetric
+
+
+class Candidates(NamedTuple):
+    """What rows bring to the losses of a step's other rows.
+
+    Attributes:
+        vectors: `[candidates, dim]`, of items.
+        ids: Of the items, `[candidates]`, int64.
+        known: `[pairs, 2]`, int64: users, and items that they are known to have; a user below 0
+            makes a pair count for nothing.
+    """
+
+    vectors: Tensor
+    ids: Tensor
+    known: Tensor
 
 
 class Task(Block):
@@ -57,6 +72,19 @@ class Task(Block):
         A step divides each of `losses` by the sum of all ranks.
         """
         return None
+
+    def candidates(self, output: Tensor, batch: Batch) -> Candidates | None:
+        """What these rows bring to the losses of all ranks' rows; `None`: rows need no others."""
+        return None
+
+    def loss_against(
+        self, output: Tensor, batch: Batch, candidates: Candidates, first: int
+    ) -> Tensor:
+        """`loss`, given the candidates of all ranks in rank order, this rank's from `first` on."""
+        raise NotImplementedError
+
+    def observe(self, candidates: Candidates) -> None:
+        """Count a step's candidates, after its loss; the same on all ranks."""
 
     def logits(self, output: Tensor) -> Tensor:
         """The rows' scores, `[rows]`: higher for a more likely 1 of the first target."""

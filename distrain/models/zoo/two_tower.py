@@ -10,7 +10,13 @@ from distrain.errors import ModelError
 from distrain.models.blocks import Aggregate, Chain, Filter, L2Norm, MLPBlock, ParallelBlock
 from distrain.models.blueprint import Blueprint
 from distrain.models.click import ClickModel
-from distrain.models.heads import BinaryClassificationTask, DotProductTask, ItemRetrievalTask, Task
+from distrain.models.heads import (
+    BinaryClassificationTask,
+    DotProductTask,
+    ItemRetrievalTask,
+    RetrievalLoss,
+    Task,
+)
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.shapes import flat
 from distrain.schema import Schema, Tags
@@ -48,6 +54,23 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
     return flat[0]
 
 
+def retrieval_task(
+    schema: Schema, model: str, temperature: float, loss: RetrievalLoss, log_q: str
+) -> ItemRetrievalTask:
+    """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
+    item = id_column(schema, Tags.ITEM_ID, model)
+    users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
+    names = [column.name for column in users if not column.holds_lists]
+    return ItemRetrievalTask(
+        item_id=item,
+        user_id=names[0] if len(names) == 1 else None,
+        temperature=temperature,
+        log_q="stream" if log_q == "stream" else "batch" if log_q == "batch" else None,
+        kind=loss,
+        num_items=schema[item].cardinality,
+    )
+
+
 def two_tower(
     schema: Schema,
     combiners: Mapping[str, Combiner],
@@ -57,6 +80,7 @@ def two_tower(
     task: str,
     temperature: float,
     normalize: bool,
+    loss: RetrievalLoss,
     log_q: str,
 ) -> Blueprint:
     """An MLP over the user's columns and one over the item's; columns of neither are left out.
@@ -71,11 +95,7 @@ def two_tower(
         towers[side] = Chain([Filter(tags=tags), mlp, *([L2Norm()] if normalize else [])])
     head: Task = DotProductTask(temperature=temperature)
     if task == "retrieval":
-        head = ItemRetrievalTask(
-            item_id=id_column(schema, Tags.ITEM_ID, "two_tower"),
-            temperature=temperature,
-            log_q=None if log_q == "none" else "batch",
-        )
+        head = retrieval_task(schema, "two_tower", temperature, loss, log_q)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)
 
 

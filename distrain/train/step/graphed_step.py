@@ -19,13 +19,14 @@ import torch
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import EmbeddingCollection, FixedTables, PaddedRoutes, Route
+from distrain.embeddings import EmbeddingCollection, FixedTables, PaddedRoutes, Peers, Route
 from distrain.errors import SpecError
 from distrain.models import ClickModel
+from distrain.models.heads import Task
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import add_tables, clip_scale
 from distrain.train.step.dense import DenseTraining
-from distrain.train.step.shares import sums_over_ranks, weighted_share
+from distrain.train.step.shares import loss_against_all, sums_over_ranks, weighted_share
 from distrain.train.step.step import sparse_optimizer
 from distrain.train.timing import PhaseClock
 
@@ -98,6 +99,12 @@ class GraphedStep:
     ):
         self._device = next(model.dense.parameters()).device
         check_graph(train, self._device if make_graph is None else None, model.embeddings)
+        if num_ranks > 1 and type(model.task).candidates is not Task.candidates:
+            raise SpecError(
+                "train.cuda_graph cannot be had here: the loss compares rows of all ranks",
+                where={"task": type(model.task).__name__},
+                hint="Set train.cuda_graph to false, or take one rank.",
+            )
         self.model = model
         self.dense = DenseTraining(model.dense, train, num_ranks)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
@@ -208,7 +215,11 @@ class GraphedStep:
         task = self.model.task
         if self._weight_sums is not None:
             return weighted_share(task, output, batch, self._weight_sums)
-        loss_sum = task.loss(output, batch)
+        offered = task.candidates(output, batch)
+        if offered is None:
+            loss_sum = task.loss(output, batch)
+        else:
+            loss_sum, _ = loss_against_all(task, output, batch, offered, Peers())
         return loss_sum, loss_sum / self._global_rows
 
     def _recorded_for(self, batch: Batch, padded: PaddedRoutes) -> _Recorded | None:

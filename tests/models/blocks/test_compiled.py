@@ -13,12 +13,12 @@ from distrain.models.blocks.interaction import DotProductInteraction, FMBlock
 from distrain.models.blocks.layers import Dropout, L2Norm, LogitsTemperatureScaler
 from distrain.models.blocks.mlp import FASTAI_ORDER, MLPBlock
 from distrain.models.heads.multitask import MultiTask
+from distrain.models.heads.retrieval import ItemRetrievalTask
 from distrain.models.heads.tasks import (
     BinaryClassificationTask,
     MulticlassTask,
     RegressionTask,
 )
-from distrain.models.heads.towers import ItemRetrievalTask
 from distrain.models.shapes import Features, Flat
 
 

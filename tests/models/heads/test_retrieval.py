@@ -1,4 +1,4 @@
-"""ItemRetrievalTask against the formula of Yi et al. (2019), row by row."""
+"""ItemRetrievalTask against the formulas of Yi et al. (2019) and of BPR, row by row."""
 
 import math
 from dataclasses import replace
@@ -11,26 +11,42 @@ from distrain.errors import ModelError
 from distrain.models.blocks import ParallelBlock
 from distrain.models.blocks.layers import L2Norm
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.models.heads import towers
-from distrain.models.heads.towers import DotProductTask, ItemRetrievalTask
+from distrain.models.heads import retrieval
+from distrain.models.heads.retrieval import ItemRetrievalTask
+from distrain.models.heads.towers import DotProductTask
 from distrain.models.shapes import Branches, Flat
 
 TOWERS = Branches({"user": Flat(3), "item": Flat(3)})
 
 
-def naive_loss(users, items, labels, ids, temperature, log_q):
-    """The sum over positive rows of -log softmax, accidental hits left out."""
+def naive_loss(users, items, labels, ids, temperature, log_q, who=None, kind="softmax"):
+    """The sum over positive rows of their losses, items that the row's user has left out."""
     total = 0.0
+    who = list(range(len(labels))) if who is None else who
+    known = {(who[i], ids[i]) for i in range(len(labels)) if labels[i] == 1} if ids else set()
     for i, label in enumerate(labels):
+        if label != 1:
+            continue
         scores = {
             j: sum(a * b for a, b in zip(users[i], items[j], strict=True)) / temperature
             - (0.0 if log_q is None else log_q[j])
             for j in range(len(items))
-            if ids is None or j == i or ids[j] != ids[i]
+            if j == i or not ids or (who[i], ids[j]) not in known
         }
-        if label == 1:
+        if kind == "softmax":
             total -= scores[i] - math.log(sum(math.exp(s) for s in scores.values()))
+        elif len(scores) > 1:
+            pairs = [math.log1p(math.exp(s - scores[i])) for j, s in scores.items() if j != i]
+            total += sum(pairs) / len(pairs)
     return total
+
+
+def with_users(some, num_users=3):
+    """A batch whose rows are of few users."""
+    generator = torch.Generator().manual_seed(some.num_rows)
+    users = torch.randint(num_users, (some.num_rows, 1), generator=generator, dtype=torch.int32)
+    ids = torch.cat([some.categorical, users], dim=1)
+    return replace(some, categorical=ids, categorical_names=("movie", "user"))
 
 
 def vectors(rows, dim=3):
@@ -46,12 +62,13 @@ def as_towers(user, item):
 @given(
     st.integers(0, 9),
     st.sampled_from([0.3, 1.0, 2.0]),
-    st.booleans(),
-    st.sampled_from([None, "items", "batch"]),
-    st.integers(1, 4),
+    st.sampled_from(["rows", "items", "users"]),
+    st.sampled_from([None, "items", "batch", "stream"]),
+    st.integers(1, 40),
+    st.sampled_from(["softmax", "bpr"]),
 )
-def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_a_time):
-    some = batch(rows, num_items=4)
+def test_loss_equals_formula(batch, rows, temperature, told, correction, at_a_time, kind):
+    some = with_users(batch(rows, num_items=4))
     ids = some["movie"].tolist()
     log_q, naive_q = None, None
     if correction == "items":
@@ -60,9 +77,23 @@ def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_
     if correction == "batch":
         log_q = "batch"
         naive_q = [math.log(ids.count(i) / rows) for i in ids]
-    item_id = "movie" if with_ids or correction else None
-    task = ItemRetrievalTask(item_id=item_id, temperature=temperature, log_q=log_q)
+    seen = torch.tensor([5, 0, 2, 1])
+    if correction == "stream":
+        log_q, counts = "stream", torch.bincount(torch.tensor(ids, dtype=torch.int64), minlength=4)
+        naive_q = [math.log(int((seen + counts)[i]) / (8 + rows)) for i in ids]
+    item_id = "movie" if told != "rows" or correction else None
+    user_id = "user" if told == "users" else None
+    task = ItemRetrievalTask(
+        item_id=item_id,
+        temperature=temperature,
+        log_q=log_q,
+        user_id=user_id,
+        kind=kind,
+        num_items=4,
+    )
     task.attach(TOWERS)
+    if correction == "stream":
+        task.seen.copy_(seen)
     users, items = vectors(rows)
     output = task({"user": users, "item": items})
     assert output.shape == (rows, 6)
@@ -72,22 +103,24 @@ def test_loss_equals_formula(batch, rows, temperature, with_ids, correction, at_
         some.label.tolist(),
         None if item_id is None else ids,
         temperature,
-        naive_q,
+        naive_q if kind == "softmax" else None,
+        some["user"].tolist() if user_id else None,
+        kind,
     )
-    before = towers._USERS_AT_A_TIME
+    before = retrieval._SCORES_AT_A_TIME
     for most in (before, at_a_time):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(towers, "_USERS_AT_A_TIME", most)
+            patch.setattr(retrieval, "_SCORES_AT_A_TIME", most)
             torch.testing.assert_close(float(task.loss(output, some)), float(expected))
     dots = [sum(u * v) / temperature for u, v in zip(users, items, strict=True)]
     found = task.logits(output)
     torch.testing.assert_close(found.tolist(), [float(dot) for dot in dots])
 
 
-@pytest.mark.parametrize("at_a_time", [2, 4096])
+@pytest.mark.parametrize("at_a_time", [10, 4096])
 @pytest.mark.parametrize("log_q", [None, "batch"])
 def test_gradients(at_a_time, log_q, batch, attached, check_gradients, monkeypatch):
-    monkeypatch.setattr(towers, "_USERS_AT_A_TIME", at_a_time)
+    monkeypatch.setattr(retrieval, "_SCORES_AT_A_TIME", at_a_time)
     task = ItemRetrievalTask(item_id="movie", temperature=0.7, log_q=log_q)
     attached(task, TOWERS)
     check_gradients(task, batch(5), *vectors(5), rebuild=as_towers)
@@ -100,6 +133,16 @@ def test_rows_may_change_places(batch, attached):
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
     moved = replace(some, categorical=some.categorical[order], label=some.label[order])
     torch.testing.assert_close(task.loss(output[order], moved), task.loss(output, some))
+
+
+def test_a_stream_is_what_was_observed(batch, attached):
+    task = ItemRetrievalTask(item_id="movie", log_q="stream", num_items=5)
+    attached(task, TOWERS)
+    some, output = batch(8), torch.cat(list(vectors(8)), dim=1)
+    for _ in range(2):
+        task.observe(task.candidates(output, some))
+    assert task.seen.tolist() == (2 * torch.bincount(some["movie"].long(), minlength=5)).tolist()
+    assert "seen" in task.state_dict()
 
 
 def test_only_positives_of_the_target_are_queries(batch, attached):
@@ -152,8 +195,14 @@ def test_log_q_is_no_part_of_the_model():
 def test_wrong_arguments():
     with pytest.raises(ModelError, match="above 0, not 0"):
         ItemRetrievalTask(temperature=0)
-    with pytest.raises(ModelError, match="no log_q 'stream'"):
-        ItemRetrievalTask(log_q="stream")
+    with pytest.raises(ModelError, match="no log_q 'sketch'"):
+        ItemRetrievalTask(log_q="sketch")
+    with pytest.raises(ModelError, match="no loss 'hinge'"):
+        ItemRetrievalTask(kind="hinge")
+    with pytest.raises(ModelError, match="only with num_items"):
+        ItemRetrievalTask(item_id="movie", log_q="stream")
+    with pytest.raises(ModelError, match="apart only with an item_id"):
+        ItemRetrievalTask(user_id="user")
     with pytest.raises(ModelError, match="only with an item_id"):
         ItemRetrievalTask(log_q="batch")
     with pytest.raises(ModelError, match="is not finite"):

@@ -1,0 +1,280 @@
+"""Retrieval: a user's own item against the items of the step's other rows."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+from distrain.batch import Batch
+from distrain.errors import ModelError
+from distrain.models.heads.targets import label_of
+from distrain.models.heads.tasks import Candidates, Task
+from distrain.models.heads.towers import tower_width
+from distrain.models.shapes import Flat, Shape, Value, flat
+
+RetrievalLoss = Literal["softmax", "bpr"]
+
+# The scores of more pairs than these are never held at once, and are computed twice: those of a
+# batch of 65,536 would take 17 GB.
+_SCORES_AT_A_TIME = 4096 * 4096
+
+
+@dataclass(frozen=True)
+class _Queries:
+    """Vectors of users, each with the vector and the id of its own item."""
+
+    users: Tensor  # `[queries, dim]`
+    items: Tensor  # `[queries, dim]`
+    ids: Tensor  # of the items, `[queries]`, int64
+    keys: Tensor  # which queries are one user's, `[queries]`, int64
+    labels: Tensor  # `[queries]`
+
+
+class ItemRetrievalTask(Task):
+    """A user's vector times its own item's, against those of other items.
+
+    With u_i and v_i the vectors of row i and of its item, c_j those of the candidates, T the
+    temperature and q the probability that an item is a candidate, a row with label 1 has the loss
+
+        s_i  = u_i . v_i / T - log q(v_i)
+        s_ij = u_i . c_j / T - log q(c_j)
+        softmax: log(exp s_i + sum over j of exp s_ij) - s_i
+        bpr:     mean over j of log(1 + exp(s_ij - s_i)), without q
+
+    (Yi et al., "Sampling-Bias-Corrected Neural Modeling for Large Corpus Item Recommendations",
+    RecSys 2019, eq. 3 to 6, for rewards of 0 and 1; Rendle et al., "BPR", UAI 2009.) The candidates
+    are the items of the other rows, those with label 0 too. Left out are the items of rows with
+    label 1 of the same user: the row's own item in other rows, where `item_id` says what the items
+    are, and the user's other items, where `user_id` says who the users are. The correction by log q
+    undoes that popular items are candidates more often than others.
+
+    In a training step the candidates are those of all ranks, of one micro-batch.
+
+    Args:
+        user: The branch of users' vectors.
+        item: The branch of items' vectors, as wide.
+        item_id: The categorical column that tells items apart; needed for `log_q` and `user_id`.
+        temperature: Above 0. Vectors of length 1 (`L2Norm`) want one well below 1.
+        log_q: `None` for no correction; a tensor `[items]` of log q by item id; "batch": q is the
+            share of the candidates that are the item; "stream": the same of all candidates since
+            training began, which are counted in the model's buffer `seen`.
+        target: Whose label; `None` for the first target.
+        user_id: The categorical column that tells users apart.
+        kind: "softmax" or "bpr".
+        num_items: Rows of `seen`, for "stream".
+
+    Shape:
+        branches to `[rows, 2 * dim]`: user vectors, then item vectors.
+
+    Raises:
+        ModelError: An argument has none of the values it may have, or `item_id` is missing.
+
+    >>> from distrain.models.shapes import Branches
+    >>> task = ItemRetrievalTask(item_id="movie", temperature=0.1, log_q="batch")
+    >>> str(task.attach(Branches({"user": Flat(8), "item": Flat(8)})))
+    '[rows, 16]'
+    """
+
+    rows_are_independent = False
+
+    log_q: Tensor | None
+    seen: Tensor
+
+    metrics = ()  # labels 0 and 1 are not what it tells apart
+
+    def __init__(
+        self,
+        user: str = "user",
+        item: str = "item",
+        item_id: str | None = None,
+        temperature: float = 1.0,
+        log_q: Tensor | Literal["batch", "stream"] | None = None,
+        target: str | None = None,
+        *,
+        user_id: str | None = None,
+        kind: RetrievalLoss = "softmax",
+        num_items: int | None = None,
+    ):
+        super().__init__()
+        _check_arguments(temperature, log_q, item_id, user_id, kind, num_items)
+        self.user, self.item = user, item
+        self.item_id, self.user_id = item_id, user_id
+        self.temperature = temperature
+        self.target = target
+        self.kind = kind
+        self.counts = log_q if isinstance(log_q, str) else None
+        # Of the data, not of the model: it is not saved, and predictions do not need it.
+        kept = log_q.detach() if isinstance(log_q, Tensor) else None
+        self.register_buffer("log_q", kept, persistent=False)
+        if self.counts == "stream":
+            self.register_buffer("seen", torch.zeros(num_items or 0, dtype=torch.int64))
+
+    def build(self, given: Shape) -> Shape:
+        self.dim = tower_width(given, self.user, self.item, self.label)
+        return Flat(2 * self.dim)
+
+    def forward(self, value: Value) -> Tensor:
+        assert isinstance(value, dict)
+        return torch.cat([flat(value[self.user]), flat(value[self.item])], dim=1)
+
+    def loss(self, output: Tensor, batch: Batch) -> Tensor:
+        return self.loss_against(output, batch, self.candidates(output, batch), 0)
+
+    def candidates(self, output: Tensor, batch: Batch) -> Candidates:
+        queries = self._queries(output, batch)
+        has_bought = queries.labels == 1
+        keys = torch.where(has_bought, queries.keys, -1)
+        return Candidates(queries.items, queries.ids, torch.stack([keys, queries.ids], 1))
+
+    def observe(self, candidates: Candidates) -> None:
+        if self.counts == "stream":
+            self.seen.index_add_(0, candidates.ids, torch.ones_like(candidates.ids))
+
+    def loss_against(
+        self, output: Tensor, batch: Batch, candidates: Candidates, first: int
+    ) -> Tensor:
+        queries = self._queries(output, batch)
+        own_q, log_q = self._log_q(queries.ids, candidates.ids, output.dtype)
+        places = torch.arange(len(queries.users), device=output.device)
+        at_a_time = max(1, _SCORES_AT_A_TIME // max(1, len(candidates.vectors)))
+        total = output.new_zeros(())
+        known = _KnownItems(candidates, queries.keys) if self.item_id is not None else None
+        parts = torch.split(places, at_a_time)
+        for part in parts:
+            arguments = (queries, part, candidates, first, known, own_q, log_q)
+            if len(parts) == 1:
+                total = total + self._loss_of(*arguments)
+            else:
+                total = total + checkpoint(
+                    self._loss_of, *arguments, use_reentrant=False, preserve_rng_state=False
+                )
+        return total
+
+    def logits(self, output: Tensor) -> Tensor:
+        """The scores of the rows' own pairs, u . v / T."""
+        users, items = self.vectors(output)
+        return (users * items).sum(1) / self.temperature
+
+    def vectors(self, output: Tensor) -> tuple[Tensor, Tensor]:
+        """The users' and the items' vectors of an output, each `[rows, dim]`."""
+        return output[:, : self.dim], output[:, self.dim : 2 * self.dim]
+
+    def _queries(self, output: Tensor, batch: Batch) -> _Queries:
+        users, items = self.vectors(output)
+        if self.item_id is None:
+            ids = torch.zeros(len(output), dtype=torch.int64, device=output.device)
+        else:
+            ids = batch[self.item_id].long()
+        # Without users a row is of its item's own: what it alone has had.
+        keys = ids if self.user_id is None else batch[self.user_id].long()
+        labels = label_of(batch, self.target).to(output.dtype)
+        return _Queries(users, items, ids, keys, labels)
+
+    def _log_q(
+        self, own: Tensor, candidates: Tensor, dtype: torch.dtype
+    ) -> tuple[Tensor | None, Tensor | None]:
+        """Of the queries' own items, and of the candidates."""
+        if self.kind == "bpr" or (self.log_q is None and self.counts is None):
+            return None, None
+        if self.log_q is not None:
+            return self.log_q.index_select(0, own), self.log_q.index_select(0, candidates)
+        # Sorted, an item's count is the distance between the places before and after it.
+        ordered = candidates.sort().values
+        pair = []
+        for ids in (own.contiguous(), candidates.contiguous()):
+            ends = torch.searchsorted(ordered, ids, right=True)
+            counts = ends - torch.searchsorted(ordered, ids)
+            total = torch.full((), len(candidates), device=ids.device)
+            if self.counts == "stream":
+                counts, total = counts + self.seen.index_select(0, ids), total + self.seen.sum()
+            counts, total = (some.clamp(min=1).to(dtype) for some in (counts, total))
+            pair.append(counts.log() - total.log())
+        return pair[0], pair[1]
+
+    def _loss_of(
+        self,
+        queries: _Queries,
+        part: Tensor,
+        candidates: Candidates,
+        first: int,
+        known: "_KnownItems | None",
+        own_q: Tensor | None,
+        log_q: Tensor | None,
+    ) -> Tensor:
+        users = queries.users.index_select(0, part)
+        own = (users * queries.items.index_select(0, part)).sum(1) / self.temperature
+        scores = users @ candidates.vectors.t() / self.temperature
+        if own_q is not None and log_q is not None:
+            own, scores = own - own_q.index_select(0, part), scores - log_q
+        columns = torch.arange(len(candidates.vectors), device=part.device)
+        left_out = part[:, None] + first == columns
+        if known is not None:
+            left_out = left_out | known.of(part)
+        if self.kind == "bpr":
+            losses = functional.softplus(scores - own[:, None]).masked_fill(left_out, 0.0).sum(1)
+            losses = losses / (~left_out).sum(1).clamp(min=1)
+        else:
+            scores = scores.masked_fill(left_out, -torch.inf)
+            losses = torch.cat([own[:, None], scores], dim=1).logsumexp(1) - own
+        return (queries.labels.index_select(0, part) * losses).sum()
+
+
+class _KnownItems:
+    """Which candidates a query's user is known to have had, by shapes that do not depend on ids."""
+
+    def __init__(self, candidates: Candidates, keys: Tensor):
+        users, items = candidates.known.t().contiguous()
+        # An id's first place among the sorted ids is its number.
+        self._of_users = torch.searchsorted(users.sort().values, users)
+        self._of_queries = torch.searchsorted(users.sort().values, keys.contiguous())
+        ordered = torch.cat([items, candidates.ids]).sort().values
+        self._of_items = torch.searchsorted(ordered, items)
+        self._of_candidates = torch.searchsorted(ordered, candidates.ids.contiguous())
+        self._sizes = (len(users), len(ordered))
+        self._is_user = users >= 0
+
+    def of(self, part: Tensor) -> Tensor:
+        """`[queries, candidates]`."""
+        users, items = self._sizes
+        queries = self._of_queries.index_select(0, part)
+        # A user of several queries has the row of one of them; the row behind the last is nobody's.
+        row_of = torch.full((users + 1,), len(part), device=part.device)
+        row_of[queries] = torch.arange(len(part), device=part.device)
+        rows = torch.where(self._is_user, row_of[self._of_users], len(part))
+        had = torch.zeros(len(part) + 1, items, dtype=torch.bool, device=part.device)
+        had[rows, self._of_items] = True
+        had[len(part)] = False
+        return had[row_of[queries]].index_select(1, self._of_candidates)
+
+
+def _check_arguments(
+    temperature: float,
+    log_q: Tensor | str | None,
+    item_id: str | None,
+    user_id: str | None,
+    kind: str,
+    num_items: int | None,
+) -> None:
+    if not temperature > 0:
+        raise ModelError(f"a temperature is above 0, not {temperature}")
+    if kind not in get_args(RetrievalLoss):
+        raise ModelError(f"an ItemRetrievalTask has no loss {kind!r}: it has softmax and bpr")
+    if isinstance(log_q, str) and log_q not in ("batch", "stream"):
+        raise ModelError(
+            f"an ItemRetrievalTask has no log_q {log_q!r}",
+            hint="Take a tensor of log probabilities by item id, 'batch', 'stream', or None.",
+        )
+    if isinstance(log_q, Tensor) and not log_q.is_meta and not bool(log_q.isfinite().all()):
+        raise ModelError(
+            "an ItemRetrievalTask's log_q is not finite",
+            hint="Count every item at least once: an item without a row has no log.",
+        )
+    if log_q is not None and item_id is None:
+        raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
+    if user_id is not None and item_id is None:
+        raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
+    if isinstance(log_q, str) and log_q == "stream" and not num_items:
+        raise ModelError("an ItemRetrievalTask counts a stream only with num_items")
