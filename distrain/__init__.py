@@ -11,7 +11,7 @@ from distrain.version import __version__
 if TYPE_CHECKING:
     from distrain.errors import DistrainError
     from distrain.loader import Dataset, Loader
-    from distrain.running import Run, fit
+    from distrain.running import Run, fit, load
     from distrain.schema import ColumnSchema, Schema, Tags
     from distrain.spec import JobSpec
 
@@ -25,6 +25,7 @@ _HOMES = {
     "Schema": "distrain.schema",
     "Tags": "distrain.schema",
     "fit": "distrain.running",
+    "load": "distrain.running",
 }
 
 __all__ = [
@@ -38,6 +39,7 @@ __all__ = [
     "Tags",
     "__version__",
     "fit",
+    "load",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from distrain.running.checks import JobChecks as JobChecks
 from distrain.running.detached import attach as attach, submit as submit
-from distrain.running.python_api import Run as Run, fit as fit
+from distrain.running.python_api import Run as Run, fit as fit, load as load
 from distrain.running.reporting import (
     LoggedProgress as LoggedProgress,
     Progress as Progress,

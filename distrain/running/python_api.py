@@ -97,9 +97,13 @@ class Run:
         beside its row.
 
         Args:
-            rows: A DataFrame or Arrow table, or files: as the run's data were before they were
-                prepared, or prepared by the run's own workflow.
+            rows: A DataFrame of pandas or polars, an Arrow table, a mapping of arrays, or files: as
+                the run's data were before they were prepared, or prepared by the run's own
+                workflow.
             keep: Columns to have beside the scores.
+
+        Returns:
+            For each row logit and probability, of several targets `probability_TARGET` of each.
         """
         import pandas
 
@@ -124,6 +128,14 @@ class Run:
 
         with speaking_python(), handed_over(names=self._names):
             return evaluate_rows(RunPaths(self.run_dir).model, rows)
+
+
+def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:
+    """Open a run that has ended, to score rows: `distrain.load("runs/first").predict(rows)`.
+
+    Arguments and errors are those of `Run`.
+    """
+    return Run(run_dir, model_fn)
 
 
 def fit(

@@ -40,7 +40,7 @@ def score_rows(
     """The scores of rows: the table that `predict` writes.
 
     Args:
-        rows: A table of Arrow's or pandas', or files as in `PredictRequest.inputs`.
+        rows: What Arrow makes a table of, or files as in `PredictRequest.inputs`.
         keep, raw: As in `PredictRequest`.
     """
     with _files(rows) as (folder, inputs):

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 
+import distrain
 import distrain.cluster
 from distrain import Run, fit
 from distrain.cli.saved.evaluate import command as evaluate_command
@@ -211,6 +212,42 @@ def test_scores_of_a_dataframe_have_its_index_and_errors_tell_of_rows_and_functi
         with pytest.raises(InputError, match=f"the {type(wrong).__name__} given cannot be") as said:
             run.predict(wrong)
         assert "A DataFrame or an Arrow table is needed" in str(said.value.hint)
+
+
+class Stream:
+    """A table of another library, such as polars, which hands it over as Arrow's C stream."""
+
+    def __init__(self, table: pa.Table):
+        self._table = table
+
+    def __arrow_c_stream__(self, requested: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested)
+
+
+@pytest.mark.parametrize(
+    ("shop", "price"),
+    [
+        (pa.string_view(), pa.decimal128(8, 2)),
+        (pa.dictionary(pa.int8(), pa.string()), pa.float32()),
+        (pa.large_string(), pa.decimal64(8, 2)),
+        (pa.binary(), pa.float64()),
+    ],
+)
+def test_tables_of_any_library_and_type_have_the_same_scores(
+    root: Path, shop: pa.DataType, price: pa.DataType
+) -> None:
+    run = distrain.load(root / "r")
+    odd = [{**ROWS[0], "shop": "\U0001f600 \u00df\u0301"}, {**ROWS[1], "shop": None}, *ROWS[2:]]
+    plain = pa.Table.from_pylist(odd).drop_columns(["order"])
+    wanted = run.predict(plain)
+    table = plain
+    for name, dtype in {"shop": shop, "price": price}.items():
+        place = table.column_names.index(name)
+        table = table.set_column(place, name, table[name].cast(dtype))
+    assert run.predict(Stream(table)).equals(wanted)
+    columns = {name: plain[name].to_numpy(zero_copy_only=False) for name in plain.column_names}
+    assert run.predict(columns).equals(wanted)
+    assert wanted["probability"].between(0, 1).all()
 
 
 def test_raw_rows_that_are_left_out_of_the_metrics_are_told(root: Path, tmp_path: Path) -> None:
