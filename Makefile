@@ -6,13 +6,14 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch] distrain/*/*/_*.[ch])
 PEERS := keras-rs torchfm
 JOBS ?= 2
+LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
 SHARED = --numprocesses $(JOBS) --dist loadfile
 # Without its bytecode each rank and command compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-long chaos check format docs bench gpu clean
+.PHONY: help demo test test-slow test-long test-lowest chaos check format docs bench gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,6 +33,9 @@ test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.he
 
 test-long: $(VENV)/.dev $(VENV)/.peers $(VENV)/.helm ## Repeat slow tests for more models, causes and databases (before a release)
 	$(BIN)/python -m pytest $(SHARED) -m long $(ARGS)
+
+test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest versions that are allowed
+	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not chaos" $(LOWEST) $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
 	$(BIN)/python -m pytest -m chaos $(ARGS)
@@ -73,6 +77,13 @@ $(VENV)/.runtime: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@ $(VENV)/.runtime
+
+# An environment of its own. torch of the bound comes from PyPI, with the libraries of CUDA 12.
+$(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints-lowest.txt $(KERNELS)
+	$(PYTHON) -m venv $(VENV)/lowest
+	$(VENV)/lowest/bin/python -m pip --quiet install --constraint constraints-lowest.txt --editable . \
+		hypothesis pytest pytest-timeout pytest-xdist scikit-learn setuptools tensordict
+	touch $@
 
 # fastai asks for torchvision, whose wheels may bring another torch, but its tabular part needs
 # neither it nor spaCy: a folder of its own, and no dependencies but those named. Only the tests of

@@ -1,5 +1,7 @@
 """What pyproject.toml cannot say: the version, and the tag of a wheel without C extensions."""
 
+import email
+import os
 import runpy
 import shutil
 from pathlib import Path
@@ -31,7 +33,18 @@ def _exists(path: str) -> bool:
     return Path(path).is_file()
 
 
-# pip leaves an installed wheel of the same version alone: other code is another version.
-_VERSION = runpy.run_path(str(Path(__file__).parent / "distrain" / "version.py"))["build"]()
+def _version() -> str:
+    """A release's version, as indexes of packages want it; else one that names the code, too.
 
-setup(version=_VERSION, cmdclass={"bdist_wheel": BdistWheel})
+    pip leaves an installed wheel of the same version alone: other code is another version.
+    """
+    root = Path(__file__).parent
+    facts, about = runpy.run_path(str(root / "distrain" / "version.py")), root / "PKG-INFO"
+    is_release = os.environ.get("DISTRAIN_RELEASE") == "1"
+    if about.is_file():  # this is an unpacked source distribution
+        stated = email.message_from_string(about.read_text("utf-8"))["Version"]
+        is_release |= stated == facts["__version__"]
+    return str(facts["__version__"] if is_release else facts["build"]())
+
+
+setup(version=_version(), cmdclass={"bdist_wheel": BdistWheel})

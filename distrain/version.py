@@ -1,23 +1,28 @@
 """The version of this package, by itself, so that rooms can write it down."""
 
-import hashlib
+# Imports that take longer than all the rest stand in the functions that need them.
+import sys
 from functools import cache
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def how_to_install(extra: str) -> str:
-    """The command that installs an extra of this package, which no index of packages has."""
-    gpu = "deploy/images/constraints-gpu.txt"
-    constraints = gpu if extra == "gpu" else "constraints.txt"
-    return f"`pip install -c {constraints} '.[{extra}]'` in a checkout of distrain"
+    """The command that installs an extra of this package: in a checkout, or beside a wheel's."""
+    name = "constraints-gpu.txt" if extra == "gpu" else "constraints.txt"
+    shared = Path(sys.prefix) / "share" / "distrain" / name  # where a wheel puts it
+    if shared.is_file():
+        return f"`pip install -c {shared} 'distrain[{extra}]=={__version__}'`"
+    place = f"deploy/images/{name}" if extra == "gpu" else name
+    return f"`pip install -c {place} '.[{extra}]'` in a checkout of distrain"
 
 
 @cache
 def package_version(package: str) -> str:
     """The version of an installed package; "" for one that is not installed."""
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:
@@ -26,11 +31,13 @@ def package_version(package: str) -> str:
 
 @cache
 def build() -> str:
-    """The version with a digest of the package's code, such as `0.1.0+b4f0c2e91a7d3`.
+    """The version with a digest of the package's code, such as `0.2.0+b4f0c2e91a7d3`.
 
     Equal code gives equal text, in a checkout, an editable install, an archive or a wheel. Without
     sources, as in a zip or with .pyc files alone, other code is not told apart.
     """
+    import hashlib
+
     package = Path(__file__).parent
     digest = hashlib.blake2b(digest_size=6)
     files = (path for kind in ("py", "c", "h") for path in package.rglob(f"*.{kind}"))

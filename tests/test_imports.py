@@ -2,9 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+ROOT = str(Path(__file__).parents[1])
 FRAMEWORKS = {"torch", "dask", "distributed", "pandas", "cudf"}
 HEAVY = FRAMEWORKS | {"pyarrow", "numpy"}
 
@@ -19,6 +21,11 @@ def loaded_by(code):
 
 
 def test_the_package_itself_is_light():
+    slow = {"email", "hashlib", "importlib.metadata", "json", "pathlib", "subprocess"}
+    tell = "import sys, distrain\nprint(*(sys.modules.keys() & SLOW))".replace("SLOW", repr(slow))
+    bare = [sys.executable, "-I", "-S", "-c", f"import sys; sys.path.insert(0, {ROOT!r})\n{tell}"]
+    done = subprocess.run(bare, capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) <= {"pathlib"}
     assert not loaded_by("import distrain") & HEAVY
 
 

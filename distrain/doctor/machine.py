@@ -98,7 +98,10 @@ def _installed(package: str) -> Check:
     return Check(package, CheckVerdict.OK, installed)
 
 
-_REBUILD = "Install a C compiler, then distrain again: pip install --force-reinstall --no-deps ."
+_REBUILD = (
+    "Install a wheel of distrain for this platform, which holds it (its name has abi3), or a C "
+    "compiler and then distrain again: pip install --force-reinstall --no-deps ."
+)
 
 
 _KERNELS = {  # by name the flag that says whether it is built, and what works without it

@@ -3,6 +3,7 @@
 import re
 import runpy
 import shutil
+import tomllib
 from pathlib import Path
 
 from distrain import version
@@ -25,3 +26,23 @@ def test_equal_code_is_one_build_wherever_it_lies_and_other_code_another(tmp_pat
     with (there / "batch.py").open("a") as file:
         file.write("\n")
     assert build_in(there) != version.build()
+
+
+def test_everything_that_says_the_version_says_the_same() -> None:
+    root = Path(version.__file__).parents[1]
+    chart = (root / "helm" / "distrain" / "Chart.yaml").read_text()
+    assert (
+        re.findall(r'^(?:version|appVersion): "?([\d.]+)"?$', chart, re.M)
+        == [version.__version__] * 2
+    )
+
+
+def test_the_lowest_versions_are_those_of_the_bounds() -> None:
+    root = Path(version.__file__).parents[1]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    bounds = dict(one.split(">=") for one in project["dependencies"])
+    lines = (root / "constraints-lowest.txt").read_text().splitlines()[1:]
+    lowest = dict(line.split("==") for line in lines)
+    assert lowest.keys() == bounds.keys()
+    for name, bound in bounds.items():
+        assert lowest[name] == bound + ".0" * (2 - bound.count(".")), name

@@ -102,8 +102,8 @@ def test_gpus_and_shared_memory_of_workers():
     assert container["resources"]["limits"]["nvidia.com/gpu"] == "8"
     assert container["resources"]["requests"]["nvidia.com/gpu"] == "8"
     assert spec["runtimeClassName"] == "nvidia"
-    assert container["image"] == "distrain:0.1.0-gpu"
-    assert containers(pods(rendered("gpu"))["scheduler"])[0]["image"] == "distrain:0.1.0-cpu"
+    assert container["image"] == "distrain:0.2.0-gpu"
+    assert containers(pods(rendered("gpu"))["scheduler"])[0]["image"] == "distrain:0.2.0-cpu"
     [shm] = [each for each in spec["volumes"] if each["name"] == "shm"]
     assert shm["emptyDir"] == {"medium": "Memory", "sizeLimit": "32Gi"}
     assert {"name": "shm", "mountPath": "/dev/shm"} in container["volumeMounts"]
