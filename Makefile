@@ -13,7 +13,7 @@ unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-long test-lowest chaos check format docs bench gpu clean
+.PHONY: help demo test test-slow test-long test-lowest chaos check format docs release bench gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -58,6 +58,10 @@ format: $(VENV)/.dev ## Format and mend what a tool can mend, and write what is 
 docs: $(VENV)/.dev ## Build the documentation into docs/_build/html
 	$(BIN)/python -m sphinx --fail-on-warning -b html docs docs/_build/html
 
+release: $(VENV)/.dev $(VENV)/.release ## Make the files of a release out of the last commit, in dist/release
+	PATH=$(CURDIR)/$(VENV)/release/bin:$$PATH PYTHONPATH=$(CURDIR)/$(VENV)/release \
+		$(BIN)/python deploy/release/make_release.py dist/release
+
 bench: $(VENV)/.dev ## Run the benchmarks, quick form
 	for script in $(filter-out benchmarks/gpu.py,$(wildcard benchmarks/*.py)); do $(BIN)/python $$script --quick || exit 1; done
 
@@ -83,6 +87,13 @@ $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints-lowest.txt $(KERN
 	$(PYTHON) -m venv $(VENV)/lowest
 	$(VENV)/lowest/bin/python -m pip --quiet install --constraint constraints-lowest.txt --editable . \
 		hypothesis pytest pytest-timeout pytest-xdist scikit-learn setuptools tensordict
+	touch $@
+
+# Its tools lie in a folder of their own, beside the environment whose packages the SBOM lists.
+$(VENV)/.release: $(VENV)/bin/python deploy/images/constraints-build.txt deploy/release/requirements.txt
+	rm -rf $(VENV)/release
+	$(PIP) install --target $(VENV)/release --requirement deploy/images/constraints-build.txt \
+		--requirement deploy/release/requirements.txt
 	touch $@
 
 # fastai asks for torchvision, whose wheels may bring another torch, but its tabular part needs
