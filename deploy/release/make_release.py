@@ -150,11 +150,9 @@ def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
     with ZipFile(wheel) as archive:
         (name,) = (one for one in archive.namelist() if one.endswith(".dist-info/METADATA"))
         about = message_from_bytes(archive.read(name))
-    pins = dict(
-        line.split("==")
-        for line in (source / "constraints.txt").read_text().splitlines()
-        if "==" in line and not line.startswith("#")
-    )
+    named = ("deploy/images/constraints-build.txt", "constraints.txt")  # torch needs setuptools
+    lines = [line for file in named for line in (source / file).read_text().splitlines()]
+    pins = dict(line.split("==") for line in lines if "==" in line and not line.startswith("#"))
     versions = {str(canonicalize_name(name)): version for name, version in pins.items()}
     names = sorted(set(needed(about.get_all("Requires-Dist") or [], EXTRAS, set())))
     missing = [name for name in names if name not in versions]
