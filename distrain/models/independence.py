@@ -1,7 +1,7 @@
 """Whether a network computes each row from that row alone, so that a batch can go in slices."""
 
 from torch import nn
-from torch.nn.modules.module import _has_any_global_hook
+from torch.nn.modules import module as hooks
 
 _LAYERS = (
     nn.Linear,
@@ -30,6 +30,14 @@ _LAYERS = (
 )
 """Of torch's layers those that never look at other rows, whatever their options."""
 
+_GLOBAL_HOOKS = (
+    "_global_backward_pre_hooks",
+    "_global_backward_hooks",
+    "_global_forward_pre_hooks",
+    "_global_forward_hooks",
+)
+"""torch's hooks on all modules, by the names that they have had since 2.7 at the latest."""
+
 
 def rows_are_independent(network: nn.Module) -> bool:
     """Whether no row's output or loss depends on the other rows of its batch.
@@ -44,7 +52,7 @@ def rows_are_independent(network: nn.Module) -> bool:
     >>> rows_are_independent(nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)))
     False
     """
-    if _has_any_global_hook():  # type: ignore[no-untyped-call]
+    if any(getattr(hooks, name) for name in _GLOBAL_HOOKS):
         return False
     return all(_is_independent(module) for module in network.modules())
 
