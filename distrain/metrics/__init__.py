@@ -35,6 +35,7 @@ from distrain.metrics.ranking import (
     ItemLists as ItemLists,
     RankingMetrics as RankingMetrics,
     RankingReport as RankingReport,
+    TopItems as TopItems,
     top_items as top_items,
 )
 from distrain.metrics.regression import (

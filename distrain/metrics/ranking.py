@@ -1,4 +1,4 @@
-"""How good short lists of recommended items are: recall, hits and NDCG over all items, no sampling.
+"""How good short lists of recommended items are, over all items, without sampling.
 
 What a user is shown is compared with *relevant* items: what the user then bought, say. Lists of
 items come as values and offsets: user `i` has `values[offsets[i]:offsets[i + 1]]`.
@@ -44,6 +44,9 @@ class RankingReport:
         capped_recall: The same as a share of `min(k, relevant items)`.
         hit_rate: Whether any relevant item is among the k.
         ndcg: Hits discounted by the logarithm of their place, as a share of the best order's.
+        mrr: One over the place of the first relevant item among the k, 0 if there is none.
+        coverage: The share of all items that any of these users is shown; `None` if it is not known
+            how many items there are.
     """
 
     k: int
@@ -52,6 +55,8 @@ class RankingReport:
     capped_recall: float | None
     hit_rate: float | None
     ndcg: float | None
+    mrr: float | None = None
+    coverage: float | None = None
 
 
 class RankingMetrics:
@@ -60,7 +65,8 @@ class RankingMetrics:
     Args:
         k: How many items a user is shown, at least 1.
         users: How many users were counted.
-        sums: Of recall, capped recall, hit rate and NDCG, float64 `[4]`.
+        sums: Of recall, capped recall, hit rate, NDCG and reciprocal places, float64 `[5]`.
+        shown: Of each item whether any user was shown it, `[items]`; `None` counts no coverage.
 
     >>> metrics = RankingMetrics(2)
     >>> bought = ItemLists(np.array([7, 8, 9, 3]), np.array([0, 3, 4]))
@@ -69,12 +75,19 @@ class RankingMetrics:
     0.16666666666666666
     """
 
-    def __init__(self, k: int, users: int = 0, sums: NDArray[np.float64] | None = None):
+    def __init__(
+        self,
+        k: int,
+        users: int = 0,
+        sums: NDArray[np.float64] | None = None,
+        shown: NDArray[np.bool_] | None = None,
+    ):
         if k < 1:
             raise ValueError(f"k is {k}, not 1 or more")
         self.k = k
         self.users = users
-        self.sums = np.zeros(4) if sums is None else sums
+        self.sums = np.zeros(5) if sums is None else sums
+        self.shown = shown
 
     def update(self, ranked: Ids, relevant: ItemLists) -> None:
         """Count some users.
@@ -85,32 +98,43 @@ class RankingMetrics:
             relevant: What the users should have been shown, the same users in the same order.
 
         Raises:
-            ValueError: The shapes do not fit, or an item is shown twice; nothing was counted.
+            ValueError: The shapes do not fit, an item is shown twice, or one is beyond the items of
+                `shown`; nothing was counted.
         """
         shown = self._checked(ranked, relevant)
         hits = _members(shown, relevant)
         counts = _distinct_counts(relevant)
         has_any = counts > 0
+        if self.shown is not None:
+            self.shown[shown[has_any][shown[has_any] != NO_ITEM]] = True
         hits, counts = hits[has_any], counts[has_any]
         found = hits.sum(1)
         gains = 1 / np.log2(np.arange(self.k) + 2)
         capped = np.minimum(counts, self.k)
         best = np.cumsum(gains)[capped - 1]
-        columns = (found / counts, found / capped, found > 0, (hits @ gains) / best)
+        first = np.where(found > 0, 1 / (1 + hits.argmax(1)), 0.0)
+        columns = (found / counts, found / capped, found > 0, (hits @ gains) / best, first)
         self.sums += [float(column.sum()) for column in columns]
         self.users += len(counts)
 
     def merge(self, other: "RankingMetrics") -> "RankingMetrics":
-        """A new state with the users of both; `ValueError` for another k."""
+        """A new state with the users of both; `ValueError` for another k or other items."""
         if other.k != self.k:
             raise ValueError(f"metrics at {self.k} and at {other.k} cannot be merged")
-        return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums)
+        sizes = [None if one.shown is None else len(one.shown) for one in (self, other)]
+        if sizes[0] != sizes[1]:
+            raise ValueError(f"metrics over {sizes[0]} and over {sizes[1]} items cannot be merged")
+        shown = None
+        if self.shown is not None and other.shown is not None:
+            shown = self.shown | other.shown
+        return RankingMetrics(self.k, self.users + other.users, self.sums + other.sums, shown)
 
     def compute(self) -> RankingReport:
         """The means over the users so far."""
         if not self.users:
             return RankingReport(self.k, 0, None, None, None, None)
-        return RankingReport(self.k, self.users, *(self.sums / self.users).tolist())
+        coverage = None if self.shown is None or not len(self.shown) else float(self.shown.mean())
+        return RankingReport(self.k, self.users, *(self.sums / self.users).tolist(), coverage)
 
     def _checked(self, ranked: Ids, relevant: ItemLists) -> Ids:
         users = len(relevant.offsets) - 1
@@ -124,11 +148,75 @@ class RankingMetrics:
         twice = (in_order[:, 1:] == in_order[:, :-1]) & (in_order[:, 1:] != NO_ITEM)
         if twice.any():
             raise ValueError(f"the user at index {int(twice.any(1).argmax())} is shown items twice")
+        if self.shown is not None and shown.max(initial=NO_ITEM) >= len(self.shown):
+            raise ValueError(f"item {int(shown.max())} is shown, of {len(self.shown)} items")
         return shown
 
 
+class TopItems:
+    """Each user's k best items so far; of items with equal scores the one of the lower id.
+
+    Items come in chunks, here or in other states that are merged into this one. Neither how they
+    are cut nor their order changes the result, and memory holds one chunk's scores at a time.
+
+    Args:
+        users: Their number.
+        k: How many items, at least 1.
+
+    >>> top = TopItems(1, 2)
+    >>> top.update(np.array([[0.1, 0.9]]), np.array([0, 1]))
+    >>> top.update(np.array([[0.5]]), np.array([2]))
+    >>> top.ranked
+    array([[1, 2]])
+    """
+
+    def __init__(self, users: int, k: int):
+        if k < 1:
+            raise ValueError(f"k is {k}, not 1 or more")
+        self.ranked = np.full((users, k), NO_ITEM, np.int64)
+        self._worst_first = np.full((users, k), np.inf)
+
+    def update(self, scores: NDArray[Any], items: Ids, exclude: ItemLists | None = None) -> None:
+        """Count a chunk of items.
+
+        Args:
+            scores: `[users, items of the chunk]`, higher for better items, finite.
+            items: Their ids, each in one chunk only, once.
+            exclude: Items that a user is not shown, the same users in the same order; they may be
+                of other chunks.
+
+        Raises:
+            ValueError: A score is not finite; nothing was counted.
+        """
+        if not np.isfinite(scores).all():
+            raise ValueError("a score is not a finite number")
+        worst_first = np.negative(scores, dtype=np.float64)
+        if exclude is not None and len(items):
+            by_id = np.argsort(items)
+            found = np.searchsorted(items, exclude.values, sorter=by_id).clip(max=len(items) - 1)
+            places = by_id[found]
+            here = items[places] == exclude.values
+            worst_first[exclude.users[here], places[here]] = np.inf
+        self._take(worst_first, np.broadcast_to(items, worst_first.shape))
+
+    def merge(self, other: "TopItems") -> None:
+        """Count the items of another state, of the same users; `ValueError` for another k."""
+        if other.ranked.shape != self.ranked.shape:
+            shapes = " and ".join(str(list(one.ranked.shape)) for one in (self, other))
+            raise ValueError(f"rankings [users, k] of {shapes} cannot be merged")
+        self._take(other._worst_first, other.ranked)
+
+    def _take(self, worst_first: NDArray[np.float64], items: NDArray[Any]) -> None:
+        k = self.ranked.shape[1]
+        keys = np.concatenate([self._worst_first, worst_first], axis=1)
+        ids = np.concatenate([self.ranked, np.where(np.isfinite(worst_first), items, NO_ITEM)], 1)
+        order = np.lexsort((ids, keys), axis=1)[:, :k]
+        self.ranked = np.take_along_axis(ids, order, axis=1)
+        self._worst_first = np.take_along_axis(keys, order, axis=1)
+
+
 def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) -> NDArray[np.int64]:
-    """Each user's k best items; of items with equal scores the one of the lower id comes first.
+    """Each user's k best items, as `TopItems` of one chunk, whose ids are `0 .. items-1`.
 
     Args:
         scores: `[users, items]`, higher for better items, finite.
@@ -144,16 +232,9 @@ def top_items(scores: NDArray[Any], k: int, exclude: ItemLists | None = None) ->
     >>> top_items(np.array([[0.1, 0.9, 0.5]]), 2, ItemLists(np.array([1]), np.array([0, 1])))
     array([[2, 0]])
     """
-    if not np.isfinite(scores).all():
-        raise ValueError("a score is not a finite number")
-    worst_first = np.negative(scores, dtype=np.float64)
-    if exclude is not None:
-        worst_first[exclude.users, exclude.values] = np.inf
-    order = np.argsort(worst_first, axis=1, kind="stable")[:, :k]
-    is_left = np.isfinite(np.take_along_axis(worst_first, order, axis=1))
-    ranked = np.full((len(scores), k), NO_ITEM, np.int64)
-    ranked[:, : order.shape[1]] = np.where(is_left, order, NO_ITEM)
-    return ranked
+    top = TopItems(len(scores), k)
+    top.update(scores, np.arange(scores.shape[1]), exclude)
+    return top.ranked
 
 
 def _members(shown: Ids, lists: ItemLists) -> NDArray[np.bool_]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.metrics.ranking import NO_ITEM, ItemLists, RankingMetrics, top_items
+from distrain.metrics.ranking import NO_ITEM, ItemLists, RankingMetrics, TopItems, top_items
 
 
 def lists_of(sets):
@@ -29,9 +29,15 @@ def naive_means(rankings, relevant, k):
         gain = sum(1 / math.log2(place + 2) for place in hits)
         found = len(hits)
         rows.append(
-            (found / len(wanted), found / min(k, len(wanted)), float(found > 0), gain / best)
+            (
+                found / len(wanted),
+                found / min(k, len(wanted)),
+                float(found > 0),
+                gain / best,
+                1 / (1 + hits[0]) if hits else 0.0,
+            )
         )
-    return [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else [None] * 4
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)] if rows else [None] * 5
 
 
 item_sets = st.sets(st.integers(0, 11), max_size=12)
@@ -51,12 +57,33 @@ def test_equals_loops(users, k):
     naive = [naive_top(*case) for case in zip(scores, [k] * len(users), excluded, strict=True)]
     assert ranked.shape == (len(users), k)
     assert [[i for i in row if i != NO_ITEM] for row in ranked.tolist()] == naive
-    metrics = RankingMetrics(k)
+    metrics = RankingMetrics(k, shown=np.zeros(12, bool))
     metrics.update(ranked, lists_of(relevant))
     report = metrics.compute()
+    seen = {item for row, wanted in zip(naive, relevant, strict=True) if wanted for item in row}
+    assert report.coverage == (len(seen) / 12 if report.users else None)
     assert report.users == sum(map(bool, relevant))
-    means = [report.recall, report.capped_recall, report.hit_rate, report.ndcg]
+    means = [report.recall, report.capped_recall, report.hit_rate, report.ndcg, report.mrr]
     assert means == pytest.approx(naive_means(naive, relevant, k))
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    seed=st.integers(0, 2**31),
+    cuts=st.sets(st.integers(1, 11), max_size=4),
+    states=st.lists(st.integers(0, 2), min_size=5, max_size=5),
+    excluded=st.lists(item_sets, min_size=3, max_size=3),
+    k=st.integers(1, 14),
+)
+def test_chunks_and_states_of_items_change_nothing(seed, cuts, states, excluded, k):
+    rng = np.random.default_rng(seed)
+    scores, order = rng.integers(0, 4, (3, 12)) / 4, rng.permutation(12)
+    parts = [TopItems(3, k) for _ in range(3)]
+    for state, chunk in zip(states, np.split(order, sorted(cuts)), strict=False):
+        parts[state].update(scores[:, chunk], chunk, lists_of(excluded))
+    for other in parts[1:]:
+        parts[0].merge(other)
+    assert np.array_equal(parts[0].ranked, top_items(scores, k, lists_of(excluded)))
 
 
 def test_merged_shares_are_the_whole():
@@ -64,13 +91,14 @@ def test_merged_shares_are_the_whole():
     scores = rng.standard_normal((40, 30))
     relevant = [set(rng.choice(30, rng.integers(0, 6), replace=False)) for _ in range(40)]
     ranked = top_items(scores, 5)
-    whole, first, second = RankingMetrics(5), RankingMetrics(5), RankingMetrics(5)
+    whole, first, second = (RankingMetrics(5, shown=np.zeros(30, bool)) for _ in range(3))
     whole.update(ranked, lists_of(relevant))
     first.update(ranked[:13], lists_of(relevant[:13]))
     second.update(ranked[13:], lists_of(relevant[13:]))
     merged = first.merge(second)
     assert merged.users == whole.users
     np.testing.assert_allclose(merged.sums, whole.sums, rtol=1e-14)
+    assert merged.compute().coverage == whole.compute().coverage
     assert first.users < merged.users  # neither share was changed
 
 
@@ -89,6 +117,12 @@ def test_what_cannot_be_counted_is_refused():
         metrics.update(np.array([[1, 2], [3, 3]]), wanted)
     with pytest.raises(ValueError, match="at 2 and at 3"):
         metrics.merge(RankingMetrics(3))
+    with pytest.raises(ValueError, match="over None and over 4 items"):
+        metrics.merge(RankingMetrics(2, shown=np.zeros(4, bool)))
+    with pytest.raises(ValueError, match="item 9 is shown, of 4 items"):
+        RankingMetrics(1, shown=np.zeros(4, bool)).update(np.array([[9]]), lists_of([[1]]))
+    with pytest.raises(ValueError, match=r"\[2, 3\] and \[2, 4\] cannot be merged"):
+        TopItems(2, 3).merge(TopItems(2, 4))
     with pytest.raises(ValueError, match="not a finite number"):
         top_items(np.array([[math.nan]]), 1)
     with pytest.raises(ValueError, match="k is 0"):
