@@ -134,7 +134,8 @@ class RankingMetrics:
         if not self.users:
             return RankingReport(self.k, 0, None, None, None, None)
         coverage = None if self.shown is None or not len(self.shown) else float(self.shown.mean())
-        return RankingReport(self.k, self.users, *(self.sums / self.users).tolist(), coverage)
+        recall, capped, hits, ndcg, mrr = (self.sums / self.users).tolist()
+        return RankingReport(self.k, self.users, recall, capped, hits, ndcg, mrr, coverage)
 
     def _checked(self, ranked: Ids, relevant: ItemLists) -> Ids:
         users = len(relevant.offsets) - 1
