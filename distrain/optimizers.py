@@ -68,11 +68,13 @@ class OptimizerFacts:
         return UPDATE_RULES[self.rule]
 
 
+_ADAGRAD = {"eps": 1e-10, "initial_accumulator_value": 0.0}
+
 # Row-wise Adagrad is about rows of tables: dense parameters, which have none, get Adagrad.
 OPTIMIZERS: dict[str, OptimizerFacts] = {
     "sgd": OptimizerFacts("sgd", "SGD", {}, 0),
-    "adagrad": OptimizerFacts("adagrad", "Adagrad", {"eps": 1e-10}, 1),
-    "rowwise_adagrad": OptimizerFacts("rowwise_adagrad", "Adagrad", {"eps": 1e-10}, 1),
+    "adagrad": OptimizerFacts("adagrad", "Adagrad", _ADAGRAD, 1),
+    "rowwise_adagrad": OptimizerFacts("rowwise_adagrad", "Adagrad", _ADAGRAD, 1),
     "adam": OptimizerFacts("adam", "Adam", {"betas": (0.9, 0.999), "eps": 1e-8}, 2),
     # Loshchilov and Hutter 2019, "Decoupled Weight Decay Regularization", Algorithm 2. The decay is
     # of the dense part alone: that of tables would change every row in every step.

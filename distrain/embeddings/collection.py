@@ -55,9 +55,9 @@ class EmbeddingCollection(nn.Module):
     its gradients.
 
     Each value of a table is drawn uniformly from `-1/sqrt(cardinality) .. 1/sqrt(cardinality)`,
-    the rule of facebookresearch/dlrm (`create_emb`). It depends on the generator's state, the
-    table's name, the row and the place in the row alone (`_draw`), so the tables are the same
-    on any number of ranks, whatever the placement.
+    the rule of facebookresearch/dlrm (`create_emb`), or within another bound (`init`). It depends
+    on the generator's state, the table's name, the row and the place in the row alone (`_draw`), so
+    the tables are the same on any number of ranks, whatever the placement.
 
     Args:
         columns: In the order of the columns of `ids`, with list columns anywhere.
@@ -69,6 +69,7 @@ class EmbeddingCollection(nn.Module):
         dtype: Of the weights: float32, bfloat16 or float64.
         cache_bytes: What the weights of host-cached tables may take on the device. Stores share it
             by their sizes. An optimizer's state comes on top, in proportion.
+        init: The bound of the initial values, of all tables or by column.
         device: Where tables are made, and their values drawn; `None` for the host, on which
             host-cached ones always are.
 
@@ -98,6 +99,7 @@ class EmbeddingCollection(nn.Module):
         dtype: torch.dtype = torch.float32,
         cache_bytes: int = DEFAULT_CACHE_BYTES,
         device: torch.device | None = None,
+        init: float | Mapping[str, float] | None = None,
     ):
         super().__init__()
         self.columns = tuple(columns)
@@ -116,7 +118,7 @@ class EmbeddingCollection(nn.Module):
             nn.Parameter(_new_weight(store, dtype, device), requires_grad=False)
             for store in self.stores
         )
-        self._draw(generator)
+        self._draw(generator, init)
         self.stores = tuple(self._cached(cache_bytes))
         # torch has not annotated its hooks.
         self.register_state_dict_pre_hook(self._settle_before)  # type: ignore[no-untyped-call]
@@ -321,19 +323,23 @@ class EmbeddingCollection(nn.Module):
         raise KeyError(name)
 
     @torch.no_grad()
-    def _draw(self, generator: torch.Generator | None) -> None:
+    def _draw(
+        self, generator: torch.Generator | None, init: float | Mapping[str, float] | None
+    ) -> None:
         seed = int(torch.randint(2**63 - 1, (), generator=generator))
         for column in self.tables:
             key = xxhash.xxh3_64_intdigest(f"{seed}/{column.table_name}".encode())
             number, keys = self.keys_of_table(column.name)
             store, weight = self.stores[number], self.weights[number]
+            own = init.get(column.name) if isinstance(init, Mapping) else init
+            bound = column.cardinality**-0.5 if own is None else own
             at_once = _DRAWN_VALUES if weight.is_cpu else _DRAWN_ON_DEVICE
             step = store.sharers.num_ranks * max(1, at_once // column.dim)
             for start in range(keys.start, keys.stop, step):
                 mine = store.local_part(slice(start, min(start + step, keys.stop)))
                 rows = torch.arange(mine.start, mine.stop, device=weight.device)
                 rows = store.keys_at(rows) - keys.start
-                kernels.draw(key, rows, column.cardinality**-0.5, weight[mine])
+                kernels.draw(key, rows, bound, weight[mine])
 
     def _cached(self, cache_bytes: int) -> Iterator[Store]:
         sizes = [w.numel() * w.element_size() for w in self.weights]

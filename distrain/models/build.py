@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from distrain.embeddings import Combiner, EmbeddingCollection
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.click import ClickModel
-from distrain.models.heads import LabelTask, Task, named_head
+from distrain.models.heads import BinaryClassificationTask, LabelTask, Task, named_head
 from distrain.models.zoo import MODELS
 from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec, TaskSpec
@@ -67,5 +67,7 @@ def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:
     if isinstance(task, LabelTask) and len(tasks) == 1:
         ((task.name, only),) = tasks.items()
         task.target, task.weight = only.target or task.name, only.weight
+        if isinstance(task, BinaryClassificationTask):  # the model's own
+            task.mean, task.label_smoothing = only.mean, only.label_smoothing
     elif targets and not task.name:
         task.name = task.target or targets[0]

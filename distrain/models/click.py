@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection
@@ -23,6 +24,7 @@ class Network(nn.Module):
         logit_shift: The number added to the first target's logits wherever rows are scored, though
             not in training: the log of the share of negatives that it sees (Dal Pozzolo et al.,
             "Calibrating Probability with Undersampling", 2015).
+        embedding_dropout: The share of embedding values that training sets to 0.
     """
 
     def __init__(
@@ -39,6 +41,7 @@ class Network(nn.Module):
         self._events = tuple(tuple(one.lists) for one in events)
         self._num_sequences = sum(map(len, self._events))
         self.logit_shift = 0.0
+        self.embedding_dropout = 0.0
 
     def forward(
         self,
@@ -57,6 +60,9 @@ class Network(nn.Module):
     ) -> Features:
         """The value that the body takes."""
         taken = continuous if self._takes_continuous else continuous[:, :0]
+        if self.training and self.embedding_dropout:
+            share = self.embedding_dropout
+            embedded = tuple(functional.dropout(values, share) for values in embedded)
         num_groups = len(embedded) - self._num_sequences
         sequences = embedded[num_groups:]
         events = tuple(

@@ -35,7 +35,11 @@ from distrain.partition.pieces import (
     lane_pieces as lane_pieces,
 )
 from distrain.partition.plan import EpochPlan as EpochPlan, EpochSteps as EpochSteps
-from distrain.partition.scanning import Columns as Columns, scan_columns as scan_columns
+from distrain.partition.scanning import (
+    Columns as Columns,
+    column_moments as column_moments,
+    scan_columns as scan_columns,
+)
 from distrain.partition.selection import Selection as Selection
 from distrain.partition.slices import LARGE_ROWS as LARGE_ROWS, Slices as Slices
 from distrain.partition.table import (

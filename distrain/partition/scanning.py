@@ -57,6 +57,37 @@ def read_files(
         readers.shutdown(cancel_futures=True)
 
 
+def column_moments(
+    files: Sequence[str], names: Sequence[str], retry_s: float
+) -> tuple[int, dict[str, tuple[float, float]]]:
+    """The rows of parquet files, and mean and standard deviation of columns of numbers in them."""
+    import numpy as np
+    from pyarrow.parquet import ParquetFile
+
+    def read(number: int) -> tuple[int, dict[str, Any]]:
+        with open_input(files[number]) as handle:
+            file = ParquetFile(handle)
+            here = [name for name in names if name in file.schema_arrow.names]
+            table = file.read(columns=here)
+            sums = {}
+            for name in here:
+                values = table[name].drop_null().to_numpy().astype(np.float64)
+                sums[name] = np.array([len(values), values.sum(), np.square(values).sum()])
+            return file.metadata.num_rows, sums
+
+    rows, totals = 0, {name: np.zeros(3) for name in names}
+    for of_file, sums in read_files(files, read, retry_s):
+        rows += of_file
+        for name, found in sums.items():
+            totals[name] += found
+    moments = {}
+    for name, (count, total, squares) in totals.items():
+        if count:
+            mean = float(total / count)
+            moments[name] = (mean, float(np.sqrt(max(0.0, squares / count - mean * mean))))
+    return rows, moments
+
+
 def scan_columns(
     groups: Sequence[RowGroup],
     columns: Sequence[str],

@@ -203,6 +203,7 @@ def _read_inputs(job: JobChecks) -> None:
     from distrain.train.data import read_inputs
 
     job.inputs = read_inputs(job.spec)
+    job.spec = job.spec.for_rows(job.inputs.train.num_rows)
 
 
 def _check_loading(job: JobChecks) -> None:

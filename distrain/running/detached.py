@@ -50,6 +50,7 @@ def submit(
     """
     assert run.scheduler is not None
     checked = run.check()
+    run = replace(run, spec=checked.spec)
     from distrain.train.data import hand_on  # late: it loads torch
 
     for note in checked.notes:

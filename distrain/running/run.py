@@ -3,7 +3,7 @@
 import socket
 import time
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -95,6 +95,7 @@ def train(
     `on_summary` gets the summary of a job that ended, before the error of one that ended badly.
     """
     checked = run.check()
+    run = replace(run, spec=checked.spec)
     from distrain.train.data import hand_on  # late: it loads torch
 
     for note in checked.notes:

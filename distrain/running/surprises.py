@@ -25,7 +25,7 @@ _SHOWN = 5
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     notes = _data_notes(spec.data, inputs)
-    batch, rows = spec.train.global_batch_size, inputs.train.num_rows
+    batch, rows = spec.train.batch_rows, inputs.train.num_rows
     notes += _steps_notes(spec, rows)
     steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
     if steps > _MANY_STEPS:
@@ -46,7 +46,7 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
 
 def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     train = spec.train
-    batch, epochs = train.global_batch_size, train.epochs
+    batch, epochs = train.batch_rows, train.num_epochs
     steps = epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
     smaller = min(batch, max(rows // _SOME_STEPS, min(_SMALL_BATCH, rows // 8), 1))
     smaller = 1 << (smaller.bit_length() - 1)

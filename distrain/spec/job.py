@@ -49,6 +49,12 @@ class JobSpec(Section):
     deadlines: DeadlinesSpec = DeadlinesSpec()
     queue: QueueSpec = QueueSpec()
 
+    def for_rows(self, rows: int) -> "JobSpec":
+        """The spec with what `auto` stands for with so many training rows, if it does not yet."""
+        if "auto" not in (self.train.global_batch_size, self.train.epochs):
+            return self
+        return self.model_copy(update={"train": self.train.for_rows(rows)})
+
     @property
     def functions(self) -> dict[str, str]:
         found = {f"evaluate.metrics.{name}": one for name, one in self.evaluate.metrics.items()}

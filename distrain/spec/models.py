@@ -308,6 +308,18 @@ class EmbeddingsSpec(Section):
     combiners: dict[str, Pooling] = Field(
         {}, description="The same for single columns of lists, which outranks `combiner`."
     )
+    init: Real | None = Field(
+        None,
+        ge=0,
+        description="Initial values are uniform between minus and plus this; null: "
+        "1 / sqrt(cardinality) of each table.",
+    )
+    inits: dict[str, Annotated[Real, Field(ge=0)]] = Field(
+        {}, description="The same for tables of single columns, which outranks `init`."
+    )
+    dropout: Dropout = Field(
+        0.0, description="The share of embedding values that training sets to 0, in every model."
+    )
     storage: Literal["fp32", "bf16"] = Field("fp32", description="The form of stored weights.")
     memory_gib: Real | None = Field(
         None,

@@ -7,6 +7,7 @@ from typing import Any, get_args
 from distrain.errors import SpecError
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec.data import DataSpec
+from distrain.spec.fitting import TableFacts, fit_to
 from distrain.spec.job import JobSpec
 from distrain.spec.models import DlrmSpec, MlpSpec, ModelSpec
 from distrain.spec.resources import ResourcesSpec
@@ -57,8 +58,12 @@ MODELS: dict[str, Any] = {
 _SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
 
 
-def job_for(kind: str, data: str, schema: Schema | None) -> dict[str, Any]:
+def job_for(
+    kind: str, data: str, schema: Schema | None, table: TableFacts | None = None
+) -> dict[str, Any]:
     """A spec's document for a preset or a model, with what the schema of the data says.
+
+    A model's training is fitted to the table where that is given; a preset's is its own.
 
     Several targets, and those of other kinds than 0 and 1, become `model.tasks`; the weight and the
     column of windows become `data.weight` and `data.windows`.
@@ -70,10 +75,13 @@ def job_for(kind: str, data: str, schema: Schema | None) -> dict[str, Any]:
     if kind in PRESETS:
         document = PRESETS[kind](data, 1).model_dump(mode="json")
         kind = document["model"]["kind"]
+        table = None
     else:
         document = PRESETS["criteo-dlrm"](data, 1).model_dump(mode="json")
         document["name"] = kind.replace("_", "-")
         document["model"] = {"kind": kind, **_columns_of(kind, schema)}
+        document["train"]["global_batch_size"] = "auto"
+        document["train"]["epochs"] = "auto"
     if schema is None:
         return document
     if tasks := _tasks(schema):
@@ -89,12 +97,14 @@ def job_for(kind: str, data: str, schema: Schema | None) -> dict[str, Any]:
         if "window_size" in column.properties:
             windows = {"by": column.name, "size": column.properties["window_size"]}
             document["data"]["windows"] = windows
+    if table is not None:
+        fit_to(document, schema, table)
     return document
 
 
 def _tasks(schema: Schema) -> dict[str, Any]:
     targets = schema.select_by_tag(Tags.TARGET).columns
-    if len(targets) < 2 and all(_kind(column) == "binary" for column in targets):
+    if len(targets) < 2 and all(column.target_kind == "binary" for column in targets):
         return {}
     tasks: dict[str, Any] = {}
     for column in targets:
@@ -111,15 +121,9 @@ def _task_name(column: str, taken: Collection[str]) -> str:
 
 
 def _task(column: ColumnSchema) -> dict[str, Any]:
-    kind = _kind(column)
+    kind = column.target_kind
     classes = {"classes": column.cardinality} if kind == "multiclass" else {}
     return {"target": column.name, "kind": kind, **classes}
-
-
-def _kind(column: ColumnSchema) -> str:
-    if column.has_tag(Tags.REGRESSION):
-        return "regression"
-    return "multiclass" if column.has_tag(Tags.MULTI_CLASS_CLASSIFICATION) else "binary"
 
 
 def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:

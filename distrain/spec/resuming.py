@@ -50,7 +50,8 @@ def different_fields(
     )
     free: tuple[str, ...] = MAY_DIFFER
     steps = LARGEST if steps_done is None else steps_done
-    if not decays_within(steps, spec.train.schedule):
+    courses = (spec.train.schedule, spec.train.table_schedule or spec.train.schedule)
+    if not any(decays_within(steps, course) for course in courses):
         free += MAY_DIFFER_WITHOUT_DECAY
     return [
         f"{field} was {_text(before, field)} and is {_text(now, field)}"

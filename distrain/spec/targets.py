@@ -1,5 +1,6 @@
 """The schema as a job trains on it: what `model.tasks` and `data.weight` name, by tags. Pure."""
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -61,6 +62,7 @@ def _target(schema: Schema, name: str, task: TaskSpec) -> ColumnSchema:
     cardinality = column.cardinality
     kind = task.kind or _kind_of(schema, column.name)
     wrong = list(_unused_options(kind, task))
+    _check_mean(kind, name, task)
     if wrong:
         raise SpecError(
             f"the task {name!r} is {kind}, and has no use for: {', '.join(wrong)}",
@@ -70,6 +72,18 @@ def _target(schema: Schema, name: str, task: TaskSpec) -> ColumnSchema:
     classes = (task.classes or cardinality) if kind == "multiclass" else None
     tags = (Tags.TARGET, TARGET_TAGS[kind], *column.tags)
     return replace(column, tags=tags, cardinality=classes)
+
+
+def _check_mean(kind: TargetKind, name: str, task: TaskSpec) -> None:
+    if task.mean is None:
+        return
+    most = 1.0 if kind == "binary" else math.inf
+    if (kind == "binary" or task.loss == "poisson") and not 0 < task.mean < most:
+        raise SpecError(
+            f"the task {name!r} has the mean {task.mean:g}, whose logarithm it would begin at",
+            where={"model.tasks": name},
+            hint="A share of ones lies between 0 and 1, the mean of counts above 0.",
+        )
 
 
 def _kind_of(schema: Schema, name: str) -> TargetKind:
@@ -90,6 +104,12 @@ def _unused_options(kind: TargetKind, task: TaskSpec) -> Iterator[str]:
         yield "classes"
     if kind != "regression" and task.loss != usual.loss:
         yield "loss"
+    if kind == "multiclass" and task.mean is not None:
+        yield "mean"
+    if (kind != "regression" or task.loss == "poisson") and task.std is not None:
+        yield "std"
+    if kind == "regression" and task.label_smoothing:
+        yield "label_smoothing"
     if (kind != "regression" or task.loss != "huber") and task.delta != usual.delta:
         yield "delta"
 

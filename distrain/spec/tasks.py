@@ -31,6 +31,24 @@ class TaskSpec(Section):
     classes: PositiveInt | None = Field(
         None, ge=2, description="Number of classes; null: the column's cardinality."
     )
+    mean: Real | None = Field(
+        None,
+        description="The target's mean, of a binary one the share of ones, which predictions begin "
+        "at: it is added to the network's number, as log odds or, of poisson, as a logarithm.",
+    )
+    std: Real | None = Field(
+        None,
+        gt=0,
+        description="The unit in which a regression's network and loss count, such as the target's "
+        "standard deviation; predictions stay on the target's scale.",
+    )
+    label_smoothing: Real = Field(
+        0.0,
+        ge=0,
+        lt=1,
+        description="The share of each label that training gives to all classes alike "
+        "(Szegedy et al. 2016); metrics take labels as they are.",
+    )
     loss_weight: Real = Field(1.0, ge=0, description="The factor on the task's mean loss.")
     hidden: Widths = Field((), description="Layer widths of the task's own tower.")
     weight: str | None = Field(

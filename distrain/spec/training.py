@@ -55,6 +55,23 @@ def _auto_or_number(value: Any, _: Any) -> Any:
 
 
 _POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
+_PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
+
+FEWEST_STEPS = 250
+"""Steps that `auto` leaves an epoch: models hardly learn in fewer."""
+
+_BATCHES = 32, 65536
+
+
+def batch_for(rows: int) -> int:
+    """The largest power of two from 32 to 65,536 that leaves an epoch of so many rows 250 steps.
+
+    >>> [batch_for(rows) for rows in (1_000, 60_000, 140_110, 10**6, 45_000_000)]
+    [32, 128, 512, 2048, 65536]
+    """
+    fewest, most = _BATCHES
+    largest = max(1, rows // FEWEST_STEPS)
+    return min(most, max(fewest, 1 << (largest.bit_length() - 1)))
 
 
 JUDGING_METRICS = {
@@ -84,7 +101,7 @@ ValidationMetric = Annotated[str, AfterValidator(_known_metric)]
 
 
 class OptimizerSpec(Section):
-    """The optimizer of dense and embedding parameters alike."""
+    """The optimizer of dense and embedding parameters alike, or of one of the two."""
 
     kind: OptimizerKind = Field(
         "adagrad",
@@ -104,13 +121,21 @@ class OptimizerSpec(Section):
         "parameter; rows of tables do not decay. Null takes torch's default, 0.01.",
     )
 
+    initial_accumulator_value: Real | None = Field(
+        None,
+        ge=0,
+        description="What the sums of `adagrad` and `rowwise_adagrad` begin with: more slows the "
+        "first steps; null takes torch's default, 0.",
+    )
+
     @model_validator(mode="after")
     def _has_an_effect(self) -> "OptimizerSpec":
-        takers = [k for k, facts in OPTIMIZERS.items() if "weight_decay" in facts.dense_options]
-        if self.weight_decay is not None and self.kind not in takers:
-            raise ValueError(
-                f"weight_decay has no effect on {self.kind}; it is an option of {', '.join(takers)}"
-            )
+        for option in ("weight_decay", "initial_accumulator_value"):
+            takers = [k for k, facts in OPTIMIZERS.items() if option in facts.dense_options]
+            if getattr(self, option) is not None and self.kind not in takers:
+                raise ValueError(
+                    f"{option} has no effect on {self.kind}; it is an option of {', '.join(takers)}"
+                )
         return self
 
 
@@ -159,10 +184,16 @@ class TrainSpec(Section):
         *("log_every_s", "route_ahead", "audit"),
     )
 
-    global_batch_size: PositiveInt = Field(
-        65536, description="Rows of one step over all ranks together."
+    global_batch_size: _PositiveOrAuto = Field(
+        65536,
+        description="Rows of one step over all ranks together. `auto`: the largest power of two "
+        "from 32 to 65,536 that leaves an epoch 250 steps, which the run records.",
     )
-    epochs: PositiveInt = Field(1, description="Passes over the training data.")
+    epochs: _PositiveOrAuto = Field(
+        1,
+        description="Passes over the training data. `auto`: 1, but for tables so small that an "
+        "automatic `global_batch_size` leaves fewer than 250 steps: as many as make so many.",
+    )
     max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
     early_stopping: EarlyStoppingSpec | None = Field(
         None,
@@ -186,7 +217,13 @@ class TrainSpec(Section):
     )
     optimizer: OptimizerSpec = OptimizerSpec()
     schedule: ScheduleSpec = ScheduleSpec()
-    micro_batches: Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)] = Field(
+    table_optimizer: OptimizerSpec | None = Field(
+        None, description="The optimizer of embeddings; null: `optimizer`, as of dense parameters."
+    )
+    table_schedule: ScheduleSpec | None = Field(
+        None, description="The course of the learning rate of embeddings; null: `schedule`."
+    )
+    micro_batches: _PositiveOrAuto = Field(
         "auto",
         description="Slices in which a rank's rows of a step go through the dense part, one after "
         "another; the step still exchanges and updates once. More need less memory. `auto`: on a "
@@ -198,6 +235,11 @@ class TrainSpec(Section):
         gt=0,
         description="Largest norm of a step's gradient over all parameters, embeddings included; "
         "null does not clip.",
+    )
+    clip_groups: Literal["together", "apart"] = Field(
+        "together",
+        description="`apart`: dense parameters and embeddings are clipped each by a norm of their "
+        "own.",
     )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         "fp32",
@@ -242,6 +284,36 @@ class TrainSpec(Section):
         False,
         description="Whether ranks write down a hash of each row they train, for `distrain audit`.",
     )
+
+    @property
+    def of_tables(self) -> OptimizerSpec:
+        return self.table_optimizer or self.optimizer
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows of a step, of a section that `for_rows` has made."""
+        assert self.global_batch_size != "auto", "the spec is not made for a table's rows"
+        return self.global_batch_size
+
+    @property
+    def num_epochs(self) -> int:
+        """Passes over the rows, of a section that `for_rows` has made."""
+        assert self.epochs != "auto", "the spec is not made for a table's rows"
+        return self.epochs
+
+    def for_rows(self, rows: int) -> "TrainSpec":
+        """The section with what `auto` stands for with so many training rows.
+
+        >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
+        8
+        """
+        batch, epochs = self.global_batch_size, self.epochs
+        is_free = batch == "auto" and self.max_steps is None and self.init_from is None
+        if batch == "auto":
+            batch = batch_for(rows)
+        if epochs == "auto":
+            epochs = -(-FEWEST_STEPS // max(1, -(-rows // batch))) if is_free else 1
+        return self.model_copy(update={"global_batch_size": batch, "epochs": epochs})
 
     @model_validator(mode="before")
     @classmethod

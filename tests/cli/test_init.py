@@ -8,7 +8,7 @@ from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
 from distrain.jobs.states import JobState
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import MODELS, job_for, load_spec, parse_spec
+from distrain.spec import MODELS, TableFacts, job_for, load_spec, parse_spec
 from distrain.spec.presets import PRESETS
 from distrain.submission.inline import run_inline
 
@@ -100,3 +100,28 @@ def test_an_existing_file_is_kept(tmp_path: Path) -> None:
     done = CliRunner().invoke(command, ["criteo-mlp", "--data", "d", "--out", str(out)])
     assert isinstance(done.exception, OutputError)
     assert out.read_text() == "mine"
+
+
+@pytest.mark.parametrize(("rows", "batch", "epochs"), [(2_000, 32, 60), (200_000, 512, 10)])
+def test_a_model_is_trained_for_as_long_as_its_table_wants(
+    rows: int, batch: int, epochs: int
+) -> None:
+    table = TableFacts(rows, True, {"label": (3.0, 2.0), "bought it": (0.25, 0.4)})
+    spec = parse_spec(job_for("mlp", "data", SCHEMA.remove(["at"]), table))
+    assert (spec.train.batch_rows, spec.train.num_epochs) == (batch, epochs)
+    assert spec.model.tasks["label"].mean == 3.0
+    assert spec.model.tasks["label"].std == 2.0
+    assert spec.model.tasks["bought_it"].mean == 0.25
+    assert spec.best_metric == "label.rmse"
+    in_order = parse_spec(job_for("mlp", "data", SCHEMA, table))
+    assert (in_order.train.num_epochs, in_order.best_metric) == (1, None)
+
+
+def test_a_written_spec_is_fitted_to_the_rows_of_the_folder(tmp_path: Path) -> None:
+    data = write_prepared(tmp_path / "data")
+    out = tmp_path / "job.yaml"
+    done = CliRunner().invoke(command, ["--data", str(data), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    spec = load_spec(out)
+    assert spec.train.global_batch_size == 32
+    assert spec.best_metric == "log_loss"

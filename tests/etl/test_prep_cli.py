@@ -208,7 +208,7 @@ def test_the_end_says_what_is_next(
     out, again = tmp_path / "out", tmp_path / "again"
     options = ("--delimiter", ",", "--bad-lines", "skip", "--workflow", out / "workflow")
     said = run(raw, "--out", out, *options[:4]).output
-    assert f"next: distrain init criteo-mlp --data {out} --out job.yaml" in said
+    assert f"next: distrain init --data {out} --out job.yaml" in said
     said = run(raw, "--out", again, *options).output
     assert f"next: distrain predict RUN {again}/train --out {again}-scores" in said
     said = run(raw, "--out", tmp_path / "learnt", *options, "--update").output

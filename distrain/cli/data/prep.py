@@ -313,6 +313,5 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         if options["unlabeled"]:
             words += ["--keep", "file", "--keep", "row_number"]
     else:
-        model = [] if options["features"] else ["criteo-mlp"]
-        words = ["distrain", "init", *model, "--data", out, "--out", "job.yaml"]
+        words = ["distrain", "init", "--data", out, "--out", "job.yaml"]
     return shlex.join(words)

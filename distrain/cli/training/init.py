@@ -2,10 +2,15 @@
 
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from distrain.cli.options import PATH, json_option, ranks_option
+
+if TYPE_CHECKING:
+    from distrain.schema import Schema
+    from distrain.spec import TableFacts
 
 
 @click.command()
@@ -20,7 +25,9 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
 
     MODEL is one of docs/models, mlp unless given; or criteo-mlp, the model of NVTabular's
     TensorFlow notebook, or criteo-dlrm, a small DLRM. Targets, weight and windows are those of the
-    schema in the data's folder.
+    schema in the data's folder. A model's training is fitted to the table: rows of a step, epochs,
+    learning rate, and an end by validations where there are rows for them. The two presets have
+    their own.
 
     \b
     Examples:
@@ -43,7 +50,9 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
     schema = None
     with suppress(SchemaError):
         schema = find_schema(data)
-    document = job_for(model, str(data), None if schema is None else Schema.load(schema))
+    loaded = None if schema is None else Schema.load(schema)
+    table = None if loaded is None else _facts(data, loaded)
+    document = job_for(model, str(data), loaded, table)
     document["resources"]["num_ranks"] = ranks
     document["train"]["lanes"] = "auto"
     document = parse_spec(document).model_dump(mode="json")  # not every number of ranks will do
@@ -61,3 +70,20 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
     print_remark(f"next: {shlex.join(['distrain', 'train', str(out)])}")
     if as_json:
         print_answer(file=str(out))
+
+
+def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
+    """The facts of the prepared rows; `None` where there are none to be read yet."""
+    from distrain.errors import DistrainError
+    from distrain.partition import PARQUET_SUFFIXES, column_moments
+    from distrain.schema import Tags
+    from distrain.spec import TableFacts
+    from distrain.storage import list_inputs
+
+    with suppress(DistrainError, OSError, ValueError):
+        files = [
+            file.path for file in list_inputs([str(data / "train")], suffixes=PARQUET_SUFFIXES)
+        ]
+        rows, moments = column_moments(files, schema.select_by_tag(Tags.TARGET).names, 0.0)
+        return TableFacts(rows, (data / "valid").is_dir(), moments)
+    return None

@@ -106,7 +106,7 @@ def _plan(
     from distrain.train.planning import plan_job
 
     device = checked.device or choose_device(spec.resources)
-    plan = plan_job(spec, checked.inputs, device, parse_bytes(memory_budget))
+    plan = plan_job(checked.spec, checked.inputs, device, parse_bytes(memory_budget))
     return plan, checked.notes
 
 
@@ -121,7 +121,7 @@ def _scale(
     # The file's lanes are those of its own number of ranks; a step takes as long with others.
     spec = with_absolute_paths(load_spec(spec_file, ("train.lanes=auto", *overrides)))
     checked = JobChecks(spec, scheduler=machine.name).run()  # its ranks are not to run here
-    plan = plan_scale(spec, checked.inputs, machine)
+    plan = plan_scale(checked.spec, checked.inputs, machine)
     return scale_lines(plan), plan.to_json(), checked.notes
 
 

@@ -66,10 +66,14 @@ def _ordered(tasks: Mapping[str, TaskSpec], order: Sequence[str]) -> dict[str, T
 def _leaf(column: ColumnSchema, task: TaskSpec, weight: str | None) -> LabelTask:
     match column.target_kind:
         case "regression":
-            return RegressionTask(column.name, task.loss, delta=task.delta, weight=weight)
+            unit = {"mean": task.mean, "std": task.std}
+            return RegressionTask(column.name, task.loss, delta=task.delta, weight=weight, **unit)
         case "multiclass":
-            return MulticlassTask(column.name, column.cardinality or 0, weight=weight)
-    return BinaryClassificationTask(column.name, weight=weight)
+            classes, smooth = column.cardinality or 0, task.label_smoothing
+            return MulticlassTask(column.name, classes, weight=weight, label_smoothing=smooth)
+    return BinaryClassificationTask(
+        column.name, weight=weight, mean=task.mean, label_smoothing=task.label_smoothing
+    )
 
 
 def _sharing(sharing: SharingSpec | None, names: tuple[str, ...]) -> Block | None:

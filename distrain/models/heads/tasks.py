@@ -1,5 +1,6 @@
 """Tasks: the last block of a network, its loss and its scores."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Literal, NamedTuple, get_args
@@ -192,6 +193,8 @@ class BinaryClassificationTask(LabelTask):
             as wide as `outputs`.
         pre: A block for the output before loss and scores, such as a `LogitsTemperatureScaler`.
         weight: A column of weights for this task alone.
+        mean: The share of ones; its log odds are added to the network's logit.
+        label_smoothing: The share of each label that the loss gives to both classes alike.
 
     Shape:
         anything flat to `[rows]`, or `[rows, 2]`.
@@ -214,8 +217,12 @@ class BinaryClassificationTask(LabelTask):
         layer: bool = True,
         pre: Block | None = None,
         weight: str | None = None,
+        mean: float | None = None,
+        label_smoothing: float = 0.0,
     ):
         super().__init__(target, weight)
+        self.mean = mean
+        self.label_smoothing = label_smoothing
         if outputs not in (1, 2):
             raise ModelError(f"a BinaryClassificationTask has 1 or 2 outputs, not {outputs}")
         self.outputs = outputs
@@ -235,11 +242,21 @@ class BinaryClassificationTask(LabelTask):
 
     def forward(self, value: Value) -> Tensor:
         output = linear_over(self.logit, flat_parts(value)) if self.has_layer else flat(value)
-        return apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
+        output = apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
+        if self.mean is None:
+            return output
+        odds = math.log(self.mean / (1 - self.mean))
+        return output + (odds if self.outputs == 1 else output.new_tensor([0.0, odds]))
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        smooth = self.label_smoothing
         if self.outputs == 2:
-            return functional.cross_entropy(output, label.long(), reduction=reduction)
+            label = label.long()
+            return functional.cross_entropy(
+                output, label, reduction=reduction, label_smoothing=smooth
+            )
+        if smooth:
+            label = label * (1 - smooth) + smooth / 2
         return functional.binary_cross_entropy_with_logits(output, label, reduction=reduction)
 
     def logits(self, output: Tensor) -> Tensor:
@@ -257,6 +274,7 @@ class MulticlassTask(LabelTask):
         num_classes: 2 or more, else `ModelError`.
         pre: A block for the logits before loss and scores, such as a `LogitsTemperatureScaler`.
         weight: A column of weights for this task alone.
+        label_smoothing: The share of each label that the loss gives to all classes alike.
 
     Shape:
         anything flat to `[rows, num_classes]`.
@@ -272,8 +290,10 @@ class MulticlassTask(LabelTask):
         *,
         pre: Block | None = None,
         weight: str | None = None,
+        label_smoothing: float = 0.0,
     ):
         super().__init__(target, weight)
+        self.label_smoothing = label_smoothing
         if num_classes < 2:
             raise ModelError(f"a MulticlassTask has at least 2 classes, not {num_classes}")
         self.num_classes = num_classes
@@ -292,7 +312,10 @@ class MulticlassTask(LabelTask):
         return (replace(target, kind="multiclass", classes=self.num_classes),)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
-        return functional.cross_entropy(output, label.long(), reduction=reduction)
+        smooth = self.label_smoothing
+        return functional.cross_entropy(
+            output, label.long(), reduction=reduction, label_smoothing=smooth
+        )
 
     def logits(self, output: Tensor) -> Tensor:
         others = torch.cat([output[:, :1], output[:, 2:]], dim=1)
@@ -312,13 +335,16 @@ class RegressionTask(LabelTask):
         poisson  exp(output) - target * output: the negative log likelihood of a count, without the
                  term that depends on the target alone; its targets are 0 or more
 
-    Its score is the number itself; of "poisson" the rate, exp(output).
+    Its score is the number itself; of "poisson" the rate, exp(output). The output is
+    `mean + std * number`, of "poisson" `log(mean) + number`, and errors count in units of `std`.
 
     Args:
         target: `None` for the first one.
         kind: "mse", "mae", "huber" or "poisson", else `ModelError`.
         delta: The error at which huber's loss becomes linear, above 0.
         weight: A column of weights for this task alone.
+        mean: What predictions begin at, about; 0 if it is `None`, of "poisson" 1.
+        std: The unit of the network's number, and of errors in the loss.
 
     Shape:
         anything flat to `[rows]`.
@@ -336,8 +362,12 @@ class RegressionTask(LabelTask):
         *,
         delta: float = 1.0,
         weight: str | None = None,
+        mean: float | None = None,
+        std: float | None = None,
     ):
         super().__init__(target, weight)
+        self.mean = mean
+        self.std = std
         kinds = get_args(RegressionLoss)
         if kind not in kinds:
             raise ModelError(
@@ -353,7 +383,12 @@ class RegressionTask(LabelTask):
         return Flat(1)
 
     def forward(self, value: Value) -> Tensor:
-        return linear_over(self.number, flat_parts(value)).squeeze(1)
+        output = linear_over(self.number, flat_parts(value)).squeeze(1)
+        if self.std is not None:
+            output = output * self.std
+        if self.mean is None:
+            return output
+        return output + (math.log(self.mean) if self.kind == "poisson" else self.mean)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -361,9 +396,12 @@ class RegressionTask(LabelTask):
         return (replace(target, kind="regression", is_count=self.kind == "poisson"),)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
+        delta = self.delta
+        if self.std is not None:
+            output, label, delta = output / self.std, label / self.std, delta / self.std
         match self.kind:
             case "huber":
-                return functional.huber_loss(output, label, reduction=reduction, delta=self.delta)
+                return functional.huber_loss(output, label, reduction=reduction, delta=delta)
             case "poisson":
                 return functional.poisson_nll_loss(output, label, reduction=reduction)
             case "mae":

@@ -68,6 +68,7 @@ def audit_run(run: Path) -> RunAudit:
     history = counted_steps(paths)
     spec = load_spec(paths.spec, of_run=True)
     inputs = check_inputs(spec)
+    spec = spec.for_rows(inputs.train.num_rows)
     loader = _loader(spec, inputs, drop_last=spec.data.drop_last)
     span = JobSpan.of(spec, loader)
     steps: dict[int, list[TrainedRows]] = defaultdict(list)
@@ -129,7 +130,7 @@ def _loader(
         fill_null_id=data.fill_null_id,
         fill_null_value=data.fill_null_value,
     )
-    rows = spec.train.global_batch_size if batch_rows is None else batch_rows
+    rows = spec.train.batch_rows if batch_rows is None else batch_rows
     return Loader(dataset, batch_size=rows, lanes=1, shuffle="none", drop_last=drop_last)
 
 

@@ -44,7 +44,7 @@ def job_loader(
     )
     return Loader(
         dataset,
-        global_batch_size=train.global_batch_size,
+        global_batch_size=train.batch_rows,
         shuffle=shuffle,
         seed=train.seed,
         lanes=train.lanes,

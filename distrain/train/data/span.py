@@ -30,7 +30,7 @@ class JobSpan:
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> "JobSpan":
-        steps = spec.train.epochs * loader.num_steps
+        steps = spec.train.num_epochs * loader.num_steps
         if spec.train.max_steps is not None:
             steps = min(steps, spec.train.max_steps)
         if steps == 0:
@@ -38,7 +38,7 @@ class JobSpan:
                 "the job has no steps to take",
                 where={
                     "rows": loader.num_rows,
-                    "train.global_batch_size": spec.train.global_batch_size,
+                    "train.global_batch_size": spec.train.batch_rows,
                 },
                 hint="Lower the batch size, or set data.drop_last to false.",
             )

@@ -19,7 +19,7 @@ from distrain.events import (
 )
 from distrain.loader import Loader, LoaderStats
 from distrain.models import ClickModel
-from distrain.spec import TrainSpec
+from distrain.spec import ScheduleSpec, TrainSpec
 from distrain.train.data import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.saving import TrainingStart, Validations
@@ -83,9 +83,16 @@ class RankEvents:
 
     def lr_of(self, step: int) -> float:
         """The learning rate of a step, from 0."""
-        before, schedule = self.steps_before, self.train.schedule
-        num_steps = before + self.span.num_steps
-        return lr_at(before + step, num_steps, self.train.optimizer.lr, schedule)
+        return self._lr_at(step, self.train.optimizer.lr, self.train.schedule)
+
+    def table_lr_of(self, step: int) -> float:
+        """The learning rate of the embeddings."""
+        train = self.train
+        return self._lr_at(step, train.of_tables.lr, train.table_schedule or train.schedule)
+
+    def _lr_at(self, step: int, peak_lr: float, schedule: ScheduleSpec) -> float:
+        before = self.steps_before
+        return lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
         """Close the window after `taken` steps; waits for the device."""

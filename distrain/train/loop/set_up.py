@@ -12,6 +12,7 @@ import torch
 from distrain.checkpoint import CheckpointDir, claim_together
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
+from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.jobs import World
 from distrain.loader import EpochIterator, InTurn, Loader
@@ -19,7 +20,7 @@ from distrain.models import ClickModel, TableFactory, build_model
 from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
 from distrain.schema import Schema
-from distrain.spec import JobSpec
+from distrain.spec import EmbeddingsSpec, JobSpec
 from distrain.train.control import Control
 from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
 from distrain.train.planning import check_metric, plan_tables, tables_budget_bytes
@@ -41,6 +42,9 @@ class RankJob:
     attempt: int = 1
     control: Control = field(default_factory=Control.alone)
     first_attempt: int = 1
+
+    def __post_init__(self) -> None:
+        self.spec = self.spec.for_rows(self.inputs.train.num_rows)
 
 
 @dataclass(frozen=True)
@@ -125,12 +129,13 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
     weigh(model.dense.task, schema, spec.data.class_weight)
     check_negatives(spec.data, schema, model.dense.task)
     model.dense.logit_shift = spec.data.logit_shift
+    model.dense.embedding_dropout = spec.embeddings.dropout
     model.to(job.device).train()
     with waiting(PEERS):  # for rank 0's dense parameters
         if not spec.train.cuda_graph:
             return TrainStep(model, spec.train, world.num_ranks)
         lanes = spec.train.lanes // world.num_ranks
-        max_rows = lanes * -(-spec.train.global_batch_size // spec.train.lanes)
+        max_rows = lanes * -(-spec.train.batch_rows // spec.train.lanes)
         return GraphedStep(model, spec.train, world.num_ranks, max_rows)
 
 
@@ -212,6 +217,18 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
     )
 
 
+def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
+    """The bounds of initial values that the job names, by column; a table is that of its first."""
+    named = {column.name: embeddings.inits.get(column.name, embeddings.init) for column in columns}
+    unknown = sorted(embeddings.inits.keys() - named.keys())
+    if unknown:
+        raise SpecError(
+            f"embeddings.inits names no tables: {', '.join(unknown)}",
+            hint=f"Tables: {', '.join(named)}.",
+        )
+    return {name: bound for name, bound in named.items() if bound is not None}
+
+
 def table_factory(
     spec: JobSpec, plan: ShardingPlan, world: World, device: torch.device
 ) -> TableFactory:
@@ -227,6 +244,7 @@ def table_factory(
             dtype=STORAGE_DTYPES[spec.embeddings.storage],
             cache_bytes=int(spec.embeddings.cache_gib * 2**30),
             device=device,
+            init=inits_of(columns, spec.embeddings),
         )
 
     return make

@@ -120,8 +120,8 @@ class Trainer(RankJob):
         if self.audit is not None:
             self.audit.add(epoch, step, routed.batch)
         rows = self.loader.rows_in_step(of_epoch)
-        lr = self.rank_events.lr_of(step)
-        scores, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route)
+        lr, table_lr = self.rank_events.lr_of(step), self.rank_events.table_lr_of(step)
+        scores, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route, table_lr)
         self.window.add(step, routed, scores, loss_sum)
         self.rank_events.step_counts.add(time.perf_counter() - began_s)
 

@@ -87,7 +87,7 @@ def plan_job(
     footers = footer_summary(loader.dataset)
     pinned = device.type == "cuda"
     numbers = [n for n in range(1, spec.train.lanes + 1) if spec.train.lanes % n == 0]
-    steps = spec.train.epochs * loader.num_steps
+    steps = spec.train.num_epochs * loader.num_steps
     tables = _tables(spec, inputs, device)
     advice = tuning_advice(
         loader.dataset,
@@ -106,7 +106,7 @@ def plan_job(
         fingerprint=inputs.train.fingerprint,
         steps_per_epoch=loader.num_steps,
         steps=min(steps, spec.train.max_steps or steps),
-        global_batch_size=spec.train.global_batch_size,
+        global_batch_size=spec.train.batch_rows,
         lanes=spec.train.lanes,
         share=share,
         slices=slicing_of_job(spec, probe, device).count_of(share.rows_per_step),

@@ -88,7 +88,7 @@ def work_of(
     spec: JobSpec, inputs: Inputs, tables: ShardingPlan, probe: MemoryProbe, device: torch.device
 ) -> Work:
     ranks = tables.num_ranks
-    rows = -(-spec.train.global_batch_size // ranks)
+    rows = -(-spec.train.batch_rows // ranks)
     columns = len(inputs.schema.columns)
     stores: dict[tuple[int, str], float] = {}
     for table in tables.tables:
@@ -97,7 +97,7 @@ def work_of(
     return Work(
         num_ranks=ranks,
         rows=rows,
-        global_rows=spec.train.global_batch_size,
+        global_rows=spec.train.batch_rows,
         values=float(rows * columns),
         copied_bytes=float(rows * columns * VALUE_BYTES),
         flops=dense_flops(spec, inputs.schema) * rows,
@@ -120,7 +120,7 @@ def _memory_bytes(spec: JobSpec, tables: ShardingPlan, probe: MemoryProbe, rows:
     embeddings = 4.0 * probe.embedding_bytes_per_row * rows
     activations = 2.0 * (probe.bytes_per_row * rows)
     ids = 2.0 * _SORT_PASSES * VALUE_BYTES * probe.categorical * rows
-    state = optimizer_facts(spec.train.optimizer.kind).dense_state
+    state = optimizer_facts(spec.train.of_tables.kind).dense_state
     touched = 0.0
     for table in tables.tables:
         owners = tables.sharers(table.placement)

@@ -57,9 +57,9 @@ def plan_tables(
     return plan_placements(
         tables,
         num_ranks=num_ranks,
-        batch_rows_per_rank=math.ceil(spec.train.global_batch_size / num_ranks),
+        batch_rows_per_rank=math.ceil(spec.train.batch_rows / num_ranks),
         budget_bytes=budget_bytes,
-        optimizer=spec.train.optimizer.kind,
+        optimizer=spec.train.of_tables.kind,
         weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage],
         costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,

@@ -50,6 +50,24 @@ def add_tables(sq_norm: Tensor, stores: Sequence[Store], touched: Sequence[Touch
     return sq_norm
 
 
+def scales(
+    dense: Tensor,
+    stores: Sequence[Store],
+    touched: Sequence[TouchedRows],
+    max_norm: float,
+    apart: bool,
+) -> tuple[Tensor, Tensor]:
+    """The factors of the dense gradients and of the tables'; collective as `add_tables`.
+
+    `dense` is the sum of the squares of the dense gradients; `apart`: of two norms, not of one.
+    """
+    if apart:
+        of_rows = add_tables(torch.zeros_like(dense), stores, touched)
+        return clip_scale(dense, max_norm), clip_scale(of_rows, max_norm)
+    scale = clip_scale(add_tables(dense, stores, touched), max_norm)
+    return scale, scale
+
+
 def rows_sq_norm(tables: Sequence[Tensor]) -> Tensor:
     """The sum of the squares of several tables' rows: the same bits for the same rows.
 

@@ -24,7 +24,7 @@ from distrain.errors import SpecError
 from distrain.models import ClickModel
 from distrain.models.heads import Task
 from distrain.spec import TrainSpec
-from distrain.train.step.clipping import add_tables, clip_scale
+from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.shares import loss_against_all, sums_over_ranks, weighted_share
 from distrain.train.step.step import sparse_optimizer
@@ -110,9 +110,11 @@ class GraphedStep:
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
         self._clip_grad_norm = train.clip_grad_norm
+        self._apart = train.clip_groups == "apart"
         self._count: Callable[[tuple[Tensor, ...], Batch], None] = lambda scores, batch: None
         # Adam corrects it in float64.
         self._lr = torch.zeros((), dtype=torch.float64, device=self._device)
+        self._table_lr = torch.zeros_like(self._lr)
         self._global_rows = torch.ones((), dtype=torch.float32, device=self._device)
         self._weight_sums: Tensor | None = None
         self._one = torch.ones((), dtype=torch.float32, device=self._device)
@@ -129,6 +131,7 @@ class GraphedStep:
         lr: float,
         clock: PhaseClock,
         route: Route | PaddedRoutes | None = None,
+        table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; see `TrainStep`.
 
@@ -140,6 +143,7 @@ class GraphedStep:
         self.model.check_columns(batch)
         with clock.phase("forward_backward"):
             self._lr.fill_(lr)
+            self._table_lr.fill_(lr if table_lr is None else table_lr)
             self._global_rows.fill_(global_rows)
             self._add_weights_up(batch)
             padded = self.ask(batch) if route is None else route
@@ -189,12 +193,13 @@ class GraphedStep:
         sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
         touched = self._tables.exchange(route, sums)
         self.dense.finish_sync()
-        scale = self._one
+        scale = of_rows = self._one
         if self._clip_grad_norm is not None:
             stores = self.model.embeddings.stores
-            sq_norm = add_tables(self.dense.grad_sq_norm(), stores, touched)
-            scale = clip_scale(sq_norm, self._clip_grad_norm)
-        self._tables.apply(touched, self._lr, scale)
+            scale, of_rows = scales(
+                self.dense.grad_sq_norm(), stores, touched, self._clip_grad_norm, self._apart
+            )
+        self._tables.apply(touched, self._table_lr, of_rows)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
         scores = self.model.task.scores(output.detach())

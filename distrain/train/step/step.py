@@ -18,7 +18,7 @@ from distrain.embeddings import (
 from distrain.errors import SpecError
 from distrain.models import ClickModel, rows_are_independent
 from distrain.spec import TrainSpec
-from distrain.train.step.clipping import add_tables, clip_scale
+from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
 from distrain.train.step.shares import ShareOfLoss, share_of
 from distrain.train.timing import PhaseClock
@@ -59,6 +59,7 @@ class TrainStep:
             num_threads=torch.get_num_threads(),
         )
         self._clip_grad_norm = train.clip_grad_norm
+        self._apart = train.clip_groups == "apart"
 
     def __call__(
         self,
@@ -67,6 +68,7 @@ class TrainStep:
         lr: float,
         clock: PhaseClock,
         route: Route | PaddedRoutes | None = None,
+        table_lr: float | None = None,
     ) -> tuple[tuple[Tensor, ...], Tensor]:
         """Train on one batch; a collective operation: every rank calls it in every step.
 
@@ -74,6 +76,7 @@ class TrainStep:
             batch: This rank's rows, with labels, on the model's device.
             global_rows: Rows of this step over all ranks.
             route: The batch's, if it was made ahead; every rank hands one in, or none does.
+            table_lr: The rate of the tables; `None` for that of the dense part.
 
         Returns:
             The scores of each target before the update, as `Task.scores` has them, and the sum of
@@ -81,6 +84,7 @@ class TrainStep:
         """
         assert not isinstance(route, PaddedRoutes)
         self.model.check_columns(batch)
+        rows_lr = lr if table_lr is None else table_lr
         tables = self.model.embeddings
         with clock.phase("forward_backward"):
             self.dense.zero_grad()
@@ -96,14 +100,20 @@ class TrainStep:
         with clock.phase("exchange"):
             touched = finish()
         if self._clip_grad_norm is None:  # rows need not wait for the dense gradients
-            self._update_rows(touched, lr, 1.0, clock)
+            self._update_rows(touched, rows_lr, 1.0, clock)
         with clock.phase("exchange"):
             self.dense.finish_sync()
         scale = None
         if self._clip_grad_norm is not None:
             with clock.phase("optimizer"):
-                scale = self._scale(touched, self._clip_grad_norm)
-            self._update_rows(touched, lr, scale, clock)
+                scale, of_rows = scales(
+                    self.dense.grad_sq_norm(),
+                    tables.stores,
+                    touched,
+                    self._clip_grad_norm,
+                    self._apart,
+                )
+            self._update_rows(touched, rows_lr, of_rows, clock)
         with clock.phase("optimizer"):
             self.dense.step(lr, scale)
         return scores, loss_sum
@@ -171,15 +181,16 @@ class TrainStep:
         losses.append(loss.detach())
         return embedded
 
-    def _scale(self, touched: Sequence[TouchedRows], max_norm: float) -> Tensor:
-        sq_norm = add_tables(self.dense.grad_sq_norm(), self.model.embeddings.stores, touched)
-        return clip_scale(sq_norm, max_norm)
-
 
 def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOptimizer:
-    options = train.optimizer
+    options = train.of_tables
     return SparseOptimizer(
-        tables, options.kind, eps=options.eps, betas=options.betas, seed=train.seed
+        tables,
+        options.kind,
+        eps=options.eps,
+        betas=options.betas,
+        initial_accumulator_value=options.initial_accumulator_value or 0.0,
+        seed=train.seed,
     )
 
 

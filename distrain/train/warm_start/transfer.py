@@ -92,9 +92,19 @@ def take_weights(
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
     """In words, why the optimizers' state cannot be taken over."""
     saved = None if source.manifest is None else source.manifest.values.get("spec")
-    was = None if saved is None else saved["train"]["optimizer"]["kind"]
-    now = spec.train.optimizer.kind
-    return None if was == now else f"the optimizer was {was} and is {now}: it has another state"
+    now = (spec.train.optimizer.kind, spec.train.of_tables.kind)
+    was = None
+    if saved is not None:
+        dense = saved["train"]["optimizer"]
+        was = (dense["kind"], (saved["train"].get("table_optimizer") or dense)["kind"])
+    if was == now:
+        return None
+    kinds = ["the optimizer", "the optimizer of embeddings"]
+    before = was or (None, None)
+    name, then, today = next(
+        found for found in zip(kinds, before, now, strict=True) if found[1] != found[2]
+    )
+    return f"{name} was {then} and is {today}: it has another state"
 
 
 def take_matched(

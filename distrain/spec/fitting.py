@@ -1,0 +1,87 @@
+"""A job's training fitted to its table: batch, epochs, optimizer, validations."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from distrain.schema import Schema, Tags
+from distrain.spec.training import FEWEST_STEPS, batch_for
+
+_MANY_STEPS = 4_000
+"""Steps of tables whose rows may come again: early stopping ends most of them sooner."""
+
+_MOST_EPOCHS = 60
+_SEEN_OFTEN = 50
+"""Rows for each id of the largest column from which a second pass does not learn ids by heart."""
+
+_VALIDATIONS = 4
+_JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
+_SMALL_INIT = 0.02
+_PAIRWISE = ("deepfm",)
+"""Models that add up products of embeddings, which large first values drown."""
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """What a table says of its training.
+
+    Attributes:
+        targets: Mean and standard deviation of the targets, by column.
+    """
+
+    rows: int
+    has_valid: bool
+    targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+
+def fit_to(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
+    """Write the training that suits the table into a spec's document."""
+    if table.rows < 1:
+        return
+    train = document["train"]
+    train["global_batch_size"] = batch = batch_for(table.rows)
+    steps = -(-table.rows // batch)
+    in_order = bool(document["data"].get("windows"))
+    train["epochs"] = epochs = 1 if in_order else _epochs(schema, table, steps)
+    train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
+    train["optimizer"] = {"kind": "adagrad", "lr": 0.02}
+    if document["model"]["kind"] in _PAIRWISE:
+        document["embeddings"]["init"] = _SMALL_INIT
+    _fit_tasks(document, schema, table)
+    metric = _metric_of(document, schema)
+    # Windows come in order, once, and what is scored between them is another matter.
+    if table.has_valid and metric and not in_order:
+        passes = 1 if epochs > 1 else _VALIDATIONS
+        document["evaluate"]["every_steps"] = max(1, steps // passes)
+        train["early_stopping"] = {"metric": metric, "patience": max(_VALIDATIONS, epochs // 4)}
+        document["checkpoint"]["keep_best"] = metric
+
+
+def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:
+    largest = max((column.cardinality or 1 for column in schema.categorical), default=1)
+    if table.rows < _SEEN_OFTEN * largest and steps >= FEWEST_STEPS // 2:
+        return 1
+    wanted = _MANY_STEPS if table.has_valid else 2 * FEWEST_STEPS
+    return min(_MOST_EPOCHS, max(1, wanted // steps))
+
+
+def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
+    tasks = document["model"].get("tasks", {})
+    for name, task in tasks.items():
+        column = task.get("target") or name
+        mean, std = table.targets.get(column, (0.0, 0.0))
+        if task.get("kind") == "regression" and std > 0:
+            task |= {"mean": mean, "std": std}
+        elif task.get("kind") == "binary" and 0 < mean < 1:
+            task["mean"] = mean
+
+
+def _metric_of(document: Mapping[str, Any], schema: Schema) -> str | None:
+    """The metric of the first task; of one binary target without tasks, the log loss."""
+    model = document["model"]
+    if model["kind"] == "two_tower":
+        return "log_loss" if model.get("task", "binary") == "binary" else None
+    first = next(iter(model.get("tasks", {}).items()), None)
+    if first is not None:
+        return f"{first[0]}.{_JUDGES[first[1]['kind']]}"
+    return "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
