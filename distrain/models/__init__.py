@@ -17,6 +17,12 @@ from distrain.models.inputs import (
     InputBlock as InputBlock,
     infer_embedding_dim as infer_embedding_dim,
 )
+from distrain.models.quantised import (
+    TABLE_FORMS as TABLE_FORMS,
+    QuantisedTable as QuantisedTable,
+    TableForm as TableForm,
+    round_tables as round_tables,
+)
 from distrain.models.saved import (
     MODEL_FILE as MODEL_FILE,
     WEIGHTS_FILE as WEIGHTS_FILE,

@@ -28,6 +28,7 @@ from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import InputError, ModelError
 from distrain.models.click import ClickModel
 from distrain.models.heads import Target, output_names
+from distrain.models.quantised import QuantisedTable, TableForm
 from distrain.models.saved import SavedModel
 from distrain.schema import ColumnSchema
 from distrain.spec import INPUT_NAMES
@@ -53,6 +54,7 @@ class ScoringModel(nn.Module):
     Args:
         model: With all rows of its tables here, as from `load_model`. Its network is set to
             evaluation.
+        tables: What tables are kept in; other forms than `fp32` are copies.
 
     Attributes:
         input_names: The arguments of `forward`, in order.
@@ -71,7 +73,7 @@ class ScoringModel(nn.Module):
         ModelError: The tables are spread over ranks, or over several places.
     """
 
-    def __init__(self, model: ClickModel):
+    def __init__(self, model: ClickModel, tables: TableForm = "fp32"):
         super().__init__()
         self._inputs = model.inputs
         self._lists = (*model.inputs.list_names, *model.inputs.number_names)
@@ -79,7 +81,7 @@ class ScoringModel(nn.Module):
         self.input_names = (*INPUT_NAMES, *lists)
         self.targets = model.task.targets
         self.output_names = output_names(self.targets)
-        self._found = list(_lookups(model.embeddings))
+        self._found = list(_lookups(model.embeddings, tables))
         self.lookups = nn.ModuleList(self._found)
         self._sequences = [c.name for c in model.embeddings.columns if c.is_sequence]
         self.dense = model.dense
@@ -105,6 +107,12 @@ class ScoringModel(nn.Module):
         output = self.dense((*pooled, *sequences), continuous, inputs.event_lists(batch))
         scores: tuple[Tensor, ...] = self.dense.scores(output)
         return scores[0] if len(scores) == 1 else scores
+
+    @property
+    def table_bytes(self) -> dict[str, int]:
+        """The bytes of all tables in their form, and as float32."""
+        own = [one.fp32_bytes if one.table is None else one.table.size_bytes for one in self._found]
+        return {"bytes": sum(own), "fp32_bytes": sum(one.fp32_bytes for one in self._found)}
 
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
         """Inputs of zeros, int64 and float32; each list has two ids."""
@@ -141,11 +149,16 @@ def export_program(model: ScoringModel) -> ExportedProgram:
 class _Lookup(nn.Module):
     starts: Tensor
 
-    def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor):
+    def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor, form: TableForm):
         super().__init__()
         values = weight.detach()
-        values = values.float() if values.dtype == torch.bfloat16 else values
-        self.weight = nn.Parameter(values, requires_grad=False)
+        self.fp32_bytes = 4 * values.numel()
+        self.table = None
+        if form == "fp32":
+            values = values.float() if values.dtype == torch.bfloat16 else values
+            self.weight = nn.Parameter(values, requires_grad=False)
+        else:
+            self.table = QuantisedTable(values, form)
         order = {name: place for place, name in enumerate(tables.names)}
         first_keys = store.starts.tolist()
         starts = [first_keys[table] for table in store.table_of]
@@ -161,7 +174,7 @@ class _Lookup(nn.Module):
 
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged]) -> Tensor:
         own = ids if self.takes_all else ids[:, self.flat]
-        flat = functional.embedding(own.long() + self.starts, self.weight)
+        flat = self._rows(own.long() + self.starts)
         if self.in_order or not self.places:
             return flat
         pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
@@ -171,7 +184,13 @@ class _Lookup(nn.Module):
     def sequences(self, lists: Mapping[str, Ragged]) -> Iterator[tuple[str, Tensor]]:
         for column, start in self.of_events:
             ids = lists[column.name].values.long() + start
-            yield column.name, functional.embedding(ids, self.weight)
+            yield column.name, self._rows(ids)
+
+    def _rows(self, ids: Tensor) -> Tensor:
+        if self.table is None:
+            return functional.embedding(ids, self.weight)
+        rows: Tensor = self.table(ids)
+        return rows
 
     def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
         """A column of lists: each row's embeddings combined, `[rows, dim]`.
@@ -179,7 +198,7 @@ class _Lookup(nn.Module):
         The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
         """
         lengths = lists.lengths
-        found = functional.embedding(lists.values.long() + start, self.weight)
+        found = self._rows(lists.values.long() + start)
         pooled = found.new_zeros(lengths.shape[0], found.shape[1])
         pooled = pooled.index_add(0, lists.row_of_values, found)
         counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
@@ -192,7 +211,7 @@ def _offsets(lengths: Tensor) -> Tensor:
     return torch.cat([lengths.new_zeros(1), lengths]).cumsum(0)
 
 
-def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
+def _lookups(tables: EmbeddingCollection, form: TableForm) -> Iterator[_Lookup]:
     stores, groups = tables.stores, tables.groups
     whole = all(store.num_local_rows == store.num_rows for store in stores)
     if not whole or len(stores) != len(groups):
@@ -203,20 +222,31 @@ def _lookups(tables: EmbeddingCollection) -> Iterator[_Lookup]:
         )
     tables.settle()
     for store, weight in zip(stores, tables.weights, strict=True):
-        yield _Lookup(tables, store, weight)
+        yield _Lookup(tables, store, weight, form)
 
 
-def write_export(path: str | Path, saved: SavedModel, to: Form, *, replace: bool = False) -> None:
+def write_export(
+    path: str | Path,
+    saved: SavedModel,
+    to: Form,
+    *,
+    replace: bool = False,
+    tables: TableForm = "fp32",
+    validation: Mapping[str, Any] | None = None,
+) -> None:
     """Write a saved model, from `load_model`, in a form that needs no distrain.
 
-    `path` is a folder that does not exist yet, unless `replace` is true.
+    Args:
+        path: A folder that does not exist yet, unless `replace` is true.
+        tables: What tables are kept in (`QuantisedTable`).
+        validation: Metrics to keep in `inputs.json`.
 
     Raises:
         OutputError: The folder exists and `replace` is false, or it could not be written.
         InputError: The libraries that write ONNX are not installed.
         ModelError: torch cannot export the model, or for ONNX a target has an input's name.
     """
-    model = ScoringModel(saved.model)
+    model = ScoringModel(saved.model, tables)
     if to == "onnx":
         _check_onnx(model)
     with whole_dir(path, replace=replace) as folder:
@@ -225,7 +255,12 @@ def write_export(path: str | Path, saved: SavedModel, to: Form, *, replace: bool
                 torch.export.save(export_program(model), folder / TORCH_FILE)
             else:
                 _write_onnx(folder / ONNX_FILE, model)
-        text = json.dumps(_described(model, saved), indent=2)
+        described = _described(model, saved)
+        if tables != "fp32":
+            described["tables"] = {"form": tables, **model.table_bytes}
+        if validation is not None:
+            described["validation"] = dict(validation)
+        text = json.dumps(described, indent=2)
         (folder / INPUTS_FILE).write_text(text + "\n")
 
 

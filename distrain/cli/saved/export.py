@@ -1,18 +1,20 @@
 """`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, json_option
 from distrain.cli.output import print_answer, print_result
-from distrain.cli.saved.models import checkpoint_option, find_model, model_argument
+from distrain.cli.saved.models import check_data, checkpoint_option, find_model, model_argument
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
-    from distrain.models import Form
+    from distrain.models import Form, SavedModel, TableForm
+
+_MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 
 
 @click.command()
@@ -24,11 +26,31 @@ if TYPE_CHECKING:
     default="torch",
     help="torch: a program for torch.export.load; onnx: a graph for ONNX runtimes.",
 )
+@click.option(
+    "--tables",
+    type=click.Choice(["fp32", "fp16", "int8", "int4"]),
+    default="fp32",
+    help="What embedding tables are kept in. int8 and int4 have a scale for each row.",
+)
+@click.option(
+    "--valid",
+    metavar="DATA",
+    multiple=True,
+    help="Labelled rows, prepared or raw, on which the exported tables' metrics are measured and "
+    "written into `inputs.json`; may be repeated.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
 @json_option("Print what was written as JSON.")
 def command(
-    model: Path, out: Path, to: "Form", overwrite: bool, checkpoint: str | None, as_json: bool
+    model: Path,
+    out: Path,
+    to: "Form",
+    tables: "TableForm",
+    valid: tuple[str, ...],
+    overwrite: bool,
+    checkpoint: str | None,
+    as_json: bool,
 ) -> None:
     """Write a saved model to the folder OUT in a form that needs no distrain.
 
@@ -43,19 +65,49 @@ def command(
       distrain export runs/NAME exported
       distrain export runs/NAME exported --to onnx
       distrain export runs/NAME exported --checkpoint best
+      distrain export runs/NAME exported --tables int8 --valid criteo/valid
     """
     from distrain.storage import check_free
 
     folder = find_model(model, checkpoint)
     check_free(out, overwrite)
+    if valid:
+        check_data(valid)
 
     from distrain.models import write_export
     from distrain.train.saving import open_model
 
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
-    write_export(out, saved, to, replace=overwrite)
+    found = _measured(folder, saved, tables, valid) if valid else None
+    write_export(out, saved, to, replace=overwrite, tables=tables, validation=found)
     size_bytes = sum(file.stat().st_size for file in out.iterdir())
     if as_json:
-        print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes)
+        more: dict[str, Any] = {} if found is None else {"validation": found}
+        print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
+    if found is not None:
+        for name in _MEASURED:
+            print_result(f"{name.replace('_', ' '):20} {found[name]} (fp32: {found['fp32'][name]})")
     print_result(f"{saved.spec.kind} for {to}, {byte_size(size_bytes)}: {out}")
+
+
+def _measured(
+    folder: Path | str, saved: "SavedModel", tables: "TableForm", valid: tuple[str, ...]
+) -> dict[str, Any]:
+    """The metrics of a model with its exported tables, and under `fp32` with its own."""
+    from distrain.cluster import ClusterRequest, open_cluster
+    from distrain.models import round_tables
+    from distrain.scoring import RawOptions, ScorerInProcess, evaluate_saved, labelled_rows
+    from distrain.train.saving import open_model
+
+    rounded = open_model(folder)
+    round_tables(rounded.model, tables)
+
+    def here() -> Any:
+        return open_cluster(ClusterRequest(in_process=True))
+
+    with labelled_rows(folder, saved, valid, RawOptions(), here) as (dataset, *_):
+        reports = [evaluate_saved(ScorerInProcess(one, dataset)) for one in (rounded, saved)]
+    own, fp32 = ({name: getattr(one, name) for name in _MEASURED} for one in reports)
+    targets = {"targets": reports[0].targets} if reports[0].targets else {}
+    return {"rows": reports[0].rows, **own, **targets, "fp32": fp32}

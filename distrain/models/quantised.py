@@ -1,0 +1,105 @@
+"""Embedding tables in fewer bits, each row by itself, for scoring."""
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from distrain.errors import ModelError
+from distrain.models.click import ClickModel
+
+TableForm = Literal["fp32", "fp16", "int8", "int4"]
+TABLE_FORMS: tuple[TableForm, ...] = get_args(TableForm)
+
+_ROWS_AT_ONCE = 65536
+_TINIEST = 2.0**-24
+"""The least number above 0 of float16."""
+
+
+class QuantisedTable(nn.Module):
+    """A table's rows as float16, or as whole numbers and what they count in.
+
+    `int8`: a row is `codes * scale`, codes -127 to 127, scale float16. `int4`: it is
+    `least + codes * scale`, codes 0 to 15, two in a byte, the first in its lower half; scale and
+    least are float16. A number is off by half a scale at most,
+    and by what float16 leaves of scale and least.
+
+    Shape:
+        - ids: `[...]`, int64.
+        - result: `[..., dim]`, float32.
+
+    Raises:
+        ModelError: A number of the table is not finite, or too large for float16.
+
+    >>> table = QuantisedTable(torch.tensor([[0.5, -1.27, 0.0]]), "int8")
+    >>> table.codes.tolist(), [round(one, 2) for one in table(torch.tensor([0]))[0].tolist()]
+    ([[50, -127, 0]], [0.5, -1.27, 0.0])
+    """
+
+    codes: Tensor
+    steps: Tensor
+
+    def __init__(self, weight: Tensor, form: TableForm):
+        super().__init__()
+        self.form, self.dim = form, weight.shape[1]
+        make = {"fp16": _halves, "int8": _bytes, "int4": _nibbles}[form]
+        parts = [make(some.detach().float()) for some in torch.split(weight, _ROWS_AT_ONCE)]
+        codes, steps = (torch.cat(some) for some in zip(*parts, strict=True))
+        if not (steps.isfinite().all() and (form != "fp16" or codes.isfinite().all())):
+            raise ModelError(
+                f"a table holds numbers that {form} cannot keep",
+                where={"greatest": f"{weight.abs().max().item():g}"},
+                hint="Export it with --tables fp32.",
+            )
+        self.register_buffer("codes", codes)
+        self.register_buffer("steps", steps)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        codes = functional.embedding(ids, self.codes).float()
+        if self.form == "fp16":
+            return codes
+        steps = functional.embedding(ids, self.steps).float()
+        if self.form == "int8":
+            return codes * steps
+        upper = (codes / 16).floor()
+        codes = torch.stack([codes - upper * 16, upper], dim=-1).flatten(-2)[..., : self.dim]
+        return steps[..., 1:] + codes * steps[..., :1]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(part.numel() * part.element_size() for part in (self.codes, self.steps))
+
+
+def round_tables(model: ClickModel, form: TableForm) -> None:
+    """Give a model the tables that an export in this form has, so that its metrics are those.
+
+    It changes the model, whose tables all lie here, as from `load_model`.
+    """
+    if form == "fp32":
+        return
+    model.embeddings.settle()
+    with torch.no_grad():
+        for weight in model.embeddings.weights:
+            for some in torch.split(weight, _ROWS_AT_ONCE):
+                some.copy_(QuantisedTable(some, form)(torch.arange(len(some))))
+
+
+def _halves(rows: Tensor) -> tuple[Tensor, Tensor]:
+    return rows.half(), rows.new_zeros(len(rows), 0, dtype=torch.float16)
+
+
+def _bytes(rows: Tensor) -> tuple[Tensor, Tensor]:
+    greatest = rows.abs().amax(dim=1, keepdim=True)
+    steps = (greatest / 127).clamp(min=_TINIEST).half()
+    return (rows / steps.float()).round().clamp(-127, 127).to(torch.int8), steps
+
+
+def _nibbles(rows: Tensor) -> tuple[Tensor, Tensor]:
+    least = rows.amin(dim=1, keepdim=True).half()
+    spread = rows.amax(dim=1, keepdim=True) - least.float()
+    steps = (spread / 15).clamp(min=_TINIEST).half()
+    codes = ((rows - least.float()) / steps.float()).round().clamp(0, 15)
+    codes = functional.pad(codes, (0, codes.shape[1] % 2))
+    packed = (codes[:, ::2] + 16 * codes[:, 1::2]).to(torch.uint8)
+    return packed, torch.cat([steps, least], dim=1)
