@@ -261,6 +261,11 @@ class TrainSpec(Section):
         description="Batches whose routes through the tables (which rows, on which ranks) are made "
         "ahead, in a thread; 0 makes them in the training thread. Results do not depend on it.",
     )
+    balance_lengths: bool = Field(
+        False,
+        description="Whether the ranks send each other rows of a step until their lists are evenly "
+        "long, by sums of lengths and of squares where models attend; the step's rows stay.",
+    )
     seed: Whole = Field(0, ge=0, lt=2**63, description="Seeds parameters and row order.")
     lanes: Whole = Field(
         LANES,

@@ -26,6 +26,7 @@ from distrain.loader.delivery import (
 )
 from distrain.models import ClickModel
 from distrain.spec import JobSpec
+from distrain.train.loop.balanced_batches import BalancedBatches
 from distrain.train.step import (
     Batches,
     GraphedStep,
@@ -155,13 +156,19 @@ def routed_batches(
     make_route = step.ask if isinstance(step, GraphedStep) else routes_of(model)
     if isinstance(step, GraphedStep) and not step.asks:
         return RoutesInTurn(batches, None, device)
+    peers = model.embeddings.peers
+    is_balanced = spec.train.balance_lengths and peers.num_ranks > 1
     if not spec.train.route_ahead:
+        if is_balanced:
+            batches = BalancedBatches.of(batches, peers, model)
         return RoutesInTurn(batches, make_route, device)
-    if model.embeddings.peers.num_ranks > 1:
+    if peers.num_ranks > 1:
         timeout = timedelta(seconds=spec.deadlines.collective_s)
         group = dist.new_group(backend="gloo", timeout=timeout)
-        peers = replace(model.embeddings.peers, group=group, on_host=True)
+        peers = replace(peers, group=group, on_host=True)
         model.embeddings.route_peers = peers
+        if is_balanced:
+            batches = BalancedBatches.of(batches, peers, model)
     return RoutesAhead(batches, model, device, spec.train.route_ahead, make_route=make_route)
 
 

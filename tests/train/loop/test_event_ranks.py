@@ -1,0 +1,123 @@
+"""Models of events on gangs of ranks, with rows dealt by lengths: one curve, kills, and the audit."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from event_rows import SCHEMA, event_batch
+from gloo_ranks import environment_of_ranks
+from ragged_rows import rows_of
+
+from distrain.metrics import TargetMetrics
+from distrain.train.audit.audit import audit_run
+
+SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+ROWS, BATCH, STEPS = 1_010, 100, 22
+JOB = [
+    f"train={{global_batch_size: {BATCH}, epochs: 2, max_steps: {STEPS}, log_every_steps: 5}}",
+    "train.audit=true",
+    "train.optimizer={kind: adam, lr: 0.01}",
+    "checkpoint={every_steps: 8, every_s: null, keep: 2}",
+    "evaluate.at_end=true",
+]
+EVENLY = "train.balance_lengths=true"
+MODEL = "embedding_dim: 4, max_length: 5, hidden: [8]"
+FEW = ["din", "bst"]
+KINDS = [*FEW, *(pytest.param(kind, marks=pytest.mark.long) for kind in ("sasrec", "hstu"))]
+
+
+def table_of(rows: int, seed: int) -> pa.Table:
+    batch = event_batch(rows, seed, most=12)
+    columns = {name: batch[name].numpy() for name in batch.categorical_names}
+    columns |= {"price": batch["price"].numpy(), "clicked": batch.label.numpy()}
+    for name, column in batch.lists.items():
+        kind = pa.int32() if column.values.dtype == torch.int32 else pa.float32()
+        columns[name] = pa.array(rows_of(column), pa.list_(kind))
+    return pa.table(columns)
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def folder(request, tmp_path_factory):
+    """Where all trainings of a model left their results."""
+    root = tmp_path_factory.mktemp("runs")
+    for split, rows, seed in (("train", ROWS, 1), ("valid", 300, 2)):
+        (root / "data" / split).mkdir(parents=True)
+        path = root / "data" / split / "a.parquet"
+        pq.write_table(table_of(rows, seed), path, row_group_size=150)
+    SCHEMA.save(root / "data" / "schema.json")
+    spec = [*JOB, f"model={{kind: {request.param}, {MODEL}}}"]
+    ends = {"killed": [{"kill": 13}, {"kill": 9}, {}], "stopped": [{"stop": 13}, {}]}
+    told = {
+        f"{ranks}": {"spec": [*spec, f"resources.num_ranks={ranks}"], "attempts": [{}]}
+        for ranks in (1, 2, 4)
+    }
+    told["even"] = {"spec": [*spec, "resources.num_ranks=2", EVENLY], "attempts": [{}]}
+    told["in turn"] = {"spec": [*told["even"]["spec"], "train.route_ahead=0"], "attempts": [{}]}
+    for name, of_attempts in ends.items():
+        attempts = [{"end": end} for end in of_attempts]
+        told[name] = {"spec": told["even"]["spec"], "attempts": attempts}
+    (root / "stories.json").write_text(json.dumps(told))
+    process = subprocess.run(
+        [sys.executable, str(SCRIPT), str(root), str(root / "data"), str(root / "stories.json")],
+        env=environment_of_ranks(),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    assert (root / "done").exists(), process.stderr[-5000:]
+    return root
+
+
+def states(folder: Path, name: str, attempt: int, ranks: int = 2):
+    files = [folder / f"{name}.{attempt}.{rank}.pt" for rank in range(ranks)]
+    return [torch.load(file, weights_only=True) for file in files]
+
+
+def same(some, others) -> bool:
+    return all(
+        one.keys() == other.keys() and all(torch.equal(one[key], other[key]) for key in one)
+        for one, other in zip(some, others, strict=True)
+    )
+
+
+def test_ranks_with_even_lists_end_with_the_same_bits_however_often_killed(folder):
+    quiet = states(folder, "even", 1)
+    assert same(states(folder, "in turn", 1), quiet)
+    assert same(states(folder, "killed", 3), quiet)
+    assert same(states(folder, "stopped", 2), quiet)
+    assert not same(states(folder, "2", 1), quiet)  # sums run in another order
+
+
+def losses(folder: Path, name: str, ranks: int):
+    """The mean loss of each report, over all ranks."""
+    sums = []
+    for rank in range(ranks):
+        events = map(json.loads, (folder / f"{name}.1.{rank}.events").read_text().splitlines())
+        found = [TargetMetrics.from_json(e["metrics"]) for e in events if e["kind"] == "steps_done"]
+        sums.append([(one.main.log_loss_sum, one.main.rows) for one in found])
+    loss, rows = np.array(sums).sum(0).T
+    return loss / rows
+
+
+def test_one_two_and_four_ranks_and_even_ones_follow_one_curve(folder, request):
+    alone = losses(folder, "1", 1)
+    # Dice normalises by a rank's own rows.
+    atol = 0.02 if "din" in request.node.callspec.id else 1e-4
+    for name, ranks in (("2", 2), ("4", 4), ("even", 2)):
+        np.testing.assert_allclose(losses(folder, name, ranks), alone, atol=atol)
+
+
+@pytest.mark.parametrize("name", ["2", "even", "killed", "stopped"])
+def test_the_audit_proves_that_each_row_was_trained_once_an_epoch(folder, name):
+    found = audit_run(folder / name)
+    assert found.proved, found
+    assert [(one.rows, one.whole) for one in found.epochs] == [(ROWS, True)] * 2
