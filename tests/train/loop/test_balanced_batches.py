@@ -196,4 +196,3 @@ def test_a_table_without_lists_cannot_be_balanced(tmp_path: Path) -> None:
     spec = make_spec(write_prepared(tmp_path / "prepared"), "train.balance_lengths=true")
     with pytest.raises(InputError, match="deals rows by the lengths of lists"):
         check_inputs(spec)
-

@@ -1,4 +1,4 @@
-"""Models of events on gangs of ranks, with rows dealt by lengths: one curve, kills, and the audit."""
+"""Models of events on gangs of ranks, rows dealt by lengths: one curve, kills, and the audit."""
 
 import json
 import subprocess
@@ -30,8 +30,8 @@ JOB = [
 ]
 EVENLY = "train.balance_lengths=true"
 MODEL = "embedding_dim: 4, max_length: 5, hidden: [8]"
-FEW = ["din", "bst"]
-KINDS = [*FEW, *(pytest.param(kind, marks=pytest.mark.long) for kind in ("sasrec", "hstu"))]
+LONG = ("din", "sasrec", "hstu")
+KINDS = ["bst", *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG)]
 
 
 def table_of(rows: int, seed: int) -> pa.Table:
