@@ -13,7 +13,7 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -233,6 +233,7 @@ def write_export(
     replace: bool = False,
     tables: TableForm = "fp32",
     validation: Mapping[str, Any] | None = None,
+    beside: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a saved model, from `load_model`, in a form that needs no distrain.
 
@@ -240,6 +241,7 @@ def write_export(
         path: A folder that does not exist yet, unless `replace` is true.
         tables: What tables are kept in (`QuantisedTable`).
         validation: Metrics to keep in `inputs.json`.
+        beside: Writes more files into the folder.
 
     Raises:
         OutputError: The folder exists and `replace` is false, or it could not be written.
@@ -262,6 +264,8 @@ def write_export(
             described["validation"] = dict(validation)
         text = json.dumps(described, indent=2)
         (folder / INPUTS_FILE).write_text(text + "\n")
+        if beside is not None:
+            beside(folder)
 
 
 def _write_onnx(file: Path, model: ScoringModel) -> None:

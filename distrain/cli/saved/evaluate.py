@@ -10,7 +10,7 @@ import click
 
 from distrain.cli.data import left_out_of, warn_of
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import PATH, POSITIVE, connection_options, json_option
+from distrain.cli.options import PATH, PLACE, POSITIVE, connection_options, json_option
 from distrain.cli.output import print_facts, print_json, print_result, progress_console
 from distrain.cli.progress_bars import WorkProgress
 from distrain.cli.saved.models import (
@@ -106,6 +106,19 @@ class ScoringPlace:
     help="The error of AUC and average precision that bins of the logit may leave. Beyond it the "
     "rows are scored once more and ordered by their scores.",
 )
+@click.option(
+    "--items",
+    type=PLACE,
+    help="Rank all these items, prepared parquet with a row for each, for each row of DATA with "
+    "label 1, whose item is the relevant one: of a model of two towers.",
+)
+@click.option("--top", type=POSITIVE, default=10, help="With --items: how many a user is shown.")
+@click.option(
+    "--seen",
+    metavar="COLUMN",
+    multiple=True,
+    help="With --items: leave out the items in this column of lists; may be repeated.",
+)
 @raw_options
 @checkpoint_option
 @json_option("Print one JSON object.")
@@ -119,6 +132,9 @@ def command(
     resume: Path | None,
     group: str | None,
     max_auc_bound: float,
+    items: Path | str | None,
+    top: int,
+    seen: tuple[str, ...],
     is_raw: bool | None,
     bad_lines: str,
     max_bad: float,
@@ -142,17 +158,22 @@ def command(
       distrain evaluate runs/NAME orders-of-may.csv
       distrain evaluate runs/NAME criteo/valid --group C1
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
+      distrain evaluate runs/NAME shop/valid --items shop/items --seen history
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
     """
     folder = find_model(model, checkpoint)
-    check_data(data)
+    check_data([*data, *([] if items is None else [str(items)])])
+    if items is not None and (group is not None or resume is not None):
+        raise InputError("--items goes with neither --group nor --resume")
 
     import torch
 
+    from distrain.loader import Dataset
     from distrain.scoring import (
         RawOptions,
         check_group,
         evaluate_groups,
+        evaluate_retrieval,
         evaluate_saved,
         labelled_rows,
     )
@@ -173,6 +194,15 @@ def command(
         if group_column is not None:
             check_group(dataset, group_column)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
+        if items is not None:
+            table = Dataset(items, saved.schema, need_label=False)
+            ranking = asdict(evaluate_retrieval(scorer, table, top, seen))
+            if as_json:
+                print_json(ranking)
+            else:
+                for name, value in ranking.items():
+                    print_result(f"{name.replace('_', ' '):28} {_shown(value)}")
+            return
 
         def show(phase: str, done: int, total: int) -> None:
             progress.show(phase, done, total, done, "rows")

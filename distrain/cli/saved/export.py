@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import PATH, json_option
+from distrain.cli.options import PATH, PLACE, json_option
 from distrain.cli.output import print_answer, print_result
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, model_argument
 from distrain.wording import byte_size
@@ -39,6 +39,11 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     help="Labelled rows, prepared or raw, on which the exported tables' metrics are measured and "
     "written into `inputs.json`; may be repeated.",
 )
+@click.option(
+    "--items",
+    type=PLACE,
+    help="Write the vectors of these items, too: prepared parquet with a row for each.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
 @json_option("Print what was written as JSON.")
@@ -48,6 +53,7 @@ def command(
     to: "Form",
     tables: "TableForm",
     valid: tuple[str, ...],
+    items: Path | str | None,
     overwrite: bool,
     checkpoint: str | None,
     as_json: bool,
@@ -58,7 +64,8 @@ def command(
 
     The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
     `inputs.json`, which says what the model takes: the columns in order, their types and
-    cardinalities. The model gives logits; a sigmoid makes them probabilities.
+    cardinalities. The model gives logits; a sigmoid makes them probabilities. Of two towers --items
+    adds `items.parquet`: ids, and the vectors whose products with a user's rank them.
 
     \b
     Examples:
@@ -66,6 +73,7 @@ def command(
       distrain export runs/NAME exported --to onnx
       distrain export runs/NAME exported --checkpoint best
       distrain export runs/NAME exported --tables int8 --valid criteo/valid
+      distrain export runs/NAME exported --items shop/items
     """
     from distrain.storage import check_free
 
@@ -73,14 +81,24 @@ def command(
     check_free(out, overwrite)
     if valid:
         check_data(valid)
+    if items is not None:
+        check_data([str(items)])
 
+    from functools import partial
+
+    from distrain.loader import Dataset
     from distrain.models import write_export
+    from distrain.scoring import write_item_vectors
     from distrain.train.saving import open_model
 
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
     found = _measured(folder, saved, tables, valid) if valid else None
-    write_export(out, saved, to, replace=overwrite, tables=tables, validation=found)
+    beside = None
+    if items is not None:
+        dataset = Dataset(items, saved.schema, need_label=False)
+        beside = partial(write_item_vectors, saved=saved, items=dataset)
+    write_export(out, saved, to, replace=overwrite, tables=tables, validation=found, beside=beside)
     size_bytes = sum(file.stat().st_size for file in out.iterdir())
     if as_json:
         more: dict[str, Any] = {} if found is None else {"validation": found}

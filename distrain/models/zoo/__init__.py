@@ -7,6 +7,10 @@ from typing import get_type_hints
 
 from distrain.models.blueprint import Blueprint
 from distrain.models.custom import custom
+from distrain.models.zoo.two_tower import (
+    id_column as id_column,
+    tower_vectors as tower_vectors,
+)
 
 MakeModel = Callable[..., Blueprint]
 

@@ -1,0 +1,154 @@
+"""Items of two towers: their vectors, and how good the best of all of them are for users."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+
+from distrain.batch import Batch
+from distrain.errors import DataError, InputError
+from distrain.loader import Dataset
+from distrain.metrics import ItemLists, RankingMetrics, RankingReport, TopItems
+from distrain.models import SavedModel
+from distrain.models.zoo import id_column, tower_vectors
+from distrain.schema import Tags
+from distrain.scoring.files import model_for_worker, scoring_loader
+from distrain.scoring.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
+
+ITEMS_AT_ONCE = 4096
+"""Items whose scores a batch of users holds at a time."""
+
+Ints = NDArray[np.int64]
+FindModel = Callable[[], tuple[SavedModel, torch.device]]
+
+
+def item_vectors(
+    saved: SavedModel, items: Dataset, on: torch.device
+) -> Iterator[tuple[Ints, NDArray[np.float32]]]:
+    """Ids and vectors of a table of items, a row for each, batch by batch.
+
+    What stands in the users' columns does not matter.
+
+    Raises:
+        ModelError: The model has no two towers, or no column is tagged `item_id`.
+    """
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    for batch, vectors in _vectors(saved, items, on, "item", None):
+        yield batch[name].cpu().numpy().astype(np.int64), vectors
+
+
+def write_item_vectors(folder: Path, saved: SavedModel, items: Dataset) -> None:
+    """Write `items.parquet`: the column of ids, and `vector`, lists of float32 of one length."""
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    writer = None
+    try:
+        for ids, vectors in item_vectors(saved, items, torch.device("cpu")):
+            values = pa.array(vectors.reshape(-1))
+            lists = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
+            table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
+            writer = writer or pq.ParquetWriter(folder / "items.parquet", table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()
+
+
+def evaluate_retrieval(
+    scorer: Scorer, items: Dataset, k: int = 10, seen: Sequence[str] = ()
+) -> RankingReport:
+    """How good the k best of all items are for the users of rows with label 1.
+
+    Each such row is a user of its own, whose relevant item is the row's. All items are scored, a
+    chunk at a time, and no worker holds more than the items' vectors and one chunk's scores.
+
+    Args:
+        items: A row for each item.
+        seen: Columns of lists of items that the row's user is not shown.
+
+    Raises:
+        ModelError: As of `item_vectors`.
+        DataError: An item has two rows, or the rows cannot be used.
+        InputError: A column of `seen` is no column of lists.
+    """
+    features = scorer.dataset.schema.categorical
+    lists = [column.name for column in features if column.holds_lists]
+    if unknown := [name for name in seen if name not in lists]:
+        raise InputError(
+            f"not columns of lists of items: {', '.join(unknown)}",
+            hint=f"There are: {', '.join(lists) or 'none'}.",
+        )
+    find: FindModel
+    if isinstance(scorer, ScorerInProcess):
+        saved = scorer.saved
+        saved.model.eval()
+        find = partial(_held, saved)
+    else:
+        find = partial(model_for_worker, scorer.model_dir, scorer.device)
+    states = dict(scorer.states(partial(_ranked, find, items, k, tuple(seen)), lambda _: None))
+    first, *others = (states[place] for place in sorted(states))
+    for state in others:
+        first = first.merge(state)
+    return first.compute()
+
+
+def _held(saved: SavedModel) -> tuple[SavedModel, torch.device]:
+    return saved, torch.device("cpu")
+
+
+def _ranked(
+    find: FindModel, items: Dataset, k: int, seen: Sequence[str], rows: RowsOfPiece, _: Scored
+) -> RankingMetrics:
+    saved, on = find()
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    ids, vectors = map(np.concatenate, zip(*item_vectors(saved, items, on), strict=True))
+    order = np.argsort(ids)
+    ids, of_items = ids[order], torch.from_numpy(vectors[order]).to(on)
+    twice = ids[1:][ids[1:] == ids[:-1]]
+    if len(twice):
+        raise DataError(f"an item has several rows in the table of items: the id {twice[0]}")
+    metrics = RankingMetrics(k, shown=np.zeros(len(ids), np.bool_))
+    for batch, users in _vectors(saved, rows.dataset, on, "user", rows.batch_rows):
+        top, hidden = TopItems(batch.num_rows, k), _seen(batch, seen, ids)
+        queries = torch.from_numpy(users).to(on)
+        for start in range(0, len(ids), ITEMS_AT_ONCE):
+            chunk = slice(start, start + ITEMS_AT_ONCE)
+            scores = (queries @ of_items[chunk].t()).cpu().numpy()
+            top.update(scores, np.arange(len(ids))[chunk], hidden)
+        assert batch.label is not None
+        wanted = batch.label.cpu().numpy() == 1
+        own = _places(batch[name].cpu().numpy(), ids)[wanted]
+        metrics.update(top.ranked, ItemLists(own, np.concatenate([[0], wanted.cumsum()])))
+    return metrics
+
+
+@torch.no_grad()
+def _vectors(
+    saved: SavedModel, rows: Dataset, on: torch.device, side: str, batch_rows: int | None
+) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
+    loader = scoring_loader(rows, batch_rows or ROWS_AT_ONCE[on.type], on, threads=2)
+    with loader.epoch(0) as batches:
+        for batch in batches:
+            vectors = tower_vectors(saved.model, batch.to(on))[side]
+            yield batch, vectors.float().cpu().numpy()
+
+
+def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
+    """Where items stand in a table; behind its end if they do not."""
+    places = np.searchsorted(ids, some).clip(max=len(ids) - 1)
+    return np.where(ids[places] == some, places, len(ids))
+
+
+def _seen(batch: Batch, names: Sequence[str], ids: Ints) -> ItemLists | None:
+    if not names:
+        return None
+    columns = [batch.lists[name] for name in names]
+    rows = np.concatenate([column.row_of_values.cpu().numpy() for column in columns])
+    values = np.concatenate([column.values.cpu().numpy() for column in columns])
+    order = np.argsort(rows, kind="stable")
+    counts = np.bincount(rows, minlength=batch.num_rows)
+    return ItemLists(_places(values, ids)[order], np.concatenate([[0], counts.cumsum()]))

@@ -1,0 +1,126 @@
+"""The best of all items for users, against a loop over pairs; and the files of items' vectors."""
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from click.testing import CliRunner
+
+from distrain.cli.saved.evaluate import command as evaluate
+from distrain.cli.saved.export import command as export
+from distrain.errors import DataError, InputError
+from distrain.loader import Dataset
+from distrain.models import build_model, load_model, save_model
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.scoring import ScorerInProcess, evaluate_retrieval, retrieval
+from distrain.spec import TwoTowerSpec
+
+ROWS, ITEMS, K = 60, 17, 4
+SCHEMA = Schema(
+    (
+        ColumnSchema("bought", "float32", (Tags.TARGET,)),
+        ColumnSchema("user", "int32", (Tags.CATEGORICAL, Tags.USER_ID), 9),
+        ColumnSchema("item", "int32", (Tags.CATEGORICAL, Tags.ITEM_ID), 20),
+        ColumnSchema("history", "int32", (Tags.CATEGORICAL, Tags.USER), 20, is_list=True),
+    )
+)
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """Rows of users, some of an item that is not in the table of items, and a model."""
+    root = tmp_path_factory.mktemp("shop")
+    draw = np.random.default_rng(1)
+    history = [draw.integers(0, 20, size).astype(np.int32) for size in draw.integers(0, 6, ROWS)]
+    rows = {
+        "bought": (draw.random(ROWS) < 0.8).astype(np.float32),
+        "user": draw.integers(0, 9, ROWS).astype(np.int32),
+        "item": draw.integers(0, 20, ROWS).astype(np.int32),
+    }
+    items = draw.permutation(ITEMS).astype(np.int32) + 1
+    nobody = {"user": np.zeros(ITEMS, np.int32), "item": items}
+    for name, table, lists in (("rows", rows, history), ("items", nobody, [[0]] * ITEMS)):
+        (root / name).mkdir()
+        full = pa.table(table | {"history": pa.array(list(lists), pa.list_(pa.int32()))})
+        pq.write_table(full, root / name / "a.parquet", row_group_size=25)
+    spec = TwoTowerSpec(embedding_dim=4, tower=(4,), task="retrieval")
+    model = build_model(SCHEMA, spec, seed=2)
+    save_model(root / "model", model, spec, SCHEMA)
+    return root, rows, history, sorted(items.tolist())
+
+
+def naive(root, rows, history, items, hides):
+    """Recall, NDCG, MRR and coverage, user by user."""
+    saved = load_model(root / "model")
+    vectors = {}
+    for ids, found in retrieval.item_vectors(
+        saved, Dataset(root / "items", SCHEMA, need_label=False), torch.device("cpu")
+    ):
+        vectors |= dict(zip(ids.tolist(), found, strict=True))
+    users = np.concatenate(
+        [
+            found
+            for _, found in retrieval._vectors(
+                saved, Dataset(root / "rows", SCHEMA), torch.device("cpu"), "user", None
+            )
+        ]
+    )
+    sums, shown, count = np.zeros(3), set(), 0
+    for row in np.flatnonzero(rows["bought"] == 1):
+        left = [i for i in items if not hides or i not in history[row]]
+        best = sorted(left, key=lambda i: (-float(users[row] @ vectors[i]), i))[:K]
+        shown |= set(best)
+        count += 1
+        if rows["item"][row] in best:
+            place = best.index(rows["item"][row])
+            sums += [1, 1 / np.log2(place + 2), 1 / (place + 1)]
+    return [*(sums / count), len(shown) / len(items)]
+
+
+@pytest.mark.parametrize("hides", [False, True])
+def test_equals_a_loop_over_pairs(shop, hides, monkeypatch):
+    monkeypatch.setattr(retrieval, "ITEMS_AT_ONCE", 5)
+    root, rows, history, all_items = shop
+    scorer = ScorerInProcess(load_model(root / "model"), Dataset(root / "rows", SCHEMA), 16)
+    items = Dataset(root / "items", SCHEMA, need_label=False)
+    found = evaluate_retrieval(scorer, items, K, ["history"] if hides else [])
+    expected = naive(root, rows, history, all_items, hides)
+    assert [found.recall, found.ndcg, found.mrr, found.coverage] == pytest.approx(expected)
+    assert 0 < found.recall < 1
+
+
+@pytest.mark.slow
+def test_the_commands(shop, tmp_path):
+    root, *_, items = shop
+    arguments = [str(root / "model"), str(root / "rows"), "--items", str(root / "items"), "--json"]
+    found = CliRunner().invoke(evaluate, [*arguments, "--top", "4", "--seen", "history"])
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.output)
+    spread = CliRunner().invoke(
+        evaluate, [*arguments, "--top", "4", "--seen", "history", "--workers", "2"]
+    )
+    assert json.loads(spread.stdout) == pytest.approx(told)
+    assert told["k"] == 4
+    assert 0 < told["recall"] < 1
+    out = tmp_path / "exported"
+    done = CliRunner().invoke(
+        export, [str(root / "model"), str(out), "--items", str(root / "items")]
+    )
+    assert done.exit_code == 0, done.output
+    written = pq.read_table(out / "items.parquet")
+    assert sorted(written["item"].to_pylist()) == items
+    assert written.schema.field("vector").type == pa.list_(pa.float32(), 4)
+
+
+def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
+    root = shop[0]
+    scorer = ScorerInProcess(load_model(root / "model"), Dataset(root / "rows", SCHEMA), 16)
+    items = Dataset(root / "items", SCHEMA, need_label=False)
+    with pytest.raises(InputError, match="not columns of lists of items: user"):
+        evaluate_retrieval(scorer, items, K, ["user"])
+    twice = Dataset([root / "items", root / "rows"], SCHEMA, need_label=False)
+    with pytest.raises(DataError, match="an item has several rows"):
+        evaluate_retrieval(scorer, twice, K)
