@@ -11,6 +11,13 @@ from distrain.spec.fields import (
     Whole as Whole,
 )
 from distrain.spec.fitting import TableFacts as TableFacts
+from distrain.spec.interactions import (
+    AutoIntSpec as AutoIntSpec,
+    FinalMlpSpec as FinalMlpSpec,
+    GdcnSpec as GdcnSpec,
+    MaskNetSpec as MaskNetSpec,
+    XDeepFmSpec as XDeepFmSpec,
+)
 from distrain.spec.job import JOB_NAME as JOB_NAME, JobSpec as JobSpec
 from distrain.spec.load import (
     dump_yaml as dump_yaml,

@@ -27,6 +27,16 @@ PositiveInt = Annotated[Whole, Field(gt=0, le=LARGEST)]
 DecayRate = Annotated[Real, Field(ge=0, lt=1)]
 Depth = Annotated[Whole, Field(gt=0, le=MOST_LAYERS)]
 Widths = Annotated[tuple[PositiveInt, ...], Field(max_length=MOST_LAYERS)]
+Dropout = Annotated[Real, Field(ge=0, lt=1)]
+Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
+WidthOrOwn = Annotated[
+    PositiveInt | None,
+    Field(description="Width of every embedding; null takes each column's own from the schema."),
+]
+Structure = Annotated[
+    Literal["stacked", "parallel"],
+    Field(description="Whether the MLP is above the crosses or beside them."),
+]
 Placement = Literal["replicated", "row_wise", "host_cached"]
 Pooling = Literal["mean", "sum", "sqrtn"]
 

@@ -10,25 +10,19 @@ from pydantic import Field
 from distrain.spec.fields import (
     FUNCTION,
     Depth,
+    Dropout,
     Placement,
     Pooling,
     PositiveInt,
     Real,
     Section,
+    Structure,
+    Width,
+    WidthOrOwn,
     Widths,
 )
+from distrain.spec.interactions import AutoIntSpec, FinalMlpSpec, GdcnSpec, MaskNetSpec, XDeepFmSpec
 from distrain.spec.tasks import Sharing, Tasks
-
-Dropout = Annotated[Real, Field(ge=0, lt=1)]
-Width = Annotated[PositiveInt, Field(description="Width of every embedding.")]
-WidthOrOwn = Annotated[
-    PositiveInt | None,
-    Field(description="Width of every embedding; null takes each column's own from the schema."),
-]
-Structure = Annotated[
-    Literal["stacked", "parallel"],
-    Field(description="Whether the MLP is above the crosses or beside them."),
-]
 
 
 RetrievalLoss = Annotated[
@@ -281,6 +275,11 @@ ModelSpec = Annotated[
     | BstSpec
     | SasrecSpec
     | HstuSpec
+    | GdcnSpec
+    | MaskNetSpec
+    | AutoIntSpec
+    | XDeepFmSpec
+    | FinalMlpSpec
     | CustomSpec,
     Field(discriminator="kind"),
 ]

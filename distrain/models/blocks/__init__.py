@@ -12,16 +12,27 @@ from distrain.models.blocks.block import (
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
 from distrain.models.blocks.events import EventBlock as EventBlock
-from distrain.models.blocks.filter import ContinuousFeatures as ContinuousFeatures, Filter as Filter
+from distrain.models.blocks.filter import (
+    ContinuousFeatures as ContinuousFeatures,
+    FieldVectors as FieldVectors,
+    Filter as Filter,
+)
 from distrain.models.blocks.functional import (
     ACTIVATIONS as ACTIVATIONS,
     linear_over as linear_over,
     one_hot as one_hot,
 )
+from distrain.models.blocks.gates import (
+    BilinearFusion as BilinearFusion,
+    FeatureGate as FeatureGate,
+    MaskNetBlock as MaskNetBlock,
+)
 from distrain.models.blocks.hashed_cross import HashedCross as HashedCross
 from distrain.models.blocks.hstu import HSTUBlock as HSTUBlock
 from distrain.models.blocks.interaction import (
+    CompressedInteraction as CompressedInteraction,
     DotProductInteraction as DotProductInteraction,
+    FieldAttention as FieldAttention,
     FMBlock as FMBlock,
 )
 from distrain.models.blocks.layers import (

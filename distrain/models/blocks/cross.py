@@ -1,4 +1,4 @@
-"""Explicit crosses of features, of a bounded degree: the cross layers of DCN and DCN-v2."""
+"""Explicit crosses of features, of a bounded degree: the cross layers of DCN, DCN-v2 and GDCN."""
 
 from typing import Literal
 
@@ -19,13 +19,15 @@ class CrossBlock(Block):
         v1               x0 * (x . w) + b + x        w, b: [d]           arXiv:1708.05123, eq. 3
         v2               x0 * (W x + b) + x          W: [d, d], b: [d]   arXiv:2008.13535, eq. 1
         v2, low_rank r   x0 * (U (V x) + b) + x      U: [d, r], V: [r, d]                  eq. 2
+        gated            x0 * (W x + b) * s(G x) + x  as v2, G: [d, d]   arXiv:2311.04635, eq. 4
 
-    After l layers an output is a polynomial of degree l + 1 in the inputs. Weights are drawn as
+    with s the sigmoid. After l layers an output is a polynomial of degree l + 1 in the inputs, but
+    for the gates. Weights are drawn as
     torch's linear layers draw theirs; biases begin at 0.
 
     Args:
         depth: The number of layers.
-        version: "v1" or "v2".
+        version: "v1", "v2" or "gated".
         low_rank: The rank of W, of v2; `None` for a full one. Below d / 2 it saves parameters.
 
     Shape:
@@ -42,7 +44,10 @@ class CrossBlock(Block):
     """
 
     def __init__(
-        self, depth: int = 1, version: Literal["v1", "v2"] = "v2", low_rank: int | None = None
+        self,
+        depth: int = 1,
+        version: Literal["v1", "v2", "gated"] = "v2",
+        low_rank: int | None = None,
     ):
         super().__init__()
         self.depth = depth
@@ -50,8 +55,8 @@ class CrossBlock(Block):
         self.low_rank = low_rank
         if depth < 1:
             raise ModelError(f"a CrossBlock has at least 1 layer, not {depth}")
-        if version not in ("v1", "v2"):
-            raise ModelError(f"there is no CrossBlock {version!r}", hint="Take v1 or v2.")
+        if version not in ("v1", "v2", "gated"):
+            raise ModelError(f"there is no CrossBlock {version!r}", hint="Take v1, v2 or gated.")
         if low_rank is not None and (version != "v2" or low_rank < 1):
             raise ModelError(
                 f"a CrossBlock {version} has no rank {low_rank}",
@@ -76,6 +81,8 @@ class CrossBlock(Block):
         return x
 
     def _layer(self, width: int) -> nn.Module:
+        if self.version == "gated":
+            return _GatedCross(width)
         return _CrossV1(width) if self.version == "v1" else _CrossV2(width, self.low_rank)
 
 
@@ -98,3 +105,14 @@ class _CrossV2(nn.Module):
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
         return torch.addcmul(x, x0, self.up(x if self.down is None else self.down(x)))
+
+
+class _GatedCross(nn.Module):
+    def __init__(self, width: int):
+        super().__init__()
+        self.up = nn.Linear(width, width)
+        self.gate = nn.Linear(width, width, bias=False)
+        nn.init.zeros_(self.up.bias)
+
+    def forward(self, x0: Tensor, x: Tensor) -> Tensor:
+        return torch.addcmul(x, x0, self.up(x) * torch.sigmoid(self.gate(x)))

@@ -1,4 +1,4 @@
-"""Picking columns, or branches, by what they are called."""
+"""Picking columns, or branches, by what they are called; and columns as vectors."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Literal
@@ -18,6 +18,7 @@ from distrain.models.shapes import (
     Group,
     Shape,
     Value,
+    Vectors,
 )
 
 Kind = Literal["categorical", "continuous"]
@@ -213,3 +214,32 @@ class ContinuousFeatures(Block):
         assert isinstance(picked, Features)
         result: Tensor = self.norm(picked.continuous)
         return result
+
+
+class FieldVectors(Block):
+    """The embeddings, and each continuous column's value times a vector of its own.
+
+    The vector of a number is that of arXiv:1810.11921, eq. 4. Its initial values are as small as a
+    linear layer's of `dim` inputs.
+
+    Shape:
+        columns, all embeddings equally wide, to `[rows, columns, dim]`.
+    """
+
+    def build(self, given: Shape) -> Shape:
+        if not isinstance(given, Columns) or len(given.groups) != 1 or given.events:
+            raise ModelError(
+                f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
+                hint="Set one embedding_dim for all columns.",
+            )
+        (group,) = given.groups
+        bound = group.dim**-0.5
+        values = torch.empty(len(given.continuous), group.dim).uniform_(-bound, bound)
+        self.of_numbers = nn.Parameter(values)
+        return Vectors(len(group.columns) + len(given.continuous), group.dim)
+
+    def forward(self, value: Features) -> Tensor:
+        (vectors,) = value.embedded
+        if not self.of_numbers.shape[0]:
+            return vectors
+        return torch.cat([vectors, value.continuous.unsqueeze(2) * self.of_numbers], dim=1)

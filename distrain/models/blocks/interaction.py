@@ -1,5 +1,6 @@
-"""Dot products of pairs of vectors, and their sum (factorisation machines)."""
+"""Interactions of a row's vectors: dot products of pairs, attention, and products of maps."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.nn import functional
 from distrain.embeddings.kernels import runs_triton
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.shapes import Flat, Shape, Value, stacked, vectors_of
+from distrain.models.shapes import Flat, Shape, Value, Vectors, stacked, vectors_of
 
 # A program holds the products of all pairs of a row.
 _MOST_VECTORS_IN_TRITON = 64
@@ -143,3 +144,95 @@ class FMBlock(Block):
         vectors = stacked(value)
         products = (vectors.sum(1).square() - vectors.square().sum(1)) / 2
         return products if self.per_dim else products.sum(1, keepdim=True)
+
+
+class FieldAttention(Block):
+    """Layers of multi-head attention among a row's vectors (arXiv:1810.11921, eq. 5 to 8).
+
+    A head's weights are the softmax over the products of queries and keys, without a divisor. The
+    heads stand side by side, a linear layer of the input is added, and a ReLU follows.
+
+    Args:
+        layers: Their number.
+        heads: Of each layer.
+        width: Of each layer's vectors; a multiple of `heads`.
+
+    Shape:
+        vectors of one width to `[rows, count, width]`.
+
+    Raises:
+        ModelError: No layers, or a width that is no multiple of `heads`.
+    """
+
+    def __init__(self, layers: int, heads: int, width: int):
+        super().__init__()
+        self.num_layers = layers
+        self.heads = heads
+        self.width = width
+        if layers < 1 or width % heads:
+            raise ModelError(
+                f"{self.label} cannot have {layers} layers of {heads} heads, {width} wide",
+                hint="Take at least 1 layer, and a width that the heads divide.",
+            )
+
+    def build(self, given: Shape) -> Shape:
+        vectors = vectors_of(given, self.label)
+        widths = [vectors.dim, *[self.width] * (self.num_layers - 1)]
+        self.layers = nn.ModuleList(nn.Linear(w, 4 * self.width, bias=False) for w in widths)
+        return Vectors(vectors.count, self.width)
+
+    def forward(self, value: Value) -> Tensor:
+        vectors = stacked(value)
+        for layer in self.layers:
+            *of_heads, beside = layer(vectors).chunk(4, dim=2)
+            query, key, values = (
+                one.unflatten(2, (self.heads, -1)).transpose(1, 2) for one in of_heads
+            )
+            found = functional.scaled_dot_product_attention(query, key, values, scale=1.0)
+            vectors = functional.relu(found.transpose(1, 2).flatten(2) + beside)
+        return vectors
+
+
+class CompressedInteraction(Block):
+    """The compressed interaction network of xDeepFM (arXiv:1803.05170, eq. 6 to 8).
+
+    With x0 a row's vectors, map h of layer k is the sum over i and j of W[k, h, i, j] times the
+    product, element by element, of vector i of layer k - 1 and vector j of x0. A layer's output is
+    the sum of each map over its dimensions.
+
+    Args:
+        maps: The number of maps of each layer.
+
+    Shape:
+        vectors of one width to `[rows, sum(maps)]`.
+
+    >>> cin = CompressedInteraction([2, 3])
+    >>> str(cin.attach(Vectors(4, 8)))
+    '[rows, 5]'
+    >>> sum(p.numel() for p in cin.parameters())  # 2*4*4 + 3*2*4
+    56
+    """
+
+    def __init__(self, maps: Sequence[int]):
+        super().__init__()
+        self.maps = tuple(maps)
+        if not self.maps:
+            raise ModelError(f"{self.label} has at least 1 layer")
+
+    def build(self, given: Shape) -> Shape:
+        vectors = vectors_of(given, self.label)
+        before = (vectors.count, *self.maps)
+        pairs = zip(before, self.maps, strict=False)
+        self.layers = nn.ModuleList(
+            nn.Linear(count * vectors.count, maps, bias=False) for count, maps in pairs
+        )
+        return Flat(sum(self.maps))
+
+    def forward(self, value: Value) -> Tensor:
+        first = vectors = stacked(value)
+        sums = []
+        for layer in self.layers:
+            products = (vectors.unsqueeze(2) * first.unsqueeze(1)).flatten(1, 2)
+            vectors = layer.weight @ products
+            sums.append(vectors.sum(2))
+        return torch.cat(sums, dim=1)

@@ -1,5 +1,7 @@
 """Every model of the zoo against its formula, written out naively, on the model's own weights."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -8,13 +10,18 @@ from distrain.errors import ModelError
 from distrain.models import build_model
 from distrain.models.blocks.hashed_cross import HashedCross
 from distrain.spec import (
+    AutoIntSpec,
     CrossSpec,
     DcnSpec,
     DcnV2Spec,
     DeepFmSpec,
     DlrmCrossSpec,
+    FinalMlpSpec,
+    GdcnSpec,
+    MaskNetSpec,
     TabularSpec,
     WideDeepSpec,
+    XDeepFmSpec,
 )
 
 CROSSES = (CrossSpec(columns=("c1", "c0"), num_bins=7), CrossSpec(columns=("c0", "c1", "c2")))
@@ -75,6 +82,9 @@ def naive_crosses(cross, x0):
     for layer in cross.layers:
         if cross.version == "v1":
             x = x0 * (x @ layer.weight.weight[0])[:, None] + layer.bias + x
+        elif cross.version == "gated":
+            gate = 1 / (1 + (-linear(layer.gate, x)).exp())
+            x = x0 * linear(layer.up, x) * gate + x
         else:
             down = x if layer.down is None else x @ layer.down.weight.T
             x = x0 * (down @ layer.up.weight.T + layer.up.bias) + x
@@ -147,6 +157,103 @@ def naive_tabular(model, batch, training):
     return out[:, 1] - out[:, 0] if model.task.outputs == 2 else out[:, 0]
 
 
+def layer_normed(norm, x):
+    mean = x.mean(-1, keepdim=True)
+    var = ((x - mean) ** 2).mean(-1, keepdim=True)
+    return (x - mean) / (var + EPS).sqrt() * norm.weight + norm.bias
+
+
+def mask(block, x):
+    first, _, second = block.mask
+    return linear(second, linear(first, x).clamp(min=0))
+
+
+def naive_masknet(model, batch):
+    masks, deep = model.dense.body
+    every = all_flat(model, batch)
+    columns = sorted(model.embeddings.columns, key=lambda c: c.dim)
+    dims = sorted({c.dim for c in columns})
+    normed = []
+    for norm, dim in zip(masks.norms, dims, strict=True):
+        alike = [c.name for c in columns if c.dim == dim]
+        for place, name in enumerate(alike):
+            own = SimpleNamespace(weight=norm.weight[place], bias=norm.bias[place])
+            normed.append(layer_normed(own, embedding(model, batch, name)))
+    x, outputs = torch.cat([*normed, batch.continuous], dim=1), []
+    for block in masks.blocks:
+        layer, norm, _ = block.hidden
+        outputs.append(layer_normed(norm, linear(layer, mask(block, every) * x)).clamp(min=0))
+        if masks.structure == "serial":
+            x = outputs[-1]
+    above = outputs[-1] if masks.structure == "serial" else torch.cat(outputs, dim=1)
+    return linear(model.task.logit, mlp(deep.layers, above))[:, 0]
+
+
+def fields(block, model, batch):
+    vectors = [embedding(model, batch, name) for name in batch.categorical_names]
+    numbers = range(len(batch.continuous_names))
+    return [*vectors, *(batch.continuous[:, n, None] * block.of_numbers[n] for n in numbers)]
+
+
+def naive_autoint(model, batch):
+    body = model.dense.body
+    both = hasattr(body, "branches")
+    as_vectors, attention = body["attention"].blocks if both else body
+    vectors = fields(as_vectors, model, batch)
+    for layer in attention.layers:
+        q, k, v, beside = layer.weight.chunk(4)
+        wide = attention.width // attention.heads
+        outputs = []
+        for one in vectors:
+            heads = []
+            for h in range(attention.heads):
+                of_head = slice(h * wide, (h + 1) * wide)
+                scores = [((one @ q[of_head].T) * (o @ k[of_head].T)).sum(1) for o in vectors]
+                weights = torch.stack(scores).softmax(0)
+                values = torch.stack([o @ v[of_head].T for o in vectors])
+                heads.append((weights[:, :, None] * values).sum(0))
+            outputs.append((torch.cat(heads, dim=1) + one @ beside.T).clamp(min=0))
+        vectors = outputs
+    parts = [torch.cat(vectors, dim=1)]
+    if both:
+        parts.append(mlp(body["deep"].layers, all_flat(model, batch)))
+    return linear(model.task.logit, torch.cat(parts, dim=1))[:, 0]
+
+
+def naive_xdeepfm(model, batch):
+    body = model.dense.body
+    _, as_vectors, cin, logit = body["cin"].blocks
+    first = maps = fields(as_vectors, model, batch)
+    sums = []
+    for layer, count in zip(cin.layers, cin.maps, strict=True):
+        weight = layer.weight.view(count, len(maps), len(first))
+        maps = [
+            sum(weight[h, i, j] * a * b for i, a in enumerate(maps) for j, b in enumerate(first))
+            for h in range(count)
+        ]
+        sums += [one.sum(1) for one in maps]
+    deep = mlp(body["deep"].blocks[1].layers, all_flat(model, batch), last_is_linear=True)[:, 0]
+    wide_part = wide(model, batch, columns=batch.categorical_names)
+    if batch.continuous_names:
+        wide_part = wide_part + of_continuous(body["linear"], batch)
+    return wide_part + linear(logit.layers[0], torch.stack(sums, dim=1))[:, 0] + deep
+
+
+def naive_finalmlp(model, batch):
+    streams, fusion = model.dense.body
+    x, vectors = all_flat(model, batch), []
+    for name in ("first", "second"):
+        gate, deep = streams[name].blocks
+        context = embedding(model, batch, "c1") if gate.context else gate.learnt
+        gates = mlp(gate.gates.layers, context, last_is_linear=True)
+        vectors.append(mlp(deep.layers, x * 2 / (1 + (-gates).exp())))
+    one, two = (vector.chunk(fusion.heads, dim=1) for vector in vectors)
+    logit = linear(fusion.linear, torch.cat(vectors, dim=1))[:, 0]
+    for a, weight, b in zip(one, fusion.products, two, strict=True):
+        logit = logit + ((a @ weight) * b).sum(1)
+    return logit
+
+
 sizes = {
     "num_categorical": st.integers(3, 5),
     "num_continuous": st.integers(0, 3),
@@ -189,6 +296,75 @@ def test_dcn_v2(
         embedding_dim=dim, cross_depth=depth, low_rank=low_rank, hidden=hidden, structure=structure
     )
     check(schema, batch, spec, naive_crosses_and_mlp)
+
+
+@few
+@given(dim=some_dim, depth=st.integers(1, 3), structure=st.sampled_from(["stacked", "parallel"]),
+       **sizes)  # fmt: skip
+def test_gdcn(
+    schema_and_batch, dim, depth, structure, num_categorical, num_continuous, hidden, rows
+):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = GdcnSpec(embedding_dim=dim, cross_depth=depth, hidden=hidden, structure=structure)
+    check(schema, batch, spec, naive_crosses_and_mlp)
+
+
+@few
+@given(dim=some_dim, masks=st.lists(st.integers(1, 9), min_size=1, max_size=3).map(tuple),
+       reduction=st.sampled_from([0.4, 2.0]), structure=st.sampled_from(["serial", "parallel"]),
+       **sizes)  # fmt: skip
+def test_masknet(
+    schema_and_batch, dim, masks, reduction, structure, num_categorical, num_continuous, hidden,
+    rows
+):  # fmt: skip
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = MaskNetSpec(
+        embedding_dim=dim, masks=masks, reduction=reduction, structure=structure, hidden=hidden
+    )
+    check(schema, batch, spec, naive_masknet)
+
+
+@few
+@given(dim=st.integers(1, 9), layers=st.integers(1, 3), heads=st.integers(1, 3), **sizes)
+def test_autoint(
+    schema_and_batch, dim, layers, heads, num_categorical, num_continuous, hidden, rows
+):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = AutoIntSpec(
+        embedding_dim=dim, layers=layers, heads=heads, width=4 * heads, hidden=hidden
+    )
+    check(schema, batch, spec, naive_autoint)
+
+
+@few
+@given(dim=st.integers(1, 9), maps=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(tuple),
+       **sizes)  # fmt: skip
+def test_xdeepfm(schema_and_batch, dim, maps, num_categorical, num_continuous, hidden, rows):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = XDeepFmSpec(embedding_dim=dim, maps=maps, hidden=hidden)
+    check(schema, batch, spec, naive_xdeepfm)
+
+
+@few
+@given(dim=some_dim, context=st.sampled_from([(), ("c1",)]), heads=st.integers(1, 3), **sizes)
+def test_finalmlp(
+    schema_and_batch, dim, context, heads, num_categorical, num_continuous, hidden, rows
+):
+    schema, batch = schema_and_batch(num_categorical, num_continuous, rows)
+    spec = FinalMlpSpec(
+        embedding_dim=dim,
+        gates=hidden[:1],
+        first_context=context,
+        first=(*hidden, 2 * heads),
+        second=(3 * heads,),
+        heads=heads,
+    )
+    check(schema, batch, spec, naive_finalmlp)
+
+
+def test_streams_whose_widths_the_heads_do_not_divide_are_refused(small_schema):
+    with pytest.raises(ModelError, match="two branches whose widths 3 heads divide"):
+        build_model(small_schema(3, 1), FinalMlpSpec(heads=3), seed=0)
 
 
 @few

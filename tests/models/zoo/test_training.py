@@ -6,26 +6,36 @@ from torch_checks import one_torch_thread
 
 from distrain.models import build_model, load_model, save_model
 from distrain.spec import (
+    AutoIntSpec,
     CrossSpec,
     DcnSpec,
     DcnV2Spec,
     DeepFmSpec,
     DlrmCrossSpec,
+    FinalMlpSpec,
+    GdcnSpec,
+    MaskNetSpec,
     TabularSpec,
     TrainSpec,
     WideDeepSpec,
+    XDeepFmSpec,
 )
 from distrain.train.step.step import TrainStep
 from distrain.train.timing.phases import PhaseClock
 
 CROSSES = (CrossSpec(columns=("c0", "c1"), num_bins=50),)
 SPECS = [
+    AutoIntSpec(embedding_dim=4, layers=2, width=8, hidden=(16,), dropout=0.1),
     DcnSpec(embedding_dim=None, hidden=(16,)),
     DcnV2Spec(embedding_dim=4, hidden=(16,), low_rank=3),
     DeepFmSpec(embedding_dim=4, hidden=(16,), dropout=0.1),
     DlrmCrossSpec(embedding_dim=4, bottom=(8,), top=(16,), crosses=CROSSES),
+    FinalMlpSpec(embedding_dim=4, gates=(8,), first=(16,), second=(16,), dropout=0.1),
+    GdcnSpec(embedding_dim=None, hidden=(16,)),
+    MaskNetSpec(embedding_dim=4, masks=(16, 8), hidden=(16,), dropout=0.1),
     TabularSpec(hidden=(16, 8), dropout=0.1, embedding_dropout=0.1),
     WideDeepSpec(embedding_dim=4, hidden=(16,), crosses=CROSSES),
+    XDeepFmSpec(embedding_dim=4, maps=(8, 4), hidden=(16,), dropout=0.1),
 ]
 
 
