@@ -24,7 +24,6 @@ from distrain.spec.fields import (
 from distrain.spec.interactions import AutoIntSpec, FinalMlpSpec, GdcnSpec, MaskNetSpec, XDeepFmSpec
 from distrain.spec.tasks import Sharing, Tasks
 
-
 RetrievalLoss = Annotated[
     Literal["softmax", "bpr"],
     Field(
