@@ -172,7 +172,8 @@ class BilinearFusion(Block):
     def forward(self, value: Value) -> Tensor:
         assert isinstance(value, dict)
         first, second = (flat(one) for one in value.values())
-        of_heads = first.unflatten(1, (self.heads, 1, -1)) @ self.products
+        width = first.shape[1] // self.heads
+        of_heads = first.view(first.shape[0], self.heads, 1, width) @ self.products
         product = (of_heads.squeeze(2).flatten(1) * second).sum(1, keepdim=True)
         result: Tensor = self.linear(torch.cat([first, second], dim=1)) + product
         return result

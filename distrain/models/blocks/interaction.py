@@ -233,6 +233,6 @@ class CompressedInteraction(Block):
         sums = []
         for layer in self.layers:
             products = (vectors.unsqueeze(2) * first.unsqueeze(1)).flatten(1, 2)
-            vectors = layer.weight @ products
+            vectors = layer(products.mT).mT
             sums.append(vectors.sum(2))
         return torch.cat(sums, dim=1)
