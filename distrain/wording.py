@@ -63,6 +63,16 @@ def is_no_use(entropy: float | None) -> bool:
     return entropy is not None and entropy >= 1
 
 
+def useless_targets(targets: Targets | None) -> list[str]:
+    """The targets whose predictions are no better than their mean, whose R2 is 0.
+
+    >>> useless_targets({"price": {"r2": -0.5}, "stars": {"r2": 0.25}, "label": {"auc": 0.5}})
+    ['price']
+    """
+    found = ((name, figures.get("r2")) for name, figures in (targets or {}).items())
+    return [name for name, share in found if share is not None and share <= 0]
+
+
 def scores(
     loss: float | None, auc: float | None, decimals: int = 5, targets: Targets | None = None
 ) -> str:

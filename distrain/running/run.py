@@ -20,7 +20,7 @@ from distrain.runs import RunRecorder, Summary, open_run, reopen_run
 from distrain.sinks import Feeds, RunFacts, Sink, open_sinks
 from distrain.spec import JobSpec, flat, with_absolute_paths
 from distrain.submission import JobHandle, raise_for_state, run_inline
-from distrain.wording import is_no_use
+from distrain.wording import is_no_use, useless_targets
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -130,6 +130,10 @@ def train(
         progress.say(
             "warning: the model is worse than a constant: its normalised entropy is "
             f"{summary.normalised_entropy:.5f}, and that of the share of ones is 1"
+        )
+    if view.reason is None and (useless := useless_targets(summary.targets)):
+        progress.say(
+            f"warning: predictions are no better than the mean (R2 0 or less): {', '.join(useless)}"
         )
     logs = recorder.paths.logs
     raise_for_state(view, logs if logs.is_dir() else None, _how_to_go_on(run, view))
