@@ -2,8 +2,8 @@
 
 How well the rows of one user are ordered is not the AUC over all rows, which also compares rows of
 different users. The mean over groups is weighted by their rows, as in Zhu et al., "Optimized Cost
-per Click in Taobao Display Advertising", 2017, where it is called GAUC. Groups whose labels are all
-alike have no AUC and are left out.
+per Click in Taobao Display Advertising", 2017, where it is called GAUC; or by their rows' weights.
+Groups whose labels are all alike have no AUC and are left out.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from distrain.metrics.bins import Counts, Doubles, Floats
+from distrain.metrics.state import checked_weights
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class GroupedReport:
     Attributes:
         scored_groups: The groups with both classes.
         scored_rows: The rows of these.
-        grouped_auc: Mean of their AUC, weighted by rows; `None` if there is none.
+        grouped_auc: Mean of their AUC, weighted by rows or their weights; `None` if there is none.
         mean_auc: The same with equal weights.
+        numbers: Per group, its number, `[groups]`.
         rows: Per group, its rows, int64 `[groups]`.
         positives: Per group, its rows with label 1, int64 `[groups]`.
         auc: Per group, its AUC, float64 `[groups]`; NaN where all labels are alike.
@@ -34,13 +36,17 @@ class GroupedReport:
     scored_rows: int
     grouped_auc: float | None
     mean_auc: float | None
+    numbers: npt.NDArray[np.integer[Any]]
     rows: Counts
     positives: Counts
     auc: Doubles
 
 
 def grouped_auc(
-    groups: npt.NDArray[np.integer[Any]], scores: Floats, labels: np.ndarray[Any, Any]
+    groups: npt.NDArray[np.integer[Any]],
+    scores: Floats,
+    labels: np.ndarray[Any, Any],
+    weights: Floats | None = None,
 ) -> GroupedReport:
     """The AUC within each group, exactly, and their means.
 
@@ -48,36 +54,44 @@ def grouped_auc(
         groups: Each row's group, `[rows]`, from 0; numbers without rows are no groups.
         scores: `[rows]`, finite.
         labels: 0 or 1, `[rows]`, in any dtype.
+        weights: `[rows]`, 0 or more; rows of weight 0 are left out. `None`: 1 each.
 
     >>> found = grouped_auc(np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.9, 0.8, 0.2, 0.5]),
     ...                     np.array([0, 1, 0, 1, 1]))
     >>> found.groups, found.scored_groups, found.auc.tolist(), found.grouped_auc
     (3, 2, [1.0, 0.0, nan], 0.5)
     """
+    mass = checked_weights(weights, len(groups))
     order = np.lexsort((scores, groups))
+    order = order[mass[order] > 0]
     group, score, positive = groups[order], scores[order], labels[order] != 0
+    of_positives, of_negatives = np.where([positive, ~positive], mass[order], 0.0)
+    # Wider, since a group's sums begin where those of groups of larger weights end.
+    of_negatives = of_negatives.astype(np.longdouble)
     firsts = _firsts(group)
     rows = np.diff(np.append(firsts, len(group)))
-    positives = _sums(positive.astype(np.int64), firsts)
-    # Rows that tie within a group share the mean of their ranks (Mann-Whitney's U).
+    p, n = _sums(of_positives, firsts), _sums(of_negatives, firsts)
+    # A positive row beats the negative ones below it, and half of those that tie with it.
     ties = _firsts(group, score)
-    sizes = np.diff(np.append(ties, len(group)))
-    first_ranks = ties - np.repeat(firsts, rows)[ties] + 1
-    ranks = np.repeat(first_ranks + (sizes - 1) / 2, sizes)
-    rank_sums = _sums(np.where(positive, ranks, 0.0), firsts)
-    p, n = positives.astype(np.float64), (rows - positives).astype(np.float64)
+    tied_positives, tied_negatives = _sums(of_positives, ties), _sums(of_negatives, ties)
+    tie_firsts = np.searchsorted(ties, firsts)
+    steps = tied_negatives.copy()
+    steps[tie_firsts[1:]] -= n[:-1]  # each group's sum begins at 0
+    beaten = tied_positives * (np.cumsum(steps) - tied_negatives / 2)
+    won, n = _sums(beaten, tie_firsts).astype(np.float64), n.astype(np.float64)
     auc = np.full(len(rows), np.nan)
     scored = (p > 0) & (n > 0)
-    np.divide(rank_sums - p * (p + 1) / 2, p * n, out=auc, where=scored)
-    known, weights = auc[scored], rows[scored]
+    np.divide(won, p * n, out=auc, where=scored)
+    known, of_group = auc[scored], (p + n)[scored]
     return GroupedReport(
         groups=len(rows),
         scored_groups=len(known),
-        scored_rows=int(weights.sum()),
-        grouped_auc=float((known * weights).sum() / weights.sum()) if len(known) else None,
+        scored_rows=int(rows[scored].sum()),
+        grouped_auc=float((known * of_group).sum() / of_group.sum()) if len(known) else None,
         mean_auc=float(known.mean()) if len(known) else None,
+        numbers=group[firsts],
         rows=rows,
-        positives=positives,
+        positives=_sums(positive.astype(np.int64), firsts),
         auc=auc,
     )
 

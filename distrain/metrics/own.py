@@ -1,8 +1,9 @@
 """Metrics of the user's own: states that update, merge over ranks, and compute."""
 
+import inspect
 import json
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from numbers import Real
 from typing import Any, Self
@@ -36,7 +37,11 @@ class Metric:
     """
 
     def update(self, logits: np.ndarray[Any, Any], labels: np.ndarray[Any, Any]) -> None:
-        """Add rows: float32 of `[rows]` each."""
+        """Add rows: float32 of `[rows]` each.
+
+        Rows of a job with weights come with a third argument, their weights, 0 or more: 2 is to be
+        the row twice, and 0 no row.
+        """
         raise NotImplementedError
 
     def merge(self, other: Self) -> None:
@@ -75,12 +80,15 @@ def metric_errors(name: str) -> Iterator[None]:
         ) from error
 
 
-def check_metric(name: str, kind: Any) -> type[Metric]:
+def check_metric(name: str, kind: Any, *, weighted: bool = False) -> type[Metric]:
     """Try a user's metric on a few made-up rows, and return its class.
+
+    Args:
+        weighted: Whether its rows will have weights.
 
     Raises:
         SpecError: It is no subclass of `Metric`, a method fails, its state has other than JSON
-            values, or it computes no number.
+            values, it computes no number, or it takes no weights where rows have some.
     """
     if not (isinstance(kind, type) and issubclass(kind, Metric)):
         what = (
@@ -92,7 +100,14 @@ def check_metric(name: str, kind: Any) -> type[Metric]:
         )
     with metric_errors(name):
         one, shared = kind(), _shared(kind)
-        one.update(np.array([-1, 2, 0.5], np.float32), np.array([0, 1, 0], np.float32))
+        rows = np.array([[-1, 2, 0.5], [0, 1, 0], [1, 0.5, 2]], np.float32)[: 3 if weighted else 2]
+        if weighted and not _takes(one.update, *rows):
+            raise SpecError(
+                f"metric {name!r} takes no weights, and this job's rows have some",
+                hint="Give its update a third argument: "
+                "def update(self, logits, labels, weights=None).",
+            )
+        one.update(*rows)
         state = one.to_json()
         for attribute, value in state.items():
             if not _is_json(value):
@@ -117,6 +132,14 @@ def check_metric(name: str, kind: Any) -> type[Metric]:
             f"metric {name!r}: compute() gives a {type(found).__name__}, not a number or None"
         )
     return kind
+
+
+def _takes(method: Callable[..., None], *arguments: Any) -> bool:
+    try:
+        inspect.signature(method).bind(*arguments)
+    except TypeError:
+        return False
+    return True
 
 
 def _shared(kind: type) -> dict[str, str]:

@@ -83,7 +83,7 @@ class JobChecks:
                 passes(_check_loading)
             if model_can_be_built:
                 passes(_check_model, _check_warm_start)
-            passes(_check_resumable)
+            passes(_check_metrics, _check_resumable)
         mistakes.raise_found()
         unchecked = _not_checked(self.spec) if self.elsewhere else []
         self.notes = [*unchecked, *self.notes, *surprises(self.spec, self.inputs), *_replaced(self)]
@@ -160,8 +160,7 @@ def _choose_device(job: JobChecks) -> None:
 
 
 def _check_function(job: JobChecks) -> None:
-    from distrain.metrics import check_metric
-    from distrain.models import check_function, function_named
+    from distrain.models import check_function
 
     metrics = job.spec.evaluate.metrics
     for name in metrics:
@@ -174,8 +173,6 @@ def _check_function(job: JobChecks) -> None:
     if not job.elsewhere:
         for field, name in job.spec.functions.items():
             check_function(name, field, here=job.spec.resources.backend == "inline")
-        for name, one in metrics.items():
-            check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
 
 
 def _check_owner(job: JobChecks) -> None:
@@ -266,6 +263,13 @@ def _check_model(job: JobChecks) -> None:
             where={"model.function": model.function, "at": at},
             hint="It is called with the schema and model.options; mend it, or these.",
         ) from error
+
+
+def _check_metrics(job: JobChecks) -> None:
+    from distrain.train.loop import own_metrics
+
+    if not job.elsewhere:
+        own_metrics(job.spec, job.inputs.schema)
 
 
 def _check_warm_start(job: JobChecks) -> None:

@@ -39,7 +39,7 @@ class Groups:
     """AUC within the groups of a column."""
 
     column: str
-    report: GroupedReport  # the groups' figures, numbered as `names`
+    report: GroupedReport  # the groups' figures, in the order of `names`
     names: Sequence[Any]  # the column's values, null among them if there are nulls
 
     def to_json(self) -> dict[str, Any]:
@@ -158,31 +158,31 @@ def check_group(dataset: Dataset, column: str) -> pa.DataType:
 def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None = None) -> Groups:
     """The AUC of a saved model within the groups of a column of the files.
 
-    It holds a score, a label and a group number of every row: 13 bytes a row, three times as much
-    while they are sorted. Null is a group too. Errors as of `evaluate_saved`.
+    It holds a score, a label and a group number of every row, and its weight if there are such: up
+    to 17 bytes a row, some times as much while they are sorted. Null is a group too. Errors as of
+    `evaluate_saved`.
     """
     schema = pa.schema([(column, check_group(scorer.dataset, column))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
     found = dict(scorer.states(partial(_with_values, schema), on_rows))
-    values, scores, labels = zip(*(found.pop(place) for place in sorted(found)), strict=True)
+    values, rows = zip(*(found.pop(place) for place in sorted(found)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
-    held, groups = np.unique(groups, return_inverse=True)
     known = [*encoded.dictionary.to_pylist(), None]
-    report = grouped_auc(groups, np.concatenate(scores), np.concatenate(labels))
-    return Groups(column, report, [known[index] for index in held])
+    report = grouped_auc(groups, *_joined(rows))
+    return Groups(column, report, [known[number] for number in report.numbers.tolist()])
 
 
 def _with_values(
     schema: pa.Schema, rows: RowsOfPiece, scored: Scored
-) -> tuple[pa.DictionaryArray, Array, Array]:
-    """Each row's value of the column, its logit, and whether it is positive."""
+) -> tuple[pa.DictionaryArray, list[Array]]:
+    """Each row's value of the column; its logit, whether it is positive, and its weight if any."""
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
     values = [batch.column(0).dictionary_encode() for batch in read]
-    pairs = []
+    batches = []
     for rows_of_batch in on_host(scored):
         main = main_rows(rows_of_batch)
         if main is None:
@@ -190,10 +190,14 @@ def _with_values(
                 "the model has no binary target, and so no AUC within groups",
                 hint="Leave --group out.",
             )
-        pairs.append((main.scores.numpy(), main.labels.numpy() != 0))
-    logits, labels = zip(*pairs, strict=True)
+        weights = () if main.weights is None else (main.weights.numpy(),)
+        batches.append((main.scores.numpy(), main.labels.numpy() != 0, *weights))
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
-    return encoded, np.concatenate(logits), np.concatenate(labels)
+    return encoded, _joined(batches)
+
+
+def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:
+    return [np.concatenate(of_parts) for of_parts in zip(*parts, strict=True)]
 
 
 def _files(dataset: Dataset) -> list[str]:

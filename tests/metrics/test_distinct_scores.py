@@ -109,3 +109,31 @@ def test_groups_have_the_auc_of_their_own_rows(rows):
         return
     assert found.grouped_auc == pytest.approx(np.average(kept, weights=weights))
     assert found.mean_auc == pytest.approx(np.mean(kept))
+
+
+@given(ROWS, st.integers(0, 2**32 - 1))
+@settings(deadline=None)
+def test_a_weight_of_2_is_the_row_twice_and_one_of_0_is_no_row(rows, seed):
+    scores, labels, groups = arrays(rows)
+    weights = np.random.default_rng(seed).integers(0, 4, len(scores))
+    found = grouped_auc(groups, scores, labels, weights.astype(np.float32))
+    again = np.repeat(np.arange(len(scores)), weights)
+    alike = grouped_auc(groups[again], scores[again], labels[again])
+    np.testing.assert_array_equal(found.auc, alike.auc)
+    np.testing.assert_array_equal(found.numbers, alike.numbers)
+    assert (found.grouped_auc, found.mean_auc) == (alike.grouped_auc, alike.mean_auc)
+    assert found.rows.sum() == (weights > 0).sum()
+
+
+def test_groups_of_any_weights_have_the_auc_of_their_pairs():
+    draw = np.random.default_rng(5)
+    groups, labels = draw.integers(0, 300, 5_000), draw.integers(0, 2, 5_000)
+    scores, weights = draw.integers(0, 9, 5_000) / 8, draw.random(5_000) ** 4
+    found = grouped_auc(groups, scores, labels, weights)
+    for number, auc in zip(found.numbers.tolist(), found.auc.tolist(), strict=True):
+        own = groups == number
+        hits, misses = own & (labels == 1), own & (labels == 0)
+        above = scores[hits][:, None] - scores[misses]
+        won = weights[hits] @ ((above > 0) + (above == 0) / 2) @ weights[misses]
+        expected = won / (weights[hits].sum() * weights[misses].sum())
+        assert auc == pytest.approx(expected, abs=1e-12)

@@ -8,10 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from click.testing import CliRunner
 
 import distrain
+from distrain.cli.main import cli
 from distrain.errors import SpecError
+from distrain.metrics import Metric
 from distrain.models import load_model, write_export
+from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import read_document
 
@@ -73,6 +77,53 @@ def test_every_target_is_learnt_and_told(run):
     assert targets["watch"]["r2"] > 0.3
     assert targets["genre"]["accuracy"] > 0.35
     assert "auc" in targets["buy"]
+
+
+class Clicks(Metric):
+    rows = clicks = 0.0
+
+    def update(self, logits, labels, weights=None):
+        self.rows += float(weights.sum())
+        self.clicks += float((labels * weights).sum())
+
+    def merge(self, other):
+        self.rows, self.clicks = self.rows + other.rows, self.clicks + other.clicks
+
+    def compute(self):
+        return self.clicks / self.rows
+
+
+class OfRows(Metric):
+    def update(self, logits, labels):
+        raise AssertionError("nothing may be counted")
+
+
+def test_groups_and_metrics_of_ones_own_count_weights(run, table, tmp_path, monkeypatch):
+    """A row of weight 2 is the row twice, one of weight 0 is none."""
+    rows = pq.read_table(table / "valid")
+    weights = rows["importance"].to_numpy()
+    again = np.repeat(np.arange(ROWS), weights)
+    ones = pa.array(np.ones(len(again), np.int64))
+    repeated = rows.take(again).set_column(
+        rows.schema.get_field_index("importance"), "importance", ones
+    )
+    pq.write_table(repeated, tmp_path / "rows.parquet")
+    words = ["evaluate", str(run.run_dir), "--group", "user", "--json"]
+    found, alike = (
+        json.loads(CliRunner().invoke(cli, [*words, str(data)]).stdout)
+        for data in (table / "valid", tmp_path / "rows.parquet")
+    )
+    for name in ("groups", "scored_groups", "grouped_auc", "mean_group_auc"):
+        assert found[name] == pytest.approx(alike[name], rel=1e-12)
+    monkeypatch.setenv(PACKAGES_VARIABLE, __name__.partition(".")[0])
+    short = SMALL | {"train.max_steps": 1, "evaluate.at_end": True}
+    trained = distrain.fit(
+        job(table), run_dir=tmp_path / "own", metrics={"ctr": Clicks}, overrides=short
+    )
+    clicked = rows["clicked"].to_numpy(zero_copy_only=False)
+    assert trained.records[-1].own["ctr"] == pytest.approx(np.average(clicked, weights=weights))
+    with pytest.raises(SpecError, match="metric 'ctr' takes no weights"):
+        distrain.fit(job(table), run_dir=tmp_path / "no", metrics={"ctr": OfRows}, overrides=short)
 
 
 def test_scores_have_columns_by_target(run, table):

@@ -97,7 +97,7 @@ class ScoringPlace:
     "--group",
     metavar="COLUMN",
     help="Also print the AUC within the rows of each value of COLUMN, such as a user's id; and the "
-    "mean of these, weighted by rows.",
+    "mean of these, weighted by rows or their weights.",
 )
 @click.option(
     "--max-auc-bound",

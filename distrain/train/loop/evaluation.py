@@ -20,9 +20,12 @@ from distrain.metrics import (
     Parts,
     State,
     TargetMetrics,
+    check_metric,
     metric_errors,
 )
-from distrain.models import ClickModel
+from distrain.models import ClickModel, function_named
+from distrain.schema import Schema, Tags
+from distrain.spec import JobSpec
 from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step import DeviceTargets, TargetRows, rows_of
 from distrain.train.timing import READER, waiting
@@ -76,6 +79,15 @@ def evaluate_over_ranks(
     counted = count_scores(model, loader, device, wide, before_batch)
     aucs = {name: auc_over_ranks(one, peers, device) for name, one in counted.items()}
     return replace(found, from_scores={name: auc for name, auc in aucs.items() if auc is not None})
+
+
+def own_metrics(spec: JobSpec, schema: Schema) -> dict[str, type[Metric]]:
+    """The user's metrics of a job by name, each tried; `SpecError` for one that cannot be used."""
+    weighted = bool(schema.select_by_tag(Tags.WEIGHT, Tags.TASK_WEIGHT).names)
+    return {
+        name: check_metric(name, function_named(one, f"evaluate.metrics.{name}"), weighted=weighted)
+        for name, one in spec.evaluate.metrics.items()
+    }
 
 
 def not_bounded(metrics: TargetMetrics, max_auc_bound: float) -> dict[str, bool]:
@@ -134,10 +146,10 @@ def evaluate(
     for rows in scored_batches(model, loader, device, before_batch):
         metrics.add(rows)
         for name, metric in (own or {}).items():
-            _, scores, labels, _ = main_rows(rows) or rows[0]
+            _, *parts = main_rows(rows) or rows[0]
             with metric_errors(name):
                 # Copies: a metric may change what it is given.
-                metric.update(*(part.float().cpu().numpy().copy() for part in (scores, labels)))
+                metric.update(*(p.float().cpu().numpy().copy() for p in parts if p is not None))
     return finite_metrics(metrics)
 
 

@@ -18,13 +18,12 @@ from pathlib import Path
 from distrain.errors import NonFiniteOutput
 from distrain.events import ModelSaved
 from distrain.loader import Loader
-from distrain.metrics import check_metric
-from distrain.models import function_named, save_model
+from distrain.models import save_model
 from distrain.partition import Table
 from distrain.train.audit import AuditLog
 from distrain.train.control import StopAsked
 from distrain.train.data import JobSpan, job_loader
-from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks
+from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_metrics
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.set_up import RankJob, set_up
@@ -73,10 +72,7 @@ class Trainer(RankJob):
         self.validated, self.validations = self.start.validated, self.start.validations
         self.progressive = self.start.progressive
         self.save_asked = False
-        self.own_metrics = {
-            name: check_metric(name, function_named(one, f"evaluate.metrics.{name}"))
-            for name, one in spec.evaluate.metrics.items()
-        }
+        self.own_metrics = own_metrics(spec, self.inputs.schema)
         self.audit: AuditLog | None = None
         if spec.train.audit:
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
