@@ -11,6 +11,7 @@ from distrain.models.heads.retrieval import (
     RetrievalLoss as RetrievalLoss,
 )
 from distrain.models.heads.targets import (
+    Candidates as Candidates,
     Target as Target,
     label_of as label_of,
     output_names as output_names,
@@ -18,7 +19,6 @@ from distrain.models.heads.targets import (
 )
 from distrain.models.heads.tasks import (
     BinaryClassificationTask as BinaryClassificationTask,
-    Candidates as Candidates,
     LabelTask as LabelTask,
     MulticlassTask as MulticlassTask,
     RegressionTask as RegressionTask,

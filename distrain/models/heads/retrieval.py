@@ -10,8 +10,8 @@ from torch.utils.checkpoint import checkpoint
 
 from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.heads.targets import label_of
-from distrain.models.heads.tasks import Candidates, Task
+from distrain.models.heads.targets import Candidates, label_of
+from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import tower_width
 from distrain.models.shapes import Flat, Shape, Value, flat
 

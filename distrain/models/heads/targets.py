@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -27,6 +28,21 @@ class Target:
     classes: int = 2
     weight: str | None = None
     is_count: bool = False
+
+
+class Candidates(NamedTuple):
+    """What rows bring to the losses of a step's other rows.
+
+    Attributes:
+        vectors: `[candidates, dim]`, of items.
+        ids: Of the items, `[candidates]`, int64.
+        known: `[pairs, 2]`, int64: users, and items that they are known to have; a user below 0
+            makes a pair count for nothing.
+    """
+
+    vectors: Tensor
+    ids: Tensor
+    known: Tensor
 
 
 def output_names(targets: Sequence[Target]) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -12,24 +12,9 @@ from torch.nn import functional
 from distrain.batch import Batch
 from distrain.errors import ModelError
 from distrain.models.blocks import Block, linear_over
-from distrain.models.heads.targets import Target, label_of, weight_of
+from distrain.models.heads.targets import Candidates, Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 from distrain.spec import RegressionLoss, ValidationMetric
-
-
-class Candidates(NamedTuple):
-    """What rows bring to the losses of a step's other rows.
-
-    Attributes:
-        vectors: `[candidates, dim]`, of items.
-        ids: Of the items, `[candidates]`, int64.
-        known: `[pairs, 2]`, int64: users, and items that they are known to have; a user below 0
-            makes a pair count for nothing.
-    """
-
-    vectors: Tensor
-    ids: Tensor
-    known: Tensor
 
 
 class Task(Block):
