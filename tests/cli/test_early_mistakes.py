@@ -97,11 +97,12 @@ def surrounded(folder: Path, words: str, **environment: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", ["doctor", "bench", "prep nope --out out"])
+@pytest.mark.parametrize("words", ["doctor", "bench", "prep table.csv --out out"])
 def test_a_broken_file_of_dask_s_settings_is_named(folder: Path, words: str) -> None:
     file = folder / "settings" / "dask.yaml"
     file.parent.mkdir(exist_ok=True)
     file.write_text("distributed: [1")
+    (folder / "table.csv").write_text("label,a\n0,1\n1,2\n")
     told = surrounded(folder, words, HOME=str(folder), DASK_CONFIG=str(file.parent))
     assert told.startswith(f"error: A dask config file at '{file}' is malformed")
     assert "hint: Mend or remove that file" in told
