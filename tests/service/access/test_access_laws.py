@@ -138,7 +138,7 @@ _NO_PLACES = {
     "evaluate.metrics", "data.filter", "data.windows.by", "data.windows.size",
     "train.early_stopping.metric", "checkpoint.keep_best", "data.weight", "data.class_weight",
     "model.tasks", "model.tasks.target", "model.tasks.weight", "model.sharing.order",
-    "model.targets",
+    "model.targets", "model.first_context", "model.second_context", "embeddings.inits",
 }  # fmt: skip
 
 
