@@ -23,6 +23,7 @@ from distrain.etl.operators import (
     ListSlice as ListSlice,
     LogOp as LogOp,
     Normalize as Normalize,
+    ServedOperator as ServedOperator,
     Vocabulary as Vocabulary,
 )
 from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER

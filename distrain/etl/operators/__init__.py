@@ -42,6 +42,7 @@ from distrain.etl.operators.operator import (
     DocumentKey as DocumentKey,
     FittedOperator as FittedOperator,
     Operator as Operator,
+    ServedOperator as ServedOperator,
     concrete as concrete,
     in_column as in_column,
 )

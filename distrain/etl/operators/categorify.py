@@ -118,6 +118,9 @@ class Categorify:
         distinct, codes = device.encode(values)
         return device.gather(device.upload(self.transform(column, distinct)), codes)
 
+    def served(self, column: str) -> dict[str, Any]:
+        return {"vocabulary": self.domain or column}
+
     def to_json(self) -> dict[str, Any]:
         shared = {} if self.domain is None else {"domain": self.domain}
         return {

@@ -278,6 +278,9 @@ class Normalize:
         centred = device.binary("SUB", doubles, pa.scalar(float(moments.mean)))
         return device.binary("DIV", centred, pa.scalar(float(moments.std)))
 
+    def served(self, column: str) -> dict[str, Any]:
+        return {"mean": self.moments[column].mean, "std": self.moments[column].std}
+
     def to_json(self) -> dict[str, Any]:
         return {"moments": {column: asdict(m) for column, m in self.moments.items()}}
 

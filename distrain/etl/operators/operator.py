@@ -71,9 +71,21 @@ class DocumentKey:
     mistake_in: Callable[[Mapping[str, Any]], str | None] = lambda keys: None
 
 
+@runtime_checkable
+class ServedOperator(Operator, Protocol):
+    """An operator that exports of raw rows have, as a step of its `kind` without distrain."""
+
+    def served(self, column: str) -> dict[str, Any]:
+        """The settings of a column's step, as JSON."""
+        ...
+
+
 @dataclass(frozen=True)
 class SettingsOnly:
     def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def served(self, _column: str) -> dict[str, Any]:
         return asdict(self)
 
 

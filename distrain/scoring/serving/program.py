@@ -1,0 +1,215 @@
+"""What a workflow does to the raw columns of a model, as a program for `preprocess`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from distrain.errors import InputError
+from distrain.etl import (
+    Categorify,
+    Clip,
+    FeatureConfig,
+    ListSlice,
+    LogOp,
+    Normalize,
+    ServedOperator,
+    Vocabulary,
+    Workflow,
+)
+from distrain.models import SavedModel
+from distrain.scoring.serving.preprocess import STEPS
+from distrain.vocabulary import is_text
+
+CALENDAR_PARTS = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
+_ANY = ("text", "integer", "number", "bool", "decimal", "time")
+_NUMBERS = ("integer", "number", "bool", "decimal")
+_FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
+@dataclass(frozen=True)
+class Unserved:
+    """What an export cannot have."""
+
+    column: str
+    operator: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """The program of a workflow, and the vocabularies that it needs by name."""
+
+    document: dict[str, Any]
+    vocabularies: Mapping[str, Vocabulary]
+
+
+def program_of(
+    workflow: Workflow, features: FeatureConfig | None, saved: SavedModel, form: str
+) -> Program:
+    """The program of the columns that a model takes.
+
+    Args:
+        form: What rows are if nobody says it, one of `preprocess.FORMS`.
+
+    Raises:
+        InputError: A column cannot be made of one row alone; all such columns are listed.
+    """
+    inputs = saved.model.inputs
+    lists = (*inputs.list_names, *inputs.number_names)
+    names = (*inputs.categorical_names, *inputs.continuous_names, *lists)
+    unserved = list(_unserved(workflow, features, names))
+    if unserved:
+        raise InputError(
+            "the workflow cannot be exported: of one raw row alone these cannot be made",
+            where={f"column {one.column}": f"{one.operator}: {one.why}" for one in unserved},
+            hint="Leave --with-workflow out and give the model ids, which `distrain prep "
+            "--workflow` makes; or train without these columns (model and data sections).",
+        )
+    groups = {column: group for group in workflow.groups for column in group.columns}
+    vocabularies: dict[str, Vocabulary] = {}
+    columns = []
+    for name in names:
+        operators = groups[name].operators
+        last = operators[-1] if operators else None
+        vocabulary = None
+        if isinstance(last, Categorify):
+            vocabulary = vocabularies[last.domain or name] = last.vocabularies[name]
+        spec = None if features is None else features.document.columns[name]
+        columns.append(
+            {
+                "name": name,
+                "source": (spec and spec.source) or name,
+                "lists": saved.schema[name].holds_lists,
+                "separator": spec and spec.separator,
+                "slices": list(_slices(operators, spec)),
+                **_reading(spec, operators, vocabulary),
+            }
+        )
+        columns[-1]["steps"] += [
+            {"kind": one.kind, **one.served(name)}
+            for one in operators
+            if not isinstance(one, ListSlice)
+        ]
+    text: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
+    if features is not None:
+        layout = features.document.format
+        text = {key: getattr(layout, key) for key in text}
+        text["null_values"] = list(text["null_values"])
+    document = {
+        "form": form,
+        "text": text,
+        "columns": columns,
+        "categorical": list(inputs.categorical_names),
+        "continuous": list(inputs.continuous_names),
+        "lists": [[name, inputs.schema[name].event] for name in lists],
+        "vocabularies": {
+            name: {
+                "holds": "text" if is_text(one.values.type) else "integer",
+                "num_oov": one.num_oov,
+            }
+            for name, one in vocabularies.items()
+        },
+    }
+    return Program(document, vocabularies)
+
+
+def _unserved(
+    workflow: Workflow, features: FeatureConfig | None, names: Sequence[str]
+) -> Iterator[Unserved]:
+    groups = {column: group for group in workflow.groups for column in group.columns}
+    document = None if features is None else features.document
+    joined = {name for join in (document.joins if document else ()) for name in join.columns}
+    for name in names:
+        if name not in groups:
+            is_history = workflow.history is not None and name.startswith("history_")
+            operator = "History" if is_history else "no operator"
+            why = "it looks at earlier rows" if is_history else "the workflow does not make it"
+            yield Unserved(name, operator, why)
+            continue
+        spec = None if document is None else document.columns[name]
+        if spec is not None and (spec.source or name) in joined:
+            yield Unserved(name, "joins", "it comes from a side table")
+        *before, _ = (None, *groups[name].operators)
+        for operator in groups[name].operators:
+            is_step = operator.kind in STEPS or isinstance(operator, ListSlice)
+            if not (isinstance(operator, ServedOperator) and is_step):
+                yield Unserved(name, operator.kind, "it has no form without distrain")
+        numbers = [one.kind for one in before if isinstance(one, Clip | LogOp | Normalize)]
+        if groups[name].is_categorical and numbers:
+            yield Unserved(name, numbers[0], "it stands before Categorify")
+
+
+def _slices(operators: Sequence[Any], spec: Any) -> Iterator[list[int | None]]:
+    """Places of lists that are kept, as Python's slices."""
+    if spec is not None and spec.list_slice is not None:
+        yield [spec.list_slice.start, spec.list_slice.end]
+    for one in operators:
+        if isinstance(one, ListSlice):
+            has_start = one.end is not None or one.start < 0
+            yield [one.start, one.end] if has_start else [0, one.start]
+
+
+def _reading(spec: Any, operators: Sequence[Any], vocabulary: Vocabulary | None) -> dict[str, Any]:
+    """How a column's values are read, and its steps.
+
+    What `distrain.etl` reads of a table with types is read: `takes` has the kinds of values.
+    """
+    names_of = "as" if spec is None else spec.as_
+    holds_text = vocabulary is not None and is_text(vocabulary.values.type)
+    to, takes = ("text", _ANY) if holds_text else ("integer", _NUMBERS)
+    steps: list[dict[str, Any]] = []
+    if names_of in CALENDAR_PARTS:
+        to, takes = "time", ("integer",) if spec.epoch else ("time", "text")
+        whole = vocabulary is not None
+        steps.append({"kind": "calendar", "part": names_of, "whole": whole})
+    elif vocabulary is None:
+        to, takes = "number", _NUMBERS if names_of in ("as", None) else (*_NUMBERS, "text")
+    elif names_of == "as":  # what stands in a table is taken as it is
+        takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
+    elif names_of is None:
+        takes = ("text", "decimal") if holds_text else ("integer", "number", "bool")
+    elif names_of == "integer":
+        takes = (*_NUMBERS, "text")
+    if vocabulary is None and spec is not None:
+        clips = [one for one in operators if isinstance(one, Clip)]
+        low = all(clip.min is None for clip in clips)
+        high = all(clip.max is None for clip in clips)
+        high = high and not any(isinstance(one, LogOp) for one in operators)
+        bounds = {"low": -_FLOAT32_MAX if low else None, "high": _FLOAT32_MAX if high else None}
+        steps.append({"kind": "limits", **bounds})
+    return {
+        "to": to,
+        "takes": list(takes),
+        "epoch": None if spec is None else spec.epoch,
+        "is_whole": vocabulary is None and names_of == "integer",
+        "steps": steps,
+    }
+
+
+def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
+    """Write the files that `preprocess.Vocabulary` reads."""
+    values = vocabulary.values
+    files: dict[str, Any] = {}
+    if is_text(values.type):
+        blobs = values.cast(pa.large_binary())
+        keys = np.array([zlib.crc32(blob) for blob in blobs.to_pylist()], np.uint32)
+        order = np.argsort(keys, kind="stable")
+        texts = [blob for blob in blobs.take(pa.array(order)).to_pylist()]
+        files["offsets"] = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
+        files["offsets"] = files["offsets"].astype(np.int64)
+        files["text"] = np.frombuffer(b"".join(texts), np.uint8)
+    else:
+        whole = values.cast(pa.int64()) if pa.types.is_null(values.type) else values
+        keys = whole.to_numpy(zero_copy_only=False).astype(np.int64)
+        order = np.argsort(keys, kind="stable")
+    files["keys"] = keys[order]
+    files["ids"] = (order + vocabulary.first_value_id).astype(np.int32)
+    for what, content in files.items():
+        np.save(folder / f"{name}.{what}.npy", content)

@@ -1,0 +1,239 @@
+"""Values of any type to texts, whole numbers, numbers or times, with NumPy alone.
+
+`distrain export --with-workflow` writes a copy of this file. What is read is what distrain's ETL
+reads of a table, of a text file, and of JSON lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_NONE, _INT64 = type(None), range(-(2**63), 2**63)
+_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+"""Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
+_EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
+_MISSING_TYPES = ("NAType", "NaTType")
+_NUMBER = re.compile(r"-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|-?inf(inity)?|-?nan", re.A | re.I)
+_WHOLE = re.compile(r"-?\d+|0[xX][0-9a-fA-F]{1,16}", re.A)
+_TIME = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)"
+    r"(?:[ T](\d\d)(?::?(\d\d)(?::?(\d\d)(?:\.(\d{1,6}))?)?)?(Z|[+-]\d\d(?::?\d\d)?)?)?",
+    re.A,
+)
+
+
+class Refused(Exception):
+    """A value that cannot be used, by its place in a column."""
+
+    def __init__(self, place: int, problem: str):
+        super().__init__(problem)
+        self.place, self.problem = place, problem
+
+
+def refuse(bad: Any, problem: str) -> None:
+    if np.any(bad):
+        raise Refused(int(np.argmax(bad)), problem)
+
+
+def to_texts(values: Any, takes: frozenset[str], _text: Any, _spec: Any) -> list[Any]:
+    if "text" in takes and set(map(type, values)) <= {str, _NONE}:
+        return list(values)
+    return each(partial(_as_text, takes=takes), values)
+
+
+def to_integers(values: Any, takes: frozenset[str], _text: Any, _spec: Any) -> list[Any]:
+    if (
+        "integer" in takes
+        and set(map(type, values)) <= {int, _NONE}
+        and all(value is None or value in _INT64 for value in values)
+    ):
+        return list(values)
+    return each(partial(_as_integer, takes=takes), values)
+
+
+def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]) -> Array:
+    kinds = {float, int, _NONE} if {"integer", "number"} <= takes else {float, _NONE}
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not spec.get("is_whole"):
+        return values.astype(np.float64)
+    if set(map(type, values)) <= kinds and not spec.get("is_whole"):
+        return np.array(values, np.float64)
+    if spec.get("is_whole"):
+        values, takes = to_integers(values, takes, text, spec), frozenset(["integer"])
+    found = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)
+    return np.array(found, np.float64)
+
+
+def to_times(
+    values: Any, takes: frozenset[str], text: Any, spec: Mapping[str, Any]
+) -> tuple[Array, Array]:
+    as_time = partial(_as_time, takes=takes, pattern=text["timestamp"], epoch=spec["epoch"])
+    found = [(None, None) if pair is None else pair for pair in each(as_time, values)]
+    local, utc = (np.array([pair[side] for pair in found], "M8[us]") for side in (0, 1))
+    return local, utc
+
+
+READERS: dict[str, Callable[..., Any]] = {
+    "text": to_texts,
+    "integer": to_integers,
+    "number": to_numbers,
+    "time": to_times,
+}
+
+
+def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
+    found = []
+    for place, value in enumerate(values):
+        try:
+            found.append(None if is_missing(value) else convert(value))
+        except (ValueError, OverflowError) as error:
+            raise Refused(place, str(error)) from None
+    return found
+
+
+def is_missing(value: Any) -> bool:
+    if value is None or type(value).__name__ in _MISSING_TYPES:
+        return True
+    if isinstance(value, float | np.floating):
+        return bool(value != value)
+    return isinstance(value, np.datetime64) and bool(np.isnat(value))
+
+
+def _kind(value: Any) -> str:
+    for kinds, name in (
+        (str, "text"),
+        ((bool, np.bool_), "bool"),
+        ((int, np.integer), "integer"),
+        ((float, np.floating), "number"),
+        (Decimal, "decimal"),
+        ((datetime, date, np.datetime64), "time"),
+    ):
+        if isinstance(value, kinds):
+            return name
+    return type(value).__name__
+
+
+def _kind_in(value: Any, takes: frozenset[str]) -> str:
+    kind = _kind(value)
+    if kind not in takes:
+        raise ValueError(f"{value!r} is of kind {kind}, not {' or '.join(sorted(takes))}")
+    return kind
+
+
+def _as_text(value: Any, takes: frozenset[str]) -> str:
+    kind = _kind_in(value, takes)
+    if kind == "bool":
+        return "true" if value else "false"
+    if kind == "integer":
+        return str(int(value))
+    if kind == "time":
+        return _time_text(value)
+    if kind == "decimal":
+        return _plain(f"{value:f}")
+    if kind == "number":
+        shortest = repr(value) if type(value) is float else str(value)
+        return _plain(f"{Decimal(shortest):f}" if "e" in shortest else shortest)
+    return str(value)
+
+
+def _plain(digits: str) -> str:
+    if "." in digits:
+        digits = digits.rstrip("0").rstrip(".")
+    return "0" if digits == "-0" else digits
+
+
+def _time_text(value: Any) -> str:
+    if isinstance(value, np.datetime64):
+        text = str(value).replace("T", " ")
+        return _plain(text)
+    if not isinstance(value, datetime):
+        return str(value.isoformat())
+    if value.tzinfo is None:
+        return _plain(value.isoformat(" "))
+    return _plain(value.astimezone(UTC).replace(tzinfo=None).isoformat(" ")) + "Z"
+
+
+def _as_integer(value: Any, takes: frozenset[str]) -> int:
+    kind = _kind_in(value, takes)
+    if kind == "text":
+        trimmed = value.strip()
+        if not _WHOLE.fullmatch(trimmed):
+            raise ValueError(f"{value!r} is not a whole number")
+        is_hex = trimmed[:2] in ("0x", "0X")
+        found = int(trimmed, 16) if is_hex else int(trimmed)
+        found = found - 2**64 if is_hex and found >= 2**63 else found
+    elif kind == "number" and not np.isfinite(value):
+        raise ValueError(f"{value!r} is not a whole number")
+    else:
+        found = int(value)
+    if (kind in ("number", "decimal") and found != value) or found not in _INT64:
+        raise ValueError(f"{value!r} is not a whole number of 64 bits")
+    return found
+
+
+def _as_number(value: Any, takes: frozenset[str], point: str | None) -> float:
+    kind = _kind_in(value, takes)
+    if kind != "text":
+        return float(value)
+    trimmed = value.strip().replace(",", ".") if point == "," else value.strip()
+    if trimmed.lower() in ("true", "false"):
+        return float(trimmed.lower() == "true")
+    if not _NUMBER.fullmatch(trimmed):
+        raise ValueError(f"{value!r} is not a number")
+    return float(trimmed)
+
+
+def _as_time(
+    value: Any, takes: frozenset[str], pattern: str | None, epoch: str | None
+) -> tuple[int, int]:
+    """A time as its clock shows it and in UTC, microseconds since 1970."""
+    if epoch is not None:
+        counted = _as_integer(value, takes)
+        local = utc = _in_microseconds(counted, epoch)
+    elif _kind_in(value, takes) == "text":
+        local = utc = _parsed(value, pattern)
+    elif isinstance(value, np.datetime64):
+        local = utc = int(value.astype("M8[us]").astype(np.int64))
+    elif isinstance(value, datetime):
+        offset = value.utcoffset() or timedelta()
+        since: Any = value.replace(tzinfo=None) - datetime(1970, 1, 1)
+        local = since // timedelta(microseconds=1)
+        utc = local - offset // timedelta(microseconds=1)
+    else:
+        local = utc = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
+    if not _FIRST <= utc < _END:
+        raise ValueError(f"{value!r} is not a time of the years 1 to 9999")
+    return local, utc
+
+
+def _parsed(text: str, pattern: str | None) -> int:
+    if pattern is not None:
+        found: Any = datetime.strptime(text, pattern)
+        found = found.replace(tzinfo=None) - datetime(1970, 1, 1)
+        return int(found // timedelta(microseconds=1))
+    match = _TIME.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is not a time as in ISO 8601")
+    *parts, fraction, zone = match.groups()
+    year, month, day, hour, minute, second = (int(part or 0) for part in parts)
+    time: Any = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
+    found = time // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
+    if zone and zone != "Z":
+        digits = zone[1:].replace(":", "").ljust(4, "0")
+        away = (int(digits[:2]) * 60 + int(digits[2:])) * 60_000_000
+        found -= away if zone[0] == "+" else -away
+    return int(found)
+
+
+def _in_microseconds(counted: int, epoch: str) -> int:
+    if epoch == "ns":  # cut towards 1970, as Arrow does
+        return counted // 1000 if counted >= 0 else -(-counted // 1000)
+    return counted * _EPOCHS[epoch]
