@@ -8,6 +8,7 @@ from distrain.etl.column_group import ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
     PARQUET as PARQUET,
+    ColumnSpec as ColumnSpec,
     FeatureConfig as FeatureConfig,
     Inferred as Inferred,
     check_named as check_named,
@@ -33,7 +34,12 @@ from distrain.etl.raw_lines import (
     SPLITTER_IS_BUILT as SPLITTER_IS_BUILT,
     TextLayout as TextLayout,
 )
-from distrain.etl.reading import with_features as with_features
+from distrain.etl.reading import (
+    RawSample as RawSample,
+    first_rows as first_rows,
+    saved_features as saved_features,
+    with_features as with_features,
+)
 from distrain.etl.request import (
     PrepRequest as PrepRequest,
     PrepResult as PrepResult,

@@ -17,6 +17,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from distrain.errors import DataError, InputError
 from distrain.etl.bad_lines import BadLineTally
 from distrain.etl.features import (
@@ -30,9 +32,11 @@ from distrain.etl.features import (
     same_in_all,
     side_tables,
     stage_rows,
+    table_file_of,
 )
 from distrain.etl.parts import Part, parts_of_row_groups
 from distrain.etl.progress import PhaseCounter, ProgressCallback, TaskSize, bytes_of_tasks
+from distrain.etl.raw_lines import TextLayout
 from distrain.etl.request import PrepRequest
 from distrain.etl.texts import plan_all
 from distrain.etl.workers import TaskRunner
@@ -41,6 +45,7 @@ from distrain.storage import (
     RETRY_S,
     InputFile,
     is_remote,
+    list_inputs,
     open_folder,
     path_or_url,
     with_retries,
@@ -304,3 +309,25 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
         where={"column": getattr(split, "column", "")},
         hint="Look at the column's values, and change split in the features document.",
     )
+
+
+@dataclass(frozen=True)
+class RawSample:
+    table: pa.Table  # some raw columns
+    form: str  # `table` of columns with types, `csv` of fields of text, or `json` of JSON lines
+
+
+def first_rows(
+    path: str, workflow: Workflow, features: FeatureConfig | None, most: int
+) -> RawSample:
+    """The first rows of a raw file, with the columns that the workflow's features come from."""
+    config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
+    config = replace(config.without_split(), unlabeled=True)
+    (file,) = list_inputs(path)[:1]
+    look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
+    columns = config.document.columns.items()
+    names = list(dict.fromkeys(column.source or name for name, column in columns))
+    table, _ = rows_of(look, config.document.format, names, most)
+    if not table.num_rows:
+        raise DataError("the file holds no rows", where={"file": path})
+    return RawSample(table, {"csv": "csv", "jsonl": "json"}.get(look.kind, "table"))

@@ -25,3 +25,4 @@ from distrain.scoring.retrieval import (
     item_vectors as item_vectors,
     write_item_vectors as write_item_vectors,
 )
+from distrain.scoring.serving import check_served as check_served, write_served as write_served

@@ -1,5 +1,6 @@
 """`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -7,7 +8,7 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, PLACE, json_option
-from distrain.cli.output import print_answer, print_result
+from distrain.cli.output import print_answer, print_facts, print_result
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, model_argument
 from distrain.wording import byte_size
 
@@ -44,6 +45,17 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     type=PLACE,
     help="Write the vectors of these items, too: prepared parquet with a row for each.",
 )
+@click.option(
+    "--with-workflow",
+    is_flag=True,
+    help="Write what the run's workflow does, too: the folder scores raw rows, without distrain.",
+)
+@click.option(
+    "--sample",
+    metavar="FILE",
+    help="With --with-workflow: raw rows. The folder's scores of the first 200, and of such with "
+    "odd values, are compared with those of `distrain predict`.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
 @json_option("Print what was written as JSON.")
@@ -54,6 +66,8 @@ def command(
     tables: "TableForm",
     valid: tuple[str, ...],
     items: Path | str | None,
+    with_workflow: bool,
+    sample: str | None,
     overwrite: bool,
     checkpoint: str | None,
     as_json: bool,
@@ -67,6 +81,10 @@ def command(
     cardinalities. The model gives logits; a sigmoid makes them probabilities. Of two towers --items
     adds `items.parquet`: ids, and the vectors whose products with a user's rank them.
 
+    With --with-workflow it takes raw rows, as `distrain predict` does: the folder also holds
+    `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
+    golden rows, which `python OUT/score.py --check` scores again. See docs/models/serving.md.
+
     \b
     Examples:
       distrain export runs/NAME exported
@@ -74,6 +92,7 @@ def command(
       distrain export runs/NAME exported --checkpoint best
       distrain export runs/NAME exported --tables int8 --valid criteo/valid
       distrain export runs/NAME exported --items shop/items
+      distrain export runs/NAME served --to onnx --with-workflow --sample raw.csv
     """
     from distrain.storage import check_free
 
@@ -88,9 +107,10 @@ def command(
 
     from distrain.loader import Dataset
     from distrain.models import write_export
-    from distrain.scoring import write_item_vectors
+    from distrain.scoring import check_served, write_item_vectors, write_served
     from distrain.train.saving import open_model
 
+    raw_rows = check_served(sample, tables) if with_workflow else ""
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
     found = _measured(folder, saved, tables, valid) if valid else None
@@ -98,11 +118,29 @@ def command(
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)
         beside = partial(write_item_vectors, saved=saved, items=dataset)
-    write_export(out, saved, to, replace=overwrite, tables=tables, validation=found, beside=beside)
-    size_bytes = sum(file.stat().st_size for file in out.iterdir())
+    checked: dict[str, float] = {}
+    if with_workflow:
+        served = write_served(
+            out, folder, saved, to, raw_rows, replace=overwrite, validation=found, beside=beside
+        )
+        checked = asdict(served)
+    else:
+        write_export(
+            out, saved, to, replace=overwrite, tables=tables, validation=found, beside=beside
+        )
+    size_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     if as_json:
-        more: dict[str, Any] = {} if found is None else {"validation": found}
+        more: dict[str, Any] = {**checked} if found is None else {**checked, "validation": found}
         print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
+    if checked:
+        print_facts(
+            {
+                "golden rows": f"{checked['rows']:,}",
+                "largest difference to predict": f"{checked['largest_difference']:.1e}",
+                "rows with unusable values": f"{checked['refused']:,}",
+            },
+            30,
+        )
     if found is not None:
         for name in _MEASURED:
             print_result(f"{name.replace('_', ' '):20} {found[name]} (fp32: {found['fp32'][name]})")

@@ -98,7 +98,7 @@ def columns_of(rows: Any, names: Iterable[str]) -> dict[str, Any]:
         missing = [name for name in names if name not in there]
         if missing:
             raise BadValue(missing[0], None, f"missing, of {len(missing)} columns in all")
-        found = {name: _listed(rows[name]) for name in names}
+        found: dict[str, Any] = {name: _listed(rows[name]) for name in names}
     else:
         rows = list(rows)
         try:
@@ -121,7 +121,7 @@ def _listed(values: Any) -> Any:
 
 
 def _side_by_side(columns: Sequence[Array], num_rows: int, dtype: type) -> Array:
-    found = np.empty((num_rows, len(columns)), dtype)
+    found: Array = np.empty((num_rows, len(columns)), dtype)
     for place, values in enumerate(columns):
         found[:, place] = values
     return found
@@ -235,6 +235,7 @@ def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> An
     days = local.astype("M8[D]")
     months = local.astype("M8[M]")
     part = step["part"]
+    found: Array
     if part == "seconds":
         found = utc.astype(np.int64) / 1e6
     elif part in ("minute", "hour"):

@@ -15,6 +15,7 @@ from distrain.errors import InputError
 from distrain.etl import (
     Categorify,
     Clip,
+    ColumnSpec,
     FeatureConfig,
     ListSlice,
     LogOp,
@@ -28,6 +29,8 @@ from distrain.scoring.serving.preprocess import STEPS
 from distrain.vocabulary import is_text
 
 CALENDAR_PARTS = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
+NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
+AS_IS = "as is"
 _ANY = ("text", "integer", "number", "bool", "decimal", "time")
 _NUMBERS = ("integer", "number", "bool", "decimal")
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
@@ -76,31 +79,15 @@ def program_of(
     vocabularies: dict[str, Vocabulary] = {}
     columns = []
     for name in names:
-        operators = groups[name].operators
-        last = operators[-1] if operators else None
-        vocabulary = None
-        if isinstance(last, Categorify):
-            vocabulary = vocabularies[last.domain or name] = last.vocabularies[name]
         spec = None if features is None else features.document.columns[name]
-        columns.append(
-            {
-                "name": name,
-                "source": (spec and spec.source) or name,
-                "lists": saved.schema[name].holds_lists,
-                "separator": spec and spec.separator,
-                "slices": list(_slices(operators, spec)),
-                **_reading(spec, operators, vocabulary),
-            }
-        )
-        columns[-1]["steps"] += [
-            {"kind": one.kind, **one.served(name)}
-            for one in operators
-            if not isinstance(one, ListSlice)
-        ]
-    text: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
+        listed = saved.schema[name].holds_lists
+        column, learnt = column_program(name, groups[name].operators, spec, listed)
+        columns.append(column)
+        vocabularies |= learnt
+    text = NO_TEXT
     if features is not None:
         layout = features.document.format
-        text = {key: getattr(layout, key) for key in text}
+        text = {key: getattr(layout, key) for key in NO_TEXT}
         text["null_values"] = list(text["null_values"])
     document = {
         "form": form,
@@ -109,15 +96,44 @@ def program_of(
         "categorical": list(inputs.categorical_names),
         "continuous": list(inputs.continuous_names),
         "lists": [[name, inputs.schema[name].event] for name in lists],
-        "vocabularies": {
-            name: {
-                "holds": "text" if is_text(one.values.type) else "integer",
-                "num_oov": one.num_oov,
-            }
-            for name, one in vocabularies.items()
-        },
+        "vocabularies": {name: described(one) for name, one in vocabularies.items()},
     }
     return Program(document, vocabularies)
+
+
+def column_program(
+    name: str, operators: Sequence[Any], spec: ColumnSpec | None, lists: bool
+) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
+    """A column of a program, and the vocabulary that it needs by name.
+
+    Args:
+        spec: What the features document says of it; `None` if the workflow takes it as it is.
+        lists: Whether it holds lists.
+    """
+    last = operators[-1] if operators else None
+    vocabularies = {}
+    if isinstance(last, Categorify):
+        vocabularies[last.domain or name] = last.vocabularies[name]
+    column = {
+        "name": name,
+        "source": (spec and spec.source) or name,
+        "lists": lists,
+        "separator": spec and spec.separator,
+        "slices": list(_slices(operators, spec)),
+        **_reading(spec, operators, next(iter(vocabularies.values()), None)),
+    }
+    column["steps"] += [
+        {"kind": one.kind, **one.served(name)}
+        for one in operators
+        if not isinstance(one, ListSlice)
+    ]
+    return column, vocabularies
+
+
+def described(vocabulary: Vocabulary) -> dict[str, Any]:
+    """What `preprocess.Vocabulary` is told of a vocabulary beside its files."""
+    holds = "text" if is_text(vocabulary.values.type) else "integer"
+    return {"holds": holds, "num_oov": vocabulary.num_oov}
 
 
 def _unserved(
@@ -136,17 +152,18 @@ def _unserved(
         spec = None if document is None else document.columns[name]
         if spec is not None and (spec.source or name) in joined:
             yield Unserved(name, "joins", "it comes from a side table")
-        *before, _ = (None, *groups[name].operators)
-        for operator in groups[name].operators:
-            is_step = operator.kind in STEPS or isinstance(operator, ListSlice)
-            if not (isinstance(operator, ServedOperator) and is_step):
-                yield Unserved(name, operator.kind, "it has no form without distrain")
-        numbers = [one.kind for one in before if isinstance(one, Clip | LogOp | Normalize)]
+        numbers = []
+        for one in groups[name].operators:
+            is_step = one.kind in STEPS or isinstance(one, ListSlice)
+            if not (isinstance(one, ServedOperator) and is_step):
+                yield Unserved(name, one.kind, "it has no form without distrain")
+            if isinstance(one, Clip | LogOp | Normalize):
+                numbers.append(one.kind)
         if groups[name].is_categorical and numbers:
             yield Unserved(name, numbers[0], "it stands before Categorify")
 
 
-def _slices(operators: Sequence[Any], spec: Any) -> Iterator[list[int | None]]:
+def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:
     """Places of lists that are kept, as Python's slices."""
     if spec is not None and spec.list_slice is not None:
         yield [spec.list_slice.start, spec.list_slice.end]
@@ -156,26 +173,30 @@ def _slices(operators: Sequence[Any], spec: Any) -> Iterator[list[int | None]]:
             yield [one.start, one.end] if has_start else [0, one.start]
 
 
-def _reading(spec: Any, operators: Sequence[Any], vocabulary: Vocabulary | None) -> dict[str, Any]:
+def _reading(
+    spec: ColumnSpec | None, operators: Sequence[Any], vocabulary: Vocabulary | None
+) -> dict[str, Any]:
     """How a column's values are read, and its steps.
 
     What `distrain.etl` reads of a table with types is read: `takes` has the kinds of values.
     """
-    names_of = "as" if spec is None else spec.as_
+    as_ = AS_IS if spec is None else spec.as_
     holds_text = vocabulary is not None and is_text(vocabulary.values.type)
-    to, takes = ("text", _ANY) if holds_text else ("integer", _NUMBERS)
+    to: str = "text" if holds_text else "integer"
+    takes: tuple[str, ...] = _ANY if holds_text else _NUMBERS
     steps: list[dict[str, Any]] = []
-    if names_of in CALENDAR_PARTS:
-        to, takes = "time", ("integer",) if spec.epoch else ("time", "text")
+    if as_ in CALENDAR_PARTS:
+        has_epoch = spec is not None and spec.epoch is not None
+        to, takes = "time", (("integer",) if has_epoch else ("time", "text"))
         whole = vocabulary is not None
-        steps.append({"kind": "calendar", "part": names_of, "whole": whole})
+        steps.append({"kind": "calendar", "part": as_, "whole": whole})
     elif vocabulary is None:
-        to, takes = "number", _NUMBERS if names_of in ("as", None) else (*_NUMBERS, "text")
-    elif names_of == "as":  # what stands in a table is taken as it is
+        to, takes = "number", (_NUMBERS if as_ in (AS_IS, None) else (*_NUMBERS, "text"))
+    elif as_ == AS_IS:  # what stands in a table is taken as it is
         takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
-    elif names_of is None:
+    elif as_ is None:
         takes = ("text", "decimal") if holds_text else ("integer", "number", "bool")
-    elif names_of == "integer":
+    elif as_ == "integer":
         takes = (*_NUMBERS, "text")
     if vocabulary is None and spec is not None:
         clips = [one for one in operators if isinstance(one, Clip)]
@@ -188,7 +209,7 @@ def _reading(spec: Any, operators: Sequence[Any], vocabulary: Vocabulary | None)
         "to": to,
         "takes": list(takes),
         "epoch": None if spec is None else spec.epoch,
-        "is_whole": vocabulary is None and names_of == "integer",
+        "is_whole": vocabulary is None and as_ == "integer",
         "steps": steps,
     }
 
@@ -201,7 +222,7 @@ def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
         blobs = values.cast(pa.large_binary())
         keys = np.array([zlib.crc32(blob) for blob in blobs.to_pylist()], np.uint32)
         order = np.argsort(keys, kind="stable")
-        texts = [blob for blob in blobs.take(pa.array(order)).to_pylist()]
+        texts: list[bytes] = blobs.take(pa.array(order)).to_pylist()
         files["offsets"] = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
         files["offsets"] = files["offsets"].astype(np.int64)
         files["text"] = np.frombuffer(b"".join(texts), np.uint8)

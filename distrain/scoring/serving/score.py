@@ -1,0 +1,219 @@
+"""Scores of raw rows by an exported model, without distrain.
+
+    python score.py ROWS.jsonl     scores as JSON lines, one for each line of ROWS.jsonl
+    python score.py --check        scores the golden rows again, and compares
+
+It stands in the folder that `distrain export --with-workflow` wrote. It needs NumPy, and
+onnxruntime for `model.onnx` or torch for `model.pt2`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from distrain.scoring.serving.preprocess import BadValue as BadValue, Preprocessor
+from distrain.scoring.serving.raw_values import Array
+
+FORMAT = 1
+MANIFEST, PROGRAM, GOLDEN = "manifest.json", "program.json", "golden.json"
+VOCABULARIES = "vocabularies"
+
+
+class DamagedExport(Exception):
+    """A file of the folder is missing, or is not the one that was exported."""
+
+
+class Scorer:
+    """An exported model; threads may share it.
+
+    Args:
+        folder: The folder that `distrain export --with-workflow` wrote.
+
+    Attributes:
+        manifest: The content of `manifest.json`.
+
+    Raises:
+        DamagedExport: A file is missing, was changed, or is of another export; it is named.
+    """
+
+    def __init__(self, folder: str | Path = Path(__file__).parent):
+        self.folder = Path(folder)
+        self.manifest = _verified(self.folder)
+        program = json.loads((self.folder / PROGRAM).read_text(encoding="utf-8"))
+        self.preprocessor = Preprocessor(program, self.folder / VOCABULARIES)
+        open_model = _of_onnx if self.manifest["model"].endswith(".onnx") else _of_torch
+        self._run = open_model(self.folder, self.manifest)
+
+    def score(self, rows: Any, form: str | None = None) -> dict[str, Array]:
+        """The columns that `distrain predict` writes of these rows, by name, `[rows]`.
+
+        Of several classes probabilities are `[rows, classes]`. Arguments and errors are those of
+        `Preprocessor.inputs`.
+        """
+        inputs = self.preprocessor.inputs(rows, form)
+        targets = self.manifest["targets"]
+        if not len(inputs["categorical"]):
+            empty = np.zeros(0, np.float32)
+            return {name: empty for target in targets for name in target["columns"]}
+        found: dict[str, Array] = {}
+        for target, scores in zip(targets, self._run(inputs), strict=True):
+            found |= zip(target["columns"], _columns(target["kind"], scores), strict=True)
+        return found
+
+    def check(self) -> float:
+        """Score the golden rows again; the largest difference to what they had at export."""
+        golden = json.loads((self.folder / GOLDEN).read_text(encoding="utf-8"))
+        found = self.score(decoded(golden["rows"]), golden["form"])
+        return largest_difference(found, golden["scores"])
+
+
+def largest_difference(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> float:
+    """Of probabilities; of predictions relative to those above 1."""
+    differences = [0.0]
+    for name, values in wanted.items():
+        if name.startswith(("probability", "prediction")):
+            other = np.asarray(values, np.float64)
+            size = np.maximum(1.0, np.abs(other)) if name.startswith("prediction") else 1.0
+            differences.append(float(np.max(np.abs(found[name] - other) / size, initial=0.0)))
+    return max(differences)
+
+
+def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
+    if kind == "regression":
+        return (scores,)
+    with np.errstate(over="ignore"):
+        if kind == "binary":
+            return scores, (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
+        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return scores.argmax(axis=1).astype(np.int32), shares / shares.sum(axis=1, keepdims=True)
+
+
+def _verified(folder: Path) -> dict[str, Any]:
+    try:
+        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        files = manifest["files"]
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedExport(f"{folder / MANIFEST} cannot be read: {error}") from None
+    if manifest["format"] != FORMAT:
+        raise DamagedExport(f"{MANIFEST} has format {manifest['format']}, not {FORMAT}")
+    if version_of(files) != manifest["version"]:
+        raise DamagedExport(f"{MANIFEST} is not the file that was exported")
+    for name, wanted in files.items():
+        try:
+            found = sha256_of(folder / name)
+        except OSError as error:
+            raise DamagedExport(f"{name} cannot be read: {error.strerror}") from None
+        if found != wanted:
+            raise DamagedExport(f"{name} is not the file that was exported")
+    return manifest
+
+
+def sha256_of(file: Path) -> str:
+    with file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def version_of(files: Mapping[str, str]) -> str:
+    """The name of an export: a hash of the hashes of its files."""
+    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+
+
+Run = Callable[[Mapping[str, Array]], list[Array]]
+
+
+def _of_onnx(folder: Path, manifest: Mapping[str, Any]) -> Run:
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+
+    session = onnxruntime.InferenceSession(str(folder / manifest["model"]))
+    taken = [one.name for one in session.get_inputs()]
+    outputs = [target["output"] for target in manifest["targets"]]
+    return lambda inputs: session.run(outputs, {name: inputs[name] for name in taken})
+
+
+def _of_torch(folder: Path, manifest: Mapping[str, Any]) -> Run:
+    import torch
+
+    program = torch.export.load(folder / manifest["model"]).module()
+
+    def run(inputs: Mapping[str, Array]) -> list[Array]:
+        with torch.no_grad():
+            found = program(*(torch.from_numpy(inputs[name]) for name in manifest["inputs"]))
+        return [one.numpy() for one in (found if isinstance(found, tuple) else (found,))]
+
+    return run
+
+
+def encoded(value: Any) -> Any:
+    """A value of a row as JSON."""
+    if isinstance(value, dict):
+        return {name: encoded(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [encoded(one) for one in value]
+    if isinstance(value, np.datetime64 | np.float32 | Decimal):
+        return {type(value).__name__: str(value)}
+    if isinstance(value, datetime | date):
+        return {type(value).__name__: value.isoformat()}
+    if isinstance(value, float) and not np.isfinite(value):
+        return {"float": str(value)}
+    return value
+
+
+_MAKERS: dict[str, Callable[[str], Any]] = {
+    "datetime64": np.datetime64,
+    "float32": np.float32,
+    "float": float,
+    "Decimal": Decimal,
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+}
+
+
+def decoded(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns that `encoded` made JSON of."""
+
+    def of(value: Any) -> Any:
+        if isinstance(value, list):
+            return [of(one) for one in value]
+        if isinstance(value, dict):
+            ((kind, text),) = value.items()
+            return _MAKERS[kind](text)
+        return value
+
+    return {name: of(values) for name, values in columns.items()}
+
+
+def main() -> int:
+    """Score rows, or the golden rows again."""
+    parser = argparse.ArgumentParser(
+        description="Scores of raw rows by the model beside this file."
+    )
+    parser.add_argument("rows", nargs="?", help="a file of JSON lines")
+    parser.add_argument("--check", action="store_true", help="score the golden rows again")
+    args = parser.parse_args()
+    scorer = Scorer()
+    if args.check:
+        difference, bound = scorer.check(), scorer.manifest["tolerance"]
+        print(f"largest difference {difference:.2e}, at most {bound:g} is allowed")
+        return 0 if difference <= bound else 1
+    if args.rows is None:
+        parser.error("give a file of rows, or --check")
+    with open(args.rows, encoding="utf-8") as file:
+        rows = [json.loads(line) for line in file if line.strip()]
+    scores = {name: values.tolist() for name, values in scorer.score(rows).items()}
+    for row in zip(*scores.values(), strict=True):
+        print(json.dumps(dict(zip(scores, row, strict=True))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

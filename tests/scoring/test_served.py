@@ -1,0 +1,336 @@
+"""Exports with a workflow: a folder without distrain scores raw rows as `predict` does."""
+
+import datetime
+import json
+import runpy
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+from distributed import Client, LocalCluster
+from hypothesis import given, settings, strategies as st
+
+from distrain import fit
+from distrain.cli.saved.export import command
+from distrain.errors import DataError, InputError
+from distrain.etl import (
+    Categorify,
+    Clip,
+    ColumnGroup,
+    FeatureConfig,
+    FillMissing,
+    ListSlice,
+    LogOp,
+    Normalize,
+    PrepRequest,
+    Workflow,
+    prepare,
+    saved_features,
+)
+from distrain.etl.operators import OPERATORS
+from distrain.scoring import in_memory, score_rows
+from distrain.scoring.serving import folder as serving_folder
+from distrain.scoring.serving.preprocess import STEPS, BadValue, Preprocessor
+from distrain.scoring.serving.program import (
+    NO_TEXT,
+    column_program,
+    described,
+    program_of,
+    write_vocabulary,
+)
+from distrain.scoring.serving.score import DamagedExport, Scorer, decoded
+from distrain.train.saving import open_model
+
+COLUMNS = {
+    "shop": {"kind": "categorical", "num_buckets": 5},
+    "user": {"kind": "categorical"},
+    "vip": {"kind": "categorical", "as": "text"},
+    "price": {"kind": "continuous", "fill": 0, "clip": {"min": 0}, "log": True, "normalize": True},
+    "amount": {"kind": "continuous", "fill": 1},
+    "cost": {"kind": "categorical", "from": "price", "as": "text"},
+    "hour": {"kind": "categorical", "from": "at", "as": "hour"},
+    "month": {"kind": "categorical", "from": "at", "as": "month"},
+    "since": {"kind": "continuous", "from": "at", "as": "seconds", "fill": 0, "normalize": True},
+    "tags": {"kind": "categorical", "list_slice": 3},
+}
+FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
+START = datetime.datetime(2024, 2, 27)
+ROWS = [
+    {
+        "shop": f"s{n % 6}",
+        "user": n % 11,
+        "vip": n % 2 == 0,
+        "price": Decimal(n * 37 % 900) / 100,
+        "amount": n / 7,
+        "at": START + datetime.timedelta(hours=n),
+        "tags": [f"t{n % k}" for k in range(1, 2 + n % 4)],
+        "bought": int(n * 7 % 3 == 0),
+    }
+    for n in range(120)
+]
+TABLE = pa.Table.from_pylist(ROWS)
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    options = {"n_workers": 1, "threads_per_worker": 2, "processes": False}
+    with LocalCluster(dashboard_address=":0", **options) as cluster, Client(cluster) as client:
+        yield client
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_cluster(client: Client) -> Iterator[None]:
+    @contextmanager
+    def open_cluster(_: object) -> Iterator[Client]:
+        yield client
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(in_memory, "open_cluster", open_cluster)
+        yield
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Path:
+    """`t.parquet`, the run `r` on it, and its export `x`."""
+    root = tmp_path_factory.mktemp("served")
+    pq.write_table(TABLE, root / "t.parquet")
+    prepare(PrepRequest((str(root / "t.parquet"),), root / "d", features=FEATURES), client)
+    fit(job(root / "d" / "train"), run_dir=root / "r")
+    done = export(root, "t.parquet", root / "x")
+    assert done.exit_code == 0, done.output
+    return root
+
+
+def job(train: Path) -> dict[str, Any]:
+    return {
+        "data": {"train": str(train)},
+        "model": {"kind": "mlp", "hidden": [4]},
+        "train": {"global_batch_size": 40},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+
+
+def export(root: Path, sample: str, out: Path, to: str = "onnx") -> Any:
+    args = [str(root / "r"), str(out), "--to", to, "--with-workflow"]
+    return CliRunner().invoke(command, [*args, "--sample", str(root / sample), "--json"])
+
+
+def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: Path) -> None:
+    place = str(Path(np.__file__).parents[1])
+    block = "import sys; sys.modules['distrain'] = sys.modules['pyarrow'] = None; sys.path.append"
+    code = f"{block}({place!r}); sys.argv = ['score.py', '--check']; sys.path.insert(0, '.');"
+    code += "import runpy; runpy.run_path('score.py', run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], cwd=root / "x", capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    golden = json.loads((root / "x" / "golden.json").read_text())
+    rows = golden["rows"]
+    assert {None, "", "never seen 🧿"} <= set(rows["shop"])
+    assert [] in rows["tags"]
+    assert -(2**63) in rows["user"]
+
+
+def test_the_programs_of_torch_and_of_onnx_score_alike(root: Path, tmp_path: Path) -> None:
+    assert export(root, "t.parquet", tmp_path / "x", "torch").exit_code == 0
+    torch, onnx = Scorer(tmp_path / "x"), Scorer(root / "x")
+    golden = decoded(json.loads((root / "x" / "golden.json").read_text())["rows"])
+    scores = torch.score(golden)["probability"]
+    np.testing.assert_allclose(scores, onnx.score(golden)["probability"], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "name", ["model.onnx.data", "vocabularies/shop.ids.npy", "program.json", "score.py"]
+)
+def test_a_changed_file_is_refused_by_name(root: Path, tmp_path: Path, name: str) -> None:
+    shutil.copytree(root / "x", tmp_path / "x")
+    content = bytearray((tmp_path / "x" / name).read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "x" / name).write_bytes(content)
+    with pytest.raises(DamagedExport, match=name):
+        Scorer(tmp_path / "x")
+    (tmp_path / "x" / name).unlink()
+    with pytest.raises(DamagedExport, match=f"{name} cannot be read"):
+        Scorer(tmp_path / "x")
+
+
+def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
+    scorer = Scorer(root / "x")
+    wanted = score_rows(root / "r" / "model", TABLE)["probability"].to_numpy()
+    for rows in (ROWS, TABLE.to_pandas(), TABLE.to_pydict()):
+        np.testing.assert_allclose(scorer.score(rows)["probability"], wanted, atol=1e-6)
+    one = scorer.score([ROWS[5]])["probability"]
+    np.testing.assert_allclose(one, wanted[5:6], atol=1e-6)
+    assert scorer.score([])["probability"].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [
+        ("price", "dear", "is of kind text"),
+        ("user", 1.5, "not a whole number"),
+        ("shop", 7, "is of kind integer"),
+        ("shop", "\ud800", "no UTF-8"),
+        ("amount", float("inf"), "beyond float32"),
+        ("tags", "t1", "is no list"),
+        ("at", 17, "is of kind integer"),
+    ],
+)
+def test_a_value_that_predict_refuses_is_refused_by_column_and_row(
+    root: Path, column: str, value: Any, said: str
+) -> None:
+    with pytest.raises(BadValue, match=f"column '.*', row 1: .*{said}"):
+        Scorer(root / "x").score([ROWS[0], ROWS[1] | {column: value}])
+
+
+def test_a_row_without_a_column_is_refused(root: Path) -> None:
+    row = {name: value for name, value in ROWS[0].items() if name != "shop"}
+    with pytest.raises(BadValue, match="'shop', row 1: not given"):
+        Scorer(root / "x").score([ROWS[0], row])
+
+
+def test_export_refuses_scores_that_are_not_those_of_predict(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        serving_folder,
+        "score_rows",
+        lambda _, rows, raw: pa.table({"probability": [0.5] * len(rows)}),
+    )
+    done = export(root, "t.parquet", tmp_path / "x")
+    assert isinstance(done.exception, DataError)
+    assert "otherwise than predict" in str(done.exception)
+    assert not (tmp_path / "x").exists()
+
+
+def test_a_sample_is_needed(root: Path, tmp_path: Path) -> None:
+    done = CliRunner().invoke(command, [str(root / "r"), str(tmp_path / "x"), "--with-workflow"])
+    assert isinstance(done.exception, InputError)
+    assert "--sample FILE" in str(done.exception.hint)
+
+
+CSV_FORMAT = {"null_values": ["", "NA"], "decimal_point": ",", "timestamp": "%d.%m.%Y %H:%M"}
+CSV_COLUMNS = {
+    "shop": {"kind": "categorical"},
+    "price": {"kind": "continuous", "fill": 0, "clip": {"min": 0, "max": 1e6}, "log": True},
+    "day": {"kind": "categorical", "from": "at", "as": "weekday"},
+    "tags": {"kind": "categorical", "separator": "|"},
+}
+
+
+def test_fields_of_text_are_read_as_the_features_document_says(
+    tmp_path: Path, client: Client
+) -> None:
+    lines = ["shop;price;at;tags;bought"]
+    lines += [
+        f"s{n % 5};{n % 9},5;{1 + n % 28:02}.02.2024 1:30;a|b{n % 3};{n % 2}" for n in range(60)
+    ]
+    lines += ["NA;NA;01.03.2024 00:00;;1"]
+    (tmp_path / "t.csv").write_text("\n".join(lines) + "\n")
+    document = {"target": "bought", "format": CSV_FORMAT, "columns": CSV_COLUMNS}
+    features = FeatureConfig.parse(document)
+    prepare(PrepRequest((str(tmp_path / "t.csv"),), tmp_path / "d", features=features), client)
+    fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
+    done = export(tmp_path, "t.csv", tmp_path / "x")
+    assert done.exit_code == 0, done.output
+    scorer = Scorer(tmp_path / "x")
+    given = {"shop": "s1", "price": "1,5", "at": "02.02.2024 1:30", "tags": "a|b1"}
+    typed = given | {"price": 1.5, "at": datetime.datetime(2024, 2, 2), "tags": ["a", "b1"]}
+    (one,), (other,) = (scorer.score([row])["probability"] for row in (given, typed))
+    assert one == other
+    assert scorer.check() <= 1e-6
+
+
+def test_an_operator_that_needs_other_rows_is_refused_by_name(root: Path) -> None:
+    saved = open_model(root / "r" / "model")
+    workflow_dir = root / "d" / "workflow"
+    workflow, features = Workflow.load(workflow_dir), saved_features(workflow_dir)
+    columns = dict(enumerate(workflow.groups))
+    lacking = Workflow(tuple(g for g in columns.values() if "shop" not in g.columns))
+    with pytest.raises(InputError, match="of one raw row alone") as caught:
+        program_of(lacking, features, saved, "table")
+    assert "column shop" in caught.value.where
+
+
+def test_every_operator_has_a_step_without_distrain() -> None:
+    assert set(OPERATORS) == {*STEPS, ListSlice.kind} - {"calendar", "limits"}
+
+
+whole = st.none() | st.integers(-(2**40), 2**40)
+real = st.none() | st.floats(allow_nan=True, allow_infinity=False, width=64)
+text = st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
+numbers = st.lists(
+    st.sampled_from(
+        [Clip(0, 50), Clip(min=-3), FillMissing(2), FillMissing(-0.5), LogOp(), Normalize()]
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObject) -> None:
+    ids = data.draw(st.booleans())
+    items = data.draw(st.sampled_from([whole, text] if ids else [whole, real]))
+    fitted, given = (data.draw(st.lists(items, min_size=1, max_size=12)) for _ in range(2))
+    operators = (Categorify(num_buckets=data.draw(st.integers(0, 3))),)
+    operators = operators if ids else (FillMissing(0), Clip(-9, 1e6), *data.draw(numbers))
+    dtype = pa.string() if items is text else pa.float64() if items is real else pa.int64()
+    group = ColumnGroup(("x",), operators)
+    try:
+        workflow = Workflow((group,)).fit([pa.table({"x": pa.array(fitted, dtype)})])
+        wanted = workflow.transform(pa.table({"x": pa.array(given, dtype)}))["x"].to_pylist()
+    except DataError:
+        wanted = None
+        if not all(getattr(o, "moments", True) for o in operators):
+            return  # nothing was fitted
+    folder = tmp_path_factory.mktemp("steps")
+    document, vocabularies = column_program("x", workflow.groups[0].operators, None, False)
+    for name, vocabulary in vocabularies.items():
+        write_vocabulary(folder, name, vocabulary)
+    known = {n: described(v) for n, v in vocabularies.items()}
+    program = {"form": "table", "text": NO_TEXT, "columns": [document], "vocabularies": known}
+    reader = Preprocessor(program | {"lists": [], "categorical": [], "continuous": []}, folder)
+    column = reader._columns["x"]
+    if wanted is None:
+        with pytest.raises(BadValue):
+            column.made(*reader.read({"x": given})["x"])
+        return
+    np.testing.assert_array_equal(column.made(*reader.read({"x": given})["x"])[0], wanted)
+
+
+def test_the_http_scorer_answers_with_the_scores_of_predict(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fastapi")
+    from fastapi.testclient import TestClient
+
+    monkeypatch.setenv("SERVED", str(root / "x"))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in ("score", "preprocess", "raw_values"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "serve_fastapi.py"))
+    rows = [row | {"price": float(row["price"]), "at": str(row["at"])} for row in ROWS[:9]]
+    rows = [row | {"price": None} for row in rows]
+    with TestClient(example["app"]) as http:
+        found = http.post("/score", json=rows)
+        assert found.status_code == 200, found.text
+        again = Scorer(root / "x").score(rows)["probability"]
+        np.testing.assert_allclose(found.json()["probability"], again, atol=1e-6)
+        refused = http.post("/score", json=[rows[0] | {"user": "nobody"}])
+        assert (refused.status_code, "'user', row 0" in refused.text) == (422, True)
+        manifest = json.loads((root / "x" / "manifest.json").read_text())
+        assert http.get("/health").json() == {"version": manifest["version"]}
+        assert "scorer_rows_total 9\n" in http.get("/metrics").text
+    for name in ("score", "preprocess", "raw_values"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
