@@ -22,7 +22,7 @@ from fastapi.responses import PlainTextResponse
 
 MOST_ROWS = 4096
 sys.path.insert(0, os.environ.get("SERVED", "served"))
-from score import BadValue, Scorer  # noqa: E402
+from score import BadValue, Scorer  # type: ignore[import-not-found]  # noqa: E402
 
 
 class Batcher:
@@ -30,7 +30,7 @@ class Batcher:
 
     def __init__(self, scorer):
         self.scorer = scorer
-        self.counted = Counter()
+        self.counted: Counter[str] = Counter()
         self.waiting = asyncio.Queue()
 
     async def score(self, rows):
@@ -60,7 +60,7 @@ class Batcher:
                 answer.set_result({name: some[place].tolist() for name, some in pieces.items()})
             self.counted["rows"] += len(rows)
             self.counted["batches"] += 1
-            self.counted["seconds"] += time.perf_counter() - began
+            self.counted["seconds"] += time.perf_counter() - began  # type: ignore[assignment]
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "hel
 # What these say was so when it was written.
 OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
 # What commands write, `make docs` among them.
-WRITTEN = {"slowest.md", "docs/_build/html"}
+WRITTEN = {"slowest.md", "docs/_build/html", "served/score.py", "OUT/score.py"}
 
 # What pages and examples have ever told people to import, by module.
 ADVERTISED = {

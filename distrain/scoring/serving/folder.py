@@ -48,7 +48,7 @@ def write_served(
     *,
     replace: bool = False,
     validation: Mapping[str, Any] | None = None,
-    beside: Callable[[Path], object] | None = None,
+    beside: Callable[[Path], None] | None = None,
 ) -> ServedExport:
     """Write a model and the workflow of its data to a folder that needs no distrain.
 
