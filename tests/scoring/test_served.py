@@ -141,6 +141,7 @@ def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: 
     assert -(2**63) in rows["user"]
 
 
+@pytest.mark.slow
 def test_the_programs_of_torch_and_of_onnx_score_alike(root: Path, tmp_path: Path) -> None:
     assert export(root, "t.parquet", tmp_path / "x", "torch").exit_code == 0
     torch, onnx = Scorer(tmp_path / "x"), Scorer(root / "x")
@@ -199,6 +200,7 @@ def test_a_row_without_a_column_is_refused(root: Path) -> None:
         Scorer(root / "x").score([ROWS[0], row])
 
 
+@pytest.mark.slow
 def test_export_refuses_scores_that_are_not_those_of_predict(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,6 +230,7 @@ CSV_COLUMNS = {
 }
 
 
+@pytest.mark.slow
 def test_fields_of_text_are_read_as_the_features_document_says(
     tmp_path: Path, client: Client
 ) -> None:
