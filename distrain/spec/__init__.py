@@ -11,13 +11,6 @@ from distrain.spec.fields import (
     Whole as Whole,
 )
 from distrain.spec.fitting import TableFacts as TableFacts
-from distrain.spec.interactions import (
-    AutoIntSpec as AutoIntSpec,
-    FinalMlpSpec as FinalMlpSpec,
-    GdcnSpec as GdcnSpec,
-    MaskNetSpec as MaskNetSpec,
-    XDeepFmSpec as XDeepFmSpec,
-)
 from distrain.spec.job import JOB_NAME as JOB_NAME, JobSpec as JobSpec
 from distrain.spec.load import (
     dump_yaml as dump_yaml,
@@ -29,6 +22,7 @@ from distrain.spec.load import (
     read_document as read_document,
 )
 from distrain.spec.models import (
+    AutoIntSpec as AutoIntSpec,
     BstSpec as BstSpec,
     CrossSpec as CrossSpec,
     CustomSpec as CustomSpec,
@@ -39,7 +33,10 @@ from distrain.spec.models import (
     DlrmCrossSpec as DlrmCrossSpec,
     DlrmSpec as DlrmSpec,
     EmbeddingsSpec as EmbeddingsSpec,
+    FinalMlpSpec as FinalMlpSpec,
+    GdcnSpec as GdcnSpec,
     HstuSpec as HstuSpec,
+    MaskNetSpec as MaskNetSpec,
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,
@@ -47,6 +44,7 @@ from distrain.spec.models import (
     TabularSpec as TabularSpec,
     TwoTowerSpec as TwoTowerSpec,
     WideDeepSpec as WideDeepSpec,
+    XDeepFmSpec as XDeepFmSpec,
 )
 from distrain.spec.paths import (
     PATHS as PATHS,

@@ -243,11 +243,13 @@ class _KnownItems:
         # A user of several queries has the row of one of them; the row behind the last is nobody's.
         row_of = torch.full((users + 1,), len(part), device=part.device)
         row_of[queries] = torch.arange(len(part), device=part.device)
-        rows = torch.where(self._is_user, row_of[self._of_users], len(part))
+        of_users = row_of.index_select(0, self._of_users)
+        rows = torch.where(self._is_user, of_users, len(part))
         had = torch.zeros(len(part) + 1, items, dtype=torch.bool, device=part.device)
-        had[rows, self._of_items] = True
+        had.index_put_((rows, self._of_items), had.new_ones(()))
         had[len(part)] = False
-        return had[row_of[queries]].index_select(1, self._of_candidates)
+        of_queries = had.index_select(0, row_of.index_select(0, queries))
+        return of_queries.index_select(1, self._of_candidates)
 
 
 def _check_arguments(

@@ -21,7 +21,13 @@ from distrain.spec.fields import (
     WidthOrOwn,
     Widths,
 )
-from distrain.spec.interactions import AutoIntSpec, FinalMlpSpec, GdcnSpec, MaskNetSpec, XDeepFmSpec
+from distrain.spec.models.interactions import (
+    AutoIntSpec,
+    FinalMlpSpec,
+    GdcnSpec,
+    MaskNetSpec,
+    XDeepFmSpec,
+)
 from distrain.spec.tasks import Sharing, Tasks
 
 RetrievalLoss = Annotated[
