@@ -1,4 +1,4 @@
-"""Deep and cross networks, versions 1 and 2."""
+"""Deep and cross networks: versions 1 and 2, and with gates."""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,15 +26,7 @@ def dcn(
     layer takes both outputs side by side (eq. 5).
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body = crosses_and_mlp(CrossBlock(cross_depth, "v1"), hidden, structure)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
-
-
-def crosses_and_mlp(cross: CrossBlock, hidden: Sequence[int], structure: str) -> Block:
-    """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
-    if structure == "stacked" or not hidden:
-        return cross.connect(MLPBlock(hidden))
-    return ParallelBlock({"cross": cross, "deep": MLPBlock(hidden)}, aggregation=None)
+    return _with_mlp(inputs, CrossBlock(cross_depth, "v1"), hidden, structure, head)
 
 
 def dcn_v2(
@@ -53,5 +45,33 @@ def dcn_v2(
     The MLP is above the crosses or beside them (section 3.2), and one logit above both.
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body = crosses_and_mlp(CrossBlock(cross_depth, "v2", low_rank), hidden, structure)
+    return _with_mlp(inputs, CrossBlock(cross_depth, "v2", low_rank), hidden, structure, head)
+
+
+def gdcn(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int | None,
+    cross_depth: int,
+    hidden: Sequence[int],
+    structure: str,
+    head: Task | None = None,
+) -> Blueprint:
+    """`dcn_v2` with full matrices, and a gate in each cross layer (arXiv:2311.04635, section 4)."""
+    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
+    return _with_mlp(inputs, CrossBlock(cross_depth, "gated"), hidden, structure, head)
+
+
+def _with_mlp(
+    inputs: InputBlock,
+    cross: CrossBlock,
+    hidden: Sequence[int],
+    structure: str,
+    head: Task | None,
+) -> Blueprint:
+    """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
+    body: Block = cross.connect(MLPBlock(hidden))
+    if structure == "parallel" and hidden:
+        body = ParallelBlock({"cross": cross, "deep": MLPBlock(hidden)}, aggregation=None)
     return Blueprint(inputs, body, head or BinaryClassificationTask())

@@ -8,7 +8,6 @@ from distrain.models.blocks import (
     Block,
     Chain,
     CompressedInteraction,
-    CrossBlock,
     FeatureGate,
     FieldAttention,
     FieldVectors,
@@ -20,25 +19,8 @@ from distrain.models.blocks import (
 from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.zoo.dcn import crosses_and_mlp
 from distrain.models.zoo.wide_deep import linear, sum_or_parts, wide_tables
 from distrain.schema import Schema
-
-
-def gdcn(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    cross_depth: int,
-    hidden: Sequence[int],
-    structure: str,
-    head: Task | None = None,
-) -> Blueprint:
-    """DCN-v2 whose cross layers have gates (arXiv:2311.04635, section 4); one logit."""
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body = crosses_and_mlp(CrossBlock(cross_depth, "gated"), hidden, structure)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def masknet(
@@ -103,14 +85,13 @@ def xdeepfm(
         schema, Embeddings(embedding_dim, combiners=combiners), wide_tables(combiners)
     )
     last = Chain() if head else MLPBlock([1], no_activation_last_layer=True)
-    main = Filter(part="")
-    crossed = main.connect(FieldVectors(), CompressedInteraction(maps), last)
+    vectors = Filter(part="").connect(FieldVectors())
     mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
     if head is not None:
         mlp = MLPBlock(hidden, dropout=dropout)
     branches = {
         "linear": linear(inputs),
-        "cin": crossed,
+        "cin": vectors.connect(CompressedInteraction(maps), last),
         "deep": Filter(part="").connect(mlp),
     }
     return Blueprint(inputs, *sum_or_parts(branches, head))

@@ -18,7 +18,7 @@ from distrain.metrics import TargetMetrics
 from distrain.train.audit.audit import audit_run
 
 SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 ROWS, BATCH, STEPS = 1_010, 100, 22
 JOB = [

@@ -149,15 +149,31 @@ def run_attempt(spec, name, attempt, end, folder, port):
             time.sleep(0.002)
 
 
+def store_port():
+    """The port of a store in a process of its own, which ends with this one.
+
+    Its threads would be in this process: a rank is a fork, which inherits their locks.
+    """
+    (life, lifeline), (told, tell) = os.pipe(), os.pipe()
+    if os.fork() == 0:
+        os.close(lifeline)
+        timeout = timedelta(seconds=ATTEMPT_S)
+        store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timeout)
+        os.write(tell, str(store.port).encode())
+        os.read(life, 1)
+        os._exit(0)
+    return int(os.read(told, 16))
+
+
 def main(folder, prepared, stories):
-    store = TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=ATTEMPT_S))
+    port = store_port()
     for name, story in stories.items():
         for attempt, part in enumerate(story["attempts"], 1):
             spec = make_spec(prepared, *story["spec"], *part.get("spec", []))
             run_dir = folder / name
             run_dir.mkdir(exist_ok=True)
             (run_dir / "spec.yaml").write_text(json.dumps(spec.model_dump(mode="json")))
-            run_attempt(spec, name, attempt, part.get("end", {}), folder, store.port)
+            run_attempt(spec, name, attempt, part.get("end", {}), folder, port)
     (folder / "done").touch()
 
 
