@@ -14,7 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from distrain.scoring.serving.raw_values import READERS, Array, Refused, each, refuse, to_numbers
+from distrain.scoring.serving.raw_values import (
+    READERS,
+    Array,
+    UnusableValue,
+    each,
+    refuse,
+    to_numbers,
+)
 
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
@@ -138,7 +145,7 @@ class _Column:
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         try:
             return self._read(values, form)
-        except Refused as bad:
+        except UnusableValue as bad:
             raise BadValue(self.name, bad.place, bad.problem) from None
 
     def _read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
@@ -156,9 +163,9 @@ class _Column:
         try:
             items = [item for one in values if one is not None for item in one]
             return self._items(items, form), lengths
-        except Refused as bad:
+        except UnusableValue as bad:
             row = int(np.searchsorted(np.cumsum(lengths), bad.place, side="right"))
-            raise Refused(row, bad.problem) from None
+            raise UnusableValue(row, bad.problem) from None
 
     def _list_of(self, value: Any) -> Any:
         separator = self._spec["separator"]
@@ -189,7 +196,7 @@ class _Column:
             with np.errstate(over="ignore"):
                 numbers = values.astype(np.float32)
             refuse(~np.isfinite(numbers), "missing, or not finite as float32")
-        except Refused as bad:
+        except UnusableValue as bad:
             row = bad.place
             if lengths is not None:
                 row = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
@@ -315,7 +322,7 @@ class Vocabulary:
             try:
                 keys.append(zlib.crc32(value.encode()) if self._is_text else value)
             except UnicodeError:
-                raise Refused(column.index(value), "no text: it has no UTF-8") from None
+                raise UnusableValue(column.index(value), "no text: it has no UTF-8") from None
         places = np.searchsorted(self._keys, np.array(keys, self._keys.dtype)).tolist()
         for value, key, place in zip(values, keys, places, strict=True):
             while place < len(self._keys) and self._keys[place] == key:

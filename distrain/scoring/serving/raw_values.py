@@ -31,7 +31,7 @@ _TIME = re.compile(
 )
 
 
-class Refused(Exception):
+class UnusableValue(Exception):
     """A value that cannot be used, by its place in a column."""
 
     def __init__(self, place: int, problem: str):
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 def refuse(bad: Any, problem: str) -> None:
     if np.any(bad):
-        raise Refused(int(np.argmax(bad)), problem)
+        raise UnusableValue(int(np.argmax(bad)), problem)
 
 
 def to_texts(values: Any, takes: frozenset[str], _text: Any, _spec: Any) -> list[Any]:
@@ -95,7 +95,7 @@ def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
         try:
             found.append(None if is_missing(value) else convert(value))
         except (ValueError, OverflowError) as error:
-            raise Refused(place, str(error)) from None
+            raise UnusableValue(place, str(error)) from None
     return found
 
 
