@@ -7,7 +7,10 @@ KERNELS := $(wildcard distrain/*/_*.[ch] distrain/*/*/_*.[ch])
 PEERS := keras-rs torchfm
 JOBS ?= 2
 LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
-SHARED = --numprocesses $(JOBS) --dist loadfile
+# pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a
+# quarter of an hour, with the stacks of its threads, and the others go on in a new process.
+SHARED = --numprocesses $(JOBS) --dist loadfile \
+	-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Without its bytecode each rank and command compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
