@@ -9,7 +9,7 @@ JOBS ?= 2
 LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
 # pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a
 # quarter of an hour, with the stacks of its threads, and the others go on in a new process.
-SHARED = --numprocesses $(JOBS) --dist loadfile \
+SHARED = --numprocesses $(JOBS) --dist loadfile --max-worker-restart 2 \
 	-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Without its bytecode each rank and command compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
