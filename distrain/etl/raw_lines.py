@@ -10,6 +10,7 @@ Python.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -22,6 +23,7 @@ import pyarrow.csv as pa_csv
 from distrain.errors import DataError
 from distrain.etl.bad_lines import BYTE_ORDER_MARK, NO_LABEL, BadLine, num_lines, shown
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL
+from distrain.vocabulary import is_text
 
 try:
     from distrain.etl import _lines
@@ -169,6 +171,29 @@ def _hex_to_uint32(column: pa.ChunkedArray) -> pa.Array | None:
     if (digits == _NO_DIGIT).any():
         return None
     return pa.array(digits.astype(np.uint32) @ _WEIGHTS, mask=is_null)
+
+
+def with_words_as_numbers(table: pa.Table, columns: Collection[str]) -> pa.Table:
+    """Rows in memory whose words in these columns are the numbers that they spell; "" is missing.
+
+    A `DataError` names the first word that is not 8 hex digits.
+    """
+    for place, field in enumerate(table.schema):
+        if field.name not in columns or not is_text(field.type):
+            continue
+        words = table[field.name].cast(pa.string())
+        words = pc.if_else(pc.equal(words, ""), pa.scalar(None, pa.string()), words)
+        is_word = pc.match_substring_regex(words, "^[0-9a-fA-F]{8}$").fill_null(True)
+        row = pc.index(is_word, False).as_py()
+        if row >= 0:
+            raise DataError(
+                f"{field.name} is {words[row].as_py()!r}, not 8 hex digits",
+                where={"column": field.name, "row": row},
+                hint="None stands for a missing value.",
+            )
+        numbers = _hex_to_uint32(words.cast(pa.binary()).cast(pa.binary(8)))
+        table = table.set_column(place, field.name, numbers)
+    return table
 
 
 _NOT_CRITEO = (

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from distrain.errors import DataError
-from distrain.etl.column_group import RunOperators, run_operators
+from distrain.etl.column_group import LISTS_OF, RunOperators, run_operators
 from distrain.etl.days import Seen, seen_in
 from distrain.etl.features import (
     FeatureConfig,
@@ -22,6 +24,7 @@ from distrain.etl.features import (
     StagingTask,
     TableFile,
     TableWindows,
+    rows_in_memory,
     side_tables,
     staged_rows,
     table_file_of,
@@ -33,14 +36,17 @@ from distrain.etl.lookups import Lookups, load_workflow
 from distrain.etl.on_cudf import RunOnCudf
 from distrain.etl.operators import concrete
 from distrain.etl.parts import FILE, ROW_NUMBER, Part, located, read_part, write_parquet
-from distrain.etl.raw_lines import TextLayout
+from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_numbers
 from distrain.etl.reading import saved_features
 from distrain.etl.request import SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import HOLDS, Workflow
 from distrain.schema import LABEL
-from distrain.storage import whole_file
-from distrain.vocabulary import CATEGORIES
+from distrain.storage import file_identity, is_remote, whole_file
+from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE
+
+_INDEXED_BYTES = 64 << 20
+"""What is brought in order at once where a vocabulary is indexed."""
 
 
 @dataclass(frozen=True)
@@ -129,43 +135,54 @@ def _transformed(
 
 
 class RawTables:
-    """Raw parquet through a saved workflow, row group by row group: the rows that `prepare` makes.
+    """Raw rows through a saved workflow, without a cluster: what `prepare` makes of them.
 
-    Any thread may use it. The vocabularies are read with the first rows.
+    They are row groups of parquet, or tables in memory. Any thread may use it. The vocabularies are
+    indexed with the first rows.
 
     Args:
         folder: The folder or URL of the workflow.
+        labeled: Whether rows have targets.
 
     Raises:
-        DataError: There is no workflow, or what it makes of a row depends on other rows: histories,
-            and windows, by which rows are sorted.
+        DataError: There is no workflow.
     """
 
-    def __init__(self, folder: str):
+    def __init__(self, folder: str, labeled: bool = True):
         look_at = partial(SavedVocabulary.look_at, f"{folder}/{CATEGORIES}")
-        self._folder = folder
+        self._folder, self._labeled = folder, labeled
         self.workflow = Workflow.load(folder, look_at)
-        self._features = saved_features(folder) or FeatureConfig.built_in(
+        features = saved_features(folder) or FeatureConfig.built_in(
             self.workflow, TextLayout(), False, ()
         )
+        self._features = replace(features, unlabeled=not labeled)
         self._document = None if self._features.as_is else self._features.document
-        self._files: dict[str, TableFile] = {}
+        self._files: dict[str | None, TableFile] = {}  # by what tells a changed file
         self._loaded: Workflow | None = None
         self._lock = threading.Lock()
-        windows = self._document and self._document.windows
-        if self.workflow.history is not None or windows:
-            what = "histories of" if self.workflow.history is not None else "windows of"
+
+    @property
+    def needs_other_rows(self) -> str | None:
+        """What is made of a row by the rows around it: histories, and windows, which sort rows."""
+        if self.workflow.history is not None:
+            return "histories of"
+        windows = self._labeled and self._document and self._document.windows
+        return "windows of" if windows else None
+
+    def check_rows_alone(self) -> None:
+        """Raise a `DataError` if a row is made by the rows around it."""
+        if self.needs_other_rows is not None:
             raise DataError(
-                f"the workflow makes {what} rows, for which it needs all of them",
-                where={"workflow": folder},
+                f"the workflow makes {self.needs_other_rows} rows, for which it needs all of them",
+                where={"workflow": self._folder},
                 hint="Prepare the rows with `distrain prep RAW --workflow W --out DIR`, and train "
                 "on DIR/train without data.workflow.",
             )
 
     @property
-    def made(self) -> tuple[str, ...]:
+    def columns(self) -> tuple[str, ...]:
         """The columns of prepared rows."""
-        return _columns_of(self.workflow, self._document, labeled=True)
+        return _columns_of(self.workflow, self._document, self._labeled)
 
     def columns_in(self, path: str) -> list[str]:
         """The columns to read of a file; a `DataError` names those that it lacks."""
@@ -173,10 +190,11 @@ class RawTables:
 
     @property
     def _inputs(self) -> tuple[str, ...]:
-        return self.made if self._document is None else self._features.inputs
+        return self.columns if self._document is None else self._features.inputs
 
     def _file(self, path: str) -> TableFile:
-        if path not in self._files:
+        key = path if is_remote(path) else file_identity(path)
+        if key not in self._files:
             file = table_file_of(path, self._features)
             if file.is_text:
                 raise DataError(
@@ -185,8 +203,8 @@ class RawTables:
                     hint="Prepare it with `distrain prep`, or write it as parquet.",
                 )
             self.workflow.check_category_types(file.category_types(self._features))
-            self._files[path] = file
-        return self._files[path]
+            self._files[key] = file
+        return self._files[key]
 
     def prepared(self, table: pa.Table, path: str, row_group: int, first_row: int = 0) -> pa.Table:
         """The rows as `prepare` writes them, in their order.
@@ -204,10 +222,40 @@ class RawTables:
         with located(part):
             if self._document is not None:
                 table = staged_rows(table, self._task(file, part))
-            return _transformed(table, self._with_vocabularies(), self._document, run_operators)
+            return self._transformed(table)
+
+    def of_rows(self, table: pa.Table, name: str) -> pa.Table:
+        """Rows in memory as `prepare` writes them; those without a label are left out.
+
+        Texts are read as those of a text file, and numbers are spelled where categories are texts.
+
+        Args:
+            name: What stands for a file in errors.
+
+        Raises:
+            DataError: A column is missing, or a value cannot be used; it names row and column.
+        """
+        texts = self.workflow.text_categories
+        if self._document is None:
+            numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - texts
+            table = with_words_as_numbers(table, numbers)
+            table = table.select([name for name in self._inputs if name in table.column_names])
+        types = {field.name: field.type for field in table.schema}
+        file = rows_in_memory(name, types, self._features, texts)
+        self.workflow.check_category_types(file.category_types(self._features))
+        if self._document is not None:
+            part = Part(name, (0,), table.num_rows, name)
+            table = staged_rows(table, self._task(file, part), may_drop=True)
+        return self._transformed(table)
+
+    def _transformed(self, table: pa.Table) -> pa.Table:
+        document = self._document if self._labeled else None
+        return _transformed(table, self._with_vocabularies(), document, run_operators)
 
     def _task(self, file: TableFile, part: Part) -> StagingTask:
-        shapes = file.shapes(self._features)
+        holds = self.workflow.record.get(HOLDS, {}).items()
+        fitted = {name: "lists" for name, kind in holds if kind.startswith(LISTS_OF)}
+        shapes = fitted | file.shapes(self._features)
         lists = frozenset(name for name, shape in shapes.items() if shape == "lists")
         sides = side_tables(self._features.document.joins)
         digests = tuple(side.digest for side in sides)
@@ -217,14 +265,25 @@ class RawTables:
     def _with_vocabularies(self) -> Workflow:
         with self._lock:
             if self._loaded is None:
-                self._loaded = Workflow.load(self._folder)
+                names = self.workflow.vocabulary_names
+                lookups = Lookups(None, names, _INDEXED_BYTES)
+                open_index = partial(lookups.vocabulary, f"{self._folder}/{CATEGORIES}")
+                self._loaded = Workflow.load(self._folder, open_index)
             return self._loaded
 
 
+def raw_tables(folder: str, labeled: bool = True) -> RawTables:
+    """The `RawTables` of a workflow, whose vocabularies a process indexes once."""
+    folder = folder if is_remote(folder) else os.path.abspath(folder)
+    version = None
+    with suppress(OSError):
+        version = file_identity(f"{folder}/{WORKFLOW_FILE}")
+    return _raw_tables(folder, labeled, version)
+
+
 @lru_cache(maxsize=2)
-def raw_tables(folder: str) -> RawTables:
-    """The `RawTables` of a workflow, whose vocabularies a process reads once."""
-    return RawTables(folder)
+def _raw_tables(folder: str, labeled: bool, _version: str | None) -> RawTables:
+    return RawTables(folder, labeled)
 
 
 def split_report(written: Sequence[WrittenPart]) -> SplitReport:

@@ -30,7 +30,7 @@ from distrain.etl.operators import (
 )
 from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import open_folder, read_bytes, whole_file
-from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, mistake_of_name
+from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, is_text, mistake_of_name
 
 VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
@@ -115,6 +115,12 @@ class Workflow:
     def spelling(self) -> int:
         last = [group.operators[-1] for group in self.groups if group.is_categorical]
         return next((cast(Categorify, operator).spelling for operator in last), PLAIN)
+
+    @property
+    def text_categories(self) -> frozenset[str]:
+        """The categorical columns whose categories are texts."""
+        found = self._vocabularies().items()
+        return frozenset(column for column, one in found if is_text(one.values.type))
 
     @property
     def vocabulary_names(self) -> tuple[str, ...]:

@@ -168,7 +168,9 @@ def columns_of_raw(workflow: str | None) -> Callable[[str], list[str]] | None:
         return None
     from distrain.etl import raw_tables  # which few loaders need
 
-    return raw_tables(workflow).columns_in
+    raw = raw_tables(workflow)
+    raw.check_rows_alone()
+    return raw.columns_in
 
 
 def _load_schema(patterns: Sequence[str], given: str | Path | None) -> Schema:

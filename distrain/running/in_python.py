@@ -22,10 +22,7 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"another --run-dir, remove that one", "another run_dir, replace that one (overwrite=True)"),
     (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
     (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
-    (
-        r"--raw or --prepared",
-        "distrain.scoring.score_rows(model, rows, raw=RawOptions(is_raw=True)), or False",
-    ),
+    (r"--raw or --prepared", "raw=True or raw=False"),
     (r"--run-dir", "run_dir"),
     (r"(?<!doctor )--scheduler", "scheduler"),
 )

@@ -90,17 +90,20 @@ class Run:
         with speaking_python(), handed_over(names=self._names):
             return load_model(RunPaths(self.run_dir).model)
 
-    def predict(self, rows: Any, *, keep: Sequence[str] = ()) -> "pandas.DataFrame":
+    def predict(
+        self, rows: Any, *, keep: Sequence[str] = (), raw: bool | None = None
+    ) -> "pandas.DataFrame":
         """The scores of rows, in their order; those of a table need no target.
 
         Those of a DataFrame have its index, so that `rows.join(run.predict(rows))` puts each score
-        beside its row.
+        beside its row. Rows in memory are scored in this process; model and vocabularies stay open.
 
         Args:
-            rows: A DataFrame of pandas or polars, an Arrow table, a mapping of arrays, or files: as
-                the run's data were before they were prepared, or prepared by the run's own
-                workflow.
+            rows: A DataFrame of pandas or polars, an Arrow table, a mapping of arrays, a list of
+                dictionaries, or files: as the run's data were before they were prepared, or
+                prepared by the run's own workflow. Texts spell numbers and times as in a text file.
             keep: Columns to have beside the scores.
+            raw: Whether rows are not prepared; `None` looks at their columns.
 
         Returns:
             For each row logit and probability, of several targets `probability_TARGET` of each.
@@ -108,26 +111,27 @@ class Run:
         import pandas
 
         from distrain.models import handed_over
-        from distrain.scoring import score_rows
+        from distrain.scoring import RawOptions, score_rows
 
+        model = RunPaths(self.run_dir).model
         with speaking_python(), handed_over(names=self._names):
-            scores = score_rows(RunPaths(self.run_dir).model, rows, keep=keep).to_pandas()
+            scores = score_rows(model, rows, keep=keep, raw=RawOptions(raw)).to_pandas()
         if isinstance(rows, pandas.DataFrame):
             # Prepared rows have no numbers but a column of that name, and are all there.
             numbers = None if "row_number" in keep else scores.get("row_number")
             scores.index = rows.index if numbers is None else rows.index.take(numbers)
         return scores
 
-    def evaluate(self, rows: Any) -> "BinaryReport":
-        """The metrics of rows with labels, scored in this process; `rows` as of `predict`.
+    def evaluate(self, rows: Any, *, raw: bool | None = None) -> "BinaryReport":
+        """The metrics of rows with labels, scored in this process; arguments as of `predict`.
 
         Metrics of your own are of validations alone.
         """
         from distrain.models import handed_over
-        from distrain.scoring import evaluate_rows
+        from distrain.scoring import RawOptions, evaluate_rows
 
         with speaking_python(), handed_over(names=self._names):
-            return evaluate_rows(RunPaths(self.run_dir).model, rows)
+            return evaluate_rows(RunPaths(self.run_dir).model, rows, raw=RawOptions(raw))
 
 
 def load(run_dir: str | Path, model_fn: MakeModel | None = None) -> Run:

@@ -1,27 +1,38 @@
 """Scores and metrics of rows in memory."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import torch
 
+from distrain.batch import Batch, Ragged
 from distrain.cluster import ClusterRequest, open_cluster
 from distrain.errors import DistrainError, InputError
-from distrain.etl import FILE
+from distrain.etl import FILE, ROW_NUMBER, check_named, raw_tables
+from distrain.loader import Dataset
+from distrain.loader.filling import BatchLayout, cut_lists
 from distrain.metrics import BinaryReport
+from distrain.models import SavedModel
 from distrain.scoring.evaluation import evaluate_saved
+from distrain.scoring.files import model_for_worker, score_file
 from distrain.scoring.logits import ScorerInProcess
-from distrain.scoring.prediction import PredictRequest, predict
-from distrain.scoring.raw import RawOptions, labelled_rows
+from distrain.scoring.prediction import PredictRequest, check_kept, check_request, predict
+from distrain.scoring.raw import RawOptions, labelled_rows, table_is_raw, workflow_for
+from distrain.scoring.score_columns import score_columns, side_by_side
 from distrain.train.saving import open_model
 
 _HERE = ClusterRequest(num_workers=1, in_process=True)
-_NAMED = (str, Path, list, tuple)
+_GIVEN = "distrain-rows"
+"""What stands for a file in errors about rows in memory."""
+
+_AT_ONCE = 65536
 _OF_ROWS = {
     "Mend the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
@@ -39,20 +50,30 @@ def score_rows(
 ) -> pa.Table:
     """The scores of rows: the table that `predict` writes.
 
+    Rows in memory are scored in this process, unless the workflow makes histories of them. The
+    model and its vocabularies are opened once.
+
     Args:
         rows: What Arrow makes a table of, or files as in `PredictRequest.inputs`.
         keep, raw: As in `PredictRequest`.
     """
-    with _files(rows) as (folder, inputs):
-        out = folder / "scores"
-        request = PredictRequest(model_dir, inputs, out, tuple(keep), raw=raw)
-        with open_cluster(_HERE) as client:
-            result = predict(request, client)
-        scores = pa.concat_tables([pq.read_table(out / name) for name in result.names])
-    names_file = (
-        FILE in scores.column_names and FILE not in keep
-    )  # prepared rows may keep their own
-    return scores.drop_columns([FILE]) if names_file and not isinstance(rows, _NAMED) else scores
+    if (files := _named(rows)) is not None:
+        return _score_files(model_dir, files, keep, raw)
+    table = _table(rows)
+    saved, on = model_for_worker(str(model_dir), "auto")
+    if not table_is_raw(table, saved, raw.is_raw):
+        return _score_prepared(model_dir, table, keep)
+    tables = raw_tables(workflow_for(model_dir, saved), labeled=False)
+    if tables.needs_other_rows:
+        with _file_of(table) as file:
+            return _score_files(model_dir, (file,), keep, raw).drop_columns([FILE])
+    check_kept(keep, saved, is_raw=True)
+    with _told_of_rows(_GIVEN):
+        check_named("--keep", keep, table.column_names, _GIVEN)
+        made = tables.of_rows(table, _GIVEN)
+    found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
+    found |= {name: table[name] for name in keep}
+    return pa.table(found | _scores(saved, on, made))
 
 
 def evaluate_rows(
@@ -62,45 +83,127 @@ def evaluate_rows(
     raw: RawOptions = RawOptions(),  # noqa: B008
 ) -> BinaryReport:
     """The metrics of labelled rows; arguments as of `score_rows`."""
+    if (files := _named(rows)) is not None:
+        return _evaluate_files(model_dir, files, raw)
+    table, saved = _table(rows), open_model(model_dir)
+    tables = None
+    if table_is_raw(table, saved, raw.is_raw):
+        tables = raw_tables(workflow_for(model_dir, saved))
+    if tables is None or tables.needs_other_rows:
+        with _file_of(table) as file:
+            return _evaluate_files(model_dir, (file,), raw)
+    with _told_of_rows(_GIVEN):
+        made = tables.of_rows(table, _GIVEN)
+    with _file_of(made) as file:
+        return evaluate_saved(ScorerInProcess(saved, Dataset(file, saved.schema)))
+
+
+def _score_files(
+    model_dir: Path | str, inputs: tuple[str, ...], keep: Sequence[str], raw: RawOptions
+) -> pa.Table:
+    with TemporaryDirectory(prefix="distrain-scores-") as folder:
+        out = Path(folder) / "scores"
+        request = PredictRequest(model_dir, inputs, out, tuple(keep), raw=raw)
+        with open_cluster(_HERE) as client:
+            result = predict(request, client)
+        return pa.concat_tables([pq.read_table(out / name) for name in result.names])
+
+
+def _score_prepared(model_dir: Path | str, table: pa.Table, keep: Sequence[str]) -> pa.Table:
+    with _file_of(table) as file, TemporaryDirectory(prefix="distrain-scores-") as folder:
+        out, raw = str(Path(folder) / "scores.parquet"), RawOptions(is_raw=False)
+        check_request(PredictRequest(model_dir, (file,), out, tuple(keep), raw=raw))
+        score_file(str(model_dir), file, out, tuple((name, name) for name in keep), _AT_ONCE)
+        return pq.read_table(out)
+
+
+def _evaluate_files(
+    model_dir: Path | str, inputs: tuple[str, ...], raw: RawOptions
+) -> BinaryReport:
     saved = open_model(model_dir)
-    with (
-        _files(rows) as (_, inputs),
-        labelled_rows(model_dir, saved, inputs, raw, lambda: open_cluster(_HERE)) as (dataset, *_),
-    ):
+    opened = labelled_rows(model_dir, saved, inputs, raw, lambda: open_cluster(_HERE))
+    with opened as (dataset, *_):
         return evaluate_saved(ScorerInProcess(saved, dataset))
 
 
+def _scores(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
+    """The columns of scores of prepared rows."""
+    model, scores = saved.model, []
+    for first in range(0, max(1, made.num_rows), _AT_ONCE):
+        batch = _batch_of(made.slice(first, _AT_ONCE), saved).to(on)
+        with torch.no_grad():
+            scores.append(side_by_side(model.scores(batch)).cpu())
+    return score_columns(model.task.targets, torch.cat(scores))
+
+
+def _batch_of(made: pa.Table, saved: SavedModel) -> Batch:
+    inputs = saved.model.inputs
+    ids, numbers = inputs.categorical_names, inputs.continuous_names
+    block = np.empty((len(ids) + len(numbers), made.num_rows), np.int32)
+    for place, name in enumerate((*ids, *numbers)):
+        block[place] = _plain(made[name]).to_numpy().view(np.int32)
+    lists = {}
+    for name in (*inputs.list_names, *inputs.number_names):
+        rows = cut_lists(_plain(made[name]), saved.schema[name].max_list_length)
+        offsets = torch.from_numpy(rows.offsets.to_numpy() - rows.offsets[0].as_py())
+        lists[name] = Ragged(torch.from_numpy(rows.flatten().to_numpy().copy()), offsets)
+    return BatchLayout(ids, numbers, ()).batch(torch.from_numpy(block), lists)
+
+
+def _plain(values: pa.ChunkedArray) -> pa.Array:
+    return values.chunk(0) if values.num_chunks == 1 else values.combine_chunks()
+
+
+def _named(rows: Any) -> tuple[str, ...] | None:
+    """The files that are named; `None` for rows in memory."""
+    names = [rows] if isinstance(rows, str | Path) else rows
+    if not isinstance(names, list | tuple) or not names:
+        return None
+    if all(isinstance(one, str | Path) for one in names):
+        return tuple(map(str, names))
+    return None
+
+
 @contextmanager
-def _files(rows: Any) -> Iterator[tuple[Path, tuple[str, ...]]]:
-    with TemporaryDirectory(prefix="distrain-rows-") as name:
-        folder = Path(name)
-        names = [rows] if isinstance(rows, str | Path) else rows
-        if isinstance(names, list | tuple) and all(isinstance(one, str | Path) for one in names):
-            yield folder, tuple(map(str, names))
-            return
-        file = str(folder / "rows.parquet")
-        pq.write_table(_table(rows), file)
-        try:
-            yield folder, (file,)
-        except DistrainError as error:
-            for one in (error, *error.parts):
-                _tell_of_rows(one, file)
-            raise
+def _file_of(table: pa.Table) -> Iterator[str]:
+    with TemporaryDirectory(prefix="distrain-rows-") as folder:
+        file = str(Path(folder) / "rows.parquet")
+        pq.write_table(table, file)
+        with _told_of_rows(file):
+            yield file
+
+
+@contextmanager
+def _told_of_rows(file: str) -> Iterator[None]:
+    """Replace what stands for a file in errors by words about the rows."""
+    try:
+        yield
+    except DistrainError as error:
+        for one in (error, *error.parts):
+            _tell_of_rows(one, file)
+        raise
 
 
 def _table(rows: Any) -> pa.Table:
+    if isinstance(rows, list) and rows and all(isinstance(row, Mapping) for row in rows):
+        names = dict.fromkeys(name for row in rows for name in row)
+        rows = {name: [row.get(name) for row in rows] for name in names}
     try:
-        return pa.table(rows)
+        table = pa.table(rows)
     except (TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"the {type(rows).__name__} given cannot be read as a table: {error}",
             hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "
-            "each, or the paths of files.",
+            "each, or dictionaries, or the paths of files.",
         ) from None
+    plain = [
+        field.with_type(pa.string()) if pa.types.is_string_view(field.type) else field
+        for field in table.schema
+    ]
+    return table.cast(pa.schema(plain))
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:
-    """Replace the temporary file in an error by words about the rows."""
     words = {file: "the rows given", **_OF_ROWS}
     for old, new in words.items():
         error.message = error.message.replace(old, new)

@@ -282,11 +282,7 @@ def _inputs(request: PredictRequest) -> _Inputs:
     saved = open_model(request.model_dir)
     files, is_raw = files_to_score(request.inputs, saved, request.raw.is_raw)
     check_apart(request.out, [request.model_dir, *(file.path for file in files)])
-    names = score_names(saved.model.task.targets)
-    taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*request.keep}
-    if taken:
-        name = min(taken)
-        raise DataError(f"cannot keep a column named {name}: the scores have that name")
+    check_kept(request.keep, saved, is_raw)
     if is_raw:
         return _Inputs(saved, files, raw=_raw(request, saved, files))
     table = read_footers([file.path for file in files], saved.schema, need_label=False)
@@ -299,6 +295,15 @@ def _inputs(request: PredictRequest) -> _Inputs:
     check_same_workflow(request.model_dir, saved, [file.path for file in files])
     keep = [(column, column) for column in request.keep]
     return _Inputs(saved, files, _rows_of(table, str, keep))
+
+
+def check_kept(keep: Sequence[str], saved: SavedModel, is_raw: bool) -> None:
+    """Raise a `DataError` if a column to keep has a name of the scores."""
+    names = score_names(saved.model.task.targets)
+    taken = {*names, *((FILE, ROW_NUMBER) if is_raw else ())} & {*keep}
+    if taken:
+        name = min(taken)
+        raise DataError(f"cannot keep a column named {name}: the scores have that name")
 
 
 def _raw(request: PredictRequest, saved: SavedModel, files: list[InputFile]) -> RawRows:

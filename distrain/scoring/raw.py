@@ -155,6 +155,17 @@ def _looks_raw(path: str, schema: Schema) -> bool:
             found = pq.ParquetFile(handle).schema_arrow
         except pa.ArrowException:
             return False  # damaged, which is told where the rows are read
+    return _columns_are_raw(found, schema, path)
+
+
+def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:
+    """Whether rows in memory are raw; an `InputError` says that they could be either."""
+    if is_raw is None and Vocabularies.from_json(saved.about).workflow:
+        return _columns_are_raw(table.schema, saved.schema, "rows in memory")
+    return bool(is_raw)
+
+
+def _columns_are_raw(found: pa.Schema, schema: Schema, path: str) -> bool:
     features = schema.remove_by_tag(Tags.TARGET, Tags.WEIGHT, Tags.TASK_WEIGHT)
     for column in features.columns:
         wanted = pa.int32() if column.name in features.categorical.names else pa.float32()

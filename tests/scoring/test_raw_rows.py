@@ -22,7 +22,8 @@ from distrain import Run, fit
 from distrain.cli.saved.evaluate import command as evaluate_command
 from distrain.cli.saved.predict import command as predict_command
 from distrain.errors import DataError, InputError, SchemaError
-from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare, raw_tables
+from distrain.etl.raw_lines import with_words_as_numbers
 from distrain.loader import Dataset
 from distrain.scoring import (
     PredictRequest,
@@ -214,6 +215,85 @@ def test_scores_of_a_dataframe_have_its_index_and_errors_tell_of_rows_and_functi
         assert "A DataFrame or an Arrow table is needed" in str(said.value.hint)
 
 
+def test_rows_in_memory_are_scored_without_a_cluster(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = score_rows(root / "r" / "model", root / "d" / "train")["logit"].to_pylist()
+    monkeypatch.setattr(in_memory, "open_cluster", None)
+    run = Run(root / "r")
+    for some in (slice(None), slice(7, 8), slice(0, 0)):
+        table = pa.Table.from_pylist(ROWS)[some]
+        for rows in (table.to_pandas(), table, *([ROWS[some]] if len(table) else [])):
+            found = run.predict(rows, keep=["order"])
+            np.testing.assert_allclose(found["logit"], wanted[some], rtol=1e-5, atol=1e-6)
+            assert found["order"].tolist() == [row["order"] for row in ROWS[some]]
+    prepared = pq.read_table(root / "d" / "train" / "part-00000.parquet")
+    assert run.predict(prepared)["logit"].tolist() == wanted
+    lacking = [ROWS[0] | {"shop": None, "pages": None}, ROWS[1]]
+    assert len(run.predict(lacking)) == len(run.predict(lacking[:1])) + 1 == 2
+
+
+def test_rows_in_memory_are_prepared_as_the_text_file_was(client: Client, tmp_path: Path) -> None:
+    columns = {
+        "zone": {"kind": "categorical"},
+        "size": {"kind": "categorical"},
+        "flag": {"kind": "categorical"},
+        "price": {"kind": "continuous", "fill": 0, "clip": {"min": 0}, "log": True},
+        "day": {"kind": "categorical", "from": "at", "as": "weekday"},
+        "tags": {"kind": "categorical", "separator": "|"},
+        "none": {"kind": "categorical", "separator": "|"},
+    }
+    text = {"decimal_point": ",", "timestamp": "%d.%m.%Y"}
+    document = {"target": "bought", "format": text, "columns": columns}
+    rows = [
+        {"zone": n % 5, "size": n / 4, "flag": n % 3 == 0, "price": None if n % 7 == 0 else n / 8,
+         "at": pd.Timestamp(2024, 2, 1 + n % 28), "tags": ["a", f"b{n % 4}"][: 1 + n % 2],
+         "none": None, "bought": n % 2}
+        for n in range(40)
+    ]  # fmt: skip
+
+    def written(value: Any) -> str:
+        match value:
+            case bool():
+                return str(value).lower()
+            case float():
+                return f"{value:g}"
+            case pd.Timestamp():
+                return value.strftime("%d.%m.%Y")
+            case list():
+                return "|".join(value)
+        return "" if value is None else str(value)
+
+    spelled = [{name: written(value) for name, value in row.items()} for row in rows]
+    for row in spelled:
+        row["price"] = row["price"].replace(".", ",")
+    lines = [";".join(row.values()) for row in spelled]
+    (tmp_path / "t.csv").write_text("\n".join([";".join(rows[0]), *lines]) + "\n")
+    for count in (20, 40):  # the second workflow stands in the place of the first
+        head = tmp_path / f"{count}.csv"
+        head.write_text("\n".join((tmp_path / "t.csv").read_text().split("\n")[: count + 1]))
+        prepared(client, head, tmp_path / "d", features=FeatureConfig.parse(document),
+                 overwrite=True)  # fmt: skip
+        wanted = pq.read_table(tmp_path / "d" / "train").drop_columns(["label"])
+        tables = raw_tables(str(tmp_path / "d" / "workflow"), labeled=False)
+        texts = pa.Table.from_pylist(
+            [{n: v or None for n, v in row.items()} for row in spelled[:count]]
+        )
+        frame = pa.Table.from_pandas(pd.DataFrame(rows[:count]), preserve_index=False)
+        for given in (texts, frame):
+            found = tables.of_rows(given, "rows")
+            assert found.select(wanted.column_names).equals(wanted)
+        assert tables.of_rows(frame.slice(7, 1), "rows").equals(found.slice(7, 1))
+
+
+def test_words_of_criteo_in_memory_are_numbers() -> None:
+    words = pa.table({"C1": ["0000000A", "", None], "I1": ["1", "2", "3"]})
+    found = with_words_as_numbers(words, {"C1"})
+    assert found["C1"].to_pylist() == [10, None, None]
+    with pytest.raises(DataError, match="C1 is 'x', not 8 hex digits"):
+        with_words_as_numbers(pa.table({"C1": ["0000000a", "x"]}), {"C1"})
+
+
 class Stream:
     """A table of another library, such as polars, which hands it over as Arrow's C stream."""
 
@@ -310,7 +390,10 @@ def test_what_rows_are_is_seen_or_asked(root: Path, tmp_path: Path) -> None:
         score_rows(model, tmp_path / "loose.parquet")
     with pytest.raises(InputError, match="could be raw or prepared") as asked:
         Run(root / "r").predict(loose)
-    assert "RawOptions(is_raw=True)" in str(asked.value.hint)
+    assert asked.value.hint == "Say which with raw=True or raw=False."
+    assert (
+        Run(root / "r").predict(loose, raw=False)["logit"].tolist() == wanted["logit"].to_pylist()
+    )
     said = score_rows(model, tmp_path / "loose.parquet", raw=RawOptions(is_raw=False))
     assert said["logit"].equals(wanted["logit"])
 

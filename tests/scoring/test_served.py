@@ -40,7 +40,7 @@ from distrain.etl import (
 from distrain.etl.operators import OPERATORS
 from distrain.scoring import in_memory, score_rows
 from distrain.scoring.serving import folder as serving_folder
-from distrain.scoring.serving.preprocess import STEPS, BadValue, Preprocessor
+from distrain.scoring.serving.preprocess import BadValue, Preprocessor
 from distrain.scoring.serving.program import (
     NO_TEXT,
     column_program,
@@ -49,6 +49,7 @@ from distrain.scoring.serving.program import (
     write_vocabulary,
 )
 from distrain.scoring.serving.score import DamagedExport, Scorer, decoded
+from distrain.scoring.serving.steps import STEPS
 from distrain.train.saving import open_model
 
 COLUMNS = {
@@ -320,7 +321,7 @@ def test_the_http_scorer_answers_with_the_scores_of_predict(
 
     monkeypatch.setenv("SERVED", str(root / "x"))
     monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("score", "preprocess", "raw_values"):
+    for name in ("score", "preprocess", "raw_values", "steps"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "serve_fastapi.py"))
     rows = [row | {"price": float(row["price"]), "at": str(row["at"])} for row in ROWS[:9]]
@@ -335,5 +336,5 @@ def test_the_http_scorer_answers_with_the_scores_of_predict(
         manifest = json.loads((root / "x" / "manifest.json").read_text())
         assert http.get("/health").json() == {"version": manifest["version"]}
         assert "scorer_rows_total 9\n" in http.get("/metrics").text
-    for name in ("score", "preprocess", "raw_values"):
+    for name in ("score", "preprocess", "raw_values", "steps"):
         monkeypatch.delitem(sys.modules, name, raising=False)

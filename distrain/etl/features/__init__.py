@@ -21,6 +21,7 @@ from distrain.etl.features.joins import side_tables as side_tables
 from distrain.etl.features.looks import (
     check_tables as check_tables,
     looked_at as looked_at,
+    rows_in_memory as rows_in_memory,
     same_in_all as same_in_all,
     table_file_of as table_file_of,
 )

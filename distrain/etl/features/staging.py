@@ -107,10 +107,13 @@ def stage_rows(task: StagingTask) -> Staged:
     return Staged(*block.parts, unlabelled=made.unlabelled, num_ones=made.num_ones)
 
 
-def staged_rows(table: pa.Table, task: StagingTask) -> pa.Table:
-    """Labels and features of a table's rows; a `DataError` names a bad value's row, or none."""
+def staged_rows(table: pa.Table, task: StagingTask, may_drop: bool = False) -> pa.Table:
+    """Labels and features of a table's rows; a `DataError` names a bad value's row, or none.
+
+    Rows without a label are left out where `may_drop`, and else refused.
+    """
     made = _usable_of(table, task)
-    if made.unlabelled:
+    if made.unlabelled and not may_drop:
         raise DataError(
             f"{made.unlabelled:,} rows have no label, and are left out where rows are prepared",
             where={"column": task.features.document.target.column},

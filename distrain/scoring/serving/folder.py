@@ -19,14 +19,14 @@ from distrain.models.heads import output_names
 from distrain.scoring.in_memory import score_rows
 from distrain.scoring.raw import RawOptions, workflow_for
 from distrain.scoring.score_columns import score_names
-from distrain.scoring.serving import preprocess, raw_values, score
+from distrain.scoring.serving import preprocess, raw_values, score, steps
 from distrain.scoring.serving.program import Program, program_of, write_vocabulary
 from distrain.scoring.serving.sample import SAMPLE_ROWS, values_of, with_edges, writable, write_text
 from distrain.storage import whole_dir
 from distrain.version import __version__
 
 TOLERANCE = 1e-6
-_MODULES = (score, preprocess, raw_values)
+_MODULES = (score, preprocess, raw_values, steps)
 _MODELS = {"torch": "model.pt2", "onnx": "model.onnx"}
 
 

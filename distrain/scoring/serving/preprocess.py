@@ -7,8 +7,8 @@ that the model was trained with, by the names of distrain's operators.
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,16 @@ from distrain.scoring.serving.raw_values import (
     refuse,
     to_numbers,
 )
+from distrain.scoring.serving.steps import STEPS, Vocabulary
 
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
 
-NULL_ID, FIRST_OOV_ID = 1, 2
-MOST_KEPT = 1 << 20
+MOST_KEPT = 1 << 16
+"""Values of a column whose ids are kept in memory, of these types."""
+
+_KEPT_TYPES = frozenset([str, int, type(None)])
+_PLAIN_NUMBERS = frozenset([float, int, type(None)])
 
 
 class BadValue(ValueError):
@@ -51,8 +55,12 @@ class Preprocessor:
         known = {
             name: Vocabulary(folder, name, **of) for name, of in program["vocabularies"].items()
         }
-        self._program = program
+        self._form = program["form"]
         self._columns = {c["name"]: _Column(c, program["text"], known) for c in program["columns"]}
+        self._categorical = [self._columns[name] for name in program["categorical"]]
+        self._continuous = program["continuous"]
+        self._matrices = _matrices([self._columns[name] for name in self._continuous])
+        self._lists = [(self._columns[name], event) for name, event in program["lists"]]
         self.sources = tuple(dict.fromkeys(c["source"] for c in program["columns"]))
 
     def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
@@ -66,22 +74,27 @@ class Preprocessor:
         Raises:
             BadValue: A column is missing, or a value cannot be used.
         """
-        read = self.read(rows, form)
-        made = {name: column.made(*read[name]) for name, column in self._columns.items()}
-        values, lengths = next(iter(made.values()))
-        num_rows = len(values if lengths is None else lengths)
-        found = {
-            kind: _side_by_side([made[name][0] for name in self._program[kind]], num_rows, dtype)
-            for kind, dtype in (("categorical", np.int64), ("continuous", np.float32))
+        form = self._known_form(form)
+        given = columns_of(rows, self.sources)
+        num_rows = len(next(iter(given.values()), ()))
+        ids = [column.ids(given[column.source], form)[0] for column in self._categorical]
+        numbers = np.empty((num_rows, len(self._continuous)), np.float32)
+        for matrix in self._matrices:
+            numbers[:, matrix.places] = matrix.made(given, form)
+        found: dict[str, Array] = {
+            "categorical": np.array(ids, np.int64).reshape(len(ids), num_rows).T.copy(),
+            "continuous": numbers,
         }
         events: dict[str, tuple[str, list[int]]] = {}
-        for name, event in self._program["lists"]:
-            values, lengths = made[name]
+        for column, event in self._lists:
+            name = column.name
+            values, lengths = column.ids(given[column.source], form)
+            assert lengths is not None
             other, first = events.setdefault(event, (name, lengths))
             if first != lengths:
                 row = next(n for n, (a, b) in enumerate(zip(first, lengths, strict=True)) if a != b)
                 raise BadValue(name, row, f"its list is not as long as that of {other!r}")
-            found[f"{name}.values"] = values
+            found[f"{name}.values"] = np.asarray(values, column.dtype)
             found[f"{name}.lengths"] = np.array(lengths, np.int64)
         return found
 
@@ -91,11 +104,15 @@ class Preprocessor:
         Texts and whole numbers are lists with `None` for what is missing, numbers arrays with NaN,
         times two arrays: as clocks show them, and in UTC.
         """
-        form = form or self._program["form"]
-        if form not in FORMS:
-            raise ValueError(f"form is {form!r}, not one of {', '.join(FORMS)}")
+        form = self._known_form(form)
         given = columns_of(rows, self.sources)
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
+
+    def _known_form(self, form: str | None) -> str:
+        form = form or self._form
+        if form not in FORMS:
+            raise ValueError(f"form is {form!r}, not one of {', '.join(FORMS)}")
+        return form
 
 
 def columns_of(rows: Any, names: Iterable[str]) -> dict[str, Any]:
@@ -127,45 +144,92 @@ def _listed(values: Any) -> Any:
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 
-def _side_by_side(columns: Sequence[Array], num_rows: int, dtype: type) -> Array:
-    found: Array = np.empty((num_rows, len(columns)), dtype)
-    for place, values in enumerate(columns):
-        found[:, place] = values
-    return found
-
-
 class _Column:
     def __init__(
         self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
     ):
-        self.name, self.source = spec["name"], spec["source"]
-        self._spec, self._text, self._known = spec, text, known
+        self.name, self.source, self.steps = spec["name"], spec["source"], spec["steps"]
+        self.has_ids = any(step["kind"] == "Categorify" for step in self.steps)
+        self.dtype = np.int64 if self.has_ids else np.float32
+        self.takes = frozenset(spec["takes"])
+        self._spec, self._known = spec, known
         self._nulls = frozenset(text["null_values"])
+        self._items = {form: _reader(spec, text, form) for form in FORMS}
+        self._met: dict[str, dict[Any, int]] = {form: {} for form in FORMS}
+
+    @property
+    def is_plain_number(self) -> bool:
+        spec = self._spec
+        return spec["to"] == "number" and not (spec["lists"] or spec["is_whole"])
+
+    def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
+        """`made` of `read`; the ids of values that were met before are kept in memory."""
+        if not self.has_ids:
+            return self.made(*self.read(values, form))
+        lengths = None
+        if self._spec["lists"]:
+            values, lengths = self._flat(values, form)
+        types = set(map(type, values))
+        met = self._met[form]
+        if not types <= _KEPT_TYPES:
+            return self._made_of_items(values, lengths, form), lengths
+        found = list(map(met.get, values))
+        if None in found:
+            pairs = zip(values, found, strict=True)
+            new = list(dict.fromkeys(value for value, known in pairs if known is None))
+            try:
+                fresh = dict(zip(new, self._made_of_items(new, None, form).tolist(), strict=True))
+            except BadValue:  # which is told with its row
+                return self._made_of_items(values, lengths, form), lengths
+            found = [
+                fresh[value] if known is None else known
+                for value, known in zip(values, found, strict=True)
+            ]
+            if len(met) + len(fresh) > MOST_KEPT:
+                met.clear()
+            met.update(fresh)
+        return found, lengths
 
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        try:
-            return self._read(values, form)
-        except UnusableValue as bad:
-            raise BadValue(self.name, bad.place, bad.problem) from None
+        lengths = None
+        if self._spec["lists"]:
+            values, lengths = self._flat(values, form)
+        return self._read_items(values, lengths, form), lengths
 
-    def _read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        spec, nulls = self._spec, self._nulls
-        if form == "csv":
-            values = [
-                None if value.__class__ is str and value in nulls else value for value in values
-            ]
-        if not spec["lists"]:
-            return self._items(values, form), None
-        values = each(self._list_of, values)
-        for start, end in spec["slices"]:
+    def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
+        """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
+        with self._rows_of(lengths):
+            for step in self.steps:
+                values = STEPS[step["kind"]](values, step, self._known)
+            if isinstance(values, np.ndarray) and values.dtype == np.int64:
+                return values, lengths
+            if isinstance(values, list):  # whole numbers without a step
+                values = to_numbers(values, frozenset(["integer"]), {}, {})
+            return _as_float32(values), lengths
+
+    def _made_of_items(self, items: Any, lengths: list[int] | None, form: str) -> Array:
+        return self.made(self._read_items(items, lengths, form), lengths)[0]
+
+    def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
+        if not self._spec["lists"]:
+            items = self._without_nulls(items, form)
+        with self._rows_of(lengths):
+            return self._items[form](items)
+
+    def _flat(self, values: Any, form: str) -> tuple[list[Any], list[int]]:
+        """The items of lists, and the lists' lengths."""
+        with self._rows_of(None):
+            values = each(self._list_of, self._without_nulls(values, form))
+        for start, end in self._spec["slices"]:
             values = [one and one[start:end] for one in values]
         lengths = [0 if one is None else len(one) for one in values]
-        try:
-            items = [item for one in values if one is not None for item in one]
-            return self._items(items, form), lengths
-        except UnusableValue as bad:
-            row = int(np.searchsorted(np.cumsum(lengths), bad.place, side="right"))
-            raise UnusableValue(row, bad.problem) from None
+        return [item for one in values if one is not None for item in one], lengths
+
+    def _without_nulls(self, values: Any, form: str) -> Any:
+        if form != "csv":
+            return values
+        nulls = self._nulls
+        return [None if value.__class__ is str and value in nulls else value for value in values]
 
     def _list_of(self, value: Any) -> Any:
         separator = self._spec["separator"]
@@ -175,176 +239,90 @@ class _Column:
             raise ValueError(f"{value!r} is no list")
         return value.tolist() if isinstance(value, np.ndarray) else list(value)
 
-    def _items(self, values: Any, form: str) -> Any:
-        spec = self._spec
-        text = self._text if form != "table" else {"decimal_point": ".", "timestamp": None}
-        takes = frozenset(spec["takes"])
-        if form != "table":
-            takes |= {"text", "integer", "number", "bool"}
-        read = READERS[spec["to"]]
-        return read(values, takes, text, spec)
-
-    def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
-        """The values after all steps: int64 ids or float32 numbers; and the lists' lengths."""
+    @contextmanager
+    def _rows_of(self, lengths: list[int] | None) -> Iterator[None]:
+        """Tell a value that cannot be used with its row, also where it is an item of a list."""
         try:
-            for step in self._spec["steps"]:
-                values = STEPS[step["kind"]](values, step, self._known)
-            if isinstance(values, np.ndarray) and values.dtype == np.int64:
-                return values, lengths
-            if isinstance(values, list):  # whole numbers without a step
-                values = to_numbers(values, frozenset(["integer"]), {}, {})
-            with np.errstate(over="ignore"):
-                numbers = values.astype(np.float32)
-            refuse(~np.isfinite(numbers), "missing, or not finite as float32")
+            yield
         except UnusableValue as bad:
             row = bad.place
             if lengths is not None:
                 row = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
             raise BadValue(self.name, row, bad.problem) from None
-        return numbers, lengths
 
 
-# Steps: the operators of distrain's ETL by kind. Numbers are float64, NaN for what is missing.
-
-
-def _fill_missing(x: Any, step: Mapping[str, Any], _: Any) -> Any:
-    if isinstance(x, list):
-        return [step["value"] if value is None else value for value in x]
-    return np.where(np.isnan(x), step["value"], x)
-
-
-def _clip(x: Array, step: Mapping[str, Any], _: Any) -> Array:
-    low, high = step["min"], step["max"]
-    x = x if low is None else np.where(x < low, low, x)
-    return x if high is None else np.where(x > high, high, x)
-
-
-def _log(x: Array, _step: Any, _: Any) -> Array:
-    refuse(x <= -1, "log(1 + x) does not exist")
-    return np.log1p(x)
-
-
-def _normalize(x: Array, step: Mapping[str, Any], _: Any) -> Array:
-    scaled: Array = (x - step["mean"]) / step["std"]
-    return scaled
-
-
-def _categorify(values: list[Any], step: Mapping[str, Any], known: Mapping[str, Any]) -> Array:
-    vocabulary: Vocabulary = known[step["vocabulary"]]
-    return vocabulary.ids_of(values)
-
-
-def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> Any:
-    """A part of times, as numbers or as whole numbers."""
-    local, utc = times
-    missing = np.isnat(local)
-    counted = local.astype(np.int64)
-    days = local.astype("M8[D]")
-    months = local.astype("M8[M]")
-    part = step["part"]
-    found: Array
-    if part == "seconds":
-        found = utc.astype(np.int64) / 1e6
-    elif part in ("minute", "hour"):
-        size = {"minute": 60_000_000, "hour": 3_600_000_000}[part]
-        found = counted // size % {"minute": 60, "hour": 24}[part]
-    elif part == "weekday":
-        found = (days.astype(np.int64) + 3) % 7
-    elif part == "day":
-        found = (days - months.astype("M8[D]")).astype(np.int64) + 1
-    elif part == "month":
-        found = months.astype(np.int64) % 12 + 1
+def _reader(spec: Mapping[str, Any], text: Mapping[str, Any], form: str) -> Callable[[Any], Any]:
+    takes = frozenset(spec["takes"])
+    if form == "table":
+        text = {"decimal_point": ".", "timestamp": None}
     else:
-        found = months.astype("M8[Y]").astype(np.int64) + 1970
-    if not step["whole"]:
-        return np.where(missing, np.nan, found)
-    whole = np.floor(found).astype(np.int64).tolist()
-    return [None if gap else n for n, gap in zip(whole, missing.tolist(), strict=True)]
+        takes |= {"text", "integer", "number", "bool"}
+    read = READERS[spec["to"]]
+    return lambda values: read(values, takes, text, spec)
 
 
-def _limits(x: Array, step: Mapping[str, Any], _: Any) -> Array:
-    low, high = step["low"], step["high"]
-    far = False if low is None else x < low
-    refuse(far | (False if high is None else x > high), "beyond float32, which ends at 3.4e38")
-    return x
+def _as_float32(values: Array) -> Array:
+    with np.errstate(over="ignore"):
+        numbers = values.astype(np.float32)
+    refuse(~np.isfinite(numbers), "missing, or not finite as float32")
+    return numbers
 
 
-STEPS: dict[str, Callable[..., Any]] = {
-    "FillMissing": _fill_missing,
-    "Clip": _clip,
-    "LogOp": _log,
-    "Normalize": _normalize,
-    "Categorify": _categorify,
-    "calendar": _calendar,
-    "limits": _limits,
-}
+class _Matrix:
+    """Columns of numbers whose steps are of the same kinds, which are taken at once.
 
-
-class Vocabulary:
-    """The ids of a column's values; those of values that were met before are kept in memory.
-
-    Args:
-        folder: The folder of the files `NAME.*.npy`: keys in rising order, which are whole numbers
-            or the CRC-32 of texts, and their ids; of texts also their UTF-8 in the same order.
-        holds: "integer" or "text".
-        num_oov: Over how many ids unknown values are spread.
+    Attributes:
+        places: The columns' places among the model's continuous ones.
     """
 
-    def __init__(self, folder: Path, name: str, holds: str, num_oov: int):
-        def load(what: str) -> Any:
-            return np.load(folder / f"{name}.{what}.npy", mmap_mode="r")
+    def __init__(self, columns: Mapping[int, _Column]):
+        self.places = list(columns)
+        self._columns = list(columns.values())
+        self._steps = []
+        if self._columns[0].is_plain_number:
+            steps = zip(*(column.steps for column in self._columns), strict=True)
+            self._steps = [_side_by_side(of_columns) for of_columns in steps]
 
-        self._keys, self._ids = load("keys"), load("ids")
-        self._is_text, self._num_oov = holds == "text", num_oov
-        if self._is_text:
-            self._offsets, self._text = load("offsets"), load("text")
-        self._met: dict[Any, int] = {None: NULL_ID}
+    def made(self, given: Mapping[str, Any], form: str) -> Array:
+        """The columns after all steps, `[rows, columns]`, float32."""
+        first = self._columns[0]
+        if not first.is_plain_number:
+            column: Array = first.ids(given[first.source], form)[0]
+            return column[:, None]
+        x = self._read(given, form)
+        try:
+            for step in self._steps:
+                x = STEPS[step["kind"]](x, step, {})
+            return _as_float32(x).T
+        except UnusableValue as bad:
+            place, row = divmod(bad.place, x.shape[1])
+            raise BadValue(self._columns[place].name, row, bad.problem) from None
 
-    def ids_of(self, values: list[Any]) -> Array:
-        """The ids, `[values]`, int64; `None` has one too."""
-        get = self._met.get
-        ids = [get(value) for value in values]
-        if None in ids:
-            new = [v for v, known in zip(values, ids, strict=True) if known is None]
-            fresh = self._look_up(list(dict.fromkeys(new)), values)
-            ids = [
-                fresh[v] if known is None else known for v, known in zip(values, ids, strict=True)
-            ]
-            if len(self._met) + len(fresh) > MOST_KEPT:
-                self._met = {None: NULL_ID}
-            self._met.update(fresh)
-        return np.array(ids, np.int64)
-
-    def _look_up(self, values: list[Any], column: list[Any]) -> dict[Any, int]:
-        found = {}
-        keys = []
-        for value in values:
-            try:
-                keys.append(zlib.crc32(value.encode()) if self._is_text else value)
-            except UnicodeError:
-                raise UnusableValue(column.index(value), "no text: it has no UTF-8") from None
-        places = np.searchsorted(self._keys, np.array(keys, self._keys.dtype)).tolist()
-        for value, key, place in zip(values, keys, places, strict=True):
-            while place < len(self._keys) and self._keys[place] == key:
-                if not self._is_text or self._text_at(place) == value.encode():
-                    found[value] = int(self._ids[place])
-                    break
-                place += 1
-            else:
-                found[value] = FIRST_OOV_ID + bucket_of(key, self._num_oov)
-        return found
-
-    def _text_at(self, place: int) -> bytes:
-        text: bytes = self._text[self._offsets[place] : self._offsets[place + 1]].tobytes()
-        return text
+    def _read(self, given: Mapping[str, Any], form: str) -> Array:
+        raw = [given[column.source] for column in self._columns]
+        if {"integer", "number"} <= self._columns[0].takes and all(
+            isinstance(values, list) and set(map(type, values)) <= _PLAIN_NUMBERS for values in raw
+        ):
+            with suppress(OverflowError):  # which is told with its row
+                return np.array(raw, np.float64)
+        pairs = zip(self._columns, raw, strict=True)
+        return np.stack([column.read(values, form)[0] for column, values in pairs])
 
 
-def bucket_of(key: int, num_buckets: int) -> int:
-    """splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators")."""
-    if num_buckets == 1:
-        return 0
-    mask = 2**64 - 1
-    x = (key + 0x9E3779B97F4A7C15) & mask
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-    return (x ^ (x >> 31)) % num_buckets
+def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
+    alike: dict[Any, dict[int, _Column]] = {}
+    for place, column in enumerate(columns):
+        kinds = tuple(step["kind"] for step in column.steps)
+        key = (kinds, column.takes) if column.is_plain_number else place
+        alike.setdefault(key, {})[place] = column
+    return [_Matrix(some) for some in alike.values()]
+
+
+def _side_by_side(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One step of several columns: its settings as a column vector; no bound is an infinite one."""
+    none = {"min": -np.inf, "low": -np.inf, "max": np.inf, "high": np.inf}
+    found: dict[str, Any] = {"kind": steps[0]["kind"]}
+    for name in steps[0].keys() - found:
+        values = [none[name] if step[name] is None else step[name] for step in steps]
+        found[name] = np.array(values, np.float64)[:, None]
+    return found

@@ -25,7 +25,7 @@ from distrain.etl import (
     Workflow,
 )
 from distrain.models import SavedModel
-from distrain.scoring.serving.preprocess import STEPS
+from distrain.scoring.serving.steps import STEPS
 from distrain.vocabulary import is_text
 
 CALENDAR_PARTS = ("seconds", "minute", "hour", "weekday", "day", "month", "year")

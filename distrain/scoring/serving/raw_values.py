@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from functools import partial
@@ -65,7 +66,8 @@ def to_numbers(values: Any, takes: frozenset[str], text: Any, spec: Mapping[str,
     if isinstance(values, np.ndarray) and values.dtype.kind == "f" and not spec.get("is_whole"):
         return values.astype(np.float64)
     if set(map(type, values)) <= kinds and not spec.get("is_whole"):
-        return np.array(values, np.float64)
+        with suppress(OverflowError):  # which is told with its place
+            return np.array(values, np.float64)
     if spec.get("is_whole"):
         values, takes = to_integers(values, takes, text, spec), frozenset(["integer"])
     found = each(partial(_as_number, takes=takes, point=text.get("decimal_point")), values)

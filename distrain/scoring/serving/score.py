@@ -41,6 +41,8 @@ class Scorer:
 
     Attributes:
         manifest: The content of `manifest.json`.
+        preprocessor: Makes the inputs of the model's program from raw rows.
+        run: Gives the outputs of the model's program, by target, for such inputs.
 
     Raises:
         DamagedExport: A file is missing, was changed, or is of another export; it is named.
@@ -52,7 +54,7 @@ class Scorer:
         program = json.loads((self.folder / PROGRAM).read_text(encoding="utf-8"))
         self.preprocessor = Preprocessor(program, self.folder / VOCABULARIES)
         open_model = _of_onnx if self.manifest["model"].endswith(".onnx") else _of_torch
-        self._run = open_model(self.folder, self.manifest)
+        self.run = open_model(self.folder, self.manifest)
 
     def score(self, rows: Any, form: str | None = None) -> dict[str, Array]:
         """The columns that `distrain predict` writes of these rows, by name, `[rows]`.
@@ -66,7 +68,7 @@ class Scorer:
             empty = np.zeros(0, np.float32)
             return {name: empty for target in targets for name in target["columns"]}
         found: dict[str, Array] = {}
-        for target, scores in zip(targets, self._run(inputs), strict=True):
+        for target, scores in zip(targets, self.run(inputs), strict=True):
             found |= zip(target["columns"], _columns(target["kind"], scores), strict=True)
         return found
 

@@ -93,6 +93,7 @@ def read_inputs(spec: JobSpec, retry_s: float = PATIENCE_S, handed: Path | None 
         from distrain.etl import raw_tables
 
         raw = raw_tables(spec.data.workflow)
+        raw.check_rows_alone()
 
     def read(patterns: Sequence[str], windows: WindowsSpec | None = None) -> Table:
         return read_footers(
@@ -195,7 +196,7 @@ def _schema_of_workflow(workflow: str) -> Path:
 
 def _check_made(wanted: Sequence[WantedColumn], raw: "RawTables") -> None:
     """Refuse a schema of other columns or vocabularies than those of the workflow."""
-    made, sizes = set(raw.made), raw.workflow.cardinalities
+    made, sizes = set(raw.columns), raw.workflow.cardinalities
     others = [
         column.name
         for column in wanted

@@ -1,0 +1,171 @@
+"""What does a score of raw rows cost, beside the model's program on ids alone?
+
+    python benchmarks/serving.py [--quick]
+
+A DLRM is trained on rows of Criteo's form (`distrain synth`), and exported twice: with its workflow
+to ONNX, whose scorer takes dictionaries of raw values, and for ids. Calls with 1, 32 and 1,024 rows
+take turns with calls of ONNX Runtime on the ids of the same rows, on one core. The goal: at the
+median preprocessing takes at most as long again as the program alone.
+
+Then a model of large tables is exported with tables of fp32 and of int8, and each is opened in a
+process of its own. The goal: the tables of int8 take at most 30 % of the memory; a row of 64
+numbers has 66 bytes in place of 256.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SIZES = (1, 32, 1024)
+MOST_TIMES = 2.0
+MOST_SHARE = 0.3
+WIDTH = 64
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--opened", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.opened:
+        print(memory_of(options.opened))
+        return
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        served = exported(Path(folder), "20k" if options.quick else "200k")
+        times = measured(served, 300 if options.quick else 3000)
+        memory = memory_of_tables(Path(folder), 200_000 if options.quick else 1_000_000)
+    print(f"{'rows':>6}{'':10}{'p50 ms':>9}{'p99 ms':>9}{'rows/s':>10}")
+    for rows, of_ways in times.items():
+        for way, found in of_ways.items():
+            print(
+                f"{rows:6}  {way:8}{found['p50']:9.3f}{found['p99']:9.3f}{found['rows/s']:10,.0f}"
+            )
+    ratios = {rows: found["raw"]["p50"] / found["ids"]["p50"] for rows, found in times.items()}
+    for form, size in memory.items():
+        print(f"tables of {form}: {size / 2**20:.0f} MiB")
+    share = memory["int8"] / memory["fp32"]
+    met = max(ratios.values()) <= MOST_TIMES and share <= MOST_SHARE
+    summary = {
+        "times": times,
+        "ratios": {rows: round(ratio, 2) for rows, ratio in ratios.items()},
+        "goal": MOST_TIMES,
+        "int8 share": round(share, 3),
+        "goal of share": MOST_SHARE,
+        "s": round(time.perf_counter() - began),
+        "met": met,
+    }
+    print(json.dumps(summary))
+    sys.exit(not met)
+
+
+def distrain(*words: object) -> None:
+    subprocess.run([sys.executable, "-m", "distrain", *map(str, words)], check=True)
+
+
+def exported(folder: Path, rows: str) -> Path:
+    """The export of a DLRM on planted rows, and beside it `rows.jsonl`, raw."""
+    import yaml
+
+    distrain("synth", "--rows", rows, "--valid-rows", "4096", "--out", folder / "raw")
+    train, valid = (folder / "raw" / f"{split}-00000.tsv" for split in ("train", "valid"))
+    distrain("prep", train, "--out", folder / "data")
+    job = {
+        "name": "serving",
+        "data": {"train": str(folder / "data" / "train")},
+        "model": {"kind": "dlrm"},
+        "train": {"global_batch_size": 2048},
+        "resources": {"backend": "inline", "device": "cpu"},
+    }
+    (folder / "job.yaml").write_text(yaml.safe_dump(job))
+    distrain("train", folder / "job.yaml", "--run-dir", folder / "run")
+    words = ("--to", "onnx", "--with-workflow", "--sample", valid)
+    distrain("export", folder / "run", folder / "served", *words)
+    with (folder / "rows.jsonl").open("w") as file:
+        for line in valid.read_text().splitlines():
+            file.write(json.dumps(raw_row(line.split("\t"))) + "\n")
+    return folder / "served"
+
+
+def raw_row(fields: list[str]) -> dict[str, int | None]:
+    numbers = {f"I{n}": int(text) if text else None for n, text in enumerate(fields[1:14], 1)}
+    words = {f"C{n}": int(text, 16) if text else None for n, text in enumerate(fields[14:], 1)}
+    return numbers | words
+
+
+def measured(served: Path, calls: int) -> dict[int, dict[str, dict[str, float]]]:
+    """Milliseconds of calls, and rows a second, by rows of a call and by what is scored."""
+    import numpy as np
+
+    cores = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, [min(cores)])
+    sys.path.insert(0, str(served))
+    from score import Scorer  # type: ignore[import-not-found]
+
+    scorer = Scorer(served)
+    rows = [json.loads(line) for line in (served.parent / "rows.jsonl").read_text().splitlines()]
+    found: dict[int, dict[str, dict[str, float]]] = {}
+    for size in SIZES:
+        batches = [rows[first : first + size] for first in range(0, len(rows), size)]
+        inputs = [scorer.preprocessor.inputs(batch) for batch in batches]
+        times: dict[str, list[float]] = {"raw": [], "ids": []}
+        for call in range(max(40, calls // size)):
+            place = call % len(batches)
+            for way, score, given in (
+                ("raw", scorer.score, batches),
+                ("ids", scorer.run, inputs),
+            ):
+                began = time.perf_counter()
+                score(given[place])
+                times[way].append(1e3 * (time.perf_counter() - began))
+        found[size] = {
+            way: {
+                "p50": float(np.percentile(of_way, 50)),
+                "p99": float(np.percentile(of_way, 99)),
+                "rows/s": size / float(np.percentile(of_way, 50)) * 1e3,
+            }
+            for way, of_way in times.items()
+        }
+    os.sched_setaffinity(0, cores)
+    return found
+
+
+def memory_of_tables(folder: Path, num_rows: int) -> dict[str, int]:
+    """Bytes that an opened export takes more than one of small tables, by the tables' form."""
+    from distrain.models import SavedModel, build_model, write_export
+    from distrain.schema import ColumnSchema, Schema
+    from distrain.spec import MlpSpec
+
+    spec = MlpSpec(embedding_dim=WIDTH, hidden=(8,))
+    found = {}
+    for name, form, size in (("none", "fp32", 10), ("fp32", "fp32", 0), ("int8", "int8", 0)):
+        columns = ColumnSchema("user", "int32", ("categorical",), size or num_rows)
+        label = ColumnSchema("label", "float32", ("target", "binary_classification"))
+        schema = Schema((label, columns))
+        saved = SavedModel(build_model(schema, spec, seed=0), spec, schema)
+        write_export(folder / name, saved, "onnx", tables=form)  # type: ignore[arg-type]
+        words = [sys.executable, __file__, "--opened", str(folder / name)]
+        found[name] = int(subprocess.run(words, check=True, capture_output=True).stdout)
+    return {form: found[form] - found["none"] for form in ("fp32", "int8")}
+
+
+def memory_of(export: Path) -> int:
+    """The memory of this process with an export opened and a row scored."""
+    import numpy as np
+    import onnxruntime  # type: ignore[import-untyped, unused-ignore]
+
+    session = onnxruntime.InferenceSession(str(export / "model.onnx"))
+    row = {"categorical": np.ones((1, 1), np.int64), "continuous": np.zeros((1, 0), np.float32)}
+    taken = {one.name: row[one.name] for one in session.get_inputs()}
+    session.run(None, taken)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+if __name__ == "__main__":
+    main()
