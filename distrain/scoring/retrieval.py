@@ -84,9 +84,7 @@ def evaluate_retrieval(
         )
     find: FindModel
     if isinstance(scorer, ScorerInProcess):
-        saved = scorer.saved
-        saved.model.eval()
-        find = partial(_held, saved)
+        find = partial(_held, scorer.saved)
     else:
         find = partial(model_for_worker, scorer.model_dir, scorer.device)
     states = dict(scorer.states(partial(_ranked, find, items, k, tuple(seen)), lambda _: None))
@@ -130,6 +128,7 @@ def _ranked(
 def _vectors(
     saved: SavedModel, rows: Dataset, on: torch.device, side: str, batch_rows: int | None
 ) -> Iterator[tuple[Batch, NDArray[np.float32]]]:
+    saved.model.eval()
     loader = scoring_loader(rows, batch_rows or ROWS_AT_ONCE[on.type], on, threads=2)
     with loader.epoch(0) as batches:
         for batch in batches:

@@ -40,6 +40,7 @@ from distrain.spec.models import (
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,
+    SasrecRetrievalSpec as SasrecRetrievalSpec,
     SasrecSpec as SasrecSpec,
     TabularSpec as TabularSpec,
     TwoTowerSpec as TwoTowerSpec,

@@ -79,8 +79,8 @@ def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> N
 def _metric_of(document: Mapping[str, Any], schema: Schema) -> str | None:
     """The metric of the first task; of one binary target without tasks, the log loss."""
     model = document["model"]
-    if model["kind"] == "two_tower":
-        return "log_loss" if model.get("task", "binary") == "binary" else None
+    if model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval":
+        return None
     first = next(iter(model.get("tasks", {}).items()), None)
     if first is not None:
         return f"{first[0]}.{_JUDGES[first[1]['kind']]}"

@@ -42,7 +42,7 @@ def left_out_of(result: "PrepResult") -> dict[str, str]:
 
 _MOST_UNKNOWN = 0.5
 _ONE_LABEL = {
-    "training": "only in-batch retrieval (two_tower) can learn from rows of one label",
+    "training": "only retrieval (two_tower, sasrec_retrieval) can learn from rows of one label",
     "validation": "they have no AUC, so look at the split",
 }
 _COARSE = "normalize: true keeps them apart, or take hours of times (epoch: s, as: hour)"

@@ -52,5 +52,7 @@ from distrain.models.blocks.mlp import (
 from distrain.models.blocks.target_attention import TargetAttention as TargetAttention
 from distrain.models.blocks.transformers import (
     CausalTransformer as CausalTransformer,
+    HistoryVector as HistoryVector,
+    NextVector as NextVector,
     TargetTransformer as TargetTransformer,
 )

@@ -40,8 +40,8 @@ class EventBlock(Block):
     def label(self) -> str:
         return f"{type(self).__name__}({self.events!r})"
 
-    def build_vectors(self, given: Shape) -> int:
-        """Make the layer of what else events have; returns the width of the vectors."""
+    def build_fields(self, given: Shape) -> int:
+        """Find the fields that events and target share; returns the width of the vectors."""
         found = self._events_of(given)
         assert isinstance(given, Columns)
         self.max_length = found.max_length
@@ -62,6 +62,11 @@ class EventBlock(Block):
                 where={"lists": ", ".join(column.name for column in found.lists.values())},
                 hint="Name the row's own column for a list of its events.",
             )
+        return width
+
+    def build_vectors(self, given: Shape) -> int:
+        """The same, and make the layer of what else events have."""
+        width, found = self.build_fields(given), self._events_of(given)
         timed = [column.tags.count(Tags.TIME_DIFFERENCE) > 0 for column in found.numbers]
         self._times = [place for place, is_time in enumerate(timed) if is_time]
         self._numbers = [place for place, is_time in enumerate(timed) if not is_time]
@@ -71,11 +76,17 @@ class EventBlock(Block):
         self.register_module("extra", nn.Linear(extra, width, bias=False) if extra else None)
         return width
 
-    def vectors(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
-        """The target's vector, `[rows, width]`, the events', `[events, width]`, their offsets."""
+    def fields(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
+        """As `vectors`, of the shared fields alone."""
         events = value.events[self._place]
         target = torch.cat([value.embedded[group][:, i] for group, i in self._targets], dim=1)
         vectors = torch.cat([events.embedded[field] for field in self._fields], dim=1)
+        return target, vectors, events.offsets
+
+    def vectors(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
+        """The target's vector, `[rows, width]`, the events', `[events, width]`, their offsets."""
+        events = value.events[self._place]
+        target, vectors, _ = self.fields(value)
         if isinstance(self.extra, nn.Linear):
             extra = [events.embedded[field] for field in self._others]
             extra.append(events.numbers[:, self._numbers].to(vectors.dtype))

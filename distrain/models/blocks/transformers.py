@@ -120,7 +120,41 @@ class TargetTransformer(_Transformer):
         return functional.pad(tokens, (0, 0, 0, self.max_length - length)).flatten(1)
 
 
-class CausalTransformer(_Transformer):
+class _CausalTransformer(_Transformer):
+    """Layers in which each event sees itself and the older ones (arXiv:1808.09781).
+
+    A position's vector is added to its event, the last one to the oldest.
+    """
+
+    def build_layers(self, given: Shape) -> int:
+        width = super().build_layers(given)
+        self.norm = nn.LayerNorm(width)
+        return width
+
+    def states(self, value: Features, *, every: bool) -> tuple[Tensor, Tensor]:
+        """The target's vector, and the newest event's state, `[rows, 1, width]`.
+
+        With `every` those of all events, newest first, `[rows, length, width]`. Of events that are
+        not there they are zeros.
+        """
+        target, events, offsets = self.vectors(value)
+        length = self.longest(offsets)
+        lengths = offsets.diff().clamp(max=length)[:, None].long()
+        ages = (lengths - 1 - torch.arange(length, device=offsets.device)).clamp(min=0)
+        tokens = padded(events, offsets, length) + functional.embedding(ages, self.positions)
+        tokens = self.drop(tokens)
+        # Padding stands after a row's events, so none of them sees it.
+        for layer in self.layers:
+            tokens = layer(tokens, None, True)
+        places = torch.arange(length if every else 1, device=offsets.device)
+        rows = torch.arange(target.shape[0], device=offsets.device)[:, None]
+        found = of_rows(
+            tokens.flatten(0, 1), rows * length + (lengths - 1 - places).clamp(min=0)
+        )
+        return target, self.norm(found) * (lengths > places)[..., None]
+
+
+class CausalTransformer(_CausalTransformer):
     """The newest event's vector after causal layers, and its product with the target's.
 
     Each event sees itself and the older ones (arXiv:1808.09781); the target sees none, so the sum
@@ -132,24 +166,71 @@ class CausalTransformer(_Transformer):
     """
 
     def build(self, given: Shape) -> Shape:
-        width = self.build_layers(given)
-        self.norm = nn.LayerNorm(width)
-        return Flat(2 * width)
+        return Flat(2 * self.build_layers(given))
 
     def forward(self, value: Features) -> Tensor:
-        target, events, offsets = self.vectors(value)
-        length = self.longest(offsets)
-        lengths = offsets.diff().clamp(max=length)[:, None].long()
-        ages = (lengths - 1 - torch.arange(length, device=offsets.device)).clamp(min=0)
-        tokens = padded(events, offsets, length) + functional.embedding(ages, self.positions)
-        tokens = self.drop(tokens)
-        # Padding stands after a row's events, so none of them sees it.
-        for layer in self.layers:
-            tokens = layer(tokens, None, True)
-        rows = torch.arange(target.shape[0], device=offsets.device)
-        newest = of_rows(tokens.flatten(0, 1), rows * length + (lengths[:, 0] - 1).clamp(min=0))
-        state = self.norm(newest) * (lengths > 0)
+        target, states = self.states(value, every=False)
+        state = states[:, 0]
         return torch.cat([state, state * target], dim=1)
+
+
+class HistoryVector(_CausalTransformer):
+    """The newest event's vector after causal layers: what a user is like, to find items for.
+
+    A row without events gets zeros.
+
+    Args:
+        every: In training also the older events' vectors, newest first, as many as the longest of
+            the batch's rows has events.
+
+    Shape:
+        columns with such events to `[rows, width]`.
+    """
+
+    def __init__(
+        self,
+        events: str,
+        targets: Mapping[str, str],
+        heads: int = 1,
+        layers: int = 1,
+        dropout: float = 0.0,
+        *,
+        every: bool = False,
+    ):
+        super().__init__(events, targets, heads, layers, dropout)
+        self.every = every
+
+    def build(self, given: Shape) -> Shape:
+        return Flat(self.build_layers(given))
+
+    def forward(self, value: Features) -> Tensor:
+        return self.states(value, every=self.every and self.training)[1].flatten(1)
+
+
+class NextVector(EventBlock):
+    """The target's vector: of the item that comes after a row's events.
+
+    Args:
+        every: In training also the vectors of the items that came after the older events, at the
+            places of `HistoryVector`.
+
+    Shape:
+        columns with such events to `[rows, width]`.
+    """
+
+    def __init__(self, events: str, targets: Mapping[str, str], *, every: bool = False):
+        super().__init__(events, targets)
+        self.every = every
+
+    def build(self, given: Shape) -> Shape:
+        return Flat(self.build_fields(given))
+
+    def forward(self, value: Features) -> Tensor:
+        target, events, offsets = self.fields(value)
+        if not (self.every and self.training):
+            return target
+        newest = padded(events, offsets, self.longest(offsets), newest_first=True)
+        return torch.cat([target[:, None], newest[:, :-1]], dim=1).flatten(1)
 
 
 def check_heads(label: str, width: int, heads: int) -> None:

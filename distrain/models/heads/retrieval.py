@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from distrain.batch import Batch
+from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError
 from distrain.models.heads.targets import Candidates, label_of
 from distrain.models.heads.tasks import Task
@@ -53,6 +53,10 @@ class ItemRetrievalTask(Task):
 
     In a training step the candidates are those of all ranks, of one micro-batch.
 
+    In training the branches may give several vectors a row, side by side: those of the row first,
+    then for each older event, newest first, what was known before it and its item. Those pairs are
+    examples with label 1, as far as `events` has items, and a row's loss is the sum of them all.
+
     Args:
         user: The branch of users' vectors.
         item: The branch of items' vectors, as wide.
@@ -65,6 +69,7 @@ class ItemRetrievalTask(Task):
         user_id: The categorical column that tells users apart.
         kind: "softmax" or "bpr".
         num_items: Rows of `seen`, for "stream".
+        events: The column of lists of the items of a row's events.
 
     Shape:
         branches to `[rows, 2 * dim]`: user vectors, then item vectors.
@@ -97,11 +102,12 @@ class ItemRetrievalTask(Task):
         user_id: str | None = None,
         kind: RetrievalLoss = "softmax",
         num_items: int | None = None,
+        events: str | None = None,
     ):
         super().__init__()
         _check_arguments(temperature, log_q, item_id, user_id, kind, num_items)
         self.user, self.item = user, item
-        self.item_id, self.user_id = item_id, user_id
+        self.item_id, self.user_id, self.events = item_id, user_id, events
         self.temperature = temperature
         self.target = target
         self.kind = kind
@@ -118,7 +124,8 @@ class ItemRetrievalTask(Task):
 
     def forward(self, value: Value) -> Tensor:
         assert isinstance(value, dict)
-        return torch.cat([flat(value[self.user]), flat(value[self.item])], dim=1)
+        pair = [flat(value[name]).unflatten(1, (-1, self.dim)) for name in (self.user, self.item)]
+        return torch.cat(pair, dim=2).flatten(1)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return self.loss_against(output, batch, self.candidates(output, batch), 0)
@@ -163,15 +170,23 @@ class ItemRetrievalTask(Task):
         return output[:, : self.dim], output[:, self.dim : 2 * self.dim]
 
     def _queries(self, output: Tensor, batch: Batch) -> _Queries:
-        users, items = self.vectors(output)
+        pairs = output.unflatten(1, (-1, 2 * self.dim))
+        labels = label_of(batch, self.target).to(output.dtype)
         if self.item_id is None:
             ids = torch.zeros(len(output), dtype=torch.int64, device=output.device)
         else:
             ids = batch[self.item_id].long()
+        keys = None if self.user_id is None else batch[self.user_id].long()
+        if pairs.shape[1] > 1:
+            assert self.events is not None, "several vectors a row are those of its events"
+            there, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
+            older = labels.new_ones(there.shape)[:, 1:]
+            labels = torch.cat([labels[:, None], older], dim=1)[there]
+            keys = None if keys is None else keys[:, None].expand(there.shape)[there]
+            pairs, ids = pairs[there], ids[there]
+        users, items = pairs.reshape(-1, 2 * self.dim).split(self.dim, dim=1)
         # Without users a row is of its item's own: what it alone has had.
-        keys = ids if self.user_id is None else batch[self.user_id].long()
-        labels = label_of(batch, self.target).to(output.dtype)
-        return _Queries(users, items, ids, keys, labels)
+        return _Queries(users, items, ids, ids if keys is None else keys, labels)
 
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
@@ -250,6 +265,14 @@ class _KnownItems:
         had[len(part)] = False
         of_queries = had.index_select(0, row_of.index_select(0, queries))
         return of_queries.index_select(1, self._of_candidates)
+
+
+def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tensor]:
+    """Whether a row has an item at a place, and its id: its own first, then the newest event's."""
+    ages = torch.arange(places, device=own.device)
+    there = ages < events.lengths[:, None].clamp(min=1)
+    older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)
+    return there, torch.cat([own[:, None], events.values[older].long()], dim=1)
 
 
 def _check_arguments(

@@ -9,15 +9,18 @@ from distrain.models.blocks import (
     Block,
     CausalTransformer,
     Filter,
+    HistoryVector,
     HSTUBlock,
     MLPBlock,
+    NextVector,
     ParallelBlock,
     TargetAttention,
     TargetTransformer,
 )
 from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask, Task
+from distrain.models.heads import BinaryClassificationTask, RetrievalLoss, Task
 from distrain.models.inputs import Embeddings, InputBlock
+from distrain.models.zoo.two_tower import id_column, retrieval_task
 from distrain.schema import ColumnSchema, Schema, Tags
 
 EventTargets = Mapping[str, Mapping[str, str]]
@@ -70,11 +73,16 @@ def _inputs(
     events: EventTargets,
     embedding_dim: int,
     max_length: int,
+    names: Sequence[str] | None = None,
 ) -> InputBlock:
+    """`names`: the categorical columns to take besides the lists of events; `None` for all."""
     features = schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**combiners, **sequences}  # type: ignore[dict-item]
-    return InputBlock(schema, Embeddings(embedding_dim, combiners=both, max_length=max_length))
+    taken = None if names is None else (*sequences, *names)
+    return InputBlock(
+        schema, Embeddings(embedding_dim, names=taken, combiners=both, max_length=max_length)
+    )
 
 
 def _ranked(
@@ -185,3 +193,46 @@ def hstu(
     sizes, above = (embedding_dim, max_length), MLPBlock(hidden)
     read = partial(HSTUBlock, heads=heads, layers=layers, dropout=dropout)
     return _ranked("hstu", schema, combiners, targets, sizes, read, above, head)
+
+
+def sasrec_retrieval(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    *,
+    embedding_dim: int,
+    max_length: int,
+    targets: Mapping[str, str],
+    heads: int,
+    layers: int,
+    dropout: float,
+    every_event: bool,
+    loss: RetrievalLoss,
+    temperature: float,
+    log_q: str,
+) -> Blueprint:
+    """The newest event after causal layers is the user's vector, the target's is the item's.
+
+    The events are those whose target is the column tagged `item_id`; of several such those that
+    `targets` names. Other columns are left out. Source: as of `sasrec`.
+    """
+    item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
+    found = event_targets(schema, targets, "sasrec_retrieval")
+    events = {
+        name: columns
+        for name, columns in found.items()
+        if item in columns.values() and (not targets or {*targets} & {*columns})
+    }
+    if len(events) != 1:
+        raise ModelError(
+            f"a sasrec_retrieval model needs one kind of events with the target {item!r}",
+            where={"events with it": ", ".join(events) or "none"},
+            hint="Name the list of the events' items and that column in model.targets.",
+        )
+    ((name, columns),) = events.items()
+    items = next(listed for listed, target in columns.items() if target == item)
+    user = HistoryVector(name, columns, heads, layers, dropout, every=every_event)
+    towers = {"user": user, "item": NextVector(name, columns, every=every_event)}
+    head = retrieval_task(schema, "sasrec_retrieval", temperature, loss, log_q, items)
+    sizes = (embedding_dim, max_length)
+    inputs = _inputs(schema, combiners, events, *sizes, names=tuple(columns.values()))
+    return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)

@@ -55,7 +55,12 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
 
 
 def retrieval_task(
-    schema: Schema, model: str, temperature: float, loss: RetrievalLoss, log_q: str
+    schema: Schema,
+    model: str,
+    temperature: float,
+    loss: RetrievalLoss,
+    log_q: str,
+    events: str | None = None,
 ) -> ItemRetrievalTask:
     """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
     item = id_column(schema, Tags.ITEM_ID, model)
@@ -68,6 +73,7 @@ def retrieval_task(
         log_q="stream" if log_q == "stream" else "batch" if log_q == "batch" else None,
         kind=loss,
         num_items=schema[item].cardinality,
+        events=events,
     )
 
 
@@ -119,7 +125,8 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
         raise ModelError("the model has no tower for the user and none for the item")
     model.check_columns(batch)
     embedded = model.embeddings.lookup(*model.table_ids(batch))
-    vectors = body(model.dense.features(embedded, batch.continuous))
+    lists = model.inputs.event_lists(batch)
+    vectors = body(model.dense.features(embedded, batch.continuous, lists))
     assert isinstance(vectors, dict)
     return {side: flat(vector) for side, vector in vectors.items()}
 

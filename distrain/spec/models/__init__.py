@@ -22,6 +22,7 @@ from distrain.spec.models.kinds import (
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,
     NcfSpec as NcfSpec,
+    SasrecRetrievalSpec as SasrecRetrievalSpec,
     SasrecSpec as SasrecSpec,
     TabularSpec as TabularSpec,
     TwoTowerSpec as TwoTowerSpec,

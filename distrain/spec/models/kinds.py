@@ -236,6 +236,26 @@ class SasrecSpec(Section):
     sharing: Sharing = None
 
 
+class SasrecRetrievalSpec(Section):
+    """SASRec as a retriever: the newest event's vector times an item's, of the events' table."""
+
+    kind: Literal["sasrec_retrieval"] = Field("sasrec_retrieval", description="The model's name.")
+    embedding_dim: Width = 16
+    max_length: MaxLength = 50
+    targets: EventTargets = Field({})
+    heads: PositiveInt = Field(1, description="Heads of each layer.")
+    layers: Depth = Field(2, description="Transformer layers.")
+    dropout: Dropout = Field(0.0, description="In the transformer layers.")
+    every_event: bool = Field(
+        False,
+        description="Whether each event of a row is an example, too: what the older ones say of "
+        "it. For tables that have one row a user, not one an event.",
+    )
+    loss: RetrievalLoss = "softmax"
+    temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
+    log_q: LogQ = "none"
+
+
 class HstuSpec(Section):
     """HSTU as a ranker: the target among its events, by pointwise attention with times."""
 
@@ -279,6 +299,7 @@ ModelSpec = Annotated[
     | DinSpec
     | BstSpec
     | SasrecSpec
+    | SasrecRetrievalSpec
     | HstuSpec
     | GdcnSpec
     | MaskNetSpec

@@ -32,6 +32,7 @@ from distrain.spec import (
     JobSpec,
     ModelSpec,
     Pooling,
+    SasrecRetrievalSpec,
     TwoTowerSpec,
     WindowsSpec,
     with_targets,
@@ -290,11 +291,12 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:
     """Refuse what files can hold and loaders can read, but no model of today can use."""
     targets = schema.select_by_tag(Tags.TARGET)
-    if not targets.columns or isinstance(model, TwoTowerSpec):
+    has_towers = isinstance(model, TwoTowerSpec | SasrecRetrievalSpec)
+    if not targets.columns or has_towers:
         _ = schema.target  # raises unless there is exactly one
-    if isinstance(model, TwoTowerSpec) and schema.target.target_kind != "binary":
+    if has_towers and schema.target.target_kind != "binary":
         raise SchemaError(
-            "a two_tower model learns labels 0 and 1, and the target is no binary one",
+            f"a {model.kind} model learns labels 0 and 1, and the target is no binary one",
             where={"target": schema.target.name, "kind": schema.target.target_kind},
             hint="Choose another model, or a binary target.",
         )
