@@ -1,0 +1,1 @@
+"""What `benchmarks/quality.py` is made of."""
