@@ -129,6 +129,7 @@ class Batch:
         weight: `[rows]`, float32, 0 or more: each row's weight; `None` if all are equal.
         lists: The list columns, by name.
         task_weights: `[rows, columns]`, float32, 0 or more: weights of single tasks; or `None`.
+        key: What is drawn for the rows in a step of training follows from it; `None`: nothing is.
     """
 
     categorical: Tensor
@@ -142,6 +143,7 @@ class Batch:
     lists: Mapping[str, Ragged] = field(default_factory=dict)
     task_weights: Tensor | None = None
     task_weight_names: tuple[str, ...] = ()
+    key: int | None = None
 
     @property
     def num_rows(self) -> int:

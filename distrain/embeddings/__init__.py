@@ -27,6 +27,7 @@ from distrain.embeddings.columns import (
 )
 from distrain.embeddings.dealing import place_in_block as place_in_block
 from distrain.embeddings.fixed import FixedTables as FixedTables
+from distrain.embeddings.kernels import words as words
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
 from distrain.embeddings.peers import Peers as Peers, all_to_all as all_to_all
 from distrain.embeddings.route import Route as Route, Traffic as Traffic

@@ -74,5 +74,5 @@ class Blueprint:
 
     def _network(self) -> Network:
         self.task.attach(self.body.attach(self.inputs.shape))
-        shape = self.inputs.shape
-        return Network(self.body, self.task, self.inputs.takes_continuous, shape.events)
+        events, draws = self.inputs.shape.events, self.inputs.draws is not None
+        return Network(self.body, self.task, self.inputs.takes_continuous, events, draws=draws)

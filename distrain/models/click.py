@@ -18,7 +18,7 @@ class Network(nn.Module):
 
     `task` is attached to `body`, and `body` to the shape of the inputs, whose continuous columns it
     gets if `takes_continuous`. The embeddings are those of `EmbeddingCollection.lookup`, and the
-    lists those of `InputBlock.event_lists`.
+    lists those of `InputBlock.event_lists`. With `draws` the last sequence is that of drawn items.
 
     Attributes:
         logit_shift: The number added to the first target's logits wherever rows are scored, though
@@ -33,13 +33,16 @@ class Network(nn.Module):
         task: Task,
         takes_continuous: bool = True,
         events: tuple[Events, ...] = (),
+        *,
+        draws: bool = False,
     ):
         super().__init__()
         self.body = body
         self.task = task
         self._takes_continuous = takes_continuous
         self._events = tuple(tuple(one.lists) for one in events)
-        self._num_sequences = sum(map(len, self._events))
+        self._draws = draws
+        self._num_sequences = sum(map(len, self._events)) + draws
         self.logit_shift = 0.0
         self.embedding_dropout = 0.0
 
@@ -69,7 +72,8 @@ class Network(nn.Module):
             EventValues(tuple(sequences[place] for place in places), numbers, offsets)
             for places, (offsets, numbers) in zip(self._events, lists, strict=True)
         )
-        return Features(tuple(embedded[:num_groups]), taken, events)
+        drawn = sequences[-1] if self._draws else None
+        return Features(tuple(embedded[:num_groups]), taken, events, drawn)
 
     def logits(self, output: Tensor) -> Tensor:
         """The first target's logits, `[rows]`, as of the rows before negatives were left out."""

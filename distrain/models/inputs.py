@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -13,8 +13,11 @@ from distrain.batch import Batch, Ragged
 from distrain.embeddings import Combiner, TableColumn
 from distrain.errors import SchemaError
 from distrain.models.blocks import Block, Chain, HashedCross
+from distrain.models.draws import ItemDraws
 from distrain.models.shapes import Column, Columns, Events, Group
 from distrain.schema import ColumnSchema, Schema, Tags
+
+_DRAWN = "drawn items"
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class InputBlock:
         schema: Of the data. Its targets are left out.
         embeddings: The parts; a single one of width 16 if none is given.
         continuous: Whether the model takes the continuous columns.
+        draws: Items that are drawn for rows in training, and looked up in their column's table.
 
     Attributes:
         columns: The tables, in the order of the ids.
@@ -71,7 +75,13 @@ class InputBlock:
             holds lists, a part names columns that are not there, or there is no input at all.
     """
 
-    def __init__(self, schema: Schema, *embeddings: Embeddings, continuous: bool = True):
+    def __init__(
+        self,
+        schema: Schema,
+        *embeddings: Embeddings,
+        continuous: bool = True,
+        draws: ItemDraws | None = None,
+    ):
         features = schema.remove_by_tag(Tags.TARGET)
         _check_features(features)
         self.schema = features
@@ -81,7 +91,12 @@ class InputBlock:
         self.list_names = tuple(c.name for c in categorical if c.holds_lists)
         self.continuous_names = tuple(c.name for c in features.continuous if not c.holds_lists)
         tables = [table for part in self.parts for table in _tables(features, part)]
+        self.draws = draws
         self.columns = tuple(table.column for table in tables)
+        if draws is not None:
+            of_items = next(column for column in self.columns if column.name == draws.column)
+            drawn = replace(of_items, name=_DRAWN, table=of_items.table_name)
+            self.columns += (replace(drawn, combiner="sequence"),)
         self._tables = tuple(table for table in tables if table.column.combiner is None)
         self._lists = {t.column.name: t.source for t in tables if isinstance(t.source, str)}
         known = {t.source: t.column.combiner for t in reversed(tables) if t.column.combiner}
@@ -118,6 +133,8 @@ class InputBlock:
         if self._newest or any(table != source for table, source in self._lists.items()):
             lists = {t: batch.lists[s] for t, s in self._lists.items() if s in batch.lists}
             lists |= {t: lists[t].newest(most) for t, most in self._newest.items() if t in lists}
+        if self.draws is not None:
+            lists = {**lists, _DRAWN: self.draws.of(batch)}
         if self._as_they_are:
             return batch.categorical, lists
         found = [_ids_of(table.source, batch) for table in self._tables]

@@ -137,11 +137,15 @@ class EventValues(NamedTuple):
 
 
 class Features(NamedTuple):
-    """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns."""
+    """The value of `Columns`: for each group `[rows, its columns, dim]`, and continuous columns.
+
+    `drawn` has the embeddings of items that are drawn for the rows, `[drawn, dim]`, row after row.
+    """
 
     embedded: tuple[Tensor, ...]
     continuous: Tensor
     events: tuple[EventValues, ...] = ()
+    drawn: Tensor | None = None
 
 
 Value = Tensor | Features | dict[str, "Value"]

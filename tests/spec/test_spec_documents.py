@@ -15,7 +15,7 @@ SMALLEST = {"data": {"train": "day_0"}, "model": {"kind": "mlp"}}
 
 KINDS = (
     "mlp, tabular, dlrm, dlrm_cross, dcn, dcn_v2, deepfm, wide_deep, two_tower, ncf, "
-    "din, bst, sasrec, hstu, gdcn, masknet, autoint, xdeepfm, finalmlp, custom"
+    "din, bst, sasrec, sasrec_retrieval, hstu, gdcn, masknet, autoint, xdeepfm, finalmlp, custom"
 )
 
 

@@ -23,7 +23,7 @@ from distrain.embeddings.kernels.fixed import (
     update_padded as update_padded,
 )
 from distrain.embeddings.kernels.on_torch import made_once as made_once, sqrt as sqrt
-from distrain.embeddings.kernels.random_bits import lowbias32 as lowbias32
+from distrain.embeddings.kernels.random_bits import lowbias32 as lowbias32, words as words
 from distrain.embeddings.kernels.segments import (
     RowRule as RowRule,
     Segments as Segments,

@@ -53,6 +53,7 @@ from distrain.models.blocks.target_attention import TargetAttention as TargetAtt
 from distrain.models.blocks.transformers import (
     CausalTransformer as CausalTransformer,
     HistoryVector as HistoryVector,
+    ItemTower as ItemTower,
     NextVector as NextVector,
     TargetTransformer as TargetTransformer,
 )

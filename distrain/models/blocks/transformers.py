@@ -7,9 +7,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.errors import ModelError
+from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.events import EventBlock, of_rows, padded
 from distrain.models.blocks.functional import activation_layer
-from distrain.models.shapes import Features, Flat, Shape
+from distrain.models.shapes import Features, Flat, Shape, flat, some_width
 
 
 class _Layer(nn.Module):
@@ -148,9 +149,7 @@ class _CausalTransformer(_Transformer):
             tokens = layer(tokens, None, True)
         places = torch.arange(length if every else 1, device=offsets.device)
         rows = torch.arange(target.shape[0], device=offsets.device)[:, None]
-        found = of_rows(
-            tokens.flatten(0, 1), rows * length + (lengths - 1 - places).clamp(min=0)
-        )
+        found = of_rows(tokens.flatten(0, 1), rows * length + (lengths - 1 - places).clamp(min=0))
         return target, self.norm(found) * (lengths > places)[..., None]
 
 
@@ -231,6 +230,34 @@ class NextVector(EventBlock):
             return target
         newest = padded(events, offsets, self.longest(offsets), newest_first=True)
         return torch.cat([target[:, None], newest[:, :-1]], dim=1).flatten(1)
+
+
+class ItemTower(Block):
+    """A row's item through some layers; in training those drawn for the row too, side by side.
+
+    Args:
+        item: Gives the embeddings of the row's item, as wide as its table.
+        above: The layers; none for embeddings as they are.
+
+    Shape:
+        columns to what the layers give.
+    """
+
+    def __init__(self, item: Block, above: Block | None = None):
+        super().__init__()
+        self.item = item
+        self.above = Chain([] if above is None else [above])
+
+    def build(self, given: Shape) -> Shape:
+        found = self.item.attach(given)
+        return Flat(some_width(self.above.attach(Flat(some_width(found, self.label))), self.label))
+
+    def forward(self, value: Features) -> Tensor:
+        item: Tensor = self.above(flat(self.item(value)))
+        if value.drawn is None or not (self.training and len(item)):
+            return item
+        drawn: Tensor = self.above(value.drawn)
+        return torch.cat([item, drawn.reshape(len(item), -1)], dim=1)
 
 
 def check_heads(label: str, width: int, heads: int) -> None:

@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError
+from distrain.models.draws import ItemDraws
 from distrain.models.heads.targets import Candidates, label_of
 from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import tower_width
@@ -70,6 +71,8 @@ class ItemRetrievalTask(Task):
         kind: "softmax" or "bpr".
         num_items: Rows of `seen`, for "stream".
         events: The column of lists of the items of a row's events.
+        draws: The candidates are items that are drawn for the rows, in place of the rows' own, and
+            q is how likely each is; `log_q` is `None` then. An `ItemTower` gives their vectors.
 
     Shape:
         branches to `[rows, 2 * dim]`: user vectors, then item vectors.
@@ -103,11 +106,13 @@ class ItemRetrievalTask(Task):
         kind: RetrievalLoss = "softmax",
         num_items: int | None = None,
         events: str | None = None,
+        draws: ItemDraws | None = None,
     ):
         super().__init__()
-        _check_arguments(temperature, log_q, item_id, user_id, kind, num_items)
+        _check_arguments(temperature, log_q, item_id, user_id, kind, num_items, draws)
         self.user, self.item = user, item
         self.item_id, self.user_id, self.events = item_id, user_id, events
+        self.draws = draws
         self.temperature = temperature
         self.target = target
         self.kind = kind
@@ -124,8 +129,11 @@ class ItemRetrievalTask(Task):
 
     def forward(self, value: Value) -> Tensor:
         assert isinstance(value, dict)
-        pair = [flat(value[name]).unflatten(1, (-1, self.dim)) for name in (self.user, self.item)]
-        return torch.cat(pair, dim=2).flatten(1)
+        users, items = flat(value[self.user]), flat(value[self.item])
+        own, drawn = items[:, : users.shape[1]], items[:, users.shape[1] :]
+        pair = [torch.unflatten(side, 1, (-1, self.dim)) for side in (users, own)]
+        pairs = torch.cat(pair, dim=2).flatten(1)
+        return pairs if self.draws is None else torch.cat([pairs, drawn], dim=1)
 
     def loss(self, output: Tensor, batch: Batch) -> Tensor:
         return self.loss_against(output, batch, self.candidates(output, batch), 0)
@@ -134,7 +142,13 @@ class ItemRetrievalTask(Task):
         queries = self._queries(output, batch)
         has_bought = queries.labels == 1
         keys = torch.where(has_bought, queries.keys, -1)
-        return Candidates(queries.items, queries.ids, torch.stack([keys, queries.ids], 1))
+        known = torch.stack([keys, queries.ids], 1)
+        if self.draws is None:
+            return Candidates(queries.items, queries.ids, known)
+        ids = self.draws.of(batch).values.long()
+        width = len(ids) // max(1, len(output)) * self.dim
+        assert len(ids) or not len(output), "negatives are drawn for batches with a key"
+        return Candidates(output[:, -width:].reshape(-1, self.dim), ids, known)
 
     def observe(self, candidates: Candidates) -> None:
         if self.counts == "stream":
@@ -170,7 +184,9 @@ class ItemRetrievalTask(Task):
         return output[:, : self.dim], output[:, self.dim : 2 * self.dim]
 
     def _queries(self, output: Tensor, batch: Batch) -> _Queries:
-        pairs = output.unflatten(1, (-1, 2 * self.dim))
+        drawn = 0 if self.draws is None or batch.key is None else self.draws.per_row * self.dim
+        width = max(2 * self.dim, output.shape[1] - drawn)  # of no rows nothing is drawn
+        pairs = torch.unflatten(output[:, :width], 1, (-1, 2 * self.dim))
         labels = label_of(batch, self.target).to(output.dtype)
         if self.item_id is None:
             ids = torch.zeros(len(output), dtype=torch.int64, device=output.device)
@@ -184,7 +200,7 @@ class ItemRetrievalTask(Task):
             labels = torch.cat([labels[:, None], older], dim=1)[there]
             keys = None if keys is None else keys[:, None].expand(there.shape)[there]
             pairs, ids = pairs[there], ids[there]
-        users, items = pairs.reshape(-1, 2 * self.dim).split(self.dim, dim=1)
+        users, items = torch.split(pairs.reshape(-1, 2 * self.dim), self.dim, dim=1)
         # Without users a row is of its item's own: what it alone has had.
         return _Queries(users, items, ids, ids if keys is None else keys, labels)
 
@@ -192,7 +208,11 @@ class ItemRetrievalTask(Task):
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
     ) -> tuple[Tensor | None, Tensor | None]:
         """Of the queries' own items, and of the candidates."""
-        if self.kind == "bpr" or (self.log_q is None and self.counts is None):
+        if self.kind == "bpr":
+            return None, None
+        if self.draws is not None:
+            return self.draws.log_q(own).to(dtype), self.draws.log_q(candidates).to(dtype)
+        if self.log_q is None and self.counts is None:
             return None, None
         if self.log_q is not None:
             return self.log_q.index_select(0, own), self.log_q.index_select(0, candidates)
@@ -225,7 +245,9 @@ class ItemRetrievalTask(Task):
         if own_q is not None and log_q is not None:
             own, scores = own - own_q.index_select(0, part), scores - log_q
         columns = torch.arange(len(candidates.vectors), device=part.device)
-        left_out = part[:, None] + first == columns
+        # Drawn items are no row's own.
+        own_places = part + first if self.draws is None else torch.full_like(part, -1)
+        left_out = own_places[:, None] == columns
         if known is not None:
             left_out = left_out | known.of(part)
         if self.kind == "bpr":
@@ -282,6 +304,7 @@ def _check_arguments(
     user_id: str | None,
     kind: str,
     num_items: int | None,
+    draws: ItemDraws | None,
 ) -> None:
     if not temperature > 0:
         raise ModelError(f"a temperature is above 0, not {temperature}")
@@ -301,5 +324,10 @@ def _check_arguments(
         raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
     if user_id is not None and item_id is None:
         raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
+    if draws is not None and (log_q is not None or item_id is None):
+        raise ModelError(
+            "an ItemRetrievalTask draws negatives with an item_id, and without a log_q",
+            hint="Leave log_q out: how likely an item is drawn is known, and corrected for.",
+        )
     if isinstance(log_q, str) and log_q == "stream" and not num_items:
         raise ModelError("an ItemRetrievalTask counts a stream only with num_items")

@@ -11,6 +11,7 @@ from distrain.models.blocks import (
     Filter,
     HistoryVector,
     HSTUBlock,
+    ItemTower,
     MLPBlock,
     NextVector,
     ParallelBlock,
@@ -18,9 +19,10 @@ from distrain.models.blocks import (
     TargetTransformer,
 )
 from distrain.models.blueprint import Blueprint
+from distrain.models.draws import ItemDraws
 from distrain.models.heads import BinaryClassificationTask, RetrievalLoss, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.zoo.two_tower import id_column, retrieval_task
+from distrain.models.zoo.two_tower import id_column, item_draws, retrieval_task
 from distrain.schema import ColumnSchema, Schema, Tags
 
 EventTargets = Mapping[str, Mapping[str, str]]
@@ -74,15 +76,15 @@ def _inputs(
     embedding_dim: int,
     max_length: int,
     names: Sequence[str] | None = None,
+    draws: ItemDraws | None = None,
 ) -> InputBlock:
     """`names`: the categorical columns to take besides the lists of events; `None` for all."""
     features = schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**combiners, **sequences}  # type: ignore[dict-item]
     taken = None if names is None else (*sequences, *names)
-    return InputBlock(
-        schema, Embeddings(embedding_dim, names=taken, combiners=both, max_length=max_length)
-    )
+    embeddings = Embeddings(embedding_dim, names=taken, combiners=both, max_length=max_length)
+    return InputBlock(schema, embeddings, draws=draws)
 
 
 def _ranked(
@@ -209,6 +211,8 @@ def sasrec_retrieval(
     loss: RetrievalLoss,
     temperature: float,
     log_q: str,
+    negatives: str,
+    num_negatives: int,
 ) -> Blueprint:
     """The newest event after causal layers is the user's vector, the target's is the item's.
 
@@ -231,8 +235,17 @@ def sasrec_retrieval(
     ((name, columns),) = events.items()
     items = next(listed for listed, target in columns.items() if target == item)
     user = HistoryVector(name, columns, heads, layers, dropout, every=every_event)
-    towers = {"user": user, "item": NextVector(name, columns, every=every_event)}
-    head = retrieval_task(schema, "sasrec_retrieval", temperature, loss, log_q, items)
-    sizes = (embedding_dim, max_length)
-    inputs = _inputs(schema, combiners, events, *sizes, names=tuple(columns.values()))
+    towers: dict[str, Block] = {"user": user, "item": NextVector(name, columns, every=every_event)}
+    draws = item_draws(schema, "sasrec_retrieval", negatives, num_negatives)
+    if draws is not None:
+        if len(columns) > 1:
+            raise ModelError(
+                f"negatives of a sasrec_retrieval model are drawn by {item!r} alone, and its "
+                f"events have more targets: {', '.join(columns.values())}",
+                hint="Set model.negatives to batch, or leave the others out of the schema.",
+            )
+        towers["item"] = ItemTower(towers["item"])
+    head = retrieval_task(schema, "sasrec_retrieval", temperature, loss, log_q, draws, items)
+    sizes, names = (embedding_dim, max_length), tuple(columns.values())
+    inputs = _inputs(schema, combiners, events, *sizes, names, draws)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)

@@ -7,9 +7,19 @@ from torch import Tensor
 from distrain.batch import Batch
 from distrain.embeddings import Combiner
 from distrain.errors import ModelError
-from distrain.models.blocks import Aggregate, Chain, Filter, L2Norm, MLPBlock, ParallelBlock
+from distrain.models.blocks import (
+    Aggregate,
+    Block,
+    Chain,
+    Filter,
+    ItemTower,
+    L2Norm,
+    MLPBlock,
+    ParallelBlock,
+)
 from distrain.models.blueprint import Blueprint
 from distrain.models.click import ClickModel
+from distrain.models.draws import ItemDraws, Sampler
 from distrain.models.heads import (
     BinaryClassificationTask,
     DotProductTask,
@@ -60,6 +70,7 @@ def retrieval_task(
     temperature: float,
     loss: RetrievalLoss,
     log_q: str,
+    draws: ItemDraws | None = None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
     """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
@@ -74,7 +85,17 @@ def retrieval_task(
         kind=loss,
         num_items=schema[item].cardinality,
         events=events,
+        draws=draws,
     )
+
+
+def item_draws(schema: Schema, model: str, kind: str, per_row: int) -> ItemDraws | None:
+    """The negatives of a section's `negatives`; `None` for those of the batch."""
+    if kind == "batch":
+        return None
+    item = id_column(schema, Tags.ITEM_ID, model)
+    sampler: Sampler = "uniform" if kind == "uniform" else "popularity"
+    return ItemDraws(item, schema[item].cardinality or 0, per_row, sampler)
 
 
 def two_tower(
@@ -88,21 +109,41 @@ def two_tower(
     normalize: bool,
     loss: RetrievalLoss,
     log_q: str,
+    negatives: str,
+    num_negatives: int,
 ) -> Blueprint:
     """An MLP over the user's columns and one over the item's; columns of neither are left out.
 
     The last layer of a tower has no activation, as its vector must be able to point anywhere.
     """
     names = side_columns(schema, "two_tower")
-    inputs = InputBlock(schema, Embeddings(embedding_dim, names=names, combiners=combiners))
-    towers = {}
+    draws = item_draws(schema, "two_tower", negatives, num_negatives)
+    embeddings = Embeddings(embedding_dim, names=names, combiners=combiners)
+    inputs = InputBlock(schema, embeddings, draws=draws)
+    towers: dict[str, Block] = {}
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
         mlp = MLPBlock(tower, no_activation_last_layer=True)
-        towers[side] = Chain([Filter(tags=tags), mlp, *([L2Norm()] if normalize else [])])
+        layers = [mlp, *([L2Norm()] if normalize else [])]
+        towers[side] = Chain([Filter(tags=tags), *layers])
+    if draws is not None:
+        _check_items(schema, draws)
+        towers["item"] = ItemTower(Filter(draws.column), Chain(layers))
     head: Task = DotProductTask(temperature=temperature)
     if task == "retrieval":
-        head = retrieval_task(schema, "two_tower", temperature, loss, log_q)
+        head = retrieval_task(schema, "two_tower", temperature, loss, log_q, draws)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)
+
+
+def _check_items(schema: Schema, draws: ItemDraws) -> None:
+    features = schema.remove_by_tag(Tags.TARGET)
+    taken = features.select_by_tag(Tags.CATEGORICAL, Tags.CONTINUOUS).select_by_tag(*ITEM_TAGS)
+    others = [name for name in taken.names if name != draws.column]
+    if others:
+        raise ModelError(
+            f"negatives of a two_tower model are drawn by {draws.column!r} alone, and its items "
+            f"have more columns: {', '.join(others)}",
+            hint="Set model.negatives to batch, or take these columns' tags away.",
+        )
 
 
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:

@@ -44,6 +44,18 @@ LogQ = Annotated[
         "all ranks (`batch`) or in all rows so far (`stream`)."
     ),
 ]
+Negatives = Annotated[
+    Literal["batch", "uniform", "popularity"],
+    Field(
+        description="What the softmax and BPR compare a row's item with: the items of the step's "
+        "rows (`batch`), or items that are drawn by seed and step, the same on any number of "
+        "ranks. `popularity`: by Zipf's law of the ids, which `distrain prep` gives in the order "
+        "of falling counts; the softmax corrects for that.",
+    ),
+]
+NumNegatives = Annotated[
+    PositiveInt, Field(description="Items that are drawn for each row; all rows share them.")
+]
 
 
 class CrossSpec(Section):
@@ -165,6 +177,8 @@ class TwoTowerSpec(Section):
     temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
     normalize: bool = Field(False, description="Whether both vectors get length 1.")
     log_q: LogQ = "none"
+    negatives: Negatives = "batch"
+    num_negatives: NumNegatives = 4
 
 
 class NcfSpec(Section):
@@ -254,6 +268,8 @@ class SasrecRetrievalSpec(Section):
     loss: RetrievalLoss = "softmax"
     temperature: Real = Field(1.0, gt=0, description="Logits are divided by it.")
     log_q: LogQ = "none"
+    negatives: Negatives = "batch"
+    num_negatives: NumNegatives = 4
 
 
 class HstuSpec(Section):

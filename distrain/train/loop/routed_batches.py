@@ -11,10 +11,12 @@ import threading
 import weakref
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from itertools import count
 
 import torch
 from torch import distributed as dist
 
+from distrain.batch import Batch
 from distrain.loader.delivery import (
     Channel,
     CudaStreams,
@@ -142,8 +144,24 @@ class RoutesAhead:
         self._stop()
 
 
+class KeyedBatches:
+    """Batches with `Batch.key`: a number of the seed and the step, the same on all ranks."""
+
+    def __init__(self, batches: Batches, seed: int, first_step: int):
+        self._batches = batches
+        self._keys = count((seed << 32) + first_step)
+        self.close = batches.close
+
+    def __next__(self) -> Batch:
+        return replace(next(self._batches), key=next(self._keys))
+
+
 def routed_batches(
-    spec: JobSpec, batches: Batches, step: TrainStep | GraphedStep, device: torch.device
+    spec: JobSpec,
+    batches: Batches,
+    step: TrainStep | GraphedStep,
+    device: torch.device,
+    first_step: int = 0,
 ) -> RoutesInTurn | RoutesAhead:
     """A job's batches with their routes; a collective operation where ranks share the tables.
 
@@ -157,19 +175,19 @@ def routed_batches(
     if isinstance(step, GraphedStep) and not step.asks:
         return RoutesInTurn(batches, None, device)
     peers = model.embeddings.peers
-    is_balanced = spec.train.balance_lengths and peers.num_ranks > 1
-    if not spec.train.route_ahead:
-        if is_balanced:
-            batches = BalancedBatches.of(batches, peers, model)
-        return RoutesInTurn(batches, make_route, device)
-    if peers.num_ranks > 1:
+    ahead = spec.train.route_ahead
+    if ahead and peers.num_ranks > 1:
         timeout = timedelta(seconds=spec.deadlines.collective_s)
         group = dist.new_group(backend="gloo", timeout=timeout)
         peers = replace(peers, group=group, on_host=True)
         model.embeddings.route_peers = peers
-        if is_balanced:
-            batches = BalancedBatches.of(batches, peers, model)
-    return RoutesAhead(batches, model, device, spec.train.route_ahead, make_route=make_route)
+    if spec.train.balance_lengths and peers.num_ranks > 1:
+        batches = BalancedBatches.of(batches, peers, model)
+    if model.inputs.draws is not None:
+        batches = KeyedBatches(batches, spec.train.seed, first_step)
+    if not ahead:
+        return RoutesInTurn(batches, make_route, device)
+    return RoutesAhead(batches, model, device, ahead, make_route=make_route)
 
 
 def _make_all(maker: RouteMaker, channel: Channel) -> None:

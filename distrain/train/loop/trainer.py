@@ -45,7 +45,8 @@ class Trainer(RankJob):
                 self._close()
 
     def _train(self, began_s: float) -> bool:
-        with routed_batches(self.spec, self._read, self.step, self.device) as self.batches:
+        routed = routed_batches(self.spec, self._read, self.step, self.device, self.start.step)
+        with routed as self.batches:
             due = self._validates_after(self.start.step) or self._next_window() is not None
             scored = self.start.checkpoint is not None and self.start.validated and due
             self.report(self.rank_events.started(self.model, self.loader, self.start, scored))

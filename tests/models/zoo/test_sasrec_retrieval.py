@@ -53,7 +53,8 @@ def rows_of(rows, seed):
     seen = ragged(draw_rows_of_ids(rows, ITEMS, draw, 7))
     label = (torch.rand(rows, generator=draw) < 0.8).double()
     none = torch.zeros(rows, 0, dtype=torch.float64)
-    return Batch(torch.stack(ids, 1), none, label, ("user", "item"), (), lists={"seen": seen})
+    lists = {"seen": seen}
+    return Batch(torch.stack(ids, 1), none, label, ("user", "item"), (), lists=lists, key=seed)
 
 
 class PlainSasrec(nn.Module):
@@ -100,32 +101,34 @@ class PlainSasrec(nn.Module):
             for place in range(len(events) - 1 if self.every else 0):
                 yield user, states[place], int(events[place + 1]), 1.0
 
-    def loss(self, batch, temperature):
+    def loss(self, batch, temperature, draws):
         """Each example with label 1 against all items of others but those that its user has had."""
         every = list(self.examples(batch))
         known = {(user, item) for user, _, item, label in every if label == 1}
         total = torch.zeros((), dtype=torch.float64)
         for place, (user, state, item, label) in enumerate(every):
-            others = [
-                other
-                for at, (_, _, other, _) in enumerate(every)
-                if at != place and (user, other) not in known
-            ]
-            scores = self.items[[item, *others]] @ state / temperature
+            at = [n for n in range(len(every)) if n != place]
+            rivals = [every[n][2] for n in at] if draws is None else draws.of(batch).values.tolist()
+            others = [item, *(other for other in rivals if (user, other) not in known)]
+            scores = self.items[others] @ state / temperature
+            if draws is not None:
+                scores = scores - draws.log_q(torch.tensor(others))
             total = total + label * (scores.logsumexp(0) - scores[0])
         return total
 
 
-@pytest.mark.parametrize("every", [False, True])
-def test_training_equals_that_of_a_plain_torch_copy(every):
-    model = build(every_event=every, temperature=0.7)
+@pytest.mark.parametrize(
+    ("every", "negatives"), [(False, "batch"), (True, "batch"), (True, "popularity")]
+)
+def test_training_equals_that_of_a_plain_torch_copy(every, negatives):
+    model = build(every_event=every, temperature=0.7, negatives=negatives)
     plain = PlainSasrec(model, every)
     step, optimizer = TrainStep(model, SGD, 1), torch.optim.SGD(plain.parameters(), 0.2)
     for number, rows in enumerate((16, 1, 12, 16)):
         batch = rows_of(rows, seed=number)
         _, loss = step(batch, rows, 0.2, PhaseClock())
         optimizer.zero_grad()
-        expected = plain.loss(batch, 0.7)
+        expected = plain.loss(batch, 0.7, model.inputs.draws)
         (expected / rows).backward()
         optimizer.step()
         torch.testing.assert_close(loss, expected.detach(), rtol=1e-10, atol=1e-10)

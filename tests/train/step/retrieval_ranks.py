@@ -25,6 +25,7 @@ KINDS = (
     towers(loss="bpr"),
     towers(log_q="batch", normalize=True),
     SasrecRetrievalSpec(embedding_dim=4, max_length=3, every_event=True, log_q="batch"),
+    towers(negatives="popularity", num_negatives=3),
 )
 SCHEMA = Schema(
     (
@@ -59,7 +60,7 @@ def rows_of(count, seed):
     ends = [0, *(torch.arange(count) % 5).cumsum(0).tolist()]
     seen = torch.randint(9, (ends[-1],), generator=generator, dtype=torch.int32)
     lists = {"seen": Ragged(seen, torch.tensor(ends, dtype=torch.int32))}
-    return Batch(torch.stack(ids, 1), none, label, ("user", "item"), (), lists=lists)
+    return Batch(torch.stack(ids, 1), none, label, ("user", "item"), (), lists=lists, key=seed)
 
 
 def part_of(whole, rows):
