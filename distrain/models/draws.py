@@ -13,7 +13,7 @@ from distrain.errors import ModelError
 
 Sampler = Literal["uniform", "popularity"]
 
-_FIRST = 3
+FIRST_VALUE_ID = 3
 """Ids below it are what `distrain prep` keeps for padding, gaps and unknown values."""
 _FACTOR = 0x9E3779B97F4A7C15 - 2**64
 
@@ -50,12 +50,12 @@ class ItemDraws:
         if self._count < 2:
             raise ModelError(
                 f"negatives cannot be drawn: the column {self.column!r} has {self.num_items} ids, "
-                f"and those below {_FIRST} are no items"
+                f"and those below {FIRST_VALUE_ID} are no items"
             )
 
     @property
     def _count(self) -> int:
-        return self.num_items - _FIRST
+        return self.num_items - FIRST_VALUE_ID
 
     def of(self, batch: Batch) -> Ragged:
         """The drawn ids, `per_row` a row, int32; none for a batch without a key."""
@@ -70,11 +70,11 @@ class ItemDraws:
             sizes = ((drawn + 0.5) * (math.log(self._count + 1) / 2**32)).exp()
             places = (sizes.long() - 1).clamp(0, self._count - 1)
         offsets = torch.arange(rows + 1, dtype=torch.int32, device=codes.device) * per_row
-        return Ragged((places + _FIRST).int().flatten(), offsets)
+        return Ragged((places + FIRST_VALUE_ID).int().flatten(), offsets)
 
     def log_q(self, ids: Tensor) -> Tensor:
         """The logarithm of an item's probability, float64; of ids below 3 that of the likeliest."""
-        places = (ids - _FIRST).clamp(min=0).double()
+        places = (ids - FIRST_VALUE_ID).clamp(min=0).double()
         if self.kind == "uniform":
             return torch.full_like(places, -math.log(self._count))
         return (1 / (places + 1)).log1p().log() - math.log(math.log(self._count + 1))

@@ -20,8 +20,8 @@ from distrain.schema import Tags
 from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
 
-ITEMS_AT_ONCE = 4096
-"""Items whose scores a batch of users holds at a time."""
+SCORES_AT_ONCE = 1 << 22
+"""Pairs of users and items whose scores are held at a time."""
 
 Ints = NDArray[np.int64]
 FindModel = Callable[[], tuple[SavedModel, torch.device]]
@@ -43,19 +43,15 @@ def item_vectors(
 
 
 def write_item_vectors(folder: Path, saved: SavedModel, items: Dataset) -> None:
-    """Write `items.parquet`: the column of ids, and `vector`, lists of float32 of one length."""
+    """Write `items.parquet`: the column of ids, and `vector`, lists of float32 of one length.
+
+    The ids rise. Errors are those of `evaluate_retrieval`.
+    """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
-    writer = None
-    try:
-        for ids, vectors in item_vectors(saved, items, torch.device("cpu")):
-            values = pa.array(vectors.reshape(-1))
-            lists = pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
-            table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
-            writer = writer or pq.ParquetWriter(folder / "items.parquet", table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
+    ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
+    table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
+    pq.write_table(table, folder / "items.parquet")
 
 
 def evaluate_retrieval(
@@ -63,8 +59,9 @@ def evaluate_retrieval(
 ) -> RankingReport:
     """How good the k best of all items are for the users of rows with label 1.
 
-    Each such row is a user of its own, whose relevant item is the row's. All items are scored, a
-    chunk at a time, and no worker holds more than the items' vectors and one chunk's scores.
+    Each such row is a user of its own, whose relevant item is the row's; one that is not in the
+    table of items counts as missed. All items are scored, a chunk at a time, and no worker holds
+    more than the items' vectors and one chunk's scores.
 
     Args:
         items: A row for each item.
@@ -72,11 +69,17 @@ def evaluate_retrieval(
 
     Raises:
         ModelError: As of `item_vectors`.
-        DataError: An item has two rows, or the rows cannot be used.
-        InputError: A column of `seen` is no column of lists.
+        DataError: There is no item, or one has two rows; or the rows cannot be used.
+        InputError: A column of `seen` is no column of lists of items.
     """
-    features = scorer.dataset.schema.categorical
-    lists = [column.name for column in features if column.holds_lists]
+    schema = scorer.dataset.schema
+    item = schema[id_column(schema, Tags.ITEM_ID, "ranked")]
+    lists = [
+        column.name
+        for column in schema.categorical
+        if column.holds_lists
+        and (column.domain == item.domain or column.cardinality == item.cardinality)
+    ]
     if unknown := [name for name in seen if name not in lists]:
         raise InputError(
             f"not columns of lists of items: {', '.join(unknown)}",
@@ -103,25 +106,38 @@ def _ranked(
 ) -> RankingMetrics:
     saved, on = find()
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
-    ids, vectors = map(np.concatenate, zip(*item_vectors(saved, items, on), strict=True))
+    ids, vectors = _all_vectors(saved, items, on)
+    of_items = torch.from_numpy(vectors).to(on)
+    metrics = RankingMetrics(k, shown=np.zeros(len(ids), np.bool_))
+    for batch, users in _vectors(saved, rows.dataset, on, "user", rows.batch_rows):
+        assert batch.label is not None
+        wanted = np.flatnonzero(batch.label.cpu().numpy() == 1)
+        top, hidden = TopItems(len(wanted), k), _seen(batch, seen, ids, wanted)
+        queries = torch.from_numpy(users[wanted]).to(on)
+        at_once = SCORES_AT_ONCE // max(1, len(wanted)) + 1
+        for start in range(0, len(ids), at_once):
+            chunk = slice(start, start + at_once)
+            scores = (queries @ of_items[chunk].t()).cpu().numpy()
+            top.update(scores, np.arange(len(ids))[chunk], hidden)
+        own = _places(batch[name].cpu().numpy(), ids)[wanted]
+        metrics.update(top.ranked, ItemLists(own, np.arange(len(own) + 1)))
+    return metrics
+
+
+def _all_vectors(
+    saved: SavedModel, items: Dataset, on: torch.device
+) -> tuple[Ints, NDArray[np.float32]]:
+    """The items of a table in the order of their ids; `DataError`: none, or one has two rows."""
+    found = list(item_vectors(saved, items, on))
+    if not found:
+        raise DataError("the table of items has no rows")
+    ids, vectors = map(np.concatenate, zip(*found, strict=True))
     order = np.argsort(ids)
-    ids, of_items = ids[order], torch.from_numpy(vectors[order]).to(on)
+    ids, vectors = ids[order], vectors[order]
     twice = ids[1:][ids[1:] == ids[:-1]]
     if len(twice):
         raise DataError(f"an item has several rows in the table of items: the id {twice[0]}")
-    metrics = RankingMetrics(k, shown=np.zeros(len(ids), np.bool_))
-    for batch, users in _vectors(saved, rows.dataset, on, "user", rows.batch_rows):
-        top, hidden = TopItems(batch.num_rows, k), _seen(batch, seen, ids)
-        queries = torch.from_numpy(users).to(on)
-        for start in range(0, len(ids), ITEMS_AT_ONCE):
-            chunk = slice(start, start + ITEMS_AT_ONCE)
-            scores = (queries @ of_items[chunk].t()).cpu().numpy()
-            top.update(scores, np.arange(len(ids))[chunk], hidden)
-        assert batch.label is not None
-        wanted = batch.label.cpu().numpy() == 1
-        own = _places(batch[name].cpu().numpy(), ids)[wanted]
-        metrics.update(top.ranked, ItemLists(own, np.concatenate([[0], wanted.cumsum()])))
-    return metrics
+    return ids, vectors
 
 
 @torch.no_grad()
@@ -142,12 +158,14 @@ def _places(some: NDArray[np.integer], ids: Ints) -> Ints:
     return np.where(ids[places] == some, places, len(ids))
 
 
-def _seen(batch: Batch, names: Sequence[str], ids: Ints) -> ItemLists | None:
+def _seen(batch: Batch, names: Sequence[str], ids: Ints, wanted: Ints) -> ItemLists | None:
+    """What stands in the lists of the wanted rows."""
     if not names:
         return None
     columns = [batch.lists[name] for name in names]
     rows = np.concatenate([column.row_of_values.cpu().numpy() for column in columns])
     values = np.concatenate([column.values.cpu().numpy() for column in columns])
     order = np.argsort(rows, kind="stable")
-    counts = np.bincount(rows, minlength=batch.num_rows)
+    order = order[np.isin(rows[order], wanted)]
+    counts = np.bincount(rows, minlength=batch.num_rows)[wanted]
     return ItemLists(_places(values, ids)[order], np.concatenate([[0], counts.cumsum()]))

@@ -1,6 +1,7 @@
 """The best of all items for users, against a loop over pairs; and the files of items' vectors."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +16,12 @@ from distrain.errors import DataError, InputError
 from distrain.loader import Dataset
 from distrain.models import build_model, load_model, save_model
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.scoring import ScorerInProcess, evaluate_retrieval, retrieval
+from distrain.scoring import (
+    ScorerInProcess,
+    evaluate_retrieval,
+    retrieval,
+    write_item_vectors,
+)
 from distrain.spec import TwoTowerSpec
 
 ROWS, ITEMS, K = 60, 17, 4
@@ -82,7 +88,7 @@ def naive(root, rows, history, items, hides):
 
 @pytest.mark.parametrize("hides", [False, True])
 def test_equals_a_loop_over_pairs(shop, hides, monkeypatch):
-    monkeypatch.setattr(retrieval, "ITEMS_AT_ONCE", 5)
+    monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 50)
     root, rows, history, all_items = shop
     scorer = ScorerInProcess(load_model(root / "model"), Dataset(root / "rows", SCHEMA), 16)
     items = Dataset(root / "items", SCHEMA, need_label=False)
@@ -122,5 +128,25 @@ def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
     with pytest.raises(InputError, match="not columns of lists of items: user"):
         evaluate_retrieval(scorer, items, K, ["user"])
     twice = Dataset([root / "items", root / "rows"], SCHEMA, need_label=False)
-    with pytest.raises(DataError, match="an item has several rows"):
-        evaluate_retrieval(scorer, twice, K)
+    for ranked in (
+        evaluate_retrieval,
+        lambda *_: write_item_vectors(tmp_path, scorer.saved, twice),
+    ):
+        with pytest.raises(DataError, match="an item has several rows"):
+            ranked(scorer, twice, K)
+    done = CliRunner().invoke(
+        evaluate, [str(root / "model"), str(root / "rows"), "--seen", "history"]
+    )
+    assert "--items names, which is missing" in str(done.exception)
+
+
+def test_a_list_of_other_things_hides_no_items(shop):
+    root = shop[0]
+    other = replace(SCHEMA["history"], cardinality=21)
+    scorer = ScorerInProcess(
+        load_model(root / "model"), Dataset(root / "rows", SCHEMA.with_columns(other)), 16
+    )
+    with pytest.raises(InputError, match="not columns of lists of items: history"):
+        evaluate_retrieval(
+            scorer, Dataset(root / "items", SCHEMA, need_label=False), K, ["history"]
+        )

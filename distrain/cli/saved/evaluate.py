@@ -25,7 +25,6 @@ from distrain.wording import entropy, target_name
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
-    from distrain.metrics import BinaryReport
     from distrain.models import SavedModel
     from distrain.scoring import Scorer
 
@@ -165,6 +164,8 @@ def command(
     check_data([*data, *([] if items is None else [str(items)])])
     if items is not None and (group is not None or resume is not None):
         raise InputError("--items goes with neither --group nor --resume")
+    if items is None and seen:
+        raise InputError("--seen leaves items out of those that --items names, which is missing")
 
     import torch
 
@@ -194,23 +195,17 @@ def command(
         if group_column is not None:
             check_group(dataset, group_column)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
-        if items is not None:
-            table = Dataset(items, saved.schema, need_label=False)
-            ranking = asdict(evaluate_retrieval(scorer, table, top, seen))
-            if as_json:
-                print_json(ranking)
-            else:
-                for name, value in ranking.items():
-                    print_result(f"{name.replace('_', ' '):28} {_shown(value)}")
-            return
 
         def show(phase: str, done: int, total: int) -> None:
             progress.show(phase, done, total, done, "rows")
 
-        report = evaluate_saved(scorer, max_auc_bound, show)
-        found = asdict(report)
-        if not report.targets:
-            del found["targets"]
+        if items is not None:
+            table = Dataset(items, saved.schema, need_label=False)
+            found = asdict(evaluate_retrieval(scorer, table, top, seen))
+        else:
+            found = asdict(evaluate_saved(scorer, max_auc_bound, show))
+            if not found["targets"]:
+                del found["targets"]
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show).to_json()
             found |= {**groups, "group": group}
@@ -223,14 +218,14 @@ def command(
     if as_json:
         print_json(found)
         return
-    _print_found(report, found)
+    _print_found(found)
 
 
-def _print_found(report: "BinaryReport", found: "dict[str, Any]") -> None:
+def _print_found(found: "dict[str, Any]") -> None:
     targets, largest = found.pop("targets", {}), found.pop("largest_groups", [])
-    if report.log_loss is None and targets:  # there is no binary target
-        found = {"rows": report.rows}
-    bounds = ("auc_bound", "average_precision_bound") if report.auc is not None else ()
+    if found.get("log_loss") is None and targets:  # there is no binary target
+        found = {"rows": found["rows"]}
+    bounds = ("auc_bound", "average_precision_bound") if found.get("auc") is not None else ()
     for name, value in found.items():
         text = entropy(value) if name == "normalised_entropy" else _shown(value)
         text += " (of counting in bins, not of sampling)" if name in bounds else ""

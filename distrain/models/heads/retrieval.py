@@ -10,7 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 from distrain.batch import Batch, Ragged
 from distrain.errors import ModelError
-from distrain.models.draws import ItemDraws
+from distrain.models.draws import FIRST_VALUE_ID, ItemDraws
 from distrain.models.heads.targets import Candidates, label_of
 from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import tower_width
@@ -21,6 +21,8 @@ RetrievalLoss = Literal["softmax", "bpr"]
 # The scores of more pairs than these are never held at once, and are computed twice: those of a
 # batch of 65,536 would take 17 GB.
 _SCORES_AT_A_TIME = 4096 * 4096
+_USERS_FROM = 1 << 32
+"""Keys of users lie beyond those of items."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,8 @@ class ItemRetrievalTask(Task):
     RecSys 2019, eq. 3 to 6, for rewards of 0 and 1; Rendle et al., "BPR", UAI 2009.) The candidates
     are the items of the other rows, those with label 0 too. Left out are the items of rows with
     label 1 of the same user: the row's own item in other rows, where `item_id` says what the items
-    are, and the user's other items, where `user_id` says who the users are. The correction by log q
+    are, and the user's other items, where `user_id` says who the users are. Ids below 3, which
+    `distrain prep` gives to users that it does not know, are of nobody. The correction by log q
     undoes that popular items are candidates more often than others.
 
     In a training step the candidates are those of all ranks, of one micro-batch.
@@ -187,22 +190,26 @@ class ItemRetrievalTask(Task):
         drawn = 0 if self.draws is None or batch.key is None else self.draws.per_row * self.dim
         width = max(2 * self.dim, output.shape[1] - drawn)  # of no rows nothing is drawn
         pairs = torch.unflatten(output[:, :width], 1, (-1, 2 * self.dim))
-        labels = label_of(batch, self.target).to(output.dtype)
-        if self.item_id is None:
-            ids = torch.zeros(len(output), dtype=torch.int64, device=output.device)
-        else:
-            ids = batch[self.item_id].long()
-        keys = None if self.user_id is None else batch[self.user_id].long()
+        labels = label_of(batch, self.target).to(output.dtype)[:, None]
+        ids = torch.zeros(len(output), 1, dtype=torch.int64, device=output.device)
+        if self.item_id is not None:
+            ids = batch[self.item_id].long()[:, None]
+        there = None
         if pairs.shape[1] > 1:
             assert self.events is not None, "several vectors a row are those of its events"
             there, ids = _with_events(ids, batch.lists[self.events], pairs.shape[1])
-            older = labels.new_ones(there.shape)[:, 1:]
-            labels = torch.cat([labels[:, None], older], dim=1)[there]
-            keys = None if keys is None else keys[:, None].expand(there.shape)[there]
-            pairs, ids = pairs[there], ids[there]
-        users, items = torch.split(pairs.reshape(-1, 2 * self.dim), self.dim, dim=1)
-        # Without users a row is of its item's own: what it alone has had.
-        return _Queries(users, items, ids, ids if keys is None else keys, labels)
+            labels = torch.cat([labels, labels.new_ones(ids.shape)[:, 1:]], dim=1)
+        keys = ids
+        if self.user_id is not None:
+            users = batch[self.user_id].long()[:, None]
+            # An item's id stands for a user that nobody knows: others may have had other items.
+            keys = torch.where(users < FIRST_VALUE_ID, ids, users + _USERS_FROM)
+        pairs, ids, keys, labels = (
+            some.flatten(0, 1) if there is None else some[there]
+            for some in (pairs, ids, keys, labels)
+        )
+        users, items = torch.split(pairs, self.dim, dim=1)
+        return _Queries(users, items, ids, keys, labels)
 
     def _log_q(
         self, own: Tensor, candidates: Tensor, dtype: torch.dtype
@@ -265,8 +272,9 @@ class _KnownItems:
     def __init__(self, candidates: Candidates, keys: Tensor):
         users, items = candidates.known.t().contiguous()
         # An id's first place among the sorted ids is its number.
-        self._of_users = torch.searchsorted(users.sort().values, users)
-        self._of_queries = torch.searchsorted(users.sort().values, keys.contiguous())
+        ordered = users.sort().values
+        self._of_users = torch.searchsorted(ordered, users)
+        self._of_queries = torch.searchsorted(ordered, keys.contiguous())
         ordered = torch.cat([items, candidates.ids]).sort().values
         self._of_items = torch.searchsorted(ordered, items)
         self._of_candidates = torch.searchsorted(ordered, candidates.ids.contiguous())
@@ -294,7 +302,7 @@ def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tens
     ages = torch.arange(places, device=own.device)
     there = ages < events.lengths[:, None].clamp(min=1)
     older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)
-    return there, torch.cat([own[:, None], events.values[older].long()], dim=1)
+    return there, torch.cat([own, events.values[older].long()], dim=1)
 
 
 def _check_arguments(

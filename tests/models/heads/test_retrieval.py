@@ -23,6 +23,8 @@ def naive_loss(users, items, labels, ids, temperature, log_q, who=None, kind="so
     """The sum over positive rows of their losses, items that the row's user has left out."""
     total = 0.0
     who = list(range(len(labels))) if who is None else who
+    # Of users with ids below 3 nobody knows who they are.
+    who = [user if user > 2 else -1 - ids[i] for i, user in enumerate(who)] if ids else who
     known = {(who[i], ids[i]) for i in range(len(labels)) if labels[i] == 1} if ids else set()
     for i, label in enumerate(labels):
         if label != 1:
@@ -44,7 +46,7 @@ def naive_loss(users, items, labels, ids, temperature, log_q, who=None, kind="so
 def with_users(some, num_users=3):
     """A batch whose rows are of few users."""
     generator = torch.Generator().manual_seed(some.num_rows)
-    users = torch.randint(num_users, (some.num_rows, 1), generator=generator, dtype=torch.int32)
+    users = 2 + torch.randint(num_users, (some.num_rows, 1), generator=generator, dtype=torch.int32)
     ids = torch.cat([some.categorical, users], dim=1)
     return replace(some, categorical=ids, categorical_names=("movie", "user"))
 

@@ -96,6 +96,7 @@ class PlainSasrec(nn.Module):
         for row in range(batch.num_rows):
             events = seen.values[seen.offsets[row] : seen.offsets[row + 1]][-L:].long()
             user, own = int(batch["user"][row]), int(batch["item"][row])
+            user = user if user > 2 else None  # whom nobody knows
             states = self.states(events)
             yield user, states[-1], own, float(batch.label[row])
             for place in range(len(events) - 1 if self.every else 0):
@@ -104,12 +105,13 @@ class PlainSasrec(nn.Module):
     def loss(self, batch, temperature, draws):
         """Each example with label 1 against all items of others but those that its user has had."""
         every = list(self.examples(batch))
-        known = {(user, item) for user, _, item, label in every if label == 1}
+        known = {(user, item) for user, _, item, label in every if label == 1 and user}
         total = torch.zeros((), dtype=torch.float64)
         for place, (user, state, item, label) in enumerate(every):
             at = [n for n in range(len(every)) if n != place]
             rivals = [every[n][2] for n in at] if draws is None else draws.of(batch).values.tolist()
-            others = [item, *(other for other in rivals if (user, other) not in known)]
+            had = {other for owner, other in known if owner == user} or {item}
+            others = [item, *(other for other in rivals if other not in had)]
             scores = self.items[others] @ state / temperature
             if draws is not None:
                 scores = scores - draws.log_q(torch.tensor(others))

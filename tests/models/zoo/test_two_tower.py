@@ -112,6 +112,8 @@ def test_retrieval_loss_is_a_softmax_over_the_other_rows_items(log_q):
             continue
         scores = {}
         of_user = batch["user"] == batch["user"][row]
+        if batch["user"][row] < 3:  # nobody knows who that is
+            of_user = batch["item"] == batch["item"][row]
         known = set(batch["item"][of_user & (batch.label == 1)].tolist())
         for other in range(12):
             if other == row or ids[other] not in known:
