@@ -37,7 +37,10 @@ from distrain.checkpoint.rank_store import (
     on_one_line as on_one_line,
 )
 from distrain.checkpoint.shard_reading import row_slabs as row_slabs
-from distrain.checkpoint.training_state import TrainingState as TrainingState
+from distrain.checkpoint.training_state import (
+    TrainingState as TrainingState,
+    create_state as create_state,
+)
 from distrain.checkpoint.writer import (
     CheckpointWriter as CheckpointWriter,
     SaveResult as SaveResult,

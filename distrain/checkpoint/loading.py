@@ -4,8 +4,10 @@ import contextlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from distrain.checkpoint.checkpoint_dir import CheckpointDir, CheckpointEntry, entry_of
@@ -20,7 +22,14 @@ from distrain.checkpoint.manifest import (
 from distrain.checkpoint.rank_store import fail_together, gather_texts, on_one_line
 from distrain.checkpoint.shard_reading import ShardReading
 from distrain.checkpoint.training_state import TrainingState, differences, facts_of
-from distrain.embeddings import Peers
+from distrain.embeddings import (
+    GAP,
+    Averaging,
+    CanonicalTensor,
+    Peers,
+    canonical_form,
+    values_dtype,
+)
 from distrain.errors import DataError
 from distrain.events import CheckpointTrouble
 from distrain.models import ClickModel, model_tensors
@@ -147,6 +156,8 @@ def own_tensors(
 class WeightsReading:
     """Reads a checkpoint's weights into a model on one rank; no collective operation.
 
+    Where the training keeps an average of its weights, it is that which the model gets.
+
     The model has the shapes that were saved, and each rank the rows that it holds. Raises
     `Damaged` or `Unavailable` for its manifest, `DataError` for a model with other tensors.
     """
@@ -164,18 +175,57 @@ class WeightsReading:
         tensors: dict[str, Any] = dict(model_tensors(model))
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
         # What belongs to the ranks that saved it is not read.
-        self._reading = ShardReading(
-            self._folder, self._manifest, tensors, peers.rank, after_slab, owned=()
-        )
+        read = partial(ShardReading, self._folder, self._manifest)
+        self._reading = read(tensors, peers.rank, after_slab, owned=())
+        self._average = _Average(model, self._manifest.state)
+        self._of_average = read(self._average.tensors(), peers.rank, after_slab, owned=())
 
     def check(self) -> None:
         """As `ShardReading.check`; rows that no file has are damage, too."""
         self._manifest.check_whole(self._folder.url)
         self._reading.check()
+        self._of_average.check()
 
     def run(self) -> None:
         """As `ShardReading.run`; some rows may have been read when it raises."""
         self._reading.run()
+        self._of_average.run()
+        self._average.apply()
+
+
+class _Average:
+    """What makes averages of a model's weights, if the training that saved them kept any."""
+
+    def __init__(self, model: ClickModel, state: Mapping[str, Any]):
+        decay = state.get("ema")
+        self._averaging = None if decay is None else Averaging(decay)
+        self._steps = state["sparse_steps"]
+        self._tables = model.embeddings
+        self._dense = {n: p for n, p in model.dense.named_parameters() if p.requires_grad}
+        weights = [*self._dense.values(), *self._tables.weights] if self._averaging else []
+        self._gaps = [
+            (weight, torch.zeros_like(weight, dtype=values_dtype(weight.data)))
+            for weight in weights
+        ]
+
+    def tensors(self) -> dict[str, Tensor | CanonicalTensor]:
+        """The gaps under the names that they have in a checkpoint."""
+        if self._averaging is None:
+            return {}
+        gaps = [gap for _, gap in self._gaps]
+        dense = zip(self._dense, gaps, strict=False)
+        tables = canonical_form(self._tables, gaps[len(self._dense) :])
+        return {
+            **{f"dense_optimizer.{name}.{GAP}": gap for name, gap in dense},
+            **{f"sparse_optimizer.{group}.{GAP}": gap for group, gap in tables.items()},
+        }
+
+    @torch.no_grad()
+    def apply(self) -> None:
+        if self._averaging is None:
+            return
+        for weight, gap in self._gaps:
+            weight.copy_(self._averaging.averages(weight.data, gap, self._steps))
 
 
 def _check_fits(saved: Mapping[str, TensorFacts], own: Mapping[str, TensorFacts], url: str) -> None:

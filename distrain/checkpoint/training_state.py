@@ -53,7 +53,12 @@ class TrainingState:
         }
 
     def facts(self) -> dict[str, Any]:
-        return {"columns": self._columns(), "sparse_steps": self.sparse_optimizer.num_steps}
+        averaging = self.sparse_optimizer.averaging
+        return {
+            "columns": self._columns(),
+            "sparse_steps": self.sparse_optimizer.num_steps,
+            "ema": None if averaging is None else averaging.decay,
+        }
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
@@ -125,7 +130,7 @@ def dense_tensors(module: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     >>> sorted(tensors)[:3]
     ['dense.bias', 'dense.weight', 'dense_optimizer.bias.step']
     """
-    _create_state(optimizer)
+    create_state(optimizer)
     tensors: dict[str, Tensor] = module.state_dict(prefix="dense.")
     for held in _held_by(optimizer):
         memory = {k: v for k, v in optimizer.state.get(held, {}).items() if isinstance(v, Tensor)}
@@ -151,7 +156,7 @@ def _parts_of(held: Tensor, module: nn.Module) -> Iterator[tuple[str, Tensor, sl
             yield name, parameter, slice(start, start + parameter.numel())
 
 
-def _create_state(optimizer: Optimizer) -> None:
+def create_state(optimizer: Optimizer) -> None:
     """Have an optimizer create its state, as it is before its first step.
 
     Some do so in their first step only. One with gradients of zero and a rate of zero moves

@@ -10,14 +10,17 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
+from distrain.embeddings.averaging import GAP as GAP, Averaging as Averaging
 from distrain.embeddings.canonical import (
     CanonicalTensor as CanonicalTensor,
+    canonical_form as canonical_form,
     canonical_state as canonical_state,
     canonical_weights as canonical_weights,
 )
 from distrain.embeddings.collection import (
     EmbeddingCollection as EmbeddingCollection,
     TouchedRows as TouchedRows,
+    values_dtype as values_dtype,
 )
 from distrain.embeddings.columns import (
     PLACEMENTS as PLACEMENTS,

@@ -132,8 +132,15 @@ class CanonicalTensor:
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
     """The weights in canonical form, `weights.GROUP`: good until the next step of training."""
     tables.settle()
-    weights = [weight.data for weight in tables.weights]
-    return {f"weights.{group}": _canonical(tables, group, weights) for group in _groups(tables)}
+    weights = canonical_form(tables, [weight.data for weight in tables.weights])
+    return {f"weights.{group}": values for group, values in weights.items()}
+
+
+def canonical_form(
+    tables: EmbeddingCollection, values: Sequence[Tensor]
+) -> dict[int, CanonicalTensor]:
+    """Values of each store's rows in canonical form, by group."""
+    return {group: _canonical(tables, group, values) for group in _groups(tables)}
 
 
 def canonical_state(optimizer: SparseOptimizer) -> dict[str, CanonicalTensor]:

@@ -13,13 +13,15 @@ not in every batch; the bias correction counts steps, not touches.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
+from distrain.embeddings.averaging import GAP, Averaging
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.embeddings.kernels import RowRule
 from distrain.errors import InputError
@@ -33,7 +35,9 @@ class SparseOptimizer:
     The state is made beside the tables, so move these to their device first. `kind` is one of
     `distrain.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
     start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
-    the same on all ranks. `InputError`: there is no such kind.
+    the same on all ranks. With `averaging` it keeps an average of the weights, too, which
+    `FixedTables` does not. `InputError`: there is no such kind, or the averages are of host-cached
+    tables.
     """
 
     def __init__(
@@ -45,23 +49,31 @@ class SparseOptimizer:
         betas: tuple[float, float] = (0.9, 0.999),
         initial_accumulator_value: float = 0.0,
         seed: int = 0,
+        averaging: Averaging | None = None,
     ):
+        if averaging is not None and any(store.cache is not None for store in embeddings.stores):
+            raise InputError(
+                "host-cached tables have no averages of their weights",
+                hint="Choose another placement of the tables, or leave train.ema out.",
+            )
         rule = optimizer_facts(kind).update_rule
         self.embeddings = embeddings
         self.kind = kind
         # by which rows are updated, and its numbers
         self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
+        self.averaging = averaging
         self.num_steps = 0  # updates so far
         self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
         self._state = tuple(
             {
                 name: _state_tensor(weight, name in rule.row_state, starts.get(name, 0.0))
-                for name in (*rule.state, *rule.row_state)
+                for name in (*rule.state, *rule.row_state, *([GAP] if averaging else []))
             }
             for weight in embeddings.weights
         )
+        self._of_rule = len(rule.state) + len(rule.row_state)
         self._cached = tuple(
             [] if store.cache is None else [store.cache.attach(v) for v in state.values()]
             for store, state in zip(embeddings.stores, self._state, strict=True)
@@ -77,6 +89,9 @@ class SparseOptimizer:
         `DistributedDataParallel` takes of dense gradients.
         """
         self.num_steps += 1
+        if self.averaging is not None:
+            for kept in self._state:
+                self.averaging.begin(kept[GAP], self.num_steps)
         rate = lr
         if self.corrects_bias:
             beta1, beta2 = self.rule.betas
@@ -89,12 +104,36 @@ class SparseOptimizer:
             grads = rows.grads if unscaled else rows.grads * scale
             weight, state = self._on_device(number)
             rounding = self._rounding(number, rows.keys)
+            before = weight[rows.keys] if self.averaging else None
             kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
+            if self.averaging is not None and before is not None:
+                gaps = self._state[number][GAP]
+                moved = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
+                gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.moved(self.num_steps))
+
+    def take_averages(self) -> None:
+        """Replace the weights by their averages, in new memory."""
+        assert self.averaging is not None
+        for weight, state in zip(self.embeddings.weights, self._state, strict=True):
+            weight.data = self.averaging.averages(weight.data, state[GAP], self.num_steps)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, the weights are their averages, if these are kept; nothing may be updated."""
+        own = [weight.data for weight in self.embeddings.weights]
+        if self.averaging is not None:
+            self.take_averages()
+        try:
+            yield
+        finally:
+            for weight, values in zip(self.embeddings.weights, own, strict=True):
+                weight.data = values
 
     def _on_device(self, number: int) -> tuple[Tensor, list[Tensor]]:
         cache = self.embeddings.stores[number].cache
         if cache is None:
-            return self.embeddings.weights[number], list(self._state[number].values())
+            of_rule = list(self._state[number].values())[: self._of_rule]
+            return self.embeddings.weights[number], of_rule
         return cache.values(0), [cache.values(place) for place in self._cached[number]]
 
     def _rounding(self, number: int, keys: Tensor) -> dict[str, Any]:

@@ -241,6 +241,14 @@ class TrainSpec(Section):
         description="`apart`: dense parameters and embeddings are clipped each by a norm of their "
         "own.",
     )
+    ema: Real | None = Field(
+        None,
+        gt=0,
+        lt=1,
+        description="Decay of an exponential moving average of all weights, such as 0.99: it is "
+        "what validations score and what is saved as the model; training goes on from the weights "
+        "themselves. Null: none.",
+    )
     precision: Literal["fp32", "tf32", "bf16"] = Field(
         "fp32",
         description="Arithmetic of the dense part in training. `bf16`: products under autocast, "
@@ -293,6 +301,12 @@ class TrainSpec(Section):
     @property
     def of_tables(self) -> OptimizerSpec:
         return self.table_optimizer or self.optimizer
+
+    @model_validator(mode="after")
+    def _graphs_have_no_average(self) -> "TrainSpec":
+        if self.ema is not None and self.cuda_graph:
+            raise ValueError("ema and cuda_graph: a recorded step keeps no average; choose one")
+        return self
 
     @property
     def batch_rows(self) -> int:

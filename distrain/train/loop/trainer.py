@@ -153,7 +153,7 @@ class Trainer(RankJob):
     def _end_window(self) -> None:
         self.save_asked = True
         if self.spec.checkpoint.window_models:
-            with self.clock.phase("save"):
+            with self.clock.phase("save"), self.step.averaged():
                 self._save_model(self.paths.window_model(self.taken), self.taken)
 
     def _pass_gate(self, *, between_steps: bool = True) -> None:
@@ -244,15 +244,16 @@ class Trainer(RankJob):
             loader = self._loader(table, shuffle="none")
             pass_gate = partial(self._pass_gate, between_steps=False)
             try:
-                return evaluate_over_ranks(
-                    self.model,
-                    loader,
-                    self.device,
-                    self.model.embeddings.peers,
-                    self.spec.evaluate.max_auc_bound,
-                    pass_gate,
-                    self.own_metrics,
-                )
+                with self.step.averaged():
+                    return evaluate_over_ranks(
+                        self.model,
+                        loader,
+                        self.device,
+                        self.model.embeddings.peers,
+                        self.spec.evaluate.max_auc_bound,
+                        pass_gate,
+                        self.own_metrics,
+                    )
             except NonFiniteOutput:  # the last update spoilt the weights; no loss has seen them yet
                 raise NonFiniteLoss(self.taken, self.world.rank, math.nan) from None
 
@@ -266,6 +267,8 @@ class Trainer(RankJob):
             self._save(wait=True)
         # Every rank: each brings its rows of the tables that are spread over the ranks.
         with self.clock.phase("save"):
+            self.checkpoints.wait()  # its writer may still look at the weights themselves
+            self.step.take_averages()
             model_step = self.checkpoints.return_to_best(self.validations, self.taken)
             self._save_model(self.paths.model, model_step)
         if self.world.rank == 0:

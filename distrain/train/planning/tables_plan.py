@@ -28,7 +28,7 @@ from distrain.models import blueprint_of
 from distrain.models.heads import Task, output_names
 from distrain.schema import Schema
 from distrain.spec import INPUT_NAMES, JUDGING_METRICS, EmbeddingsSpec, JobSpec
-from distrain.train.planning.memory import dense_bytes
+from distrain.train.planning.memory import VALUE_BYTES, dense_bytes
 from distrain.wording import byte_size
 
 MEMORY_SHARE = 0.75
@@ -54,13 +54,15 @@ def plan_tables(
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
+    no_average = spec.train.ema is None
     return plan_placements(
         tables,
         num_ranks=num_ranks,
         batch_rows_per_rank=math.ceil(spec.train.batch_rows / num_ranks),
         budget_bytes=budget_bytes,
         optimizer=spec.train.of_tables.kind,
-        weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage],
+        weight_bytes_per_value=WEIGHT_BYTES[spec.embeddings.storage] * (1 if no_average else 2)
+        + (0 if no_average else VALUE_BYTES),  # gaps, and averages while rows are scored
         costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor, distributed as dist, nn
 from torch.optim import Optimizer
 
+from distrain.checkpoint import create_state
+from distrain.embeddings import GAP, Averaging
 from distrain.errors import ModelError, SpecError
 from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
@@ -87,7 +89,9 @@ class DenseTraining:
         # the host to part the graph may be more than the exchange takes.
         on_cpu = self.device.type == "cpu"
         self.splits = num_ranks > 1 and on_cpu and not train.compile
-        self.optimizer = DenseOptimizer([self._flat.vector], train.optimizer, train.cuda_graph)
+        averaging = None if train.ema is None else Averaging(train.ema)
+        vectors = [self._flat.vector]
+        self.optimizer = DenseOptimizer(vectors, train.optimizer, train.cuda_graph, averaging)
         self.zero_grad()
 
     def begin_slice(self, last: bool) -> None:
@@ -149,8 +153,9 @@ class DenseTraining:
         """The sum of the squares of all gradients, a scalar on the device."""
         return total_sq_norm([self._flat.grads])
 
-    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
-        self.optimizer.step(lr, scale)
+    def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:
+        """As `DenseOptimizer.step`."""
+        self.optimizer.step(lr, scale, number)
 
     def zero_grad(self) -> None:
         self.optimizer.zero_grad()
@@ -248,10 +253,15 @@ class DenseOptimizer:
     Args:
         parameters: With gradients that stay where they are; all on one device.
         captured: Whether a graph shall hold the step, if it can.
+        averaging: Of an average of the parameters, which is kept beside torch's state.
     """
 
     def __init__(
-        self, parameters: Sequence[nn.Parameter], spec: OptimizerSpec, captured: bool = False
+        self,
+        parameters: Sequence[nn.Parameter],
+        spec: OptimizerSpec,
+        captured: bool = False,
+        averaging: Averaging | None = None,
     ):
         self.parameters = list(parameters)
         first = self.parameters[0]
@@ -261,6 +271,11 @@ class DenseOptimizer:
             self._lr = torch.full((), spec.lr, dtype=torch.float32, device=first.device)
         lr = spec.lr if self._lr is None else self._lr
         self.torch_optimizer = _make(self.parameters, spec, lr, fused, captured)
+        self._averaging = averaging
+        if averaging is not None:
+            create_state(self.torch_optimizer)  # torch makes none where it sees some
+            for parameter in self.parameters:
+                self.torch_optimizer.state[parameter][GAP] = torch.zeros_like(parameter)
 
     @property
     def capturable(self) -> bool:
@@ -268,13 +283,14 @@ class DenseOptimizer:
         return self._lr is not None
 
     @torch.no_grad()
-    def step(self, lr: float | Tensor, scale: Tensor | None = None) -> None:
+    def step(self, lr: float | Tensor, scale: Tensor | None = None, number: int = 0) -> None:
         """Update the parameters.
 
         Args:
             lr: A captured graph must get it as a tensor on its device.
             scale: A scalar tensor on the parameters' device: a factor on the gradients, which are
                 multiplied by it in place. `None` means 1.
+            number: The step's, from 1, for the average.
         """
         if scale is not None:
             torch._foreach_mul_([p.grad for p in self.parameters if p.grad is not None], scale)
@@ -285,7 +301,36 @@ class DenseOptimizer:
             self._lr.copy_(lr)
         else:
             self._lr.fill_(lr)
+        if self._averaging is None:
+            self.torch_optimizer.step()
+            return
+        before = [parameter.clone() for parameter in self.parameters]
         self.torch_optimizer.step()
+        for parameter, values in zip(self.parameters, before, strict=True):
+            gaps = self.torch_optimizer.state[parameter][GAP]
+            self._averaging.begin(gaps, number)
+            gaps.add_(values - parameter, alpha=self._averaging.moved(number))
+
+    @torch.no_grad()
+    def take_averages(self, steps: int) -> None:
+        """Replace the parameters by their averages after so many steps, where they lie."""
+        assert self._averaging is not None
+        for parameter in self.parameters:
+            gaps = self.torch_optimizer.state[parameter][GAP]
+            parameter.copy_(self._averaging.averages(parameter.data, gaps, steps))
+
+    @contextmanager
+    @torch.no_grad()
+    def averaged(self, steps: int) -> Iterator[None]:
+        """Inside, the parameters are their averages, if these are kept."""
+        own = [parameter.clone() for parameter in self.parameters] if self._averaging else []
+        if own:
+            self.take_averages(steps)
+        try:
+            yield
+        finally:
+            for parameter, values in zip(self.parameters, own, strict=False):
+                parameter.copy_(values)
 
     def zero_grad(self) -> None:
         self.torch_optimizer.zero_grad(set_to_none=False)

@@ -12,6 +12,7 @@ there was room for, the steps from there on are others: they warm up and are rec
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -171,6 +172,13 @@ class GraphedStep:
     def ask(self, batch: Batch) -> PaddedRoutes:
         """Ask other ranks for the rows of a batch, maybe ahead; see `FixedTables.ask`."""
         return self._tables.ask(self.model.table_ids(batch)[0])
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """As of `TrainStep`: there are no averages here."""
+        return nullcontext()
+
+    def take_averages(self) -> None:
+        """As `averaged`."""
 
     def read_steps(self) -> None:
         """Set the sparse optimizer's number of steps, before saving; waits for the device."""

@@ -1,6 +1,7 @@
 """One training step: look up, run the dense part, exchange, update."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -9,6 +10,7 @@ from torch import Tensor
 
 from distrain.batch import Batch
 from distrain.embeddings import (
+    Averaging,
     EmbeddingCollection,
     PaddedRoutes,
     Route,
@@ -115,8 +117,21 @@ class TrainStep:
                 )
             self._update_rows(touched, rows_lr, of_rows, clock)
         with clock.phase("optimizer"):
-            self.dense.step(lr, scale)
+            self.dense.step(lr, scale, self.sparse_optimizer.num_steps)
         return scores, loss_sum
+
+    def take_averages(self) -> None:
+        """Replace all weights by their averages, if these are kept: the training is over."""
+        if self.sparse_optimizer.averaging is not None:
+            self.sparse_optimizer.take_averages()
+            self.dense.optimizer.take_averages(self.sparse_optimizer.num_steps)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """Inside, all weights are their averages, if these are kept; nothing may be trained."""
+        steps = self.sparse_optimizer.num_steps
+        with self.sparse_optimizer.averaged(), self.dense.optimizer.averaged(steps):
+            yield
 
     def _update_rows(
         self, touched: Sequence[TouchedRows], lr: float, scale: float | Tensor, clock: PhaseClock
@@ -191,6 +206,7 @@ def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOpt
         betas=options.betas,
         initial_accumulator_value=options.initial_accumulator_value or 0.0,
         seed=train.seed,
+        averaging=None if train.ema is None else Averaging(train.ema),
     )
 
 

@@ -92,15 +92,16 @@ def take_weights(
 def _other_optimizer(spec: JobSpec, source: WeightsSource) -> str | None:
     """In words, why the optimizers' state cannot be taken over."""
     saved = None if source.manifest is None else source.manifest.values.get("spec")
-    now = (spec.train.optimizer.kind, spec.train.of_tables.kind)
+    now = (spec.train.optimizer.kind, spec.train.of_tables.kind, spec.train.ema)
     was = None
     if saved is not None:
         dense = saved["train"]["optimizer"]
-        was = (dense["kind"], (saved["train"].get("table_optimizer") or dense)["kind"])
+        of_tables = saved["train"].get("table_optimizer") or dense
+        was = (dense["kind"], of_tables["kind"], saved["train"].get("ema"))
     if was == now:
         return None
-    kinds = ["the optimizer", "the optimizer of embeddings"]
-    before = was or (None, None)
+    kinds = ["the optimizer", "the optimizer of embeddings", "train.ema"]
+    before = was or (None, None, None)
     name, then, today = next(
         found for found in zip(kinds, before, now, strict=True) if found[1] != found[2]
     )

@@ -11,17 +11,21 @@ from distrain.errors import DataError, SpecError
 from distrain.events import (
     CheckpointSaved,
     CheckpointTrouble,
+    EvaluationDone,
     Event,
     StepsDone,
     TrainingStarted,
 )
 from distrain.jobs import World
 from distrain.metrics import BinaryMetrics
+from distrain.models import load_model
 from distrain.run_paths import RunPaths
 from distrain.train.control.gate import StopAsked
 from distrain.train.data.inputs import check_inputs
+from distrain.train.loop.evaluation import evaluate
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving import checkpoints as saving
+from distrain.train.saving.checkpoint_model import load_checkpoint
 
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
@@ -215,3 +219,31 @@ def test_a_job_goes_on_without_the_validation_that_was_interrupted(
     assert (started.first_step, trainer.taken) == (6, 12)
     whole, _ = train(prepared, tmp_path / "whole", 1)
     assert same(trainer, whole)
+
+
+def test_averages_are_scored_saved_and_read_from_checkpoints(
+    prepared: Path, tmp_path: Path
+) -> None:
+    averaging = (
+        "train.ema=0.9",
+        "train.optimizer={kind: adam, lr: 0.01}",
+        "evaluate.every_steps=4",
+    )
+    trainer, events = train(prepared, tmp_path / "run", 1, *averaging)
+    saved = weights_of(trainer)  # of the average, which the model has in the end
+    entries = CheckpointDir(str(tmp_path / "run/checkpoints")).list()
+    entry = max(entries, key=lambda entry: entry.step)
+    for model in (load_model(tmp_path / "run/model").model, load_checkpoint(entry.url).model):
+        assert all(torch.equal(saved[name], own) for name, own in model.state_dict().items())
+    live, others = train(prepared, tmp_path / "live", 1, *averaging[1:])
+    assert not torch.equal(
+        weights_of(live)["dense.task.logit.weight"], saved["dense.task.logit.weight"]
+    )
+    # Training itself is as without.
+    losses = [[e.metrics for e in of_kind(some, StepsDone)] for some in (events, others)]
+    assert losses[0] == losses[1]
+    last = of_kind(events, EvaluationDone)[-1]
+    metrics = evaluate(
+        trainer.model, trainer._loader(trainer.inputs.valid, shuffle="none"), trainer.device
+    )
+    assert last.metrics == metrics.to_json()

@@ -36,7 +36,10 @@ TABULAR = "{kind: tabular, embedding_dim: 4, hidden: [16], dropout: 0.3, embeddi
 
 CASES: dict[str, tuple[int, list[str]]] = {
     "adagrad": (1, ["train.optimizer={kind: adagrad, lr: 0.02}"]),
-    "adam, bf16": (1, ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.storage=bf16"]),
+    "adam, bf16": (
+        1,
+        ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.storage=bf16", "train.ema=0.8"],
+    ),
     "rowwise, cached": (
         1,
         [
@@ -60,7 +63,11 @@ CASES: dict[str, tuple[int, list[str]]] = {
     "two, adagrad": (2, ["train.optimizer={kind: adagrad, lr: 0.02}", "train.route_ahead=2"]),
     "two, adam, row-wise": (
         2,
-        ["train.optimizer={kind: adam, lr: 0.01}", "embeddings.placement=row_wise"],
+        [
+            "train.optimizer={kind: adam, lr: 0.01}",
+            "embeddings.placement=row_wise",
+            "train.ema=0.8",
+        ],
     ),
     "two, rowwise, bf16": (
         2,
