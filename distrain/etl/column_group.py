@@ -154,7 +154,9 @@ class ColumnGroup:
         A `DataError` says that a value cannot be used, or an operator is not fitted.
         """
         for operator in self.operators:
-            if isinstance(operator, FittedOperator) and not operator.is_fitted(column):
+            # A check of the protocol takes as long as to prepare a row.
+            is_fitted = getattr(operator, "is_fitted", None)
+            if is_fitted is not None and not is_fitted(column):
                 raise DataError(
                     f"{operator.kind} was not fitted",
                     where={"column": column},

@@ -7,8 +7,10 @@ that the model was trained with, by the names of distrain's operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from itertools import chain
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,7 @@ MOST_KEPT = 1 << 16
 """Values of a column whose ids are kept in memory, of these types."""
 
 _KEPT_TYPES = frozenset([str, int, type(None)])
+_TEXTS = frozenset([str, type(None)])
 _PLAIN_NUMBERS = frozenset([float, int, type(None)])
 
 
@@ -58,6 +61,10 @@ class Preprocessor:
         self._form = program["form"]
         self._columns = {c["name"]: _Column(c, program["text"], known) for c in program["columns"]}
         self._categorical = [self._columns[name] for name in program["categorical"]]
+        self._whole_sources = [c.source for c in self._categorical if not c.holds_text]
+        self._ids_met = {
+            form: [(c.source, c.met[form].__getitem__) for c in self._categorical] for form in FORMS
+        }
         self._continuous = program["continuous"]
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
@@ -77,12 +84,11 @@ class Preprocessor:
         form = self._known_form(form)
         given = columns_of(rows, self.sources)
         num_rows = len(next(iter(given.values()), ()))
-        ids = [column.ids(given[column.source], form)[0] for column in self._categorical]
         numbers = np.empty((num_rows, len(self._continuous)), np.float32)
         for matrix in self._matrices:
             numbers[:, matrix.places] = matrix.made(given, form)
         found: dict[str, Array] = {
-            "categorical": np.array(ids, np.int64).reshape(len(ids), num_rows).T.copy(),
+            "categorical": self._ids(given, form, num_rows),
             "continuous": numbers,
         }
         events: dict[str, tuple[str, list[int]]] = {}
@@ -97,6 +103,17 @@ class Preprocessor:
             found[f"{name}.values"] = np.asarray(values, column.dtype)
             found[f"{name}.lengths"] = np.array(lengths, np.int64)
         return found
+
+    def _ids(self, given: Mapping[str, Any], form: str, num_rows: int) -> Array:
+        ids: list[Any]
+        try:  # all at once: a call for each column takes longer than the column of one row
+            whole = chain.from_iterable([given[source] for source in self._whole_sources])
+            if not set(map(type, whole)) <= _KEPT_TYPES:
+                raise KeyError
+            ids = [[*map(id_of, given[source])] for source, id_of in self._ids_met[form]]
+        except (KeyError, TypeError):
+            ids = [column.ids(given[column.source], form)[0] for column in self._categorical]
+        return np.array(ids, np.int64).reshape(len(ids), num_rows).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
         """Each column's values before its steps, and the lengths of its lists or `None`.
@@ -115,26 +132,41 @@ class Preprocessor:
         return form
 
 
-def columns_of(rows: Any, names: Iterable[str]) -> dict[str, Any]:
-    """The columns of rows: arrays, or lists of Python's values."""
-    if isinstance(rows, Mapping) or hasattr(rows, "columns"):
-        there = rows.keys() if isinstance(rows, Mapping) else list(rows.columns)
+def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
+    """The columns of rows: arrays, or lists or tuples of Python's values."""
+    held = getattr(rows, "column_names", getattr(rows, "columns", None))
+    if isinstance(rows, Mapping):
+        held = rows.keys()
+    if held is not None:
+        there = list(held)
         missing = [name for name in names if name not in there]
         if missing:
-            raise BadValue(missing[0], None, f"missing, of {len(missing)} columns in all")
+            others = f", and {len(missing) - 1} more" if missing[1:] else ""
+            raise BadValue(missing[0], None, f"not given{others}")
         found: dict[str, Any] = {name: _listed(rows[name]) for name in names}
     else:
-        rows = list(rows)
-        try:
-            found = {name: [row[name] for row in rows] for name in names}
-        except KeyError as error:
-            name = str(error.args[0])
-            row = next(n for n, row in enumerate(rows) if name not in row)
-            raise BadValue(name, row, "not given; null stands for a missing value") from None
+        found = _transposed(list(rows), names)
     sizes = {len(values) for values in found.values()}
     if len(sizes) > 1:
         raise ValueError(f"the columns have different numbers of rows: {sorted(sizes)}")
     return found
+
+
+def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
+    """Row by row, since a row's values lie near each other."""
+    try:
+        values = map(itemgetter(*names), rows)
+        columns = zip(*values, strict=True) if names[1:] else [tuple(values)]
+        return dict(zip(names, columns, strict=True))
+    except (KeyError, TypeError, ValueError):
+        for number, row in enumerate(rows):
+            if not isinstance(row, Mapping):
+                raise BadValue(names[0], number, f"{type(row).__name__} is no row") from None
+            for name in names:
+                if name not in row:
+                    problem = "not given; null stands for a missing value"
+                    raise BadValue(name, number, problem) from None
+        return dict.fromkeys(names, ())
 
 
 def _listed(values: Any) -> Any:
@@ -153,9 +185,10 @@ class _Column:
         self.dtype = np.int64 if self.has_ids else np.float32
         self.takes = frozenset(spec["takes"])
         self._spec, self._known = spec, known
+        self.holds_text = spec["to"] == "text"
         self._nulls = frozenset(text["null_values"])
         self._items = {form: _reader(spec, text, form) for form in FORMS}
-        self._met: dict[str, dict[Any, int]] = {form: {} for form in FORMS}
+        self.met: dict[str, dict[Any, int]] = {form: {} for form in FORMS}
 
     @property
     def is_plain_number(self) -> bool:
@@ -169,26 +202,26 @@ class _Column:
         lengths = None
         if self._spec["lists"]:
             values, lengths = self._flat(values, form)
-        types = set(map(type, values))
-        met = self._met[form]
-        if not types <= _KEPT_TYPES:
-            return self._made_of_items(values, lengths, form), lengths
-        found = list(map(met.get, values))
-        if None in found:
-            pairs = zip(values, found, strict=True)
-            new = list(dict.fromkeys(value for value, known in pairs if known is None))
-            try:
-                fresh = dict(zip(new, self._made_of_items(new, None, form).tolist(), strict=True))
-            except BadValue:  # which is told with its row
-                return self._made_of_items(values, lengths, form), lengths
-            found = [
-                fresh[value] if known is None else known
-                for value, known in zip(values, found, strict=True)
-            ]
-            if len(met) + len(fresh) > MOST_KEPT:
-                met.clear()
-            met.update(fresh)
-        return found, lengths
+        # Only texts equal texts, while True equals 1.
+        if self.holds_text or set(map(type, values)) <= _KEPT_TYPES:
+            with suppress(KeyError, TypeError):
+                known = map(self.met[form].__getitem__, values)
+                return np.fromiter(known, np.int64, len(values)), lengths
+        return self._looked_up(values, lengths, form), lengths
+
+    def _looked_up(self, values: Any, lengths: list[int] | None, form: str) -> Array:
+        met = self.met[form]
+        if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
+            return self._made_of_items(values, lengths, form)
+        if len(met) > MOST_KEPT:
+            met.clear()
+        new = list(dict.fromkeys(value for value in values if value not in met))
+        try:
+            fresh = dict(zip(new, self._made_of_items(new, None, form).tolist(), strict=True))
+        except BadValue:  # which is told with its row
+            return self._made_of_items(values, lengths, form)
+        met.update(fresh)
+        return np.array([met[value] for value in values], np.int64)
 
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         lengths = None
@@ -235,7 +268,7 @@ class _Column:
         separator = self._spec["separator"]
         if separator is not None and isinstance(value, str):
             return value.split(separator)
-        if isinstance(value, str) or not hasattr(value, "__len__"):
+        if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
             raise ValueError(f"{value!r} is no list")
         return value.tolist() if isinstance(value, np.ndarray) else list(value)
 
@@ -264,7 +297,9 @@ def _reader(spec: Mapping[str, Any], text: Mapping[str, Any], form: str) -> Call
 def _as_float32(values: Array) -> Array:
     with np.errstate(over="ignore"):
         numbers = values.astype(np.float32)
-    refuse(~np.isfinite(numbers), "missing, or not finite as float32")
+    is_finite = np.isfinite(numbers)
+    if not is_finite.all():
+        refuse(~is_finite, "missing, or not finite as float32")
     return numbers
 
 
@@ -276,7 +311,9 @@ class _Matrix:
     """
 
     def __init__(self, columns: Mapping[int, _Column]):
-        self.places = list(columns)
+        first, last = min(columns), max(columns)
+        is_run = len(columns) == last - first + 1
+        self.places: Any = slice(first, last + 1) if is_run else list(columns)
         self._columns = list(columns.values())
         self._steps = []
         if self._columns[0].is_plain_number:
@@ -300,8 +337,10 @@ class _Matrix:
 
     def _read(self, given: Mapping[str, Any], form: str) -> Array:
         raw = [given[column.source] for column in self._columns]
-        if {"integer", "number"} <= self._columns[0].takes and all(
-            isinstance(values, list) and set(map(type, values)) <= _PLAIN_NUMBERS for values in raw
+        if (
+            {"integer", "number"} <= self._columns[0].takes
+            and all(isinstance(values, list | tuple) for values in raw)
+            and set(map(type, chain.from_iterable(raw))) <= _PLAIN_NUMBERS
         ):
             with suppress(OverflowError):  # which is told with its row
                 return np.array(raw, np.float64)
@@ -319,10 +358,11 @@ def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:
 
 
 def _side_by_side(steps: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One step of several columns: its settings as a column vector; no bound is an infinite one."""
+    """One step of several columns: its settings as column vectors, a missing bound as infinity."""
     none = {"min": -np.inf, "low": -np.inf, "max": np.inf, "high": np.inf}
     found: dict[str, Any] = {"kind": steps[0]["kind"]}
     for name in steps[0].keys() - found:
         values = [none[name] if step[name] is None else step[name] for step in steps]
-        found[name] = np.array(values, np.float64)[:, None]
+        some = any(step[name] is not None for step in steps)
+        found[name] = np.array(values, np.float64)[:, None] if some else None
     return found
