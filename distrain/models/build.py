@@ -1,8 +1,10 @@
 """From a schema and a model section of a job spec to a model."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from distrain.embeddings import Combiner, EmbeddingCollection
+from distrain.models.blocks import PiecewiseLinear
 from distrain.models.blueprint import Blueprint, TableFactory
 from distrain.models.click import ClickModel
 from distrain.models.heads import BinaryClassificationTask, LabelTask, Task, named_head
@@ -11,6 +13,8 @@ from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec, TaskSpec
 
 _OF_TASKS = ("tasks", "sharing")
+_OF_NUMBERS = "number_pieces"
+_OF_ALL = ("kind", *_OF_TASKS, _OF_NUMBERS)
 
 
 def build_model(
@@ -47,13 +51,16 @@ def build_model(
 def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
-    fields = [name for name in type(spec).model_fields if name not in ("kind", *_OF_TASKS)]
+    fields = [name for name in type(spec).model_fields if name not in _OF_ALL]
     options = {name: getattr(spec, name) for name in fields}
     tasks: Mapping[str, TaskSpec] = getattr(spec, "tasks", {})
     if has_body(spec):
         options["head"] = named_head(schema, tasks, getattr(spec, "sharing", None))
     blueprint = MODELS[spec.kind](schema, combiners or {}, **options)
     _name(blueprint.task, schema, tasks)
+    pieces = getattr(spec, _OF_NUMBERS, 0)
+    if pieces and blueprint.inputs.shape.continuous:
+        return replace(blueprint, body=PiecewiseLinear(pieces).connect(blueprint.body))
     return blueprint
 
 

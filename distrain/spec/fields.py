@@ -33,6 +33,17 @@ WidthOrOwn = Annotated[
     PositiveInt | None,
     Field(description="Width of every embedding; null takes each column's own from the schema."),
 ]
+HiddenDropout = Annotated[Dropout, Field(description="After each hidden layer.")]
+Pieces = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=256,
+        strict=True,
+        description="Into how many pieces a piecewise linear encoding cuts each continuous column, "
+        "beside its own value; for columns of mean 0 and deviation 1. 0: none.",
+    ),
+]
 Structure = Annotated[
     Literal["stacked", "parallel"],
     Field(description="Whether the MLP is above the crosses or beside them."),

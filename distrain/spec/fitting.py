@@ -1,6 +1,6 @@
 """A job's training fitted to its table: batch, epochs, optimizer, validations."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,6 +16,15 @@ _SEEN_OFTEN = 50
 
 _VALIDATIONS = 4
 _JUDGES = {"binary": "log_loss", "regression": "rmse", "multiclass": "log_loss"}
+_ONCE = {"kind": "adagrad", "lr": 0.02}
+_OFTEN = {"kind": "adamw", "lr": 0.001, "weight_decay": 0.1}
+"""The optimizers of rows that come once, and of rows that come often and are learnt by heart."""
+
+_PIECES = 12
+_DROPOUT = 0.2
+_MANY_ROWS = 10_000_000
+"""From here on an average of the weights changes little, and takes memory."""
+
 _SMALL_INIT = 0.02
 _PAIRWISE = ("deepfm",)
 """Models that add up products of embeddings, which large first values drown."""
@@ -34,8 +43,14 @@ class TableFacts:
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def fit_to(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
-    """Write the training that suits the table into a spec's document."""
+def fit_to(
+    document: dict[str, Any], schema: Schema, table: TableFacts, options: Collection[str] = ()
+) -> None:
+    """Write the training that suits the table into a spec's document.
+
+    Args:
+        options: The fields of the model's section.
+    """
     if table.rows < 1:
         return
     train = document["train"]
@@ -44,7 +59,10 @@ def fit_to(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
     in_order = bool(document["data"].get("windows"))
     train["epochs"] = epochs = 1 if in_order else _epochs(schema, table, steps)
     train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
-    train["optimizer"] = {"kind": "adagrad", "lr": 0.02}
+    train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
+    if table.rows < _MANY_ROWS:
+        train["ema"] = 0.99
+    _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
     if document["model"]["kind"] in _PAIRWISE:
         document["embeddings"]["init"] = _SMALL_INIT
     _fit_tasks(document, schema, table)
@@ -55,6 +73,15 @@ def fit_to(document: dict[str, Any], schema: Schema, table: TableFacts) -> None:
         document["evaluate"]["every_steps"] = max(1, steps // passes)
         train["early_stopping"] = {"metric": metric, "patience": max(_VALIDATIONS, epochs // 4)}
         document["checkpoint"]["keep_best"] = metric
+
+
+def _fit_layers(
+    model: dict[str, Any], options: Collection[str], *, numbers: bool, often: bool
+) -> None:
+    if numbers and "number_pieces" in options:
+        model["number_pieces"] = _PIECES
+    if often and "dropout" in options:
+        model["dropout"] = _DROPOUT
 
 
 def _epochs(schema: Schema, table: TableFacts, steps: int) -> int:

@@ -98,7 +98,7 @@ def job_for(
             windows = {"by": column.name, "size": column.properties["window_size"]}
             document["data"]["windows"] = windows
     if table is not None:
-        fit_to(document, schema, table)
+        fit_to(document, schema, table, MODELS[kind].model_fields)
     return document
 
 

@@ -113,6 +113,9 @@ def test_a_model_is_trained_for_as_long_as_its_table_wants(
     assert spec.model.tasks["label"].std == 2.0
     assert spec.model.tasks["bought_it"].mean == 0.25
     assert spec.best_metric == "label.rmse"
+    once = epochs == 1
+    assert spec.train.optimizer.kind == ("adagrad" if once else "adamw")
+    assert spec.train.ema == 0.99
     in_order = parse_spec(job_for("mlp", "data", SCHEMA, table))
     assert (in_order.train.num_epochs, in_order.best_metric) == (1, None)
 
@@ -125,3 +128,4 @@ def test_a_written_spec_is_fitted_to_the_rows_of_the_folder(tmp_path: Path) -> N
     spec = load_spec(out)
     assert spec.train.global_batch_size == 32
     assert spec.best_metric == "log_loss"
+    assert spec.model.number_pieces == 12

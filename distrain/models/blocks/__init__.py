@@ -16,6 +16,7 @@ from distrain.models.blocks.filter import (
     ContinuousFeatures as ContinuousFeatures,
     FieldVectors as FieldVectors,
     Filter as Filter,
+    PiecewiseLinear as PiecewiseLinear,
 )
 from distrain.models.blocks.functional import (
     ACTIVATIONS as ACTIVATIONS,

@@ -18,6 +18,7 @@ def dcn(
     cross_depth: int,
     hidden: Sequence[int],
     structure: str,
+    dropout: float,
     head: Task | None = None,
 ) -> Blueprint:
     """Cross layers with a vector (arXiv:1708.05123, eq. 3) beside an MLP, or below it; one logit.
@@ -26,7 +27,8 @@ def dcn(
     layer takes both outputs side by side (eq. 5).
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return _with_mlp(inputs, CrossBlock(cross_depth, "v1"), hidden, structure, head)
+    cross = CrossBlock(cross_depth, "v1")
+    return _with_mlp(inputs, cross, MLPBlock(hidden, dropout=dropout), structure, head)
 
 
 def dcn_v2(
@@ -38,6 +40,7 @@ def dcn_v2(
     low_rank: int | None,
     hidden: Sequence[int],
     structure: str,
+    dropout: float,
     head: Task | None = None,
 ) -> Blueprint:
     """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
@@ -45,7 +48,8 @@ def dcn_v2(
     The MLP is above the crosses or beside them (section 3.2), and one logit above both.
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return _with_mlp(inputs, CrossBlock(cross_depth, "v2", low_rank), hidden, structure, head)
+    cross = CrossBlock(cross_depth, "v2", low_rank)
+    return _with_mlp(inputs, cross, MLPBlock(hidden, dropout=dropout), structure, head)
 
 
 def gdcn(
@@ -56,22 +60,20 @@ def gdcn(
     cross_depth: int,
     hidden: Sequence[int],
     structure: str,
+    dropout: float,
     head: Task | None = None,
 ) -> Blueprint:
     """`dcn_v2` with full matrices, and a gate in each cross layer (arXiv:2311.04635, section 4)."""
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return _with_mlp(inputs, CrossBlock(cross_depth, "gated"), hidden, structure, head)
+    cross = CrossBlock(cross_depth, "gated")
+    return _with_mlp(inputs, cross, MLPBlock(hidden, dropout=dropout), structure, head)
 
 
 def _with_mlp(
-    inputs: InputBlock,
-    cross: CrossBlock,
-    hidden: Sequence[int],
-    structure: str,
-    head: Task | None,
+    inputs: InputBlock, cross: CrossBlock, deep: MLPBlock, structure: str, head: Task | None
 ) -> Blueprint:
     """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
-    body: Block = cross.connect(MLPBlock(hidden))
-    if structure == "parallel" and hidden:
-        body = ParallelBlock({"cross": cross, "deep": MLPBlock(hidden)}, aggregation=None)
+    body: Block = cross.connect(deep)
+    if structure == "parallel" and deep.widths:
+        body = ParallelBlock({"cross": cross, "deep": deep}, aggregation=None)
     return Blueprint(inputs, body, head or BinaryClassificationTask())

@@ -25,6 +25,7 @@ def mlp(
     *,
     embedding_dim: int | None,
     hidden: Sequence[int],
+    dropout: float,
     head: Task | None = None,
 ) -> Blueprint:
     """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
@@ -34,7 +35,8 @@ def mlp(
     regression.
     """
     inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return Blueprint(inputs, MLPBlock(hidden), head or BinaryClassificationTask())
+    body = MLPBlock(hidden, dropout=dropout)
+    return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def tabular(

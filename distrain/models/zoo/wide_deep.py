@@ -67,6 +67,7 @@ def wide_deep(
     embedding_dim: int | None,
     hidden: Sequence[int],
     crosses: Sequence[CrossSpec],
+    dropout: float,
     head: Task | None = None,
 ) -> Blueprint:
     """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
@@ -81,7 +82,9 @@ def wide_deep(
         Embeddings(embedding_dim, combiners=combiners),
         wide_tables(combiners, crosses),
     )
-    mlp = MLPBlock(hidden) if head else MLPBlock([*hidden, 1], no_activation_last_layer=True)
+    mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
+    if head is not None:
+        mlp = MLPBlock(hidden, dropout=dropout)
     branches = {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}
     return Blueprint(inputs, *sum_or_parts(branches, head))
 

@@ -7,6 +7,8 @@ from pydantic import Field
 from distrain.spec.fields import (
     Depth,
     Dropout,
+    HiddenDropout,
+    Pieces,
     PositiveInt,
     Real,
     Section,
@@ -31,6 +33,8 @@ class GdcnSpec(Section):
     cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "parallel"
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -49,6 +53,7 @@ class MaskNetSpec(Section):
     )
     hidden: Widths = Field((128, 128), description="Widths of the layers above them.")
     dropout: Dropout = Field(0.0, description="After each of these layers.")
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 

@@ -11,6 +11,8 @@ from distrain.spec.fields import (
     FUNCTION,
     Depth,
     Dropout,
+    HiddenDropout,
+    Pieces,
     Placement,
     Pooling,
     PositiveInt,
@@ -71,6 +73,8 @@ class MlpSpec(Section):
     kind: Literal["mlp"] = Field("mlp", description="The model's name.")
     embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128, 128), description="Widths of the hidden layers.")
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -81,11 +85,12 @@ class TabularSpec(Section):
     kind: Literal["tabular"] = Field("tabular", description="The model's name.")
     embedding_dim: WidthOrOwn = None
     hidden: Widths = Field((512, 256), description="Widths of the hidden layers.")
-    dropout: Dropout = Field(0.0, description="After each hidden layer.")
+    dropout: HiddenDropout = 0.0
     embedding_dropout: Dropout = Field(0.0, description="On the embeddings.")
     outputs: Literal[1, 2] = Field(
         2, description="2: two logits and cross entropy, as fastai; 1: one logit."
     )
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -97,6 +102,7 @@ class DlrmSpec(Section):
     embedding_dim: Width = 16
     bottom: Widths = Field((128, 64), description="Layer widths over the continuous columns.")
     top: Widths = Field((64, 128, 256), description="Layer widths over the interactions.")
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -121,6 +127,8 @@ class DcnSpec(Section):
     cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "parallel"
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -136,6 +144,8 @@ class DcnV2Spec(Section):
     )
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "stacked"
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -146,7 +156,8 @@ class DeepFmSpec(Section):
     kind: Literal["deepfm"] = Field("deepfm", description="The model's name.")
     embedding_dim: Width = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
-    dropout: Dropout = Field(0.0, description="After each hidden layer.")
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
@@ -158,6 +169,8 @@ class WideDeepSpec(Section):
     embedding_dim: WidthOrOwn = 16
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     crosses: tuple[CrossSpec, ...] = Field((), description="The wide part's crosses.")
+    dropout: HiddenDropout = 0.0
+    number_pieces: Pieces = 0
     tasks: Tasks = Field({})
     sharing: Sharing = None
 

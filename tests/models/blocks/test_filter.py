@@ -1,13 +1,18 @@
 """Filter, ContinuousFeatures, Dropout: which columns, and which memory."""
 
+from itertools import pairwise
+from statistics import NormalDist
+
 import pytest
 import torch
 
 from distrain.errors import ModelError
+from distrain.models import build_model
 from distrain.models.blocks import Chain
-from distrain.models.blocks.filter import ContinuousFeatures, Filter
+from distrain.models.blocks.filter import ContinuousFeatures, Filter, PiecewiseLinear
 from distrain.models.blocks.layers import Dropout
 from distrain.models.shapes import Branches, Features, Flat, flat
+from distrain.spec import MlpSpec
 
 
 def picked(shape):
@@ -161,3 +166,27 @@ def test_dropout_of_anything(columns, features, attached):
     assert torch.equal(block.eval()(value).embedded[0], value.embedded[0])
     with pytest.raises(ModelError, match="at least 0 and below 1, not 1"):
         Dropout(1)
+
+
+def test_numbers_beside_their_piecewise_linear_encoding(columns, features, attached):
+    value, block = features(5), PiecewiseLinear(4)
+    assert str(attached(block, columns)) == str(columns).replace("3 continuous", "15 continuous")
+    got, knots = block(value), [NormalDist().inv_cdf(0.02 + 0.24 * place) for place in range(5)]
+    for row, numbers in zip(got.continuous.tolist(), value.continuous.tolist(), strict=True):
+        naive = [
+            min(1.0, max(0.0, (x - low) / (high - low)))
+            for x in numbers
+            for low, high in pairwise(knots)
+        ]
+        assert row == pytest.approx([*numbers, *naive], abs=1e-5)
+    assert all(map(torch.equal, got.embedded, value.embedded))
+    assert not block.state_dict()  # saved models have no knots
+
+
+def test_number_pieces_of_a_named_model_are_those_of_its_inputs(schema_and_batch):
+    schema, batch = schema_and_batch(2, 3, 6)
+    plain = build_model(schema, MlpSpec(number_pieces=0), seed=1)
+    cut = build_model(schema, MlpSpec(number_pieces=2), seed=1)
+    widths = [next(one.dense.parameters()).shape[1] for one in (plain, cut)]
+    assert widths[1] == widths[0] + 2 * 3
+    assert cut(batch).isfinite().all()

@@ -19,6 +19,7 @@ _FEWEST_ROWS = 50
 _UNIQUE_SHARE = 0.95
 _RETURNING_SHARE = 0.05
 _FEW_TIMES = 10
+_FEW_NUMBERS = 10  # more are in an order that says something
 _MOST_CLASSES = 10  # of whole numbers; more are taken for amounts
 _MANY_VALUES = 1000
 _FREE_TEXT_WORDS = 3.5
@@ -128,7 +129,7 @@ def _looks_like_id(facts: Facts) -> bool:
 def _is_category(facts: Facts) -> bool:
     if not facts.is_whole:
         return False
-    return facts.distinct <= FEW_VALUES or _names_an_id(facts)
+    return facts.distinct <= _FEW_NUMBERS or _names_an_id(facts)
 
 
 def _names_an_id(facts: Facts) -> bool:
@@ -205,12 +206,13 @@ def _of_time(facts: Facts) -> tuple[Feature, ...]:
 def target_of(columns: Sequence[Facts]) -> Target:
     """A guess at what is to be predicted, of two values if there is such a column."""
     pairs = [facts for facts in columns if _is_pair(facts)]
-    named = [facts for facts in pairs if _TARGET.search(facts.name)]
+    answers = _named_answers(columns)
+    named = [facts for facts in pairs if facts.name in answers]
     if named:  # words stand behind numbers and truth values
         first = min(named, key=lambda facts: facts.kind == "text")
         return _pair_target(first, "two values, and the name of an answer")
     for facts in columns:
-        if _TARGET.search(facts.name) and facts.distinct > 2 and facts.kind in ("number", "text"):
+        if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _target_of_many(facts)
     for facts in columns:
         if _RATING.search(facts.name) and facts.kind == "number" and facts.distinct <= 101:
@@ -218,9 +220,9 @@ def target_of(columns: Sequence[Facts]) -> Target:
             value = {"column": facts.name, "at_least": cut}
             return Target(facts.name, value, "a rating by its name, cut at the sample's median")
     whole = [facts for facts in pairs if not facts.missing]
-    answers = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
+    telling = [facts for facts in whole if facts.kind != "text" or _answers(facts)]
     if whole:
-        last = (answers or whole)[-1]
+        last = (telling or whole)[-1]
         return _pair_target(last, "the last column of two values; is it the answer?")
     unsure = "no column has two values, so this is a placeholder: say what is to be predicted"
     for facts in columns:
@@ -230,6 +232,13 @@ def target_of(columns: Sequence[Facts]) -> Target:
     held = [f for f in columns if f.kind in ("text", "truth", "time")]
     facts = held[0] if held else columns[0]
     return Target(facts.name, {"column": facts.name, "equals": _plain(facts.top)}, unsure)
+
+
+def _named_answers(columns: Sequence[Facts]) -> set[str]:
+    """The columns with the name of an answer; `y` beside `x` is a place."""
+    names = {facts.name for facts in columns}
+    places = {"y", "Y"} if names & {"x", "X"} else set()
+    return {name for name in names if _TARGET.search(name)} - places
 
 
 def _plain(value: Any) -> bool | int | float | str:
@@ -280,11 +289,12 @@ def _target_of_many(facts: Facts) -> Target:
 
 def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
     """Further answers by their names, where the first target is one by its name."""
-    if not _TARGET.search(first.column):
+    answers = _named_answers(columns)
+    if first.column not in answers:
         return []
     more = []
     for facts in columns:
-        if facts.name == first.column or not _TARGET.search(facts.name):
+        if facts.name == first.column or facts.name not in answers:
             continue
         if _is_pair(facts):
             more.append(_pair_target(facts, "two values, and the name of an answer"))
