@@ -143,7 +143,7 @@ class Vocabulary:
         """The inverse of `save`; a `DataError` if a file is missing, or is not what that writes."""
         meta = read_meta(folder, column)
         file = f"{folder}/unique.{column}.parquet"
-        with _readable(file):
+        with readable(file):
             unique = read_table(file).combine_chunks()
             vocabulary = cls(
                 unique[column].combine_chunks(),
@@ -248,7 +248,7 @@ def check_cardinality(cardinality: int) -> None:
 def read_meta(folder: Path | str, column: str) -> dict[str, dict[str, int]]:
     """What `meta.COLUMN.parquet` says, by kind of id; a `DataError` if it cannot be read."""
     file = f"{folder}/meta.{column}.parquet"
-    with _readable(file):
+    with readable(file):
         meta = {row["kind"]: row for row in read_table(file).to_pylist()}
         for kind in _KINDS[1:]:
             meta[kind]["num_indices"], meta[kind]["num_observed"]
@@ -259,7 +259,7 @@ def read_footer(folder: Path | str, column: str) -> tuple[pa.Schema, int]:
     """The schema of `unique.COLUMN.parquet` and its number of rows; a `DataError` if unreadable."""
     path = f"{folder}/unique.{column}.parquet"
     with (
-        _readable(path),
+        readable(path),
         open_input(path, retry_s=RETRY_S) as handle,
         pq.ParquetFile(handle) as file,
     ):
@@ -274,7 +274,7 @@ def read_batches(
     """Values and counts in the order of the ids, `most` at a time; at least one batch."""
     path = f"{folder}/{prefix}.{column}.parquet"
     with (
-        _readable(path),
+        readable(path),
         open_input(path, retry_s=RETRY_S) as handle,
         pq.ParquetFile(handle) as file,
     ):
@@ -293,7 +293,8 @@ def _chunk(column: pa.ChunkedArray) -> pa.Array:
 
 
 @contextmanager
-def _readable(file: str) -> Iterator[None]:
+def readable(file: str) -> Iterator[None]:
+    """Raise what goes wrong with a file of a saved workflow as a `DataError` that names it."""
     try:
         yield
     except (OSError, KeyError, pa.ArrowInvalid) as error:

@@ -4,7 +4,7 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and p
 operators are to run on a GPU.
 """
 
-from distrain.etl.column_group import ColumnGroup as ColumnGroup
+from distrain.etl.column_group import FOLD as FOLD, TEXTS as TEXTS, ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
     PARQUET as PARQUET,
@@ -17,15 +17,24 @@ from distrain.etl.features import (
     infer_features as infer_features,
 )
 from distrain.etl.operators import (
+    Bucketize as Bucketize,
     Categorify as Categorify,
     Clip as Clip,
+    CountEncode as CountEncode,
     FillMissing as FillMissing,
+    HashBucket as HashBucket,
     History as History,
     ListSlice as ListSlice,
     LogOp as LogOp,
+    MissingFlag as MissingFlag,
     Normalize as Normalize,
+    QuantileBuckets as QuantileBuckets,
     ServedOperator as ServedOperator,
+    TargetEncode as TargetEncode,
     Vocabulary as Vocabulary,
+    crossed as crossed,
+    fold_numbers as fold_numbers,
+    takes_of as takes_of,
 )
 from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER
 from distrain.etl.prepare import prepare as prepare
@@ -43,11 +52,12 @@ from distrain.etl.reading import (
 from distrain.etl.request import (
     PrepRequest as PrepRequest,
     PrepResult as PrepResult,
+    output_schema as output_schema,
 )
 from distrain.etl.transforming import RawTables as RawTables, raw_tables as raw_tables
 from distrain.etl.workers import as_they_end as as_they_end, result_of as result_of
 from distrain.etl.workflow import (
+    HOLDS as HOLDS,
     Workflow as Workflow,
     criteo_workflow as criteo_workflow,
-    output_schema as output_schema,
 )

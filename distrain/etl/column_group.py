@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, cast
@@ -14,15 +14,28 @@ from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import (
     OPERATORS,
+    Bucketize,
     Categorify,
+    CountEncode,
     FittedOperator,
+    HashBucket,
+    LabelledOperator,
     ListSlice,
     Operator,
+    QuantileBuckets,
+    TargetEncode,
+    TrainingRows,
+    ValueTable,
     Vocabulary,
     concrete,
     in_column,
+    takes_of,
 )
+from distrain.schema import LABEL
 from distrain.vocabulary import is_text
+
+FOLD = "training.fold"
+"""The column of tables of training rows that cuts these into folds, or has their times."""
 
 RunOperators = Callable[[Sequence[Operator], str, pa.Array], pa.Array]
 """Gives a column's values after some operators."""
@@ -51,6 +64,8 @@ def kind_of(dtype: pa.DataType) -> str:
     return TEXTS if is_text(dtype) else str(dtype)
 
 
+_ENCODINGS = (CountEncode, TargetEncode)
+_BUCKETS = (Bucketize, QuantileBuckets, HashBucket)
 INTEGERS, NUMBERS, TEXTS, LISTS_OF = "integers", "numbers", "texts", "lists of "
 _ARE_NUMBERS = (INTEGERS, NUMBERS, "bool", "null")
 
@@ -84,23 +99,51 @@ class ColumnGroup:
         values: pa.Array,
         num_operators: int | None = None,
         run: RunOperators = run_operators,
+        rows: TrainingRows | None = None,
     ) -> pa.Array:
         """One column's values after the first `num_operators` operators (all if `None`).
 
         Of lists the operators get the items, ListSlice alone the lists; `run` gets what is no
-        ListSlice.
+        ListSlice. `rows` are those of the values, if they are training rows.
         """
         values = concrete(values)
         operators = self.operators[:num_operators]
         if not holds_lists(values.type):
-            return run(operators, column, values)
+            return run(_of_rows(operators, rows), column, values)
         lists = Lists.of(values)
         for cuts, some in groupby(operators, lambda operator: isinstance(operator, ListSlice)):
             if cuts:
                 lists = Lists.of(run_operators(tuple(some), column, lists.to_arrow()))
             else:
-                lists = replace(lists, items=run(tuple(some), column, lists.items))
+                of_items = rows and rows.of_items(lists.lengths)
+                lists = replace(lists, items=run(_of_rows(some, of_items), column, lists.items))
         return lists.to_arrow()
+
+    @property
+    def makes_buckets(self) -> bool:
+        return any(isinstance(one, _BUCKETS) for one in self.operators)
+
+    @property
+    def by_time(self) -> bool:
+        return any(isinstance(one, TargetEncode) and one.by_time for one in self.operators)
+
+    def with_blocks(self, times: Any) -> ColumnGroup:
+        operators = (
+            one.with_blocks(times) if isinstance(one, TargetEncode) else one
+            for one in self.operators
+        )
+        return replace(self, operators=tuple(operators))
+
+    def with_saved_tables(self, categories: str) -> ColumnGroup:
+        operators = (
+            one.with_saved_tables(categories) if isinstance(one, _ENCODINGS) else one
+            for one in self.operators
+        )
+        return replace(self, operators=tuple(operators))
+
+    @property
+    def learns_labels(self) -> bool:
+        return any(isinstance(operator, LabelledOperator) for operator in self.operators)
 
     @property
     def domain(self) -> str | None:
@@ -114,11 +157,16 @@ class ColumnGroup:
         """
         to_fit = cast(FittedOperator, self.operators[operator])
         states = {}
+        rows = training_rows(table)
         for column in columns:
-            values = self.transform(column, table[column], operator)
-            items = Lists.of(values).items if holds_lists(values.type) else values
+            values = self.transform(column, table[column], operator, rows=rows)
+            items, of_items = values, rows
+            if holds_lists(values.type):
+                lists = Lists.of(values)
+                items, of_items = lists.items, rows and rows.of_items(lists.lengths)
+            (fitting,) = cast(Sequence[FittedOperator], _of_rows([to_fit], of_items))
             with in_column(column):
-                states[column] = to_fit.fit(items)
+                states[column] = fitting.fit(items)
         if isinstance(to_fit, Categorify) and to_fit.domain is not None:
             return {to_fit.domain: to_fit.merge(*states.values())}
         return states
@@ -134,7 +182,10 @@ class ColumnGroup:
         same_shape = fitted is None or found.startswith(LISTS_OF) == fitted.startswith(LISTS_OF)
         if found == "null" or (same_shape and items == "null"):
             return
-        if not self.is_categorical:
+        takes = takes_of(self.operators)
+        if takes == "presence":
+            fits, wanted = True, fitted or found
+        elif takes == "numbers":
             fits, wanted = items in _ARE_NUMBERS, fitted or NUMBERS
         else:
             fits, wanted = items == fitted_items or fitted_items == "null", fitted or found
@@ -147,7 +198,11 @@ class ColumnGroup:
             )
 
     def training_values(
-        self, column: str, values: pa.Array, run: RunOperators = run_operators
+        self,
+        column: str,
+        values: pa.Array,
+        run: RunOperators = run_operators,
+        rows: TrainingRows | None = None,
     ) -> pa.Array:
         """One column's values after all operators, as int32 or float32 (or lists), without gaps.
 
@@ -163,7 +218,7 @@ class ColumnGroup:
                     hint="Fit it first.",
                 )
         target = pa.int32() if self.is_categorical else pa.float32()
-        values = self.transform(column, values, run=run)
+        values = self.transform(column, values, run=run, rows=rows)
         if not holds_lists(values.type):
             return _cast(column, values, target)
         lists = Lists.of(values)
@@ -182,12 +237,37 @@ class ColumnGroup:
 
     @classmethod
     def from_json(
-        cls, document: Mapping[str, Any], load: Callable[[str], Vocabulary]
+        cls,
+        document: Mapping[str, Any],
+        load: Callable[[str], Vocabulary],
+        load_table: Callable[[str], ValueTable],
     ) -> ColumnGroup:
-        """The inverse of `to_json`; `load` gives the vocabulary of a column or a domain."""
+        """The inverse of `to_json`.
+
+        Args:
+            load: Gives the vocabulary of a column or a domain.
+            load_table: Gives the table of a column's encoding.
+        """
         columns = tuple(document["columns"])
-        operators = [_operator(entry, columns, load) for entry in document["operators"]]
+        operators = [_operator(entry, columns, load, load_table) for entry in document["operators"]]
         return cls(columns, tuple(operators))
+
+
+def training_rows(table: pa.Table) -> TrainingRows | None:
+    """What tells a table's rows to operators that learn labels; `None` of rows without folds."""
+    if FOLD not in table.column_names:
+        return None
+    labels = None
+    if LABEL in table.column_names:
+        labels = concrete(table[LABEL]).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    return TrainingRows(concrete(table[FOLD]).to_numpy(zero_copy_only=False), labels)
+
+
+def _of_rows(operators: Iterable[Operator], rows: TrainingRows | None) -> tuple[Operator, ...]:
+    return tuple(
+        one.of_rows(rows) if rows is not None and isinstance(one, LabelledOperator) else one
+        for one in operators
+    )
 
 
 def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
@@ -210,7 +290,10 @@ def _cast(column: str, values: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _operator(
-    document: Mapping[str, Any], columns: tuple[str, ...], load: Callable[[str], Vocabulary]
+    document: Mapping[str, Any],
+    columns: tuple[str, ...],
+    load: Callable[[str], Vocabulary],
+    load_table: Callable[[str], ValueTable],
 ) -> Operator:
     settings = {key: value for key, value in document.items() if key != "kind"}
     kind = OPERATORS.get(document["kind"])
@@ -223,6 +306,8 @@ def _operator(
             if domain is None
             else dict.fromkeys(columns, load(domain))
         )
+    if "tables" in settings:
+        settings["tables"] = {column: load_table(column) for column in settings["tables"]}
     make = getattr(kind, "from_json", None)
     operator: Operator = kind(**settings) if make is None else make(settings)
     return operator

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+import numpy as np
+
 from distrain.etl.counting import MemoryPlan, count_values
 from distrain.etl.days import UPDATES, VocabularyReport, learn_vocabularies
-from distrain.etl.fit_unit import ColumnStates, FitUnit, units_of, vocabulary_units
+from distrain.etl.fit_unit import ColumnStates, FitUnit, times_in, units_of, vocabulary_units
 from distrain.etl.operators import FittedOperator, in_column
 from distrain.etl.parts import Part
 from distrain.etl.progress import PhaseCounter, ProgressCallback
@@ -104,6 +106,9 @@ class _Fit:
 
     def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
         """Fit every operator."""
+        if workflow.by_time:
+            times = self.runner.run("times", times_in, [(run,) for run in self._runs])
+            workflow = workflow.with_blocks(np.concatenate(times))
         passes = list(workflow.fit_passes())
         counter = self._counter(sum(len(units_of(workflow, stages)) for stages in passes))
         reports: list[VocabularyReport] = []
@@ -114,6 +119,7 @@ class _Fit:
             for unit, of_runs in zip(units, states, strict=True):
                 if not unit.counts_values:
                     workflow = workflow.with_fitted(unit.stage, _fitted(unit, of_runs))
+            workflow = workflow.with_saved_tables(self.categories)  # which the next pass reads
         return workflow, reports
 
     def update(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:

@@ -40,11 +40,11 @@ from distrain.etl.on_cudf import check_operators, check_workers
 from distrain.etl.parts import Part, kept_names, split_parts
 from distrain.etl.progress import PhaseCounter, ProgressCallback
 from distrain.etl.reading import ReadInputs, read_inputs, refuse_files, with_features, workflow_of
-from distrain.etl.request import PrepRequest, PrepResult, SplitReport
+from distrain.etl.request import PrepRequest, PrepResult, SplitReport, output_schema
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import split_report, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
-from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow, output_schema
+from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow
 from distrain.schema import LABEL, Tags
 from distrain.storage import (
     RETRY_S,
@@ -303,12 +303,16 @@ class _Run:
             self._on_progress,
         )
         tasks = []
+        is_fit = request.saved_workflow is None
         for split, parts in (("train", train), ("valid", valid)):
             if parts:
                 open_folder(f"{self._folder}/{split}").make()
             for number, part in enumerate(parts):
                 output = f"{self._folder}/{split}/part-{number:05d}.parquet"
-                tasks.append((part, workflow, lookups, output, *settings, next(histories)))
+                training = is_fit and split == "train"
+                tasks.append(
+                    (part, workflow, lookups, output, *settings, next(histories), training)
+                )
         counter = PhaseCounter("write", len(tasks), self._on_progress)
         written = self._runner.run(
             "write", transform_part, tasks, lambda place, part: counter.add(place, part.num_rows)
@@ -366,7 +370,7 @@ class _Run:
 
     def _holds(self) -> dict[str, str]:
         items = dict.fromkeys(self._workflow.columns, NUMBERS)
-        items |= dict.fromkeys(self._workflow.categorical, "null")
+        items |= dict.fromkeys(self._workflow.taking_categories, "null")
         items |= {c: INTEGERS if t == "int64" else TEXTS for c, t in self._category_types.items()}
         return {c: (LISTS_OF if c in self._list_lengths else "") + k for c, k in items.items()}
 

@@ -326,7 +326,7 @@ def first_rows(
     (file,) = list_inputs(path)[:1]
     look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
     columns = config.document.columns.items()
-    names = list(dict.fromkeys(column.source or name for name, column in columns))
+    names = list(dict.fromkeys(one for name, column in columns for one in column.sources(name)))
     table, _ = rows_of(look, config.document.format, names, most)
     if not table.num_rows:
         raise DataError("the file holds no rows", where={"file": path})

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from distrain.etl.days import DriftBounds, Drifted
 from distrain.etl.features import FeatureConfig
 from distrain.etl.raw_lines import TextLayout
 from distrain.etl.workflow import Workflow
+from distrain.schema import LABEL, ColumnSchema, Schema, Tags
 from distrain.storage import path_or_url
 
 BLOCK_BYTES = 64 << 20
@@ -238,3 +240,41 @@ class PrepResult:
             **({"kept_counts": kept} if self.kept_counts else {}),
             "seconds": self.seconds,
         }
+
+
+def output_schema(
+    workflow: Workflow,
+    cardinalities: dict[str, int],
+    embedding_dim: int | None = None,
+    list_lengths: Mapping[str, tuple[int, int]] | None = None,
+    tags: Mapping[str, Sequence[str]] | None = None,
+) -> Schema:
+    """The schema of what `workflow` writes: label, then its columns in order.
+
+    Args:
+        cardinalities: Cardinality of each categorical column.
+        embedding_dim: Width of their embeddings; `None` leaves it open.
+        list_lengths: Least and greatest length, by column that holds lists.
+        tags: What columns are besides categorical or continuous: `user_id`, `item`, ...
+    """
+    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
+    domains = workflow.domains
+    for name in workflow.columns:
+        column = ColumnSchema(name, "float32", (Tags.CONTINUOUS,))
+        if name in workflow.categorical:
+            cardinality = cardinalities[name]
+            column = ColumnSchema(name, "int32", (Tags.CATEGORICAL,), cardinality, embedding_dim)
+        if domains.get(name, name) != name:
+            column = replace(column, properties={"domain": domains[name]})
+        if list_lengths and name in list_lengths:
+            least, greatest = list_lengths[name]
+            column = replace(
+                column,
+                is_list=True,
+                is_ragged=least != greatest or not greatest,
+                value_count=(least, greatest or None),
+            )
+        columns.append(replace(column, tags=(*column.tags, *(tags or {}).get(name, ()))))
+    if workflow.history is not None:
+        columns += workflow.history.schema_of({column.name: column for column in columns})
+    return Schema(tuple(columns))

@@ -30,6 +30,7 @@ from distrain.etl.features import (
     table_file_of,
     window_numbers,
 )
+from distrain.etl.fit_unit import read_training_rows
 from distrain.etl.histories import OpenHistory, PartHistory
 from distrain.etl.lists import Int64Array, holds_lists
 from distrain.etl.lookups import Lookups, load_workflow
@@ -72,15 +73,18 @@ def transform_part(
     kept: Mapping[str, str] | None = None,
     document: FeatureDocument | None = None,
     history: PartHistory | None = None,
+    training: bool = False,
 ) -> WrittenPart:
     """Transform a part's rows and write them, in order, to `output`.
 
     The file is the one that the loader reads fastest: nothing nullable, int32 ids, dictionaries,
     LZ4, column statistics, a checksum per page. With `kept` rows say where they come from, and have
-    these columns of the part, by the name that they are written under.
+    these columns of the part, by the name that they are written under. `training` says that the
+    workflow was fitted on these rows.
     """
     workflow = load_workflow(workflow_dir, lookups)
-    table = read_part(part, _columns_of(workflow, document, labeled))
+    columns = _columns_of(workflow, document, labeled)
+    table = read_training_rows(part, columns, workflow) if training else read_part(part, columns)
     run = RunOnCudf() if device == "cuda" else run_operators
     with located(part):
         features = _transformed(table, workflow, document, run)
@@ -170,7 +174,14 @@ class RawTables:
         return "windows of" if windows else None
 
     def check_rows_alone(self) -> None:
-        """Raise a `DataError` if a row is made by the rows around it."""
+        """Raise a `DataError` if a row of a training is made by the rows around it."""
+        if self.workflow.labelled:
+            raise DataError(
+                "the workflow makes target means, of which training rows have their own",
+                where={"workflow": self._folder, "columns": ", ".join(self.workflow.labelled)},
+                hint="Prepare the rows with `distrain prep RAW --config features.yaml --out DIR`, "
+                "and train on DIR/train without data.workflow.",
+            )
         if self.needs_other_rows is not None:
             raise DataError(
                 f"the workflow makes {self.needs_other_rows} rows, for which it needs all of them",

@@ -6,16 +6,24 @@ Saved as `workflow.json` and a folder `categories/` of parquet files; nothing is
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError, InputError
-from distrain.etl.column_group import ColumnGroup, RunOperators, kind_of, run_operators
+from distrain.etl.column_group import (
+    FOLD,
+    ColumnGroup,
+    RunOperators,
+    kind_of,
+    run_operators,
+    training_rows,
+)
 from distrain.etl.operators import (
     PLAIN,
     Categorify,
@@ -25,10 +33,12 @@ from distrain.etl.operators import (
     History,
     LogOp,
     Normalize,
+    ValueTable,
     Vocabulary,
     category_type,
+    takes_of,
 )
-from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL, ColumnSchema, Schema, Tags
+from distrain.schema import CATEGORICAL, CONTINUOUS, LABEL
 from distrain.storage import open_folder, read_bytes, whole_file
 from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, is_text, mistake_of_name
 
@@ -88,6 +98,12 @@ class Workflow:
             raise InputError(f"{LABEL!r} is not for operators: it is kept as it is")
         if self.history is not None and (mistake := self.history.mistake_among(names)):
             raise InputError(mistake)
+        listed = {*self.history.of} & {*self.labelled} if self.history is not None else ()
+        if listed:
+            raise InputError(
+                f"a history cannot list {', '.join(sorted(listed))}: it is made of labels",
+                hint="List the categories themselves.",
+            )
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -96,6 +112,26 @@ class Workflow:
     @property
     def categorical(self) -> tuple[str, ...]:
         return tuple(c for group in self.groups if group.is_categorical for c in group.columns)
+
+    @property
+    def taking_categories(self) -> tuple[str, ...]:
+        """The columns that hold categories before all operators."""
+        takers = (group for group in self.groups if takes_of(group.operators) == "categories")
+        return tuple(column for group in takers for column in group.columns)
+
+    @property
+    def labelled(self) -> tuple[str, ...]:
+        """The columns whose operators learn labels: training rows have other values than later."""
+        return tuple(c for group in self.groups if group.learns_labels for c in group.columns)
+
+    @property
+    def learns_labels(self) -> bool:
+        return bool(self.labelled)
+
+    @property
+    def by_time(self) -> bool:
+        """Whether some of these learn in the order of the training rows' times."""
+        return any(group.by_time for group in self.groups)
 
     @property
     def cardinalities(self) -> dict[str, int]:
@@ -151,7 +187,10 @@ class Workflow:
                     where={"column": column, "domain": domain},
                     hint="Values of one vocabulary are of one kind.",
                 )
+        made = {column for group in self.groups if group.makes_buckets for column in group.columns}
         for column, vocabulary in self._vocabularies().items():
+            if column in made:
+                continue  # its vocabulary is one of buckets
             known = category_type(vocabulary.values.type)
             fits = vocabulary.cardinality == vocabulary.first_value_id  # it holds no value
             if not fits and types.get(column, known) != known:
@@ -183,13 +222,25 @@ class Workflow:
         groups[stage.group] = replace(group, operators=tuple(operators))
         return replace(self, groups=tuple(groups))
 
+    def with_blocks(self, times: Any) -> Workflow:
+        """With blocks of time for the operators that learn labels in the order of times."""
+        return replace(self, groups=tuple(group.with_blocks(times) for group in self.groups))
+
     def with_record(self, **fields: Any) -> Workflow:
         return replace(self, record={**self.record, **fields})
 
     def fit(self, tables: Iterable[pa.Table]) -> Workflow:
-        """Fit every operator on tables in memory; `prepare` does the same on a cluster."""
+        """Fit every operator on tables in memory; `prepare` does the same on a cluster.
+
+        Operators that learn labels need columns `label` and `training.fold` (`fold_numbers`, or
+        times), and give tables with the second one the values of training rows.
+        """
         tables = list(tables)
         workflow = self
+        if self.by_time:
+            workflow = self.with_blocks(
+                np.concatenate([table[FOLD].to_numpy() for table in tables])
+            )
         for stages in self.fit_passes():
             for stage in stages:
                 group = workflow.groups[stage.group]
@@ -242,7 +293,7 @@ class Workflow:
     ) -> pa.Array:
         fitted = self.record.get(HOLDS, {})
         group.check_type(column, table.schema.field(column).type, fitted.get(column))
-        return group.training_values(column, table[column], run)
+        return group.training_values(column, table[column], run, training_rows(table))
 
     def with_history(self, table: pa.Table) -> pa.Table:
         """What `transform` gives, and each row's history among the rows of the table.
@@ -280,14 +331,20 @@ class Workflow:
             vocabulary.save(f"{folder}/{CATEGORIES}", name)
 
     def save_document(self, folder: str | Path) -> None:
-        """Write `workflow.json` only, for vocabularies that were written where they were made."""
+        """Write all but the vocabularies, which were written where they were made."""
+        open_folder(f"{folder}/{CATEGORIES}").make()
+        self.with_saved_tables(f"{folder}/{CATEGORIES}")
         groups = [group.to_json() for group in self.groups]
         document = {**self.record, "version": VERSION, "groups": groups}
         if self.history is not None:
             document["history"] = self.history.to_json()
         with whole_file(f"{folder}/{WORKFLOW_FILE}") as partial_file:
             partial_file.write_text(json.dumps(document, indent=1) + "\n")
-            open_folder(f"{folder}/{CATEGORIES}").make()
+
+    def with_saved_tables(self, categories: str) -> Workflow:
+        """Write the tables of encodings that are not there, so that they travel by name."""
+        groups = tuple(group.with_saved_tables(categories) for group in self.groups)
+        return replace(self, groups=groups)
 
     @classmethod
     def load(
@@ -304,8 +361,11 @@ class Workflow:
         """
         document = _read_document(f"{folder}/{WORKFLOW_FILE}")
         load = load_vocabulary or partial(Vocabulary.load, f"{folder}/{CATEGORIES}")
+        load_table = partial(ValueTable.load, f"{folder}/{CATEGORIES}")
         try:
-            groups = tuple(ColumnGroup.from_json(group, load) for group in document["groups"])
+            groups = tuple(
+                ColumnGroup.from_json(group, load, load_table) for group in document["groups"]
+            )
             listed = document.get("history")
             history = None if listed is None else History.from_json(listed)
         except (KeyError, TypeError) as error:
@@ -331,44 +391,6 @@ def _read_document(file: str) -> dict[str, Any]:
             f"the saved workflow has version {found}, not {VERSION}", where={"file": file}
         )
     return document
-
-
-def output_schema(
-    workflow: Workflow,
-    cardinalities: dict[str, int],
-    embedding_dim: int | None = None,
-    list_lengths: Mapping[str, tuple[int, int]] | None = None,
-    tags: Mapping[str, Sequence[str]] | None = None,
-) -> Schema:
-    """The schema of what `workflow` writes: label, then its columns in order.
-
-    Args:
-        cardinalities: Cardinality of each categorical column.
-        embedding_dim: Width of their embeddings; `None` leaves it open.
-        list_lengths: Least and greatest length, by column that holds lists.
-        tags: What columns are besides categorical or continuous: `user_id`, `item`, ...
-    """
-    columns = [ColumnSchema(LABEL, "float32", (Tags.TARGET, Tags.BINARY_CLASSIFICATION))]
-    domains = workflow.domains
-    for name in workflow.columns:
-        column = ColumnSchema(name, "float32", (Tags.CONTINUOUS,))
-        if name in workflow.categorical:
-            cardinality = cardinalities[name]
-            column = ColumnSchema(name, "int32", (Tags.CATEGORICAL,), cardinality, embedding_dim)
-        if domains.get(name, name) != name:
-            column = replace(column, properties={"domain": domains[name]})
-        if list_lengths and name in list_lengths:
-            least, greatest = list_lengths[name]
-            column = replace(
-                column,
-                is_list=True,
-                is_ragged=least != greatest or not greatest,
-                value_count=(least, greatest or None),
-            )
-        columns.append(replace(column, tags=(*column.tags, *(tags or {}).get(name, ()))))
-    if workflow.history is not None:
-        columns += workflow.history.schema_of({column.name: column for column in columns})
-    return Schema(tuple(columns))
 
 
 def criteo_workflow(

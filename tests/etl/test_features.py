@@ -478,7 +478,7 @@ def test_columns_of_a_domain_share_a_vocabulary_or_are_refused() -> None:
     item = {"kind": "categorical", "domain": "item"}
     columns = {"item": item, "seen": {**item, "list_slice": -5}}
     assert config(columns=columns).workflow().domains == dict.fromkeys(columns, "item")
-    with pytest.raises(SpecError, match=r"columns\.seen: freq_threshold, max_size and num_buckets"):
+    with pytest.raises(SpecError, match=r"columns\.seen: freq_threshold, max_size, num_buckets"):
         config(columns={**columns, "seen": {**item, "max_size": 3}})
 
 

@@ -63,6 +63,17 @@ COLUMNS = {
     "month": {"kind": "categorical", "from": "at", "as": "month"},
     "since": {"kind": "continuous", "from": "at", "as": "seconds", "fill": 0, "normalize": True},
     "tags": {"kind": "categorical", "list_slice": 3},
+    "few": {"kind": "categorical", "from": "amount", "buckets": {"quantiles": 4}},
+    "cheap": {"kind": "categorical", "from": "price", "buckets": [1, 5]},
+    "size": {"kind": "categorical", "from": "amount", "buckets": "log_square"},
+    "no_vip": {"kind": "continuous", "from": "vip", "missing_flag": True},
+    "shop_rows": {"kind": "continuous", "from": "shop", "count": True, "log": True},
+    "user_mean": {"kind": "continuous", "from": "user", "target_mean": {}, "normalize": True},
+    "both": {"kind": "categorical", "cross": ["shop", "user", "vip", "amount"]},
+    "both_mean": {"kind": "continuous", "cross": ["shop", "user"], "target_mean": {}},
+    "user_hash": {"kind": "categorical", "from": "user", "hash_buckets": 3},
+    "shop_hash": {"kind": "categorical", "from": "shop", "hash_buckets": 3},
+    "hash_rows": {"kind": "continuous", "from": "shop", "hash_buckets": 3, "count": True},
 }
 FEATURES = FeatureConfig.parse({"target": "bought", "columns": COLUMNS})
 START = datetime.datetime(2024, 2, 27)
@@ -332,7 +343,7 @@ def test_the_http_scorer_answers_with_the_scores_of_predict(
         again = Scorer(root / "x").score(rows)["probability"]
         np.testing.assert_allclose(found.json()["probability"], again, atol=1e-6)
         refused = http.post("/score", json=[rows[0] | {"user": "nobody"}])
-        assert (refused.status_code, "'user', row 0" in refused.text) == (422, True)
+        assert (refused.status_code, "'user_mean', row 0" in refused.text) == (422, True)
         manifest = json.loads((root / "x" / "manifest.json").read_text())
         assert http.get("/health").json() == {"version": manifest["version"]}
         assert "scorer_rows_total 9\n" in http.get("/metrics").text

@@ -3,6 +3,7 @@
 from distrain.etl.features.columns import (
     KEYS_OF_HISTORY as KEYS_OF_HISTORY,
     TIMES_OF_HISTORY as TIMES_OF_HISTORY,
+    TIMES_OF_SPLIT as TIMES_OF_SPLIT,
     ColumnSpec as ColumnSpec,
 )
 from distrain.etl.features.config import (

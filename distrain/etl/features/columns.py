@@ -10,9 +10,20 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, create_model, field_validator, model_validator
 
-from distrain.etl.operators import DOCUMENT_KEYS, MOST_KEPT, Categorify, History, Operator
+from distrain.etl.operators import (
+    DOCUMENT_KEYS,
+    MOST_KEPT,
+    Bucketize,
+    Categorify,
+    HashBucket,
+    History,
+    Operator,
+    QuantileBuckets,
+    Takes,
+    takes_of,
+)
 from distrain.schema import Tags
-from distrain.spec import Section, Whole
+from distrain.spec import PositiveInt, Real, Section, Whole
 
 As = Literal[
     "text",
@@ -76,6 +87,12 @@ class _ColumnSpec(Section):
         "number, or of a time the seconds since 1970, minute, hour, weekday (Monday is 0), day, "
         "month or year. Times need one. Null: a value is taken as it is; text files hold texts.",
     )
+    cross: tuple[ColumnName, ...] = Field(
+        (), description="The input's columns, two or more, whose values are one category together."
+    )
+    hash_buckets: PositiveInt | None = Field(
+        None, description="Categories are replaced by so many buckets of their hashes."
+    )
     epoch: Literal["s", "ms", "us", "ns"] | None = Field(
         None, description="The column holds whole numbers: so many of these units since 1970."
     )
@@ -103,10 +120,43 @@ class _ColumnSpec(Section):
         return tags
 
     @model_validator(mode="after")
+    def _cross_is_of_whole_values(self) -> _ColumnSpec:
+        others = {"from": self.source, "as": self.as_, "separator": self.separator}
+        given = [name for name, value in others.items() if value is not None]
+        given += ["list_slice"] if self.list_slice else []
+        if self.cross and given:
+            raise ValueError(f"cross goes without {', '.join(given)}: it takes values as they are")
+        if self.cross and len({*self.cross}) < 2:
+            raise ValueError("cross needs two columns or more")
+        return self
+
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The input's columns that this one, of that name, is made of."""
+        return self.cross or (self.source or name,)
+
+    @property
+    def takes(self) -> Takes:
+        return takes_of(self.operators)
+
+    @property
+    def operators(self) -> tuple[Operator, ...]:
+        raise NotImplementedError
+
+    @property
+    def _hashing(self) -> tuple[Operator, ...]:
+        return () if self.hash_buckets is None else (HashBucket(self.hash_buckets),)
+
+    @model_validator(mode="after")
     def _epoch_needs_a_calendar(self) -> _ColumnSpec:
         if self.epoch and self.as_ not in CALENDAR:
             raise ValueError(f"epoch needs `as`, one of {', '.join(CALENDAR)}")
         return self
+
+
+class QuantilesSpec(Section):
+    """Buckets of about equally many training rows."""
+
+    quantiles: Whole = Field(ge=2, description="How many buckets.")
 
 
 class CategoricalSpec(_ColumnSpec):
@@ -122,14 +172,29 @@ class CategoricalSpec(_ColumnSpec):
     num_buckets: Whole = Field(
         0, ge=0, description="Spread the other values over so many ids by hash; 0: one id."
     )
+    buckets: QuantilesSpec | tuple[Real, ...] | Literal["log_square"] | None = Field(
+        None,
+        description="Values are numbers, and ids are of their buckets: the numbers at which these "
+        "begin, quantiles, or log_square, floor(log(x)^2) above 2.",
+    )
     domain: ColumnName | None = Field(
         None, description="Columns of one domain have one vocabulary, counted over all of them."
     )
 
     @model_validator(mode="after")
     def _no_numbers(self) -> CategoricalSpec:
-        if self.as_ == "number":
-            raise ValueError("as: number makes no categories; say text or integer")
+        if self.buckets is None and self.as_ == "number":
+            raise ValueError("as: number makes no categories; say text or integer, or set buckets")
+        if self.buckets is not None and (self.as_ == "text" or self.cross or self.hash_buckets):
+            raise ValueError("buckets are of numbers: not with as: text, cross or hash_buckets")
+        return self
+
+    @model_validator(mode="after")
+    def _edges_rise(self) -> CategoricalSpec:
+        if isinstance(self.buckets, tuple):
+            pairs = zip(self.buckets, self.buckets[1:], strict=False)
+            if not self.buckets or any(low >= high for low, high in pairs):
+                raise ValueError("buckets needs one number or more, each above the one before")
         return self
 
     @property
@@ -138,7 +203,22 @@ class CategoricalSpec(_ColumnSpec):
 
     @property
     def operators(self) -> tuple[Operator, ...]:
-        return (Categorify(*self.vocabulary_options, self.domain),)
+        return (
+            *self._bucketing,
+            *self._hashing,
+            Categorify(*self.vocabulary_options, self.domain),
+        )
+
+    @property
+    def _bucketing(self) -> tuple[Operator, ...]:
+        match self.buckets:
+            case None:
+                return ()
+            case QuantilesSpec(quantiles=number):
+                return (QuantileBuckets(number),)
+            case "log_square":
+                return (Bucketize(log_square=True),)
+        return (Bucketize(self.buckets),)
 
 
 class _NumbersSpec(_ColumnSpec):
@@ -148,14 +228,21 @@ class _NumbersSpec(_ColumnSpec):
     def operators(self) -> tuple[Operator, ...]:
         given = self._keys()
         keys = [key for key in DOCUMENT_KEYS if given[key.name] is not key.default]
-        return tuple(key.make(given[key.name]) for key in keys)
+        steps = [key.make(given[key.name]) for key in keys]
+        return (*self._hashing, *steps)
 
     def _keys(self) -> dict[str, Any]:
         return {key.name: getattr(self, key.name, key.default) for key in DOCUMENT_KEYS}
 
     @model_validator(mode="after")
     def _no_text(self) -> _NumbersSpec:
-        if self.as_ == "text":
+        keys = self._keys()
+        if keys["count"] or keys["target_mean"]:
+            if self.as_ == "number":
+                raise ValueError("as: number makes no categories; say text or integer")
+        elif self.cross or self.hash_buckets:
+            raise ValueError("cross and hash_buckets make categories: set count or target_mean")
+        elif self.as_ == "text":
             raise ValueError("as: text makes no numbers; leave it out, or say number")
         return self
 
@@ -195,6 +282,8 @@ Column = Annotated[ColumnSpec, Field(discriminator="kind")]
 
 KEYS_OF_HISTORY, TIMES_OF_HISTORY = "history.by", "history.order"
 """What staged rows call the columns that their histories need."""
+TIMES_OF_SPLIT = "split.time"
+"""What staged rows call the times by which they are split, where operators learn in their order."""
 
 
 class HistorySpec(Section):

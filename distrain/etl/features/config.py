@@ -23,6 +23,7 @@ from distrain.etl.features.document import (
     mistakes_between_keys,
 )
 from distrain.etl.features.targets import TargetSpec
+from distrain.etl.operators import Operator, TargetEncode
 from distrain.etl.parts import kept_names
 from distrain.etl.raw_lines import TextLayout
 from distrain.etl.workflow import Workflow
@@ -66,7 +67,7 @@ class FeatureConfig:
     ) -> FeatureConfig:
         """The document of who has none: the workflow's columns and a label; text as Criteo's."""
         columns = dict.fromkeys(workflow.columns, _NUMBER)
-        columns |= dict.fromkeys(workflow.categorical, _CATEGORY)
+        columns |= dict.fromkeys(workflow.taking_categories, _CATEGORY)
         # Not validated: a workflow may name what a document may not.
         text = FormatSpec.model_construct(
             kind=CRITEO, delimiter=layout.delimiter, header=layout.header
@@ -154,7 +155,15 @@ class FeatureConfig:
     def workflow(self) -> Workflow:
         """What is fitted: columns of equal operators together, in the order of the document."""
         groups: dict[str, list[str]] = {}
-        operators = {name: column.operators for name, column in self.document.columns.items()}
+        operators: dict[str, tuple[Operator, ...]]
+        by_time = self.document.times_of_split is not None
+        operators = {
+            name: tuple(
+                replace(one, by_time=by_time) if isinstance(one, TargetEncode) else one
+                for one in column.operators
+            )
+            for name, column in self.document.columns.items()
+        }
         for name, steps in operators.items():
             groups.setdefault(repr(steps), []).append(name)  # which tells all settings
         history = self.document.history

@@ -13,13 +13,16 @@ from pydantic import BeforeValidator, Field, field_validator, model_serializer, 
 
 from distrain.errors import InputError
 from distrain.etl.features.columns import (
+    TIMES_OF_SPLIT,
     CategoricalSpec,
     Column,
     ColumnName,
     ColumnSpec,
+    ContinuousSpec,
     HistorySpec,
 )
 from distrain.etl.features.targets import TableWindows, TargetSpec, Value, as_text, or_name
+from distrain.etl.operators import TargetEncode
 from distrain.schema import LABEL, ColumnSchema, Tags
 from distrain.spec import PositiveInt, Real, Section, shown
 from distrain.vocabulary import mistake_of_name
@@ -227,8 +230,24 @@ class FeatureDocument(Section):
 
     @property
     def staged(self) -> dict[str, ColumnSpec]:
-        """The features, and what histories need beside them."""
-        return {**self.columns, **(self.history.staged if self.history else {})}
+        """The features, and what histories and target means need beside them."""
+        times = {TIMES_OF_SPLIT: self.times_of_split} if self.times_of_split else {}
+        return {**self.columns, **(self.history.staged if self.history else {}), **times}
+
+    @property
+    def times_of_split(self) -> ColumnSpec | None:
+        """The times of a split by time, for operators that learn labels in their order."""
+        encoded = any(
+            isinstance(operator, TargetEncode)
+            for column in self.columns.values()
+            for operator in column.operators
+        )
+        if not (isinstance(self.split, TimeSplit) and encoded):
+            return None
+        as_ = "seconds" if isinstance(self.split.start, str) else "number"
+        return ContinuousSpec.model_validate(
+            {"kind": "continuous", "from": self.split.column, "as": as_, "fill": 0}
+        )
 
     @property
     def last_rows(self) -> dict[str, Any]:
@@ -243,7 +262,7 @@ class FeatureDocument(Section):
     def inputs(self) -> tuple[str, ...]:
         """The table's columns that are read, each once, without those of side tables."""
         split = getattr(self.split, "column", None)
-        sources = [column.source or name for name, column in self.columns.items()]
+        sources = [one for name, column in self.columns.items() for one in column.sources(name)]
         wanted = [target.column for target in self.targets.values()]
         wanted += [name for name in (self.weight, self.windows and self.windows.by) if name]
         wanted += [*([split] if split else []), *sources]
@@ -270,7 +289,7 @@ class FeatureDocument(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> FeatureDocument:
-        sources = {name: column.source or name for name, column in self.columns.items()}
+        sources = {name: column.sources(name) for name, column in self.columns.items()}
         targets = {t.column for t in self.targets.values() if not t.is_feature}
         beside = [column.name for column in self.beside]
         names = [LABEL, *beside, *self.columns]
@@ -282,6 +301,7 @@ class FeatureDocument(Section):
             for name in twice
         ]
         mistakes += _unequal_domains(self.columns)
+        mistakes += _without_mean(self.columns, self.target)
         mistakes += _crossed_joins(self.joins)
         mistakes += _unlisted(self.history, [*self.columns, *beside])
         if mistakes:
@@ -294,10 +314,7 @@ def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
     columns, target = document.get("columns"), document.get("target")
     if not isinstance(columns, Mapping):
         return []
-    sources = {
-        name: str(column.get("from") or name) if isinstance(column, Mapping) else name
-        for name, column in columns.items()
-    }
+    sources = {name: _sources(name, column) for name, column in columns.items()}
     domains = {
         n: column.get("domain") for n, column in columns.items() if isinstance(column, Mapping)
     }
@@ -306,13 +323,22 @@ def mistakes_between_keys(document: Mapping[str, Any]) -> list[str]:
     return [*_bad_names(sources, domains), *_leaks(sources, {target})]
 
 
-def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> list[str]:
+def _sources(name: str, column: object) -> tuple[str, ...]:
+    if not isinstance(column, Mapping):
+        return (name,)
+    crossed = column.get("cross")
+    if isinstance(crossed, list | tuple) and crossed:
+        return tuple(map(str, crossed))
+    return (str(column.get("from") or name),)
+
+
+def _bad_names(sources: Mapping[str, tuple[str, ...]], domains: Mapping[str, object]) -> list[str]:
     found = []
-    for name, source in sources.items():
+    for name, of_name in sources.items():
         if name == LABEL:
             found.append(
                 f"columns.{name}: the target is written as {LABEL!r}; give the feature another "
-                f"name and `from: {source}`"
+                f"name and `from: {of_name[0]}`"
             )
         elif mistake := mistake_of_name(name):
             hint = f"give another name and `from: {shown(name)[1:-1]}`"
@@ -323,11 +349,12 @@ def _bad_names(sources: Mapping[str, str], domains: Mapping[str, object]) -> lis
     return found
 
 
-def _leaks(sources: Mapping[str, str], targets: Collection[object]) -> list[str]:
+def _leaks(sources: Mapping[str, tuple[str, ...]], targets: Collection[object]) -> list[str]:
     return [
         f"columns.{name}: {source!r} is the target, and a model would see the answer; leave it "
         "out, or set target.is_feature to true"
-        for name, source in sources.items()
+        for name, of_name in sources.items()
+        for source in of_name
         if source in targets
     ]
 
@@ -362,6 +389,16 @@ def _unlisted(history: HistorySpec | None, names: Collection[str]) -> list[str]:
     return [] if mistake is None else [f"history: {mistake}"]
 
 
+def _without_mean(columns: Mapping[str, ColumnSpec], target: TargetSpec) -> list[str]:
+    if target.kind != "multiclass":
+        return []
+    return [
+        f"columns.{name}: target_mean is of a target of two values or of numbers, not of classes"
+        for name, column in columns.items()
+        if any(isinstance(operator, TargetEncode) for operator in column.operators)
+    ]
+
+
 def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
     found = []
     first: dict[str, tuple[str, CategoricalSpec]] = {}
@@ -369,10 +406,11 @@ def _unequal_domains(columns: Mapping[str, ColumnSpec]) -> list[str]:
         if not isinstance(column, CategoricalSpec) or column.domain is None:
             continue
         other, known = first.setdefault(column.domain, (name, column))
-        if known.vocabulary_options != column.vocabulary_options:
+        if known.operators != column.operators:
             found.append(
-                f"columns.{name}: freq_threshold, max_size and num_buckets of the domain "
-                f"{column.domain!r} are others in columns.{other}; a domain has one vocabulary"
+                f"columns.{name}: freq_threshold, max_size, num_buckets, buckets "
+                f"and hash_buckets of the domain {column.domain!r} are others in "
+                f"columns.{other}; a domain has one vocabulary"
             )
         apart = columns.get(column.domain)
         if isinstance(apart, CategoricalSpec) and apart.domain != column.domain:

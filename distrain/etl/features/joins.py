@@ -17,6 +17,7 @@ from distrain.etl.features.table_file import AddedColumn, TableFile, look_at
 from distrain.etl.features.text_rows import rows_of_pieces
 from distrain.etl.features.values import flat, mistake_of_values, texts_of
 from distrain.etl.lists import holds_lists
+from distrain.etl.operators import BETWEEN_TEXTS, joined_texts
 from distrain.etl.parts import readable_parquet
 from distrain.etl.texts import TextRange, read_pieces
 from distrain.storage import file_identity, first_line, list_inputs
@@ -25,7 +26,6 @@ MOST_BYTES = 256 << 20
 """What a side table may take of each worker's memory: its keys and the columns that are joined."""
 
 _BLOCK_BYTES = 16 << 20
-_BETWEEN_KEYS = "\x1f"
 _LOCK = Lock()
 
 
@@ -42,7 +42,7 @@ class SideTable:
         self.spec = spec
         self._keys = keys
         self._values = values
-        self.digest = _digest(values.append_column(_BETWEEN_KEYS, keys))
+        self.digest = _digest(values.append_column(BETWEEN_TEXTS, keys))
         layout = spec.format if text else None
         self.columns = {
             field.name: AddedColumn(field.type, layout) for field in self._values.schema
@@ -189,14 +189,7 @@ def _flat(values: pa.ChunkedArray, join: JoinSpec) -> pa.Array:
 
 
 def _key_texts(keys: Sequence[pa.Array]) -> pa.Array:
-    texts = [texts_of(key).cast(pa.large_string()) for key in keys]
-    if len(texts) == 1:
-        return texts[0]
-    apart = []
-    for some in texts:  # a separator inside a key must not make two keys the same
-        some = pc.replace_substring(some, "\\", "\\\\")
-        apart.append(pc.replace_substring(some, _BETWEEN_KEYS, "\\u"))
-    return pc.binary_join_element_wise(*apart, pa.scalar(_BETWEEN_KEYS, pa.large_string()))
+    return joined_texts([texts_of(key) for key in keys])
 
 
 def _refuse_duplicates(keys: pa.Array, join: JoinSpec) -> None:
@@ -204,7 +197,7 @@ def _refuse_duplicates(keys: pa.Array, join: JoinSpec) -> None:
     again = counted.filter(pc.greater(counted.field("counts"), 1))
     if not len(again):
         return
-    first = again[0]["values"].as_py().split(_BETWEEN_KEYS)
+    first = again[0]["values"].as_py().split(BETWEEN_TEXTS)
     rows = f"{again[0]['counts'].as_py():,} rows"
     key = ", ".join(
         f"{name} {value!r}" for name, value in zip(join.key.values(), first, strict=True)

@@ -35,9 +35,9 @@ from distrain.etl.features.rows import (
 )
 from distrain.etl.features.table_file import TableFile
 from distrain.etl.features.text_rows import TextRows, TornLines, line_of, parse_block, without_head
-from distrain.etl.features.values import flat, staged_values
+from distrain.etl.features.values import flat, staged_values, texts_of
 from distrain.etl.lists import holds_lists
-from distrain.etl.operators import PLAIN, concrete
+from distrain.etl.operators import PLAIN, concrete, crossed
 from distrain.etl.parts import ROW_NUMBER, STAGED_SUFFIX, Part, located, read_part, write_staged
 from distrain.etl.texts import TextRange, check_stream, count_lines_before, parsed_pieces
 from distrain.schema import LABEL
@@ -332,13 +332,19 @@ def _staged(
     if split is not None and split.by in ("time", "hash", "column"):
         mask = of(split.column, lambda v, text: validation_mask(v, split, text))
     for name, column in document.staged.items():
-        values = of(
-            column.source or name, partial(staged_values, column=column, spelling=task.spelling)
-        )
+        make = partial(staged_values, column=column, spelling=task.spelling)
+        if column.cross:
+            make = partial(_text, spelling=task.spelling)
+        made_of = [of(source, make) for source in column.sources(name)]
+        values = crossed(made_of) if column.cross else made_of[0]
         if name in task.lists and not holds_lists(values.type):  # all are missing
             values = pa.nulls(len(values), pa.list_(values.type))
         made[name] = values
     return pa.table(made), mask
+
+
+def _text(values: pa.Array, text: FormatSpec | None, spelling: int) -> pa.Array:
+    return texts_of(values, spelling)
 
 
 def _kept(values: pa.Array, text: FormatSpec | None, dtype: pa.DataType | None) -> pa.Array:

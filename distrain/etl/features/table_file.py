@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from distrain.errors import DataError
 from distrain.etl.features.as_is import check_text, check_types
-from distrain.etl.features.columns import TIMES_OF_HISTORY, CategoricalSpec, ColumnSpec
+from distrain.etl.features.columns import TIMES_OF_HISTORY, ColumnSpec
 from distrain.etl.features.config import FeatureConfig
 from distrain.etl.features.document import CRITEO, FormatSpec
 from distrain.etl.features.partitions import Values
@@ -158,9 +158,13 @@ class TableFile:
         """`int64` or `string`, by categorical column; without those of which nothing is known."""
         found = {}
         for name, column in features.document.columns.items():
-            source = column.source or name
+            source, *others = column.sources(name)
             dtype, is_typed = _of_item(self.columns[source]), self.has_types_in(source)
-            if isinstance(column, CategoricalSpec) and not (is_typed and pa.types.is_null(dtype)):
+            if column.takes != "categories":
+                continue
+            if others:
+                found[name] = "string"
+            elif not (is_typed and pa.types.is_null(dtype)):
                 found[name] = staged_type(dtype, column, is_typed)
         return found
 
@@ -168,7 +172,7 @@ class TableFile:
         """`lists` or `single values`, by column; without those of which nothing is known."""
         found = {}
         for name, column in features.document.columns.items():
-            dtype = self.columns[column.source or name]
+            dtype = self.columns[column.sources(name)[0]]
             if holds_lists(dtype) or column.separator is not None:
                 found[name] = "lists"
             elif features.as_is or not pa.types.is_null(dtype):
@@ -310,7 +314,7 @@ def _mistakes(file: TableFile, features: FeatureConfig) -> Iterable[tuple[str, s
     if column is not None:
         checks.append((column, lambda dtype: mistake_of_split(dtype, split)))  # type: ignore[arg-type]
     for name, spec in document.columns.items():
-        checks.append((spec.source or name, partial(_of_column, column=spec)))
+        checks += [(one, partial(_of_column, column=spec)) for one in spec.sources(name)]
     if (history := document.history) is not None:
         order = history.staged[TIMES_OF_HISTORY]
         checks += [(history.by, _of_key), (history.order, partial(_of_column, column=order))]
@@ -339,6 +343,8 @@ def _of_key(dtype: pa.DataType) -> str | None:
 
 
 def _of_column(dtype: pa.DataType, column: ColumnSpec) -> str | None:
+    if column.cross and holds_lists(dtype):
+        return f"{dtype}, not single values, which cross takes"
     if column.separator is not None:
         return None if holds_text(dtype) else (f"{dtype}, not texts, which separator takes apart")
     if column.list_slice is not None and not holds_lists(dtype):

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from distrain.etl.features.bad_values import BadValues, converted, places_of
-from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec, ContinuousSpec
+from distrain.etl.features.columns import CALENDAR, CategoricalSpec, ColumnSpec
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.times import calendar, has_calendar, is_time, times_of
 from distrain.etl.lists import Lists, holds_lists
@@ -115,13 +115,16 @@ _NO_NUMBER = (
 def _items(
     values: pa.Array, column: ColumnSpec, text: FormatSpec | None, spelling: int
 ) -> pa.Array:
+    if column.takes == "presence":
+        gaps = values.is_null(nan_is_null=pa.types.is_floating(values.type))
+        return pc.if_else(gaps, pa.scalar(None, pa.float64()), 1.0)
     if column.as_ is not None and column.as_ in CALENDAR:
         times = times_of(values, column.epoch, text.timestamp if text else None)
         parts = calendar(times, column.as_)
-        if isinstance(column, CategoricalSpec):
+        if column.takes == "categories":
             return pc.floor(parts).cast(pa.int64())
         return checked_numbers(parts.cast(pa.float64()), column)
-    if isinstance(column, ContinuousSpec):
+    if column.takes == "numbers":
         if column.as_ == "integer":
             numbers = integers_of(values)
         else:
@@ -137,7 +140,7 @@ def _items(
     return integers_of(values, "Say as: text, or kind: continuous.")
 
 
-def staged_type(dtype: pa.DataType, column: CategoricalSpec, is_typed: bool) -> str:
+def staged_type(dtype: pa.DataType, column: ColumnSpec, is_typed: bool) -> str:
     if column.as_ is not None:
         return "string" if column.as_ == "text" else "int64"
     if not is_typed or column.separator is not None:
@@ -152,6 +155,8 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
     """Why no value of this type, in a parquet file, can be used so; `None` if some can."""
     if (mistake := mistake_of_values(dtype)) is not None:
         return mistake
+    if column.takes == "presence" or column.cross:
+        return None
     types, as_ = pa.types, column.as_
     number = not (holds_text(dtype) or is_time(dtype))
     if column.epoch is not None and not types.is_integer(dtype):
@@ -165,7 +170,7 @@ def mistake_of_type(dtype: pa.DataType, column: ColumnSpec) -> str | None:
         )
     if is_time(dtype) and as_ != "text":
         return f"{dtype}; say in `as` what is made of it ({', '.join(CALENDAR)})"
-    if isinstance(column, ContinuousSpec) and as_ is None and not number:
+    if column.takes == "numbers" and as_ is None and not number:
         return f"{dtype}, not numbers; say as: number if the texts spell them"
     return None
 
@@ -205,10 +210,12 @@ def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
     return converted(values, lambda some: spelled(some, spelling), "a time that no text tells")
 
 
-def checked_numbers(values: pa.Array, column: ContinuousSpec) -> pa.Array:
+def checked_numbers(values: pa.Array, column: ColumnSpec) -> pa.Array:
     """The numbers, NaN as a gap, unless an operator of the column cannot take one."""
     numbers = values.to_numpy(zero_copy_only=False)  # gaps become NaN
     missing = np.isnan(numbers)
+    if isinstance(column, CategoricalSpec):  # any number has a bucket, and a gap an id
+        return pa.array(numbers, mask=missing)
     steps = {step.kind for step in column.operators}
     if FillMissing.kind not in steps and missing.any():
         gaps = pc.if_else(pa.array(missing), pa.scalar(None, pa.float64()), values)

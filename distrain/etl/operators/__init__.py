@@ -2,6 +2,11 @@
 
 from typing import Any
 
+from distrain.etl.operators.buckets import (
+    Bucketize as Bucketize,
+    HashBucket as HashBucket,
+    QuantileBuckets as QuantileBuckets,
+)
 from distrain.etl.operators.categorify import (
     Categorify as Categorify,
     by_frequency as by_frequency,
@@ -17,6 +22,13 @@ from distrain.etl.operators.counts import (
     text_hashes as text_hashes,
 )
 from distrain.etl.operators.device import Device as Device
+from distrain.etl.operators.encodings import (
+    CountEncode as CountEncode,
+    TargetEncode as TargetEncode,
+    ValueTable as ValueTable,
+    fold_numbers as fold_numbers,
+    saved_table as saved_table,
+)
 from distrain.etl.operators.history import (
     MOST_KEPT as MOST_KEPT,
     Floats as Floats,
@@ -34,6 +46,7 @@ from distrain.etl.operators.numbers import (
     Clip as Clip,
     FillMissing as FillMissing,
     LogOp as LogOp,
+    MissingFlag as MissingFlag,
     Moments as Moments,
     Normalize as Normalize,
 )
@@ -41,20 +54,30 @@ from distrain.etl.operators.operator import (
     DeviceOperator as DeviceOperator,
     DocumentKey as DocumentKey,
     FittedOperator as FittedOperator,
+    LabelledOperator as LabelledOperator,
     Operator as Operator,
     ServedOperator as ServedOperator,
+    Takes as Takes,
+    TrainingRows as TrainingRows,
     concrete as concrete,
     in_column as in_column,
+    takes_of as takes_of,
 )
 from distrain.etl.operators.spelling import (
+    BETWEEN_TEXTS as BETWEEN_TEXTS,
     PLAIN as PLAIN,
+    crossed as crossed,
+    joined_texts as joined_texts,
     texts_of as texts_of,
 )
 from distrain.vocabulary import Vocabulary as Vocabulary
 
 OPERATORS: dict[str, Any] = {
     operator.kind: operator
-    for operator in (ListSlice, FillMissing, Clip, LogOp, Normalize, Categorify)
+    for operator in (
+        *(ListSlice, MissingFlag, HashBucket, CountEncode, TargetEncode),
+        *(FillMissing, Clip, LogOp, Normalize, Bucketize, QuantileBuckets, Categorify),
+    )
 }
 """All operators by kind, in the order in which a features document's column goes through them."""
 

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
 from distrain.etl.operators.device import Device, DeviceColumn
+from distrain.etl.operators.operator import Takes
 from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
 from distrain.vocabulary import Vocabulary, check_cardinality
 
@@ -34,6 +35,7 @@ class Categorify:
     """
 
     kind: ClassVar[str] = "Categorify"
+    takes: ClassVar[Takes] = "categories"
     freq_threshold: int = 0
     max_size: int = 0
     num_buckets: int = 0
@@ -136,16 +138,20 @@ class Categorify:
         return cls(**{"spelling": AS_TYPED, **document})
 
     def _categories(self, values: pa.Array) -> pa.Array:
-        """Integers of any width as int64, as nothing but gaps is; other values as texts."""
-        whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
-        target = pa.int64() if whole else pa.string()
-        try:
-            return (values if whole else texts_of(values, self.spelling)).cast(target)
-        except pa.ArrowInvalid as error:
-            raise DataError(
-                f"a category does not fit into {target}: {error}",
-                hint="Write such values as strings: ids are names, of any length.",
-            ) from None
+        return as_categories(values, self.spelling)
+
+
+def as_categories(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
+    """Integers of any width as int64, as nothing but gaps is; other values as texts."""
+    whole = pa.types.is_integer(values.type) or pa.types.is_null(values.type)
+    target = pa.int64() if whole else pa.string()
+    try:
+        return (values if whole else texts_of(values, spelling)).cast(target)
+    except pa.ArrowInvalid as error:
+        raise DataError(
+            f"a category does not fit into {target}: {error}",
+            hint="Write such values as strings: ids are names, of any length.",
+        ) from None
 
 
 def category_type(dtype: pa.DataType) -> str:

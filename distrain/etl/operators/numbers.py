@@ -1,9 +1,9 @@
-"""Operators on numbers: Clip, FillMissing, LogOp, Normalize."""
+"""Operators on numbers: Clip, FillMissing, LogOp, Normalize; and MissingFlag, which makes some."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -14,7 +14,7 @@ from pydantic import Field, model_validator
 
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.device import Device, DeviceColumn, kind_after, on_host
-from distrain.etl.operators.operator import DocumentKey, SettingsOnly, as_doubles
+from distrain.etl.operators.operator import DocumentKey, OnHost, SettingsOnly, Takes, as_doubles
 from distrain.spec import Real, Section
 
 
@@ -117,6 +117,40 @@ class FillMissing(SettingsOnly):
         if pa.types.is_floating(kind):
             values = device.where(device.is_nan(values), fill, values)
         return device.fill_null(values, fill)
+
+
+def alone_mistake(name: str, *others: str) -> Callable[[Mapping[str, Any]], str | None]:
+    """Says which keys a column has beside one that they have no meaning with."""
+
+    def mistake_in(keys: Mapping[str, Any]) -> str | None:
+        beside = [one for one in others if not (keys[one] is None or keys[one] is False)]
+        return f"{name} goes without {', '.join(beside)}" if keys[name] and beside else None
+
+    return mistake_in
+
+
+@dataclass(frozen=True)
+class MissingFlag(OnHost, SettingsOnly):
+    """1 where a value of any type is missing or NaN, else 0.
+
+    >>> MissingFlag().transform("C1", pa.array(["a", None])).to_pylist()
+    [0.0, 1.0]
+    """
+
+    kind: ClassVar[str] = "MissingFlag"
+    takes: ClassVar[Takes] = "presence"
+    key: ClassVar = DocumentKey(
+        "missing_flag",
+        bool,
+        "Whether the number is 1 where the value is missing, of any type, and else 0.",
+        lambda _: MissingFlag(),
+        default=False,
+        mistake_in=alone_mistake("missing_flag", "fill", "clip", "log"),
+    )
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        is_float = pa.types.is_floating(values.type)
+        return values.is_null(nan_is_null=is_float).cast(pa.float64())
 
 
 def _log_mistake(keys: Mapping[str, Any]) -> str | None:

@@ -1,7 +1,8 @@
 """The protocols of operators.
 
 An operator works on one column at a time and knows nothing of files or of Dask. Of a column of
-lists it gets the items, one after another; ListSlice alone gets the lists. Operators that learn
+lists it gets the items, one after another; ListSlice alone gets the lists. What a column's first
+operator `takes` says what the column holds: numbers, unless it says otherwise. Operators that learn
 statistics add three pure functions: `fit` makes a state from some rows, `merge` joins states
 (associative, so rows may be cut anywhere), `finish` turns the state of all rows into what
 `transform` needs. A saved workflow makes an operator of its settings as keyword arguments, or by
@@ -11,15 +12,19 @@ The rest of the ETL finds what it needs of an operator in its class: `kind`, for
 `key`, if features documents may ask for it; `on_device`, which a workflow needs to be run on a GPU.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol, Self, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
+import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError
-from distrain.etl.operators.device import Device, DeviceColumn
+from distrain.etl.operators.device import Device, DeviceColumn, on_host
+
+Takes = Literal["numbers", "categories", "presence"]
+"""What operators take: numbers, names of things, or no more than whether there is a value."""
 
 
 class Operator(Protocol):
@@ -58,6 +63,27 @@ class DeviceOperator(Operator, Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False)
+class TrainingRows:
+    """What an operator that learns from labels is told of the rows of a column."""
+
+    places: np.ndarray[Any, Any]  # `[rows]`: the times, or numbers by which rows are cut into folds
+    labels: np.ndarray[Any, np.dtype[np.float64]] | None = None  # `[rows]`, for a fit
+
+    def of_items(self, lengths: np.ndarray[Any, np.dtype[np.int64]]) -> "TrainingRows":
+        labels = None if self.labels is None else np.repeat(self.labels, lengths)
+        return TrainingRows(np.repeat(self.places, lengths), labels)
+
+
+@runtime_checkable
+class LabelledOperator(FittedOperator, Protocol):
+    """An operator that learns from labels, and gives training rows other values than later ones."""
+
+    def of_rows(self, rows: TrainingRows) -> Self:
+        """The operator for the values of these training rows, in this order."""
+        ...
+
+
 @dataclass(frozen=True)
 class DocumentKey:
     """The key of a continuous column in features documents that asks for an operator."""
@@ -87,6 +113,19 @@ class SettingsOnly:
 
     def served(self, _column: str) -> dict[str, Any]:
         return asdict(self)
+
+
+class OnHost:
+    """Operators whose values are made by Arrow and NumPy, where others run on a GPU."""
+
+    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
+        return on_host(device, self, column, values)
+
+
+def takes_of(operators: Sequence[Operator]) -> Takes:
+    """What a column holds that goes through these operators."""
+    found: Takes = next((one.takes for one in operators if hasattr(one, "takes")), "numbers")
+    return found
 
 
 def as_doubles(values: pa.Array) -> pa.Array:

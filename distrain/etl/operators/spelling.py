@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from decimal import Decimal
 
 import pyarrow as pa
@@ -42,6 +43,43 @@ def texts_of(values: pa.Array, spelling: int = PLAIN) -> pa.Array:
         return values.cast(pa.string())
     encoded = values.dictionary_encode()
     return _spelled(encoded.dictionary).take(encoded.indices)
+
+
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of several columns."""
+
+
+def joined_texts(columns: Sequence[pa.Array], missing: str | None = None) -> pa.Array:
+    """One text of each row's texts, which tells all rows apart, as large_string.
+
+    A row with a gap has none, unless `missing` stands for gaps.
+    """
+    texts = [column.cast(pa.large_string()) for column in columns]
+    if len(texts) == 1:
+        return texts[0]
+    apart = []
+    for some in texts:  # a separator inside a text must not make two rows the same
+        some = pc.replace_substring(some, "\\", "\\\\")
+        some = pc.replace_substring(some, BETWEEN_TEXTS, "\\u")
+        apart.append(some if missing is None else pc.fill_null(some, missing))
+    return pc.binary_join_element_wise(*apart, pa.scalar(BETWEEN_TEXTS, pa.large_string()))
+
+
+def crossed(columns: Sequence[pa.Array]) -> pa.Array:
+    """The texts of several columns as one category; missing where all of them are.
+
+    >>> found = crossed([pa.array(["a", None]), pa.array(["x", None])]).to_pylist()
+    >>> found[0].split(BETWEEN_TEXTS), found[1]
+    (['a', 'x'], None)
+    """
+    nothing = columns[0].is_null()
+    for column in columns[1:]:
+        nothing = pc.and_(nothing, column.is_null())
+    found = joined_texts(columns, _MISSING)
+    return pc.if_else(nothing, pa.scalar(None, found.type), found)
+
+
+_MISSING = "\\0"  # which no text is, for its backslashes are doubled
 
 
 def _spelled(values: pa.Array) -> pa.Array:

@@ -86,7 +86,7 @@ def _write_program(folder: Path, program: Program) -> None:
     vocabularies = folder / score.VOCABULARIES
     vocabularies.mkdir()
     for name, vocabulary in program.vocabularies.items():
-        write_vocabulary(vocabularies, name, vocabulary)
+        write_vocabulary(vocabularies, name, vocabulary, program.numbers.get(name))
     text = json.dumps(program.document, indent=1, ensure_ascii=False)
     (folder / score.PROGRAM).write_text(text + "\n", encoding="utf-8")
     room = score.__name__.rpartition(".")[0]

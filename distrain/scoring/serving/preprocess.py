@@ -29,6 +29,9 @@ from distrain.scoring.serving.steps import STEPS, Vocabulary
 FORMS = ("table", "csv", "json")
 """What rows are: values with types, fields of a text file, or values of JSON lines."""
 
+BETWEEN_TEXTS = "\x1f"
+"""Stands between the texts of a cross."""
+
 MOST_KEPT = 1 << 16
 """Values of a column whose ids are kept in memory, of these types."""
 
@@ -68,7 +71,14 @@ class Preprocessor:
         self._continuous = program["continuous"]
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
-        self.sources = tuple(dict.fromkeys(c["source"] for c in program["columns"]))
+        self._crosses = {
+            cross: [_Column(_text_of(source), program["text"], known) for source in sources]
+            for cross, sources in program.get("crosses", {}).items()
+        }
+        parts = (part.source for of_cross in self._crosses.values() for part in of_cross)
+        given = (column.source for column in self._columns.values())
+        sources = dict.fromkeys([*(one for one in given if one not in self._crosses), *parts])
+        self.sources = tuple(sources)
 
     def inputs(self, rows: Any, form: str | None = None) -> dict[str, Array]:
         """The model's inputs by name.
@@ -82,7 +92,7 @@ class Preprocessor:
             BadValue: A column is missing, or a value cannot be used.
         """
         form = self._known_form(form)
-        given = columns_of(rows, self.sources)
+        given = self._given(rows, form)
         num_rows = len(next(iter(given.values()), ()))
         numbers = np.empty((num_rows, len(self._continuous)), np.float32)
         for matrix in self._matrices:
@@ -122,14 +132,42 @@ class Preprocessor:
         times two arrays: as clocks show them, and in UTC.
         """
         form = self._known_form(form)
-        given = columns_of(rows, self.sources)
+        given = self._given(rows, form)
         return {name: c.read(given[c.source], form) for name, c in self._columns.items()}
+
+    def _given(self, rows: Any, form: str) -> dict[str, Any]:
+        """The columns of rows, and the crosses of some by their names in the program."""
+        given = columns_of(rows, self.sources)
+        for name, parts in self._crosses.items():
+            given[name] = crossed([part.read(given[part.source], form)[0] for part in parts])
+        return given
 
     def _known_form(self, form: str | None) -> str:
         form = form or self._form
         if form not in FORMS:
             raise ValueError(f"form is {form!r}, not one of {', '.join(FORMS)}")
         return form
+
+
+def _text_of(source: str) -> dict[str, Any]:
+    """A column of texts of values of any type, as a cross takes them."""
+    takes = ["text", "integer", "number", "bool", "decimal", "time"]
+    as_text = {"to": "text", "takes": takes, "lists": False, "separator": None}
+    return {"name": source, "source": source, "steps": [], "slices": [], **as_text}
+
+
+def crossed(columns: Sequence[Sequence[str | None]]) -> list[str | None]:
+    """The texts of several columns as one; missing where all of them are."""
+    return [
+        None if row.count(None) == len(row) else BETWEEN_TEXTS.join(map(_in_cross, row))
+        for row in zip(*columns, strict=True)
+    ]
+
+
+def _in_cross(text: str | None) -> str:
+    if text is None:
+        return "\\0"
+    return text.replace("\\", "\\\\").replace(BETWEEN_TEXTS, "\\u")
 
 
 def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:

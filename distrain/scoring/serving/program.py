@@ -13,18 +13,25 @@ import pyarrow as pa
 
 from distrain.errors import InputError
 from distrain.etl import (
+    HOLDS,
+    TEXTS,
     Categorify,
     Clip,
     ColumnSpec,
+    CountEncode,
     FeatureConfig,
+    HashBucket,
     ListSlice,
     LogOp,
     Normalize,
     ServedOperator,
+    TargetEncode,
     Vocabulary,
     Workflow,
+    takes_of,
 )
 from distrain.models import SavedModel
+from distrain.scoring.serving.preprocess import BETWEEN_TEXTS
 from distrain.scoring.serving.steps import STEPS
 from distrain.vocabulary import is_text
 
@@ -33,7 +40,10 @@ NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp":
 AS_IS = "as is"
 _ANY = ("text", "integer", "number", "bool", "decimal", "time")
 _NUMBERS = ("integer", "number", "bool", "decimal")
+_ENCODINGS = (CountEncode, TargetEncode)
 _FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -51,6 +61,7 @@ class Program:
 
     document: dict[str, Any]
     vocabularies: Mapping[str, Vocabulary]
+    numbers: Mapping[str, Floats]  # of some vocabularies, a number for each id
 
 
 def program_of(
@@ -77,13 +88,19 @@ def program_of(
         )
     groups = {column: group for group in workflow.groups for column in group.columns}
     vocabularies: dict[str, Vocabulary] = {}
+    numbers: dict[str, Floats] = {}
     columns = []
     for name in names:
         spec = None if features is None else features.document.columns[name]
         listed = saved.schema[name].holds_lists
-        column, learnt = column_program(name, groups[name].operators, spec, listed)
+        holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
+        operators = groups[name].operators
+        column, learnt = column_program(name, operators, spec, listed, holds_text)
         columns.append(column)
         vocabularies |= learnt
+        for one in operators:
+            if isinstance(one, _ENCODINGS):
+                numbers[name] = _numbers(one, name)
     text = NO_TEXT
     if features is not None:
         layout = features.document.format
@@ -96,31 +113,48 @@ def program_of(
         "categorical": list(inputs.categorical_names),
         "continuous": list(inputs.continuous_names),
         "lists": [[name, inputs.schema[name].event] for name in lists],
-        "vocabularies": {name: described(one) for name, one in vocabularies.items()},
+        "crosses": {
+            BETWEEN_TEXTS.join(spec.cross): list(spec.cross)
+            for spec in (features.document.columns[name] for name in names if features)
+            if spec.cross
+        },
+        "vocabularies": {
+            name: {**described(one), "has_numbers": name in numbers}
+            for name, one in vocabularies.items()
+        },
     }
-    return Program(document, vocabularies)
+    return Program(document, vocabularies, numbers)
 
 
 def column_program(
-    name: str, operators: Sequence[Any], spec: ColumnSpec | None, lists: bool
+    name: str,
+    operators: Sequence[Any],
+    spec: ColumnSpec | None,
+    lists: bool,
+    holds_text: bool = False,
 ) -> tuple[dict[str, Any], dict[str, Vocabulary]]:
     """A column of a program, and the vocabulary that it needs by name.
 
     Args:
         spec: What the features document says of it; `None` if the workflow takes it as it is.
         lists: Whether it holds lists.
+        holds_text: Whether it holds texts, where no vocabulary of its values says so.
     """
-    last = operators[-1] if operators else None
     vocabularies = {}
-    if isinstance(last, Categorify):
-        vocabularies[last.domain or name] = last.vocabularies[name]
+    for one in operators:
+        if isinstance(one, Categorify):
+            vocabularies[one.domain or name] = one.vocabularies[name]
+        elif isinstance(one, _ENCODINGS):
+            vocabularies[name] = _vocabulary(one, name)
+    if vocabularies and not any(isinstance(one, HashBucket) for one in operators):
+        holds_text = is_text(next(iter(vocabularies.values())).values.type)
     column = {
         "name": name,
-        "source": (spec and spec.source) or name,
+        "source": BETWEEN_TEXTS.join(spec.sources(name)) if spec else name,
         "lists": lists,
         "separator": spec and spec.separator,
         "slices": list(_slices(operators, spec)),
-        **_reading(spec, operators, next(iter(vocabularies.values()), None)),
+        **_reading(spec, operators, holds_text),
     }
     column["steps"] += [
         {"kind": one.kind, **one.served(name)}
@@ -128,6 +162,20 @@ def column_program(
         if not isinstance(one, ListSlice)
     ]
     return column, vocabularies
+
+
+def _vocabulary(encoding: CountEncode | TargetEncode, column: str) -> Vocabulary:
+    values = encoding.tables[column].values.drop_null()
+    return Vocabulary(values, pa.nulls(len(values), pa.int64()))
+
+
+def _numbers(encoding: CountEncode | TargetEncode, column: str) -> Floats:
+    """The number of each id of that vocabulary."""
+    is_gap = encoding.tables[column].values.is_null().to_numpy(zero_copy_only=False)
+    *known, unknown = encoding.numbers(column)
+    of_gap = np.array(known)[is_gap]
+    numbers = [0.0, *(of_gap if len(of_gap) else [unknown]), unknown]
+    return np.concatenate([numbers, np.array(known)[~is_gap]])
 
 
 def described(vocabulary: Vocabulary) -> dict[str, Any]:
@@ -150,7 +198,7 @@ def _unserved(
             yield Unserved(name, operator, why)
             continue
         spec = None if document is None else document.columns[name]
-        if spec is not None and (spec.source or name) in joined:
+        if spec is not None and joined.intersection(spec.sources(name)):
             yield Unserved(name, "joins", "it comes from a side table")
         numbers = []
         for one in groups[name].operators:
@@ -173,24 +221,27 @@ def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[
             yield [one.start, one.end] if has_start else [0, one.start]
 
 
-def _reading(
-    spec: ColumnSpec | None, operators: Sequence[Any], vocabulary: Vocabulary | None
-) -> dict[str, Any]:
+def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool) -> dict[str, Any]:
     """How a column's values are read, and its steps.
 
     What `distrain.etl` reads of a table with types is read: `takes` has the kinds of values.
     """
     as_ = AS_IS if spec is None else spec.as_
-    holds_text = vocabulary is not None and is_text(vocabulary.values.type)
+    taken = takes_of(operators)
+    holds_text &= taken == "categories"
     to: str = "text" if holds_text else "integer"
     takes: tuple[str, ...] = _ANY if holds_text else _NUMBERS
     steps: list[dict[str, Any]] = []
-    if as_ in CALENDAR_PARTS:
+    if taken == "presence":
+        to, takes = "presence", _ANY
+    elif spec is not None and spec.cross:
+        to, takes = "text", ("text",)
+    elif as_ in CALENDAR_PARTS:
         has_epoch = spec is not None and spec.epoch is not None
         to, takes = "time", (("integer",) if has_epoch else ("time", "text"))
-        whole = vocabulary is not None
+        whole = taken == "categories"
         steps.append({"kind": "calendar", "part": as_, "whole": whole})
-    elif vocabulary is None:
+    elif taken == "numbers":
         to, takes = "number", (_NUMBERS if as_ in (AS_IS, None) else (*_NUMBERS, "text"))
     elif as_ == AS_IS:  # what stands in a table is taken as it is
         takes = tuple(kind for kind in _ANY if kind != "integer") if holds_text else ("integer",)
@@ -198,7 +249,8 @@ def _reading(
         takes = ("text", "decimal") if holds_text else ("integer", "number", "bool")
     elif as_ == "integer":
         takes = (*_NUMBERS, "text")
-    if vocabulary is None and spec is not None:
+    is_number = taken == "numbers" and not any(isinstance(one, Categorify) for one in operators)
+    if is_number and spec is not None:
         clips = [one for one in operators if isinstance(one, Clip)]
         low = all(clip.min is None for clip in clips)
         high = all(clip.max is None for clip in clips)
@@ -209,15 +261,17 @@ def _reading(
         "to": to,
         "takes": list(takes),
         "epoch": None if spec is None else spec.epoch,
-        "is_whole": vocabulary is None and as_ == "integer",
+        "is_whole": taken == "numbers" and as_ == "integer",
         "steps": steps,
     }
 
 
-def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
+def write_vocabulary(
+    folder: Path, name: str, vocabulary: Vocabulary, numbers: Floats | None = None
+) -> None:
     """Write the files that `preprocess.Vocabulary` reads."""
     values = vocabulary.values
-    files: dict[str, Any] = {}
+    files: dict[str, Any] = {} if numbers is None else {"numbers": numbers}
     if is_text(values.type):
         blobs = values.cast(pa.large_binary())
         keys = np.array([zlib.crc32(blob) for blob in blobs.to_pylist()], np.uint32)

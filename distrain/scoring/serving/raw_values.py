@@ -83,11 +83,16 @@ def to_times(
     return local, utc
 
 
+def to_presence(values: Any, _takes: Any, _text: Any, _spec: Any) -> list[Any]:
+    return [None if is_missing(value) else 1 for value in values]
+
+
 READERS: dict[str, Callable[..., Any]] = {
     "text": to_texts,
     "integer": to_integers,
     "number": to_numbers,
     "time": to_times,
+    "presence": to_presence,
 }
 
 

@@ -46,6 +46,33 @@ def _categorify(values: list[Any], step: Mapping[str, Any], known: Mapping[str, 
     return vocabulary.ids_of(values)
 
 
+def _missing_flag(values: list[Any], _step: Any, _: Any) -> Array:
+    return np.array([value is None for value in values], np.float64)
+
+
+def _bucketize(x: Array, step: Mapping[str, Any], _: Any) -> list[int | None]:
+    missing = np.isnan(x)
+    found: Array = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
+    if step["log_square"]:
+        sizes = np.clip(np.abs(x), 2, np.finfo(np.float64).max)
+        above = np.copysign(np.floor(np.log(sizes) ** 2) + 2, x)
+        found = np.where(np.abs(x) <= 2, np.floor(x), above)
+    whole = np.where(missing, 0, found).astype(np.int64).tolist()
+    return [None if gap else n for n, gap in zip(whole, missing.tolist(), strict=True)]
+
+
+def _hash_bucket(values: list[Any], step: Mapping[str, Any], _: Any) -> list[int | None]:
+    num_buckets = step["num_buckets"]
+    known = {v: bucket_of(_key_of(v, values), num_buckets) for v in {*values} - {None}}
+    return [known.get(value) for value in values]
+
+
+def _encode(values: list[Any], step: Mapping[str, Any], known: Mapping[str, Any]) -> Array:
+    vocabulary: Vocabulary = known[step["vocabulary"]]
+    numbers: Array = vocabulary.numbers[vocabulary.ids_of(values)]
+    return numbers
+
+
 def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> Any:
     """A part of times, as numbers or as whole numbers."""
     local, utc = times
@@ -89,6 +116,12 @@ STEPS: dict[str, Callable[..., Any]] = {
     "LogOp": _log,
     "Normalize": _normalize,
     "Categorify": _categorify,
+    "MissingFlag": _missing_flag,
+    "Bucketize": _bucketize,
+    "QuantileBuckets": _bucketize,
+    "HashBucket": _hash_bucket,
+    "CountEncode": _encode,
+    "TargetEncode": _encode,
     "calendar": _calendar,
     "limits": _limits,
 }
@@ -102,14 +135,18 @@ class Vocabulary:
             or the CRC-32 of texts, and their ids; of texts also their UTF-8 in the same order.
         holds: "integer" or "text".
         num_oov: Over how many ids unknown values are spread.
+        has_numbers: Whether there is a file `NAME.numbers.npy`, of a number for each id.
     """
 
-    def __init__(self, folder: Path, name: str, holds: str, num_oov: int):
+    def __init__(
+        self, folder: Path, name: str, holds: str, num_oov: int, has_numbers: bool = False
+    ):
         def load(what: str) -> Any:
             return np.load(folder / f"{name}.{what}.npy", mmap_mode="r")
 
         self._keys, self._ids = load("keys"), load("ids")
         self._is_text, self._num_oov = holds == "text", num_oov
+        self.numbers: Array = load("numbers") if has_numbers else np.zeros(0)
         if self._is_text:
             self._offsets, self._text = load("offsets"), load("text")
 
@@ -122,12 +159,7 @@ class Vocabulary:
 
     def _look_up(self, values: list[Any], column: list[Any]) -> dict[Any, int]:
         found: dict[Any, int] = {}
-        keys = []
-        for value in values:
-            try:
-                keys.append(zlib.crc32(value.encode()) if self._is_text else value)
-            except UnicodeError:
-                raise UnusableValue(column.index(value), "no text: it has no UTF-8") from None
+        keys = [_key_of(value, column) for value in values]
         places = np.searchsorted(self._keys, np.array(keys, self._keys.dtype)).tolist()
         for value, key, place in zip(values, keys, places, strict=True):
             while place < len(self._keys) and self._keys[place] == key:
@@ -142,6 +174,14 @@ class Vocabulary:
     def _text_at(self, place: int) -> bytes:
         text: bytes = self._text[self._offsets[place] : self._offsets[place + 1]].tobytes()
         return text
+
+
+def _key_of(value: Any, column: list[Any]) -> int:
+    """What is hashed of a value: a whole number itself, of a text the CRC-32."""
+    try:
+        return zlib.crc32(value.encode()) if isinstance(value, str) else int(value)
+    except UnicodeError:
+        raise UnusableValue(column.index(value), "no text: it has no UTF-8") from None
 
 
 def bucket_of(key: int, num_buckets: int) -> int:

@@ -35,6 +35,10 @@ COLUMNS = {
     "price": {"kind": "continuous", "log": True, "normalize": True, "fill": 0},
     "tags": {"kind": "categorical"},
     "hour": {"kind": "categorical", "source": "at", "as": "hour"},
+    "cheap": {"kind": "categorical", "from": "price", "buckets": {"quantiles": 5}},
+    "no_price": {"kind": "continuous", "from": "price", "missing_flag": True},
+    "shop_rows": {"kind": "continuous", "from": "shop", "count": True, "normalize": True},
+    "both": {"kind": "categorical", "cross": ["shop", "price"], "hash_buckets": 20},
 }
 FEATURES = FeatureConfig.parse(
     {
