@@ -86,8 +86,8 @@ class ValueTable:
         found = _wide(values).dictionary_encode(null_encoding="encode")
         places = pc.index_in(found.dictionary, value_set=self.values.cast(found.dictionary.type))
         known: Ints = places.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-        places: Ints = known[found.indices.to_numpy()]
-        return places
+        of_rows: Ints = known[found.indices.to_numpy()]
+        return of_rows
 
     @property
     def checksum(self) -> str:
