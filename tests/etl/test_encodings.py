@@ -205,8 +205,11 @@ def test_a_cluster_writes_what_the_loops_give(tmp_path: Path, client: Client, by
         # By blocks of time, of which no row sees its own: the oracle takes earlier times alone.
         operator = Workflow.load(tmp_path / "d" / "workflow")
         (edges,) = {
-            one.edges for g in operator.groups for one in g.operators if "a_mean" in g.columns
-        }  # type: ignore[attr-defined]
+            one.edges
+            for group in operator.groups
+            for one in group.operators
+            if isinstance(one, TargetEncode) and "a_mean" in group.columns
+        }
         blocks = [bisect_right(edges, at) for at in raw["at"]]
         known = list(zip(blocks, raw["a"], map(float, raw["y"]), strict=True))
         before = [[(x, y) for b, x, y in known if b < block] for block in range(len(edges) + 1)]
