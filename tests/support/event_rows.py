@@ -38,14 +38,17 @@ SCHEMA = Schema(
 
 
 def event_batch(
-    rows: int, seed: int = 0, most: int = 6, dtype: torch.dtype = torch.float32
+    rows: int, seed: int = 0, most: int = 6, dtype: torch.dtype = torch.float32, longest: int = 0
 ) -> Batch:
-    """Rows with up to `most` events, some with none; all numbers are of one dtype."""
+    """Rows with up to `most` events, some with none, the first perhaps with `longest`; one dtype."""
     generator = torch.Generator().manual_seed(seed)
     names = ("user", "item", "shop")
     sizes = {column.name: column.cardinality or 0 for column in SCHEMA}
     flat = [torch.randint(0, sizes[name], (rows,), generator=generator) for name in names]
-    shops = ragged(draw_rows_of_ids(rows, sizes["shop"], generator, most))
+    drawn = draw_rows_of_ids(rows, sizes["shop"], generator, most)
+    if longest:
+        drawn[0] = torch.randint(sizes["shop"], (longest,), generator=generator).tolist()
+    shops = ragged(drawn)
     total = len(shops.values)
     fields: dict[str, torch.Tensor] = {
         name: torch.randint(0, sizes[name], (total,), generator=generator).int()

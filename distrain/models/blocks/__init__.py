@@ -11,7 +11,7 @@ from distrain.models.blocks.block import (
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
-from distrain.models.blocks.events import EventBlock as EventBlock
+from distrain.models.blocks.events import EventBlock as EventBlock, RowGroups as RowGroups
 from distrain.models.blocks.filter import (
     ContinuousFeatures as ContinuousFeatures,
     FieldVectors as FieldVectors,

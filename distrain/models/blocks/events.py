@@ -1,6 +1,6 @@
 """What blocks over a row's events have in common: vectors of the events, and of their target."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -133,6 +133,123 @@ class EventBlock(Block):
             f"{given.made_by} gives no column {target!r}, the target of the list {name!r}",
             hint="It is a flat categorical column.",
         )
+
+
+class RowGroups:
+    """Rows in groups of like lengths, for kernels that want padding.
+
+    The groups have at most twice as many places as there are values, and a few. Finding them waits
+    for the device. In a graph of torch's exporters there is one group, of `most` places a row.
+
+    Args:
+        values: The rows.
+        most: The most values of a row that get places, its newest ones.
+
+    Attributes:
+        counts: For each group how many values its rows have, `[rows of the group]`.
+
+    >>> clicks = Ragged(torch.tensor([[1.0], [2.0], [4.0]]), torch.tensor([0, 2, 2, 3]))
+    >>> groups = RowGroups(clicks, most=2)
+    >>> [group] = groups.pad(clicks.values)
+    >>> group[..., 0].tolist()
+    [[1.0, 2.0], [0.0, 0.0], [4.0, 0.0]]
+    >>> groups.unpad([10 * group])[:, 0].tolist()
+    [10.0, 20.0, 40.0]
+    """
+
+    def __init__(self, values: Ragged, most: int):
+        self._offsets = offsets = values.offsets.long()
+        counts = offsets.diff().clamp(max=most)
+        starts = offsets[1:] - counts
+        self._shapes = [(counts.shape[0], most)]
+        self._order: Tensor | None = None
+        if not torch.compiler.is_compiling():
+            longest_first, order = counts.sort(descending=True, stable=True)
+            self._shapes = list(_group_shapes(longest_first.cpu()))
+            self._order = order if len(self._shapes) > 1 else None
+        self.counts = self.split(counts)
+        index, first, base = [], [], 0
+        for shape, start, count in zip(self._shapes, self.split(starts), self.counts, strict=True):
+            rows, length = shape
+            place = torch.arange(length, device=offsets.device)
+            # Value 0 is the zeros that `pad` puts before the others.
+            own = torch.where(place < count[:, None], start[:, None] + place + 1, 0)
+            index.append(own.flatten())
+            first.append(base + length * torch.arange(rows, device=offsets.device))
+            base += rows * length
+        self._value_of_place = torch.cat(index)
+        numbers = torch.arange(values.values.shape[0], device=offsets.device)
+        shift = self.join(first) - starts
+        self._place_of_value = (shift[values.row_of_values] + numbers).clamp(min=0)
+
+    def pad(self, values: Tensor) -> list[Tensor]:
+        """Each group's rows of `[values, dim]`, `[rows, length, dim]`, with zeros after them."""
+        with_zeros = torch.cat([values.new_zeros(1, values.shape[1]), values])
+        # Zeros get no gradient: there are as many of them as padding needs.
+        places = functional.embedding(self._value_of_place, with_zeros, padding_idx=0)
+        if self._order is None:
+            return [torch.unflatten(places, 0, self._shapes[0])]
+        parts = torch.split(places, [rows * length for rows, length in self._shapes])
+        shaped = zip(parts, self._shapes, strict=True)
+        return [torch.unflatten(part, 0, shape) for part, shape in shaped]
+
+    def unpad(self, groups: Sequence[Tensor]) -> Tensor:
+        """The inverse of `pad`: `[values, dim]`."""
+        places = [group.flatten(0, 1) for group in groups]
+        return of_rows(torch.cat(places), self._place_of_value)
+
+    def newest(self, values: Tensor) -> Tensor:
+        """Each row's last one of `[values, dim]`, `[rows, dim]`; zeros for a row without any."""
+        return padded(values, self._offsets, 1)[:, 0]
+
+    def split(self, rows: Tensor) -> Sequence[Tensor]:
+        """Each group's rows of `[rows, ...]`."""
+        if self._order is None:
+            return [rows]
+        sizes = [num_rows for num_rows, _ in self._shapes]
+        return torch.split(rows[self._order], sizes)
+
+    def join(self, groups: Sequence[Tensor]) -> Tensor:
+        """The inverse of `split`."""
+        rows = torch.cat(list(groups))
+        return rows if self._order is None else rows[self._order.argsort()]
+
+
+_FEW_PLACES = 1 << 14  # not worth a group of their own
+
+
+def _group_shapes(counts: Tensor) -> Iterator[tuple[int, int]]:
+    """Rows and places of groups of rows with these counts, the largest first.
+
+    >>> _FEW_PLACES, [*_group_shapes(torch.tensor([9000, 8000, 3, 3, 2, 0]))]
+    (16384, [(2, 9000), (4, 3)])
+    """
+    while True:
+        rows = counts.shape[0]
+        length = max(1, int(counts[0])) if rows else 1
+        if length > 1 and rows * length > _FEW_PLACES:
+            rows = int((counts > length // 2).sum())
+        yield rows, length
+        counts = counts[rows:]
+        if not counts.shape[0]:
+            return
+
+
+def with_last(rows: Ragged, last: Tensor) -> Ragged:
+    """The rows, each with one more value at its end: `last`, `[rows, dim]`.
+
+    >>> rows = Ragged(torch.tensor([[1.0], [2.0]]), torch.tensor([0, 2, 2]))
+    >>> longer = with_last(rows, torch.tensor([[7.0], [8.0]]))
+    >>> longer.values[:, 0].tolist(), longer.offsets.tolist()
+    ([1.0, 2.0, 7.0, 8.0], [0, 3, 4])
+    """
+    device = rows.offsets.device
+    longer = rows.offsets.long() + torch.arange(last.shape[0] + 1, device=device)
+    places = torch.arange(rows.values.shape[0], device=device) + rows.row_of_values
+    places = torch.cat([places, longer[1:] - 1])
+    index = torch.arange(places.shape[0], device=device)
+    index = torch.zeros_like(index).scatter(0, places, index)
+    return Ragged(of_rows(torch.cat([rows.values, last]), index), longer)
 
 
 def of_rows(values: Tensor, rows: Tensor) -> Tensor:

@@ -1,17 +1,20 @@
 """Hierarchical sequential transduction units: pointwise attention over a row's events (HSTU)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
-from distrain.models.blocks.events import EventBlock, padded
-from distrain.models.blocks.transformers import check_heads
+from distrain.batch import Ragged
+from distrain.models.blocks.events import EventBlock, RowGroups, with_last
+from distrain.models.blocks.transformers import check_heads, of_heads
 from distrain.models.shapes import Features, Flat, Shape
 
 _TIME_BUCKETS = 64  # from a second on, each 1.35 times the one before
 _LOG_OF_A_BUCKET = 0.301
+_MOST_WEIGHTS = 1 << 20  # of attention in memory at once
 
 
 class _Unit(nn.Module):
@@ -31,29 +34,81 @@ class _Unit(nn.Module):
         self.drop = nn.Dropout(dropout)
 
     def forward(
-        self, tokens: Tensor, sees: Tensor, lengths: Tensor, gaps: Tensor | None, first_only: bool
+        self, tokens: Tensor, groups: RowGroups, ages: Sequence[Tensor | None], last_only: bool
     ) -> Tensor:
-        """Of tokens `[rows, length, width]`, of which the first sees all others."""
-        count = tokens.shape[1]
-        all_four = functional.silu(self.uvqk(self.norms[0](tokens))).chunk(4, dim=2)
-        u, v, q, k = (self._of_heads(one) for one in all_four)
-        if first_only:
-            tokens, u, q = tokens[:, :1], u[:, :, :1], q[:, :, :1]
-        places = torch.arange(count, device=tokens.device)
-        apart = (places - places[: q.shape[2], None]).clamp(min=0)
-        bias = self.of_place[apart]
-        if gaps is not None and self.of_time is not None:
-            bias = bias + functional.embedding(gaps[:, : q.shape[2]], self.of_time[:, None])[..., 0]
-        bias = bias[:, None] if bias.dim() == 3 else bias
-        weights = functional.silu(q @ k.transpose(2, 3) + bias) * sees[:, None, : q.shape[2]]
-        found = ((weights / lengths[:, None, None, None]) @ v).transpose(1, 2).flatten(2)
-        gated = self.norms[1](found) * u.transpose(1, 2).flatten(2)
-        result: Tensor = tokens + self.out(self.drop(gated))
+        """Of `[tokens, width]` as many, or those of each row's last one.
+
+        `ages`: for each group its tokens' seconds before the row's last one, `[rows, length]`.
+        """
+        of_u, of_v, of_q, of_k = self.uvqk.weight.chunk(4)
+        normed = self.norms[0](tokens)
+        others = groups.pad(_projected(normed, of_k, of_v))
+        if last_only:
+            tokens, normed = groups.newest(tokens), groups.newest(normed)
+        gate, query = _projected(normed, of_u, of_q).chunk(2, dim=1)
+        queries = groups.split(query[:, None]) if last_only else groups.pad(query)
+        of_groups = zip(queries, others, groups.counts, ages, strict=True)
+        found = [self._attended(*group, last_only) for group in of_groups]
+        values = groups.join(found)[:, 0] if last_only else groups.unpad(found)
+        result: Tensor = tokens + self.out(self.drop(self.norms[1](values) * gate))
         return result
 
-    def _of_heads(self, values: Tensor) -> Tensor:
-        rows, count, width = values.shape
-        return values.view(rows, count, self.heads, width // self.heads).transpose(1, 2)
+    def _attended(
+        self, query: Tensor, others: Tensor, counts: Tensor, ages: Tensor | None, last_only: bool
+    ) -> Tensor:
+        """Of one group; in blocks where there are many weights."""
+        rows, length, _ = others.shape
+        if last_only:  # its weights are as many as the tokens
+            return self._weighed(query, others, counts[:, None] - 1, counts, ages)
+        places = torch.arange(length, device=counts.device)[None]
+        if torch.compiler.is_compiling() or rows * length**2 * self.heads <= _MOST_WEIGHTS:
+            return self._weighed(query, others, places, counts, ages)
+        few_rows = max(1, _MOST_WEIGHTS // (length**2 * self.heads))
+        few_queries = max(1, _MOST_WEIGHTS // (length * self.heads * few_rows))
+        found = []
+        for row in range(0, rows, few_rows):
+            own = slice(row, row + few_rows)
+            blocks = []
+            for first in range(0, length, few_queries):
+                asking, seen = slice(first, first + few_queries), slice(first + few_queries)
+                # The backward pass makes the weights again, block by block.
+                block = checkpoint(
+                    self._weighed,
+                    query[own, asking],
+                    others[own, seen],
+                    places[:, asking],
+                    counts[own],
+                    None if ages is None else ages[own, seen],
+                    use_reentrant=False,
+                    preserve_rng_state=False,
+                )
+                blocks.append(block)
+            found.append(torch.cat(blocks, dim=1))
+        return torch.cat(found)
+
+    def _weighed(
+        self, query: Tensor, others: Tensor, places: Tensor, counts: Tensor, ages: Tensor | None
+    ) -> Tensor:
+        """What queries find at their places, `[rows, queries, width]`."""
+        q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
+        apart = places[:, :, None] - torch.arange(others.shape[1], device=places.device)
+        bias = functional.embedding(apart.clamp(min=0), self.of_place[:, None])[..., 0]
+        if ages is not None and self.of_time is not None:
+            own = ages.gather(1, places.expand(ages.shape[0], -1))
+            gaps = _buckets(own[:, :, None] - ages[:, None])
+            bias = bias + functional.embedding(gaps, self.of_time[:, None])[..., 0]
+        weights = functional.silu(q @ k.transpose(2, 3) + bias[:, None]) * (apart >= 0)[:, None]
+        found = (weights @ v).transpose(1, 2).flatten(2)
+        return torch.div(found, counts[:, None, None])
+
+
+def _projected(values: Tensor, *weights: Tensor) -> Tensor:
+    return functional.silu(functional.linear(values, torch.cat(weights)))
+
+
+def _buckets(seconds: Tensor) -> Tensor:
+    logs = seconds.abs().clamp(min=1).log() / _LOG_OF_A_BUCKET
+    return logs.long().clamp(max=_TIME_BUCKETS - 1)
 
 
 class HSTUBlock(EventBlock):
@@ -100,25 +155,14 @@ class HSTUBlock(EventBlock):
 
     def forward(self, value: Features) -> Tensor:
         target, events, offsets = self.vectors(value)
-        length = self.longest(offsets)
-        # The target is the first token, the newest event the second, and so on.
-        newest = padded(events, offsets, length, newest_first=True)
-        tokens = torch.cat([target[:, None], newest], dim=1)
-        lengths = offsets.diff().clamp(max=length) + 1
-        places = torch.arange(length + 1, device=offsets.device)
-        is_older = places >= places[:, None]
-        sees = is_older & (places < lengths[:, None])[:, None]
-        gaps = self._gaps(value, offsets, length)
+        rows = with_last(Ragged(events, offsets), target)
+        groups = RowGroups(rows, self.max_length + 1)
+        ages: Sequence[Tensor | None] = [None] * len(groups.counts)
+        if self._times:
+            seconds = Ragged(value.events[self._place].numbers[:, self._times[:1]], offsets)
+            of_target = seconds.values.new_zeros(target.shape[0], 1)
+            ages = [group[..., 0] for group in groups.pad(with_last(seconds, of_target).values)]
+        tokens = rows.values
         for number, unit in enumerate(self.units):
-            tokens = unit(tokens, sees, lengths, gaps, number == len(self.units) - 1)
-        return tokens[:, 0]
-
-    def _gaps(self, value: Features, offsets: Tensor, length: int) -> Tensor | None:
-        """The buckets of the seconds between each two tokens, `[rows, length + 1, length + 1]`."""
-        if not self._times:
-            return None
-        seconds = value.events[self._place].numbers[:, self._times[:1]]
-        ages = padded(seconds, offsets, length, newest_first=True)[..., 0]
-        ages = functional.pad(ages, (1, 0))  # the target's
-        apart = (ages[:, None] - ages[:, :, None]).abs().clamp(min=1)
-        return (apart.log() / _LOG_OF_A_BUCKET).long().clamp(max=_TIME_BUCKETS - 1)
+            tokens = unit(tokens, groups, ages, number == len(self.units) - 1)
+        return tokens

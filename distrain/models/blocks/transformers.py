@@ -1,16 +1,21 @@
 """Transformer layers over events, with their target among them (BST) or after them (SASRec)."""
 
 from collections.abc import Mapping
+from typing import Literal, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from distrain.batch import Ragged
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block, Chain
-from distrain.models.blocks.events import EventBlock, of_rows, padded
+from distrain.models.blocks.events import EventBlock, RowGroups, of_rows, padded, with_last
 from distrain.models.blocks.functional import activation_layer
 from distrain.models.shapes import Features, Flat, Shape, flat, some_width
+
+Queries = Literal["all", "causal", "newest"]
+"""Which tokens ask: each one all of its row, each one those before it, or the newest one alone."""
 
 
 class _Layer(nn.Module):
@@ -30,24 +35,41 @@ class _Layer(nn.Module):
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.drop = nn.Dropout(dropout)
 
-    def forward(self, tokens: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
+    def forward(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
+        """Of `[tokens, width]` as many, or with "newest" those of each row's newest one."""
         first, second = self.norms
-        if self.norm_first:
-            tokens = tokens + self.drop(self._attended(first(tokens), mask, is_causal))
-            tokens = tokens + self.drop(self.feed(second(tokens)))
-            return tokens
-        tokens = first(tokens + self.drop(self._attended(tokens, mask, is_causal)))
-        result: Tensor = second(tokens + self.drop(self.feed(tokens)))
-        return result
+        found = self._attended(first(tokens) if self.norm_first else tokens, groups, queries)
+        asking = groups.newest(tokens) if queries == "newest" else tokens
+        asking = asking + self.drop(found)
+        if not self.norm_first:
+            asking = first(asking)
+        fed: Tensor = asking + self.drop(self.feed(second(asking) if self.norm_first else asking))
+        return fed if self.norm_first else cast(Tensor, second(fed))
 
-    def _attended(self, tokens: Tensor, mask: Tensor | None, is_causal: bool) -> Tensor:
-        of_heads = self.qkv(tokens).unflatten(2, (3, self.heads, -1)).transpose(1, 3)
-        query, key, value = of_heads.unbind(2)
-        found = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal
-        )
-        joined: Tensor = self.joined(found.transpose(1, 2).flatten(2))
+    def _attended(self, tokens: Tensor, groups: RowGroups, queries: Queries) -> Tensor:
+        width = tokens.shape[1]
+        if queries == "newest":
+            of_query, of_others = self.qkv.weight.tensor_split([width])
+            newest = functional.linear(groups.newest(tokens), of_query)
+            asking = groups.split(newest[:, None])
+            others = groups.pad(functional.linear(tokens, of_others))
+        else:
+            rows = groups.pad(self.qkv(tokens))
+            asking = [group[..., :width] for group in rows]
+            others = [group[..., width:] for group in rows]
+        of_groups = zip(asking, others, groups.counts, strict=True)
+        found = [self._mixed(*group, queries == "causal") for group in of_groups]
+        values = groups.join(found)[:, 0] if queries == "newest" else groups.unpad(found)
+        joined: Tensor = self.joined(values)
         return joined
+
+    def _mixed(self, query: Tensor, others: Tensor, counts: Tensor, is_causal: bool) -> Tensor:
+        q, k, v = (of_heads(x, self.heads) for x in (query, *others.chunk(2, dim=2)))
+        # Padding stands after a row's events, so none of them sees it.
+        places = torch.arange(k.shape[2], device=k.device)
+        mask = None if is_causal else (places < counts.clamp(min=1)[:, None])[:, None, None]
+        found = functional.scaled_dot_product_attention(q, k, v, mask, is_causal=is_causal)
+        return found.transpose(1, 2).flatten(2)
 
 
 class _Transformer(EventBlock):
@@ -89,6 +111,14 @@ class _Transformer(EventBlock):
         )
         return width
 
+    def placed(self, tokens: Ragged) -> Tensor:
+        """The tokens with the vectors of their positions, the first one the newest's."""
+        ages = tokens.offsets[1:].long()[tokens.row_of_values]
+        ages = ages - 1 - torch.arange(tokens.values.shape[0], device=ages.device)
+        ages = ages.clamp(max=self.positions.shape[0] - 1)  # older ones are nobody's
+        placed: Tensor = self.drop(tokens.values + of_rows(self.positions, ages))
+        return placed
+
 
 class TargetTransformer(_Transformer):
     """The target and its events through transformer layers, side by side (arXiv:1905.06874).
@@ -110,15 +140,12 @@ class TargetTransformer(_Transformer):
 
     def forward(self, value: Features) -> Tensor:
         target, events, offsets = self.vectors(value)
-        length = self.longest(offsets)
-        newest = padded(events, offsets, length, newest_first=True)
-        tokens = torch.cat([target[:, None], newest], dim=1) + self.positions[: length + 1]
-        there = torch.arange(length + 1, device=offsets.device) <= offsets.diff()[:, None]
-        tokens = self.drop(tokens)
+        rows = with_last(Ragged(events, offsets), target)
+        groups = RowGroups(rows, self.max_length + 1)
+        tokens = self.placed(rows)
         for layer in self.layers:
-            tokens = layer(tokens, there[:, None, None], False)
-        tokens = tokens * there[..., None]
-        return functional.pad(tokens, (0, 0, 0, self.max_length - length)).flatten(1)
+            tokens = layer(tokens, groups, "all")
+        return padded(tokens, rows.offsets, self.max_length + 1, newest_first=True).flatten(1)
 
 
 class _CausalTransformer(_Transformer):
@@ -139,18 +166,17 @@ class _CausalTransformer(_Transformer):
         not there they are zeros.
         """
         target, events, offsets = self.vectors(value)
-        length = self.longest(offsets)
-        lengths = offsets.diff().clamp(max=length)[:, None].long()
-        ages = (lengths - 1 - torch.arange(length, device=offsets.device)).clamp(min=0)
-        tokens = padded(events, offsets, length) + functional.embedding(ages, self.positions)
-        tokens = self.drop(tokens)
-        # Padding stands after a row's events, so none of them sees it.
-        for layer in self.layers:
-            tokens = layer(tokens, None, True)
-        places = torch.arange(length if every else 1, device=offsets.device)
-        rows = torch.arange(target.shape[0], device=offsets.device)[:, None]
-        found = of_rows(tokens.flatten(0, 1), rows * length + (lengths - 1 - places).clamp(min=0))
-        return target, self.norm(found) * (lengths > places)[..., None]
+        rows = Ragged(events, offsets)
+        groups = RowGroups(rows, self.max_length)
+        tokens = self.placed(rows)
+        *lower, last = self.layers
+        for layer in lower:
+            tokens = layer(tokens, groups, "causal")
+        if every:
+            states = self.norm(last(tokens, groups, "causal"))
+            return target, padded(states, offsets, self.longest(offsets), newest_first=True)
+        states = self.norm(last(tokens, groups, "newest")) * (rows.lengths > 0)[:, None]
+        return target, states[:, None]
 
 
 class CausalTransformer(_CausalTransformer):
@@ -266,3 +292,9 @@ def check_heads(label: str, width: int, heads: int) -> None:
             f"{label} has {heads} heads, which do not divide the events' width {width}",
             hint="The width is that of the target's embeddings, side by side.",
         )
+
+
+def of_heads(values: Tensor, heads: int) -> Tensor:
+    """`[rows, length, width]` as `[rows, heads, length, width / heads]`."""
+    rows, length, width = values.shape
+    return values.view(rows, length, heads, width // heads).transpose(1, 2)

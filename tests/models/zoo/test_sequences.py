@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from event_rows import SCHEMA, event_batch, list_column
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_checks import one_torch_thread
 
 from distrain.batch import Ragged
@@ -290,6 +291,62 @@ def test_rows_are_scored_by_themselves_and_older_events_are_not_seen(spec):
     assert model(event_batch(0, dtype=torch.float64)).shape == (0,)
     none = event_batch(4, most=0, dtype=torch.float64)
     assert model(none).isfinite().all()
+
+
+def loss_and_gradients(model, batch):
+    model.dense.zero_grad()
+    loss = model(batch).square().sum()
+    loss.backward()
+    return loss.item(), [p.grad.clone() for p in model.dense.parameters()]
+
+
+@pytest.mark.parametrize("kind", ["bst", "sasrec", "hstu"])
+def test_groups_of_rows_and_blocks_of_queries_change_nothing(kind, monkeypatch):
+    model = build(spec_of(kind, heads=2, layers=2, max_length=40)).eval()
+    batch = event_batch(20, most=20, dtype=torch.float64, longest=50)
+    loss, gradients = loss_and_gradients(model, batch)
+    monkeypatch.setattr("distrain.models.blocks.events._FEW_PLACES", 20)
+    monkeypatch.setattr("distrain.models.blocks.hstu._MOST_WEIGHTS", 150)
+    again, others = loss_and_gradients(model, batch)
+    assert again == pytest.approx(loss, rel=1e-12)
+    torch.testing.assert_close(others, gradients, rtol=1e-9, atol=1e-11)
+
+
+class LargestResult(TorchDispatchMode):
+    """Keeps the size of the largest result of an operation."""
+
+    num_bytes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        results = result if isinstance(result, list | tuple) else [result]
+        sizes = [one.untyped_storage().nbytes() for one in results if torch.is_tensor(one)]
+        self.num_bytes = max([self.num_bytes, *sizes])
+        return result
+
+
+@pytest.mark.parametrize("kind", ["din", "sasrec", "hstu"])
+def test_memory_follows_all_events_and_not_the_longest_row(kind, monkeypatch):
+    monkeypatch.setattr("distrain.models.blocks.events._FEW_PLACES", 100)
+    monkeypatch.setattr("distrain.models.blocks.hstu._MOST_WEIGHTS", 10_000)
+    options = {} if kind == "din" else {"layers": 2}
+    model = build_model(SCHEMA, spec_of(kind, max_length=1000, **options), seed=0)
+    bytes_per_event = []
+    for longest in (20, 1000):
+        batch, kept = event_batch(300, most=20, longest=longest), {}
+
+        def keep(tensor, kept=kept):
+            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        with LargestResult() as largest:
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                loss = model(batch).sum()
+            loss.backward()
+        num_events = len(batch.lists["seen_item"].values)
+        bytes_per_event.append(np.array([largest.num_bytes, sum(kept.values())]) / num_events)
+    few, many = bytes_per_event
+    assert (many < 1.5 * few).all()
 
 
 def test_events_may_be_of_items_alone(spec):
