@@ -40,7 +40,7 @@ SCHEMA = Schema(
 def event_batch(
     rows: int, seed: int = 0, most: int = 6, dtype: torch.dtype = torch.float32, longest: int = 0
 ) -> Batch:
-    """Rows with up to `most` events, some with none, the first perhaps with `longest`; one dtype."""
+    """Rows with up to `most` events, some with none, or the first with `longest`; of one dtype."""
     generator = torch.Generator().manual_seed(seed)
     names = ("user", "item", "shop")
     sizes = {column.name: column.cardinality or 0 for column in SCHEMA}
