@@ -160,7 +160,8 @@ def row(customer: str, items: list[str], place: int) -> dict[str, Any]:
         "item": items[place],
         "history": before[-NEWEST:],
         "recent": before[-RECENT:],
-        "seen": before,
+        # Of rows to rank nothing more; in training nothing reads it.
+        "seen": items[: min(place + 1, len(items) - 1)],
     }
 
 
