@@ -95,6 +95,7 @@ from distrain.spec.tasks import (
 from distrain.spec.training import (
     JUDGING_METRICS as JUDGING_METRICS,
     MORE_IS_BETTER as MORE_IS_BETTER,
+    RETRIEVAL_METRIC as RETRIEVAL_METRIC,
     EarlyStoppingSpec as EarlyStoppingSpec,
     EvaluateSpec as EvaluateSpec,
     OptimizerSpec as OptimizerSpec,

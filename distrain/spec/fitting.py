@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from distrain.schema import Schema, Tags
-from distrain.spec.training import FEWEST_STEPS, batch_for
+from distrain.spec.training import FEWEST_STEPS, RETRIEVAL_METRIC, batch_for
 
 _MANY_STEPS = 4_000
 """Steps of tables whose rows may come again: early stopping ends most of them sooner."""
@@ -107,7 +107,7 @@ def _metric_of(document: Mapping[str, Any], schema: Schema) -> str | None:
     """The metric of the first task; of one binary target without tasks, the log loss."""
     model = document["model"]
     if model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval":
-        return None
+        return RETRIEVAL_METRIC
     first = next(iter(model.get("tasks", {}).items()), None)
     if first is not None:
         return f"{first[0]}.{_JUDGES[first[1]['kind']]}"

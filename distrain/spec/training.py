@@ -81,18 +81,21 @@ JUDGING_METRICS = {
 }
 """Metrics that a validation can be judged by, by kind of target."""
 
-MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5"})
+RETRIEVAL_METRIC = "recall_at_10"
+"""Of validation rows: whether their item is among the ten best of the items of all of them."""
+
+MORE_IS_BETTER = frozenset({"auc", "r2", "accuracy", "top_5", RETRIEVAL_METRIC})
 
 
 def _known_metric(metric: str) -> str:
     target, _, name = metric.rpartition(".")
     of_main = JUDGING_METRICS["binary"]
     of_any = dict.fromkeys(name for names in JUDGING_METRICS.values() for name in names)
-    if name in (of_any if target else of_main):
+    if name in (of_any if target else of_main) or metric == RETRIEVAL_METRIC:
         return metric
     raise ValueError(
-        f"must be {', '.join(of_main)}, which are of the first binary target, or TARGET.METRIC "
-        f"with one of {', '.join(of_any)}; not {metric!r}"
+        f"must be {', '.join(of_main)}, which are of the first binary target, {RETRIEVAL_METRIC} "
+        f"of retrieval, or TARGET.METRIC with one of {', '.join(of_any)}; not {metric!r}"
     )
 
 
@@ -166,7 +169,8 @@ class EarlyStoppingSpec(Section):
     metric: ValidationMetric = Field(
         "auc",
         description="Of the validation rows: `auc`, `log_loss` or `normalised_entropy` of the "
-        "first binary target, or `TARGET.METRIC`; the model saved is that of its best value.",
+        "first binary target, `recall_at_10` of retrieval, or `TARGET.METRIC`; the model saved is "
+        "that of its best value.",
     )
     patience: PositiveInt = Field(
         3, description="Validations in a row that may pass without an improvement."

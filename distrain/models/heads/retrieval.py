@@ -15,6 +15,7 @@ from distrain.models.heads.targets import Candidates, label_of
 from distrain.models.heads.tasks import Task
 from distrain.models.heads.towers import tower_width
 from distrain.models.shapes import Flat, Shape, Value, flat
+from distrain.spec import RETRIEVAL_METRIC
 
 RetrievalLoss = Literal["softmax", "bpr"]
 
@@ -55,7 +56,7 @@ class ItemRetrievalTask(Task):
     `distrain prep` gives to users that it does not know, are of nobody. The correction by log q
     undoes that popular items are candidates more often than others.
 
-    In a training step the candidates are those of all ranks, of one micro-batch.
+    In a training step the candidates are those of all ranks.
 
     In training the branches may give several vectors a row, side by side: those of the row first,
     then for each older event, newest first, what was known before it and its item. Those pairs are
@@ -94,7 +95,7 @@ class ItemRetrievalTask(Task):
     log_q: Tensor | None
     seen: Tensor
 
-    metrics = ()  # labels 0 and 1 are not what it tells apart
+    metrics = (RETRIEVAL_METRIC,)  # labels 0 and 1 are not what it tells apart
 
     def __init__(
         self,

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from distrain.batch import Batch
 from distrain.checkpoint import gather_texts
 from distrain.embeddings import Peers
 from distrain.errors import NonFiniteOutput
@@ -24,11 +26,15 @@ from distrain.metrics import (
     metric_errors,
 )
 from distrain.models import ClickModel, function_named
+from distrain.models.heads import ItemRetrievalTask, label_of
 from distrain.schema import Schema, Tags
-from distrain.spec import JobSpec
+from distrain.spec import RETRIEVAL_METRIC, JobSpec
 from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step import DeviceTargets, TargetRows, rows_of
 from distrain.train.timing import READER, waiting
+
+RETRIEVED = 10
+_MOST_SCORES = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -38,11 +44,13 @@ class Evaluation:
     # the AUC of all ranks' rows from their scores, by binary target; without those where the bins
     # serve
     from_scores: Mapping[str, Bounded] = field(default_factory=dict)
-    # metrics of the user's own, of all ranks' rows, by name
+    # metrics of the user's own, and recall of retrieval, of all ranks' rows, by name
     own: Mapping[str, float | None] = field(default_factory=dict)
 
     def value(self, metric: str) -> float | None:
         """A metric of the main target by name, or of another as `TARGET.METRIC`."""
+        if metric == RETRIEVAL_METRIC:
+            return self.own.get(metric)
         target, _, name = metric.rpartition(".")
         target = target or self.merged.main_name or ""
         if name == "auc" and target in self.from_scores:
@@ -72,7 +80,11 @@ def evaluate_over_ranks(
         name: state_over_ranks(state, peers, device) for name, state in metrics.states.items()
     }
     merged = TargetMetrics(states)
-    found = Evaluation(metrics, merged, own=own_over_ranks(of_user, peers, device))
+    others = own_over_ranks(of_user, peers, device)
+    if isinstance(model.task, ItemRetrievalTask) and model.task.item_id is not None:
+        recall = recall_over_ranks(model, model.task, loader, device, peers, before_batch)
+        others = {**others, RETRIEVAL_METRIC: recall}
+    found = Evaluation(metrics, merged, own=others)
     wide = not_bounded(merged, max_auc_bound)
     if not wide:
         return found
@@ -205,6 +217,14 @@ def scored_batches(
     before_batch: Callable[[], None] = lambda: None,
 ) -> Iterator[tuple[TargetRows, ...]]:
     """The rows of each batch for each target; arguments as of `evaluate`."""
+    for batch in _batches(model, loader, device, before_batch):
+        yield rows_of(model.task.targets, model.scores(batch), batch)
+
+
+def _batches(
+    model: ClickModel, loader: Loader, device: torch.device, before_batch: Callable[[], None]
+) -> Iterator[Batch]:
+    """The rows of a table on the device, while the model is in evaluation."""
     was_training = model.training
     model.eval()
     with loader.epoch(0) as batches:
@@ -212,9 +232,58 @@ def scored_batches(
             before_batch()
             with waiting(READER):
                 batch = next(batches)
-            on_device = batch.to(device)
-            yield rows_of(model.task.targets, model.scores(on_device), on_device)
+            yield batch.to(device)
     model.train(was_training)
+
+
+@torch.no_grad()
+def recall_over_ranks(
+    model: ClickModel,
+    task: ItemRetrievalTask,
+    loader: Loader,
+    device: torch.device,
+    peers: Peers,
+    before_batch: Callable[[], None],
+) -> float | None:
+    """The share of rows with label 1 whose item is among the ten best of all rows' items.
+
+    A collective operation, which passes over the rows twice. Of equal scores the lower id's is the
+    better; `None`: no row has the label 1.
+    """
+    assert task.item_id is not None
+    found = [
+        _first_of_each(batch[task.item_id].long(), task.vectors(model.output(batch))[1])
+        for batch in _batches(model, loader, device, before_batch)
+    ]
+    ids, vectors = _first_of_each(*map(torch.cat, zip(*found, strict=True)))
+    counts = peers.gather_counts(torch.tensor([len(ids)], device=device)).flatten().tolist()
+    gathered = (torch.cat(peers.gather_rows(some, counts)) for some in (ids, vectors))
+    ids, vectors = _first_of_each(*gathered)
+    hits = torch.zeros(2, dtype=torch.int64, device=device)
+    for batch in _batches(model, loader, device, before_batch):
+        users, _ = task.vectors(model.output(batch))
+        is_wanted = label_of(batch, task.target) == 1
+        own = torch.searchsorted(ids, batch[task.item_id].long())
+        at_once = max(1, _MOST_SCORES // len(ids)) if len(ids) else 1
+        wanted = torch.arange(len(users), device=device)[is_wanted]
+        for some in torch.split(wanted, at_once):
+            scores, place = users[some] @ vectors.t(), own[some][:, None]
+            best = scores.gather(1, place)
+            is_before = torch.arange(len(ids), device=device) < place
+            better = ((scores > best) | ((scores == best) & is_before)).sum(1)
+            hits += torch.stack(
+                [(better < RETRIEVED).sum(), torch.tensor(len(some), device=device)]
+            )
+    hit, rows = peers.count_up(hits).tolist()
+    return hit / rows if rows else None
+
+
+def _first_of_each(ids: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """The distinct ids, rising, and the first vector of each."""
+    ordered, order = ids.sort(stable=True)
+    is_first = torch.ones_like(ordered, dtype=torch.bool)
+    is_first[1:] = ordered[1:] != ordered[:-1]
+    return ordered[is_first], vectors[order[is_first]]
 
 
 def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:

@@ -160,7 +160,8 @@ def _judging_metrics(task: Task) -> list[str]:
     main: tuple[str, ...] = ()
     if any(target.kind == "binary" for target in targets):
         main = task.metrics if targets[0].kind == "binary" else JUDGING_METRICS["binary"]
-    judged = [one for one in targets if main or one.kind != "binary"]  # of retrieval none
+    # Of retrieval, whose labels 0 and 1 are not what it tells apart, none.
+    judged = [one for one in targets if "auc" in main or one.kind != "binary"]
     return [*main, *(f"{one.name}.{name}" for one in judged for name in JUDGING_METRICS[one.kind])]
 
 

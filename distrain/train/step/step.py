@@ -19,6 +19,7 @@ from distrain.embeddings import (
 )
 from distrain.errors import SpecError
 from distrain.models import ClickModel, rows_are_independent
+from distrain.models.heads import Task
 from distrain.spec import TrainSpec
 from distrain.train.step.clipping import scales
 from distrain.train.step.dense import DenseTraining
@@ -49,6 +50,16 @@ class TrainStep:
                 "train.compile cannot be had here: events have no fixed number in a batch",
                 where={"events": ", ".join(events.name for events in model.inputs.shape.events)},
                 hint="Set train.compile to false.",
+            )
+        compares = type(model.task).candidates is not Task.candidates
+        if compares and train.micro_batches not in ("auto", 1):
+            raise SpecError(
+                "train.micro_batches cannot be had here: the loss compares all rows of a step",
+                where={
+                    "task": type(model.task).__name__,
+                    "train.micro_batches": train.micro_batches,
+                },
+                hint="Leave train.micro_batches out, or take fewer rows a step.",
             )
         # Before the exchange of gradients adds its hooks, which are none of the model's.
         independent = rows_are_independent(model.dense)
