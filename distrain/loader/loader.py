@@ -283,12 +283,14 @@ class Loader(IterableDataset[Any]):
         if len(self.steps.plans) == 1:
             return self.window(epoch, start_step)
         self._check_place(epoch, start_step)
+        first = epoch * self.num_steps
+        return self.in_turn(range(first + start_step, first + self.num_steps))
 
-        def end_of(step: int) -> int:
-            return self.steps.span(self.steps.window_of(step))[1]
-
-        begin, ahead = partial(self.window, epoch), self.options.prefetch_batches
-        return InTurn(begin, end_of, range(start_step, self.num_steps), ahead)
+    def in_turn(self, steps: range) -> InTurn:
+        """The batches of steps counted over all epochs, without a pause between windows."""
+        after_loads = len(self.steps.plans) > 1 and self.options.shuffle != "full"
+        ahead = self.options.prefetch_batches
+        return InTurn(self.window, self.steps, steps, ahead, after_loads=after_loads)
 
     def _check_place(self, epoch: int, step: int) -> None:
         if epoch < 0:

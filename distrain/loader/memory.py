@@ -11,6 +11,8 @@ threads, a rank serves c = S/W lanes. It works at step s.
   gives B/S rows a step: `2 + ((1 + ceil(L/c)) G S - 1) // B` steps are open, s included. (Lanes
   that share a chunk come to it together, see `partition.pieces`.)
 - P finished batches wait in the queue, and the consumer holds one while it takes another.
+- A window's row groups are loaded from when those of the one before are: then each lane is in its
+  last chunk, and `2 + (G S - 1) // B` batches are left of that window.
 
 That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with L <= c and P
 small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
@@ -127,10 +129,30 @@ def memory_of(
         decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
             most that there can be.
     """
-    return LoaderMemory.most_of(
+    bound = LoaderMemory.most_of(
         _memory_of_window(one, options, reader, pinned, decoded_row_bytes, compressed_group_bytes)
         for one in dataset.windows
     )
+    more = _left_of_window(dataset, options, reader)
+    more_bytes = more * (bound.blocks_bytes // bound.batches)
+    return replace(
+        bound, batches=bound.batches + more, blocks_bytes=bound.blocks_bytes + more_bytes
+    )
+
+
+def _left_of_window(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts) -> int:
+    """The most batches that are left of a window when threads begin with the next one."""
+    if len(dataset.windows) == 1 or options.shuffle == "full":
+        return 0
+    # All row groups are loaded: each lane is in its last chunk.
+    return max(
+        open_steps(_plan_of(one, options), 1, _largest_chunk_rows(one, options, reader), 0)
+        for one in dataset.windows
+    )
+
+
+def _plan_of(dataset: Dataset, options: LoaderOptions) -> EpochPlan:
+    return EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
 
 
 def _memory_of_window(
@@ -296,13 +318,14 @@ def batches_held(
         consumer_batches: Batches that the consumer keeps, including the one that it works on.
         num_steps: The most batches that the consumer takes.
     """
-    return max(_batches_held(one, options, consumer_batches, num_steps) for one in dataset.windows)
+    most = max(_batches_held(one, options, consumer_batches, num_steps) for one in dataset.windows)
+    return most + _left_of_window(dataset, options, ANY_TABLE)
 
 
 def _batches_held(
     dataset: Dataset, options: LoaderOptions, consumer_batches: int, num_steps: int
 ) -> int:
-    plan = EpochPlan(len(dataset), options.lanes, options.global_batch_size, options.drop_last)
+    plan = _plan_of(dataset, options)
     if use_buckets(options, dataset.columns, ANY_TABLE):  # equally large, but for chance
         chunks = Buckets.chunks(Buckets.of(len(dataset), options.seed, 0).expected_sizes(), plan)
     else:

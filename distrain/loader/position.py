@@ -43,6 +43,7 @@ def position_in(state: Mapping[str, Any], mine: Mapping[str, Any], num_steps: in
             f"this is no state of a loader: it lacks {', '.join(missing)}",
             hint="Give what `state_dict()` of a Loader returned.",
         )
+    # A state without windows goes on in a table without them only.
     different = [
         f"{name} is {mine.get(name)!r} here and {state.get(name)!r} in the state"
         for name in dict.fromkeys([*mine, "windows"])

@@ -17,7 +17,7 @@ from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
 from distrain.partition import LARGE_ROWS, row_permutation
 from distrain.schema import Schema
-from distrain.spec import READERS
+from distrain.spec import READERS, WindowsSpec
 
 
 class Held:
@@ -153,6 +153,23 @@ def test_the_schedule_tells_how_many_batches_wait_for_a_slow_consumer(
             held.wait_for(expected)
             assert first.num_rows == 8
     assert held.most == expected < loader.memory.batches
+
+
+def test_a_window_begins_when_all_row_groups_of_the_one_before_are_read(
+    write_table: Any, schema: Schema, held: Held
+) -> None:
+    # 4 lanes of 120 rows: the last chunks begin with row 400, in step 50.
+    dataset = Dataset(write_table([[20] * 24] * 3), schema, windows=WindowsSpec(by="file"))
+    begun = []
+    with Loader(dataset, lanes=4, global_batch_size=8, prefetch_batches=1) as loader:
+        with loader.epoch(0) as batches:
+            for batch in batches:
+                begun.append(loader.stats.epochs)
+                if len(begun) == 51:  # of both windows all that may be are open
+                    held.wait_for(20 * 4 // 8 * 2)
+                assert batch.num_rows == 8
+        assert begun == [1] * 50 + [2] * 60 + [3] * 70
+        assert held.most <= loader.memory.batches
 
 
 def test_a_full_shuffle_holds_a_ranks_share_from_the_first_step_on(

@@ -136,7 +136,8 @@ def _make_batches(
             if not channel.wait_for_room():
                 return
             loads.wait_for(step)
-            channel.put(Ready(work.delivery.prepare(backend.finish(batches.take(step)))))
+            batch = work.delivery.prepare(backend.finish(batches.take(step)))
+            channel.put(Ready(batch, loads.are_done))
     finally:
         loads.close()
 
@@ -172,6 +173,10 @@ class _LoadsAhead:
             self._num_done += 1
             self._expected.passed(self._num_done)
             self._submit_next()
+
+    @property
+    def are_done(self) -> bool:
+        return not self._in_flight
 
     def close(self) -> None:
         """Drop the loads that have not begun: a circle of references would keep their batches."""
@@ -219,10 +224,12 @@ class EpochIterator:
 
     Attributes:
         wait_s: Seconds the consumer has waited for batches so far.
+        all_loaded: Whether the batches that are left have all their rows.
     """
 
     def __init__(self, work: EpochWork, prefetch_batches: int, stats: StatsRecorder):
         self.wait_s = 0.0
+        self.all_loaded = False
         self._error: BaseException | None = None
         self._channel = Channel(prefetch_batches)
         self._hand_over = work.delivery.hand_over
@@ -269,6 +276,7 @@ class EpochIterator:
             self._error = item.error
             raise item.error
         self._count(depth, now_s - start_s, now_s)
+        self.all_loaded = item.all_loaded
         return self._hand_over(item.batch)
 
     def _count(self, depth: int, wait_s: float, now_s: float) -> None:

@@ -15,7 +15,7 @@ from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ran
 from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.jobs import World
-from distrain.loader import EpochIterator, InTurn, Loader
+from distrain.loader import InTurn, Loader
 from distrain.models import ClickModel, TableFactory, build_model
 from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
@@ -54,7 +54,7 @@ class TrainingParts:
     window: OpenWindow
     checkpoints: RankCheckpoints
     start: TrainingStart
-    batches: EpochPrefetch
+    batches: InTurn
 
 
 def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
@@ -63,9 +63,8 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     directory = checkpoint_dir(job.spec, job.paths, job.job_id, resumed=resumed)
     _claim(job, directory)
     guess = min(likely_start(directory), span.num_steps)
-    ahead = job.spec.data.prefetch_batches
     # Before the model is built, so that the first batch is ready when that is.
-    batches = EpochPrefetch(loader, span.num_steps, ahead, guess)
+    batches = loader.in_turn(range(guess, span.num_steps))
     parts = _make(job, span, directory)
     with waiting(READER):  # for the storage; waits for other ranks are noted where they are
         start, spoilt = parts[-1].load()
@@ -78,7 +77,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     span.check_start(start.step, str(start.checkpoint))
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
-        batches = EpochPrefetch(loader, span.num_steps, ahead, start.step)
+        batches = loader.in_turn(range(start.step, span.num_steps))
     return TrainingParts(step.model, step, window, checkpoints, start, batches)
 
 
@@ -137,29 +136,6 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
         lanes = spec.train.lanes // world.num_ranks
         max_rows = lanes * -(-spec.train.batch_rows // spec.train.lanes)
         return GraphedStep(model, spec.train, world.num_ranks, max_rows)
-
-
-class EpochPrefetch(InTurn):
-    """A job's batches; threads already read the next window or epoch while the last ones train.
-
-    Args:
-        num_steps: The batches of all epochs: no epoch begins without need.
-        ahead_batches: As many are left of an epoch or window when the next one begins.
-        first_step: Steps before it are left out, and nothing is read for them.
-    """
-
-    def __init__(self, loader: Loader, num_steps: int, ahead_batches: int, first_step: int = 0):
-        steps = loader.steps
-
-        def begin(step: int) -> EpochIterator:
-            epoch, of_epoch = divmod(step, steps.num_steps)
-            return loader.window(epoch, of_epoch)
-
-        def end_of(step: int) -> int:
-            of_epoch = step % steps.num_steps
-            return step - of_epoch + steps.span(steps.window_of(of_epoch))[1]
-
-        super().__init__(begin, end_of, range(first_step, num_steps), ahead_batches)
 
 
 Arguments = ParamSpec("Arguments")

@@ -14,13 +14,13 @@ from small_jobs import make_spec, write_prepared
 from distrain.errors import DataError
 from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
 from distrain.jobs import World
+from distrain.loader import InTurn
 from distrain.partition import EpochPlan, EpochSteps
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run
 from distrain.submission.inline import run_inline
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop import set_up
-from distrain.train.loop.set_up import EpochPrefetch
 from distrain.train.loop.trainer import Trainer
 
 INLINE = "resources={backend: inline, num_ranks: 1}"
@@ -133,13 +133,13 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
 
     slow = SlowTime()
     monkeypatch.setattr("distrain.train.timing.phases.time", slow)
-    take = EpochPrefetch.__next__
+    take = InTurn.__next__
 
-    def leap(self: EpochPrefetch) -> Any:
+    def leap(self: InTurn) -> Any:
         slow.leaps_s += 100.0 if self._taken % 3 == 0 else 0.0  # steps of an epoch
         return take(self)
 
-    monkeypatch.setattr(EpochPrefetch, "__next__", leap)
+    monkeypatch.setattr(InTurn, "__next__", leap)
     events: list[Event] = []
     trainer_of(
         prepared,
@@ -192,6 +192,10 @@ class FakeEpoch:
     taken: int = 0
     wait_s: float = 0.0
 
+    @property
+    def all_loaded(self) -> bool:
+        return self.taken >= self.steps - 3
+
     def __next__(self) -> tuple[int, int]:
         self.taken += 1
         return self.epoch, self.taken - 1
@@ -202,7 +206,7 @@ class FakeEpoch:
 
 @dataclass
 class FakeLoader:
-    """What `EpochPrefetch` knows of a loader."""
+    """What `InTurn` knows of a loader."""
 
     steps: EpochSteps
     log: list[str] = field(default_factory=list)
@@ -219,6 +223,11 @@ class FakeLoader:
         return FakeEpoch(epoch, end, self.log, start_step)
 
 
+def in_turn(loader: FakeLoader, steps: range, ahead: int, *, after_loads: bool = False) -> InTurn:
+    begin: Any = loader.window
+    return InTurn(begin, loader.steps, steps, ahead, after_loads=after_loads)
+
+
 @pytest.mark.parametrize("per_epoch", [1, 2, 5])
 @pytest.mark.parametrize("num_steps", [1, 4, 5, 10, 12])
 @pytest.mark.parametrize("ahead", [1, 2, 7])
@@ -226,7 +235,7 @@ def test_epochs_follow_each_other_and_none_begins_without_need(
     per_epoch: int, num_steps: int, ahead: int
 ) -> None:
     loader = FakeLoader.of(per_epoch)
-    batches = EpochPrefetch(loader, num_steps, ahead)  # type: ignore[arg-type]
+    batches = in_turn(loader, range(num_steps), ahead)
     assert list(batches) == [divmod(step, per_epoch) for step in range(num_steps)]
     epochs = -(-num_steps // per_epoch)
     assert [line for line in loader.log if "begin" in line] == [f"begin {e}" for e in range(epochs)]
@@ -239,7 +248,7 @@ def test_epochs_follow_each_other_and_none_begins_without_need(
 @pytest.mark.parametrize("ahead", [1, 3])
 def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
     loader = FakeLoader.of(4)
-    batches = EpochPrefetch(loader, 10, ahead, first_step)  # type: ignore[arg-type]
+    batches = in_turn(loader, range(first_step, 10), ahead)
     assert list(batches) == [divmod(step, 4) for step in range(first_step, 10)]
     begun = [line for line in loader.log if "begin" in line]
     assert begun == [f"begin {e}" for e in range(first_step // 4, 3) if first_step < 10]
@@ -247,14 +256,14 @@ def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
 
 def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
     loader = FakeLoader.of(5)
-    batches = EpochPrefetch(loader, 10, 2)  # type: ignore[arg-type]
+    batches = in_turn(loader, range(10), 2)
     begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
     assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
 
 
 def test_a_window_begins_while_the_last_batches_of_the_one_before_are_left() -> None:
     loader = FakeLoader.of(3, 1, 4)
-    batches = EpochPrefetch(loader, 11, 1)  # type: ignore[arg-type]
+    batches = in_turn(loader, range(11), 1)
     begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
     assert begun == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
     started = [line for line in loader.log if "begin" in line]
@@ -294,3 +303,10 @@ def test_a_job_that_fails_on_its_way_leaves_no_thread(
     with pytest.raises(DataError, match="gone"):
         trainer.run()
     assert own_threads() == []
+
+
+def test_a_window_begins_when_nothing_is_left_to_read_of_the_one_before() -> None:
+    loader = FakeLoader.of(6, 6)
+    batches = in_turn(loader, range(12), 1, after_loads=True)
+    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
+    assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
