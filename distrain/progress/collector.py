@@ -22,7 +22,7 @@ from distrain.events import (
     to_json,
 )
 from distrain.jobs import AttemptStarted, Checkpoints, Entry, Notice, Record
-from distrain.metrics import BinaryReport, TargetMetrics, add_up_exchanges, reliability
+from distrain.metrics import TargetMetrics, add_up_exchanges, reliability
 from distrain.progress.entries import EntryLog
 from distrain.progress.merging import (
     add_up_loaders,
@@ -34,6 +34,7 @@ from distrain.progress.merging import (
     stalls_of,
     training_s,
 )
+from distrain.wording import is_no_use, useless_targets
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
 
@@ -74,7 +75,7 @@ class Collector:
         self.elapsed_before_s = 0.0
         self._why = (reason, message)
         self._trains = False
-        self._noted_ordered_scores = self._noted_one_class = False
+        self._noted: set[str] = set()
         self._windows: dict[int, list[StepsDone]] = defaultdict(list)
         self._ends: dict[int, set[int]] = defaultdict(set)
         # By step and window.
@@ -250,10 +251,29 @@ class Collector:
         main = merged.main
         result = None if main is None else main.compute()
         if result is not None and result.rows and result.positives in (0, result.rows):
-            self._note_one_class(result)
+            label = int(result.positives > 0)
+            self._note_once(
+                "one class",
+                f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
+                "entropy are not defined, and no validation is the best by them",
+            )
         figures = _figures_of(merged)
+        useless = is_no_use(figures["normalised_entropy"]) or useless_targets(figures["targets"])
+        if first.window and useless:
+            self._note_once(
+                "window",
+                f"window {first.window}: before it is trained, predictions are no better than a "
+                "constant; set train.global_batch_size smaller, or train.optimizer.lr or "
+                "data.windows.size larger",
+            )
         if reports[0].auc is not None:
-            self._note_ordered_scores(reports[0].step, figures["auc_bound"])
+            self._note_once(
+                "ordered",
+                f"validation at step {first.step}: counted in bins, the AUC would be certain to "
+                f"{figures['auc_bound']:.1e} only, so the rows were ordered by their scores, in a "
+                "second pass",
+                is_warning=False,
+            )
             figures |= {"auc": reports[0].auc, "auc_bound": reports[0].auc_bound}
         for name, (auc, auc_bound) in reports[0].target_aucs.items():
             figures["targets"][name] |= {"auc": auc, "auc_bound": auc_bound}
@@ -275,29 +295,10 @@ class Collector:
             )
         )
 
-    def _note_one_class(self, result: BinaryReport) -> None:
-        if self._noted_one_class:
-            return
-        self._noted_one_class = True
-        label = int(result.positives > 0)
-        self.entries.append(
-            Notice(
-                f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
-                "entropy are not defined, and no validation is the best by them"
-            )
-        )
-
-    def _note_ordered_scores(self, step: int, bound: float | None) -> None:
-        if self._noted_ordered_scores:
-            return
-        self._noted_ordered_scores = True
-        self.entries.append(
-            Notice(
-                f"validation at step {step}: counted in bins, the AUC would be certain to "
-                f"{bound:.1e} only, so the rows were ordered by their scores, in a second pass",
-                is_warning=False,
-            )
-        )
+    def _note_once(self, about: str, text: str, *, is_warning: bool = True) -> None:
+        if about not in self._noted:
+            self._noted.add(about)
+            self.entries.append(Notice(text, is_warning=is_warning))
 
     def _elapsed_s(self, reports: Sequence[StepsDone] | Sequence[EvaluationDone]) -> float:
         return self.elapsed_before_s + max(report.elapsed_s for report in reports)

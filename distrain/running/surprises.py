@@ -12,11 +12,13 @@ from distrain.storage import is_remote
 from distrain.wording import some
 
 if TYPE_CHECKING:
+    from distrain.partition import Table
     from distrain.train.data import Inputs
 
 _MANY_STEPS = 10_000  # of a validation: minutes
 _FEW_STEPS = 100  # of a job
 _SOME_STEPS = 300  # after which models know something
+_WINDOW_STEPS = 20  # of a window, in which models learn what is new in it
 _SMALL_BATCH = 512
 _MOST_UNKNOWN = 0.5
 _GROWN = 0.1
@@ -27,6 +29,7 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     notes = _data_notes(spec.data, inputs)
     batch, rows = spec.train.batch_rows, inputs.train.num_rows
     notes += _steps_notes(spec, rows)
+    notes += _window_notes(spec, inputs.train)
     steps = -(-inputs.valid.num_rows // batch) if inputs.valid is not None else 0
     if steps > _MANY_STEPS:
         notes.append(
@@ -68,6 +71,26 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
         yield (
             f"the job takes {steps:,} steps, and models hardly learn in fewer than some hundred: "
             f"{remedy}"
+        )
+
+
+def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
+    if spec.data.windows is None or table.windows is None or len(table.windows.names) < 2:
+        return
+    rows = sorted(table.of_window(n).num_rows for n in range(len(table.windows.names)))
+    middle, batch = rows[len(rows) // 2], spec.train.batch_rows
+    if spec.data.drop_last and rows[0] < batch:
+        yield (
+            f"{sum(n < batch for n in rows):,} windows have fewer rows than "
+            f"train.global_batch_size ({batch:,}), and data.drop_last leaves these out"
+        )
+    steps = -(-middle // batch)
+    if steps < _WINDOW_STEPS:
+        smaller = max(1, middle // (5 * _WINDOW_STEPS))
+        yield (
+            f"half of the windows have {steps:,} steps or fewer, in which models hardly learn what "
+            f"is new in them: set train.global_batch_size to {1 << (smaller.bit_length() - 1):,}, "
+            "or train.optimizer.lr or data.windows.size larger"
         )
 
 

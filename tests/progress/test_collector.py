@@ -183,6 +183,18 @@ def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
     assert [record.auc for record in collector.records] == [None, None]
 
 
+def test_a_window_that_a_constant_predicts_better_is_told_of_once():
+    collector = Collector()
+    collector.begin_attempt(1, 1)
+    labels = np.array([0, 1, 0, 1])
+    right, wrong = (np.where(labels == one, 3, -3).astype(np.float32) for one in (1, 0))
+    for step, logits, window in ((1, wrong, ""), (2, right, "a"), (3, wrong, "b"), (4, wrong, "c")):
+        metrics = state((logits, labels))
+        collector.add(EvaluationDone(0, 0, step, 1.0, metrics, window=window))
+    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
+    assert told.startswith("window b: before it is trained, predictions are no better")
+
+
 def test_records_say_what_a_naive_computation_over_all_rows_says():
     collector = whole_story()
     splits = [(r.split, r.epoch, r.step) for r in collector.records]

@@ -23,6 +23,7 @@ from distrain.running.checks import JobChecks
 from distrain.running.surprises import surprises
 from distrain.schema import Schema
 from distrain.spec import parse_spec, parse_yaml
+from distrain.train.data import read_inputs
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -215,6 +216,25 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
     inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
     told = [note for note in surprises(spec, inputs) if "train." in note]  # type: ignore[arg-type]
     assert [note.partition("set ")[2] for note in told] == ([remedy] if remedy else [])
+
+
+@pytest.mark.parametrize(
+    ("batch_rows", "told"),
+    [
+        (200, "half of the windows have 18 steps or fewer"),
+        (100, None),
+        (4_000, "3 windows have fewer rows than train.global_batch_size (4,000)"),
+    ],
+)
+def test_windows_of_few_steps_are_noted(prepared: Path, batch_rows: int, told: str | None) -> None:
+    spec = make_spec(
+        prepared,
+        f"train={{global_batch_size: {batch_rows}, max_steps: null}}",
+        "data={windows: {by: file}, drop_last: true}",
+        *(f"data.{split}={prepared / split}" for split in ("train", "valid")),
+    )
+    notes = [note for note in surprises(spec, read_inputs(spec)) if "windows" in note]
+    assert [note for note in notes if told and note.startswith(told)] if told else not notes
 
 
 @pytest.mark.parametrize("rows", [100_000, 1_000_000])
