@@ -52,7 +52,12 @@ from distrain.spec.paths import (
     with_absolute_paths as with_absolute_paths,
     with_home as with_home,
 )
-from distrain.spec.presets import MODELS as MODELS, PRESETS as PRESETS, job_for as job_for
+from distrain.spec.presets import (
+    MODELS as MODELS,
+    PRESETS as PRESETS,
+    job_for as job_for,
+    windows_of as windows_of,
+)
 from distrain.spec.readers import (
     ANY_TABLE as ANY_TABLE,
     RAW_ROWS as RAW_ROWS,

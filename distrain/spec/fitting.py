@@ -41,6 +41,7 @@ class TableFacts:
     rows: int
     has_valid: bool
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    windows: int = 1
 
 
 def fit_to(
@@ -54,11 +55,12 @@ def fit_to(
     if table.rows < 1:
         return
     train = document["train"]
-    train["global_batch_size"] = batch = batch_for(table.rows)
-    steps = -(-table.rows // batch)
     in_order = bool(document["data"].get("windows"))
+    train["global_batch_size"] = batch = batch_for(table.rows // table.windows)
+    steps = -(-table.rows // batch)
     train["epochs"] = epochs = 1 if in_order else _epochs(schema, table, steps)
-    train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
+    if not in_order:  # the newest window counts most, and the next one goes on from it
+        train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
     train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
@@ -67,7 +69,7 @@ def fit_to(
         document["embeddings"]["init"] = _SMALL_INIT
     _fit_tasks(document, schema, table)
     metric = _metric_of(document, schema)
-    # Windows come in order, once, and what is scored between them is another matter.
+    # A window is validated by `evaluate.next_window`.
     if table.has_valid and metric and not in_order:
         passes = 1 if epochs > 1 else _VALIDATIONS
         document["evaluate"]["every_steps"] = max(1, steps // passes)

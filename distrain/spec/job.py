@@ -53,7 +53,8 @@ class JobSpec(Section):
         """The spec with what `auto` stands for with so many training rows, if it does not yet."""
         if "auto" not in (self.train.global_batch_size, self.train.epochs):
             return self
-        return self.model_copy(update={"train": self.train.for_rows(rows)})
+        train = self.train.for_rows(rows, in_order=self.data.windows is not None)
+        return self.model_copy(update={"train": train})
 
     @property
     def functions(self) -> dict[str, str]:

@@ -6,7 +6,7 @@ from typing import Any, get_args
 
 from distrain.errors import SpecError
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec.data import DataSpec
+from distrain.spec.data import DataSpec, WindowsSpec
 from distrain.spec.fitting import TableFacts, fit_to
 from distrain.spec.job import JobSpec
 from distrain.spec.models import DlrmSpec, MlpSpec, ModelSpec
@@ -93,13 +93,21 @@ def job_for(
         document["model"]["tasks"] = tasks
     if weights := schema.select_by_tag(Tags.WEIGHT).names:
         document["data"]["weight"] = weights[0]
-    for column in schema.select_by_tag(Tags.TIME):
-        if "window_size" in column.properties:
-            windows = {"by": column.name, "size": column.properties["window_size"]}
-            document["data"]["windows"] = windows
+    if windows := windows_of(schema):
+        document["data"]["windows"] = windows.model_dump(mode="json")
+        document["evaluate"]["next_window"] = True
     if table is not None:
         fit_to(document, schema, table, MODELS[kind].model_fields)
     return document
+
+
+def windows_of(schema: Schema) -> WindowsSpec | None:
+    """The windows that the data was prepared for."""
+    columns = schema.select_by_tag(Tags.TIME).columns
+    found = [column for column in columns if "window_size" in column.properties]
+    if not found:
+        return None
+    return WindowsSpec(by=found[-1].name, size=found[-1].properties["window_size"])
 
 
 def _tasks(schema: Schema) -> dict[str, Any]:

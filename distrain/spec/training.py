@@ -196,7 +196,8 @@ class TrainSpec(Section):
     epochs: _PositiveOrAuto = Field(
         1,
         description="Passes over the training data. `auto`: 1, but for tables so small that an "
-        "automatic `global_batch_size` leaves fewer than 250 steps: as many as make so many.",
+        "automatic `global_batch_size` leaves fewer than 250 steps: as many as make so many; 1 "
+        "with `data.windows`.",
     )
     max_steps: PositiveInt | None = Field(None, description="Stop after so many steps in total.")
     early_stopping: EarlyStoppingSpec | None = Field(
@@ -324,7 +325,7 @@ class TrainSpec(Section):
         assert self.epochs != "auto", "the spec is not made for a table's rows"
         return self.epochs
 
-    def for_rows(self, rows: int) -> "TrainSpec":
+    def for_rows(self, rows: int, *, in_order: bool = False) -> "TrainSpec":
         """The section with what `auto` stands for with so many training rows.
 
         >>> TrainSpec(global_batch_size="auto", epochs="auto").for_rows(1_000).num_epochs
@@ -332,6 +333,7 @@ class TrainSpec(Section):
         """
         batch, epochs = self.global_batch_size, self.epochs
         is_free = batch == "auto" and self.max_steps is None and self.init_from is None
+        is_free = is_free and not in_order
         if batch == "auto":
             batch = batch_for(rows)
         if epochs == "auto":

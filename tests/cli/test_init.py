@@ -118,6 +118,17 @@ def test_a_model_is_trained_for_as_long_as_its_table_wants(
     assert spec.train.ema == 0.99
     in_order = parse_spec(job_for("mlp", "data", SCHEMA, table))
     assert (in_order.train.num_epochs, in_order.best_metric) == (1, None)
+    # The newest window counts most, and tomorrow's run goes on from it.
+    assert in_order.train.schedule.decay == "none"
+    assert in_order.evaluate.next_window
+
+
+def test_each_window_has_as_many_steps_as_another_tables_epoch() -> None:
+    spec = parse_spec(job_for("mlp", "data", SCHEMA, TableFacts(2_000_000, True, windows=10)))
+    assert spec.train.batch_rows == 512
+    auto = parse_spec({"data": {"train": "t", "windows": {"by": "file"}}, "model": {"kind": "mlp"},
+                       "train": {"global_batch_size": "auto", "epochs": "auto"}})  # fmt: skip
+    assert auto.for_rows(1_000).train.num_epochs == 1
 
 
 def test_a_written_spec_is_fitted_to_the_rows_of_the_folder(tmp_path: Path) -> None:

@@ -75,15 +75,15 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
 def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
     """The facts of the prepared rows; `None` where there are none to be read yet."""
     from distrain.errors import DistrainError
-    from distrain.partition import PARQUET_SUFFIXES, column_moments
+    from distrain.partition import PARQUET_SUFFIXES, column_moments, read_footers
     from distrain.schema import Tags
-    from distrain.spec import TableFacts
+    from distrain.spec import TableFacts, windows_of
     from distrain.storage import list_inputs
 
+    train, windows = str(data / "train"), windows_of(schema)
     with suppress(DistrainError, OSError, ValueError):
-        files = [
-            file.path for file in list_inputs([str(data / "train")], suffixes=PARQUET_SUFFIXES)
-        ]
+        files = [file.path for file in list_inputs([train], suffixes=PARQUET_SUFFIXES)]
         rows, moments = column_moments(files, schema.select_by_tag(Tags.TARGET).names, 0.0)
-        return TableFacts(rows, (data / "valid").is_dir(), moments)
+        cut = windows and read_footers(train, schema, windows=windows).windows
+        return TableFacts(rows, (data / "valid").is_dir(), moments, len(cut.names) if cut else 1)
     return None
