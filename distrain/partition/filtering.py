@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import SpecError
+from distrain.partition.hive import folder_number
 from distrain.partition.scanning import Columns, scan_columns
 from distrain.partition.table import RowGroup, Table
 from distrain.schema import NULL_FOLDER, folder_values
@@ -276,10 +277,7 @@ def _folder_value(text: str, other: Any) -> Scalar:
         return pa.scalar(None, pa.float64() if wanted in (int, float) else pa.string())
     if wanted is bool and text.lower() in _TRUTHS:
         return pa.scalar(_TRUTHS[text.lower()])
-    if wanted in (int, float) and "_" not in text:
-        for parse in (int, float):
-            try:
-                return pa.scalar(parse(text))
-            except (ValueError, OverflowError):  # an integer beyond 64 bits becomes a float
-                continue
-    return pa.scalar(text)
+    number = folder_number(text) if wanted in (int, float) else None
+    if number is None:
+        return pa.scalar(text)
+    return pa.scalar(number if abs(number) < 2**63 else float(number))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from distrain.errors import DataError
@@ -92,8 +93,18 @@ def _parse(column: WantedColumn, text: str) -> int | float | None:
         return truth
     if column.kind == "id":
         return int(text) if _INTEGER.fullmatch(text) else None
-    try:
-        # Only Python reads `1_000` as a number.
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
+    number = folder_number(text)
+    return None if number is None else float(number)
+
+
+def folder_number(text: str) -> int | float | None:
+    """The number that a folder's name gives; `None` if it is another text.
+
+    >>> folder_number("007"), folder_number("1e3"), folder_number("1_000")
+    (7, 1000.0, None)
+    """
+    if "_" not in text and text.isascii() and text == text.strip():  # only Python reads others
+        for kind in (int, float):
+            with suppress(ValueError):
+                return kind(text)
+    return None

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
+from distrain.partition.hive import folder_number
 from distrain.partition.scanning import Columns, scan_columns
 from distrain.partition.statistics import RowGroupChunks, read_statistics
 from distrain.partition.table import RowGroup, Table, Windows
@@ -83,13 +84,9 @@ def _of_text(text: str) -> Span:
     >>> _of_text("2026-11-03").kind, _of_text("20261103").low, _of_text("north").kind
     ('time', 20261103, 'text')
     """
-    for kind in (int, float):
-        try:
-            number = kind(text)
-        except ValueError:
-            continue
-        if math.isfinite(number):
-            return Span("number", number, number)
+    number = folder_number(text)
+    if number is not None and math.isfinite(number):
+        return Span("number", number, number)
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

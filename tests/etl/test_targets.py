@@ -11,6 +11,9 @@ import pytest
 
 from distrain.errors import DataError, SpecError
 from distrain.etl import FeatureConfig, PrepRequest, PrepResult, prepare
+from distrain.etl.features.document import FormatSpec
+from distrain.etl.features.rows import window_numbers, window_values
+from distrain.etl.features.targets import TableWindows
 from distrain.schema import Schema, Tags
 
 ROWS = 240
@@ -71,6 +74,25 @@ def test_labels_weights_and_windows_are_those_of_the_rows(client: Any, tmp_path:
     assert schema.select_by_tag(Tags.WEIGHT).names == ("counts",)
     assert schema["at"].properties["window_size"] == "1d"
     assert result.train.num_ones is None
+
+
+@pytest.mark.parametrize(
+    ("values", "size", "numbers"),
+    [
+        ([1, 10, 2], None, [0, 2, 1]),
+        (["1", "10", "2"], None, [0, 2, 1]),
+        (["2026-11-02", "2026-10-31", "2026-11-02"], None, [1, 0, 1]),
+        ([1.0, 0.95], 0.1, [9, 9]),  # as jobs divide
+        ([datetime.datetime(9999, 12, 31), datetime.datetime(1970, 1, 2)], "1d", [2932896, 1]),
+    ],
+)
+def test_windows_are_in_the_order_of_times_and_numbers(
+    values: Any, size: Any, numbers: list[int]
+) -> None:
+    windows = TableWindows(by="at", size=size)
+    found = window_values(pa.array(values), windows, FormatSpec())
+    assert window_numbers(found, windows).tolist() == numbers
+    assert not pa.types.is_string(found.type)  # which jobs take for no order
 
 
 def test_rows_without_a_target_are_prepared_by_the_saved_workflow(

@@ -102,21 +102,30 @@ def _classes(
 def window_values(
     values: pa.Array | pa.ChunkedArray, windows: TableWindows, text: FormatSpec | None
 ) -> pa.Array:
-    """What puts rows in windows: times, numbers, or texts where each value is a window."""
+    """What puts rows in windows: times or numbers."""
     values = flat(values)
     if len(gaps := _gaps(values)):
         raise BadValues(gaps, pa.nulls(len(values), values.type), "but windows.by needs it")
-    if windows.size_ns is not None:
-        return times_of(values, windows.epoch, text.timestamp if text else None)
-    return texts_of(values) if windows.size is None else numbers_of(values, text)
+    form = text.timestamp if text else None
+    if windows.size_ns is not None or (windows.size is None and is_time(values.type)):
+        return times_of(values, windows.epoch, form)
+    if windows.size is None and pa.types.is_integer(values.type):
+        return values
+    try:
+        return numbers_of(values, text)
+    except BadValues:
+        if windows.size is not None or not is_text(values.type):
+            raise
+        return times_of(values, None, form)
 
 
 def window_numbers(values: pa.Array, windows: TableWindows) -> Places:
     """A number for the window of each of `window_values`, in the order of the windows."""
     if windows.size_ns is not None:
-        numbers: Places = microseconds(values).to_numpy() * 1000 // windows.size_ns
+        # In microseconds: dates such as 9999-12-31 have no nanoseconds.
+        numbers: Places = microseconds(values).to_numpy() // (windows.size_ns // 1000)
     elif windows.size is not None:
-        numbers = np.floor(values.to_numpy() / float(windows.size))
+        numbers = np.floor_divide(values.to_numpy(), float(windows.size))
     else:
         numbers = np.unique(values.to_numpy(zero_copy_only=False), return_inverse=True)[1]
     return numbers.astype(np.int64)

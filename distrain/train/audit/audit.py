@@ -129,6 +129,7 @@ def _loader(
         inputs.schema,
         fill_null_id=data.fill_null_id,
         fill_null_value=data.fill_null_value,
+        workflow=data.workflow,
     )
     rows = spec.train.batch_rows if batch_rows is None else batch_rows
     return Loader(dataset, batch_size=rows, lanes=1, shuffle="none", drop_last=drop_last)
