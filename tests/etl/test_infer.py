@@ -432,3 +432,27 @@ def test_a_torn_line_is_named_by_its_number_in_the_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="lines that are no rows") as caught:
         infer(tmp_path / "t.csv")
     assert caught.value.where["line"] == 1102
+
+
+def test_further_features_are_comments_that_prep_takes_without_their_sign(tmp_path: Path) -> None:
+    source = random.Random(3)
+    rows = [
+        {
+            "clicked": number % 2,
+            "spent": None if number % 5 == 0 else int(source.lognormvariate(2, 3)),
+            "page": f"p{source.randint(0, 1500)}",
+            "one": source.choice("ab"),
+        }
+        for number in range(8000)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "t.parquet")
+    inferred = infer(tmp_path / "t.parquet")
+    assert list(inferred.features.document.columns) == ["spent", "page", "one"]
+    further = ("spent_bucket", "spent_missing", "page_rows", "page_mean")
+    assert "skewed number with missing values" in inferred.text
+    text = inferred.text
+    for name in further:
+        text = text.replace(f"  # {name}:", f"  {name}:")
+    taken = FeatureConfig.parse(parse_yaml(text)).document.columns
+    assert set(taken) == {"spent", "page", "one", *further}
+    assert taken["page_mean"].source == "page"

@@ -18,6 +18,7 @@ from distrain.etl.features.inferring.sample import SAMPLE_ROWS, Sample, sampled
 from distrain.etl.features.inferring.suggest import (
     Suggestion,
     Target,
+    further_features_of,
     more_targets_of,
     split_of,
     suggestion_of,
@@ -33,6 +34,7 @@ from distrain.vocabulary import mistake_of_name
 _PLAIN_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # What YAML 1.1 takes for something other than a text.
 _WORDS = {"y", "n", "yes", "no", "on", "off", "true", "false", "null"}
+_NO_NAME = r"[/\0]"
 _WIDTH = 100
 _SHORT_NAME_BYTES = 60
 _MANY_BAD = 0.01  # what prep refuses unless --max-bad is greater
@@ -150,6 +152,7 @@ def _document(
                 lines += _comment(f"{_said(suggestion.facts)}. {feature.reason}.", "  ")
             name, settings = _name_of(feature.name, feature.settings, taken)
             lines.append(f"  {_key(name)}: {_flow(settings)}")
+        lines += _further(suggestion, target)
     left_out = [s for s in suggestions if s.left_out]
     if left_out:
         lines += ["", "# Left out:"]
@@ -157,6 +160,21 @@ def _document(
             lines += _comment(f"{s.facts.name}: {s.left_out}. ({_said(s.facts)})", "", "  ")
     lines += ["", "# Next: distrain prep INPUT... --config THIS-FILE --out FOLDER"]
     return "\n".join(lines) + "\n"
+
+
+def _further(suggestion: Suggestion, target: Target) -> list[str]:
+    """Comments that become features without their first sign, but those that the target bars."""
+    has_classes = isinstance(target.value, dict) and target.value.get("kind") == "multiclass"
+    found = [
+        feature
+        for feature in further_features_of(suggestion)
+        if not (has_classes and "target_mean" in feature.settings)
+    ]
+    if not found:
+        return []
+    told = _comment(f"Worth a try, {found[0].reason}:", "  ")
+    features = [f"{_key(re.sub(_NO_NAME, '_', f.name))}: {_flow(f.settings)}" for f in found]
+    return [*told, *(f"  # {feature}" for feature in features)]
 
 
 def _lines_left_out(bad: BadLineTally, num_rows: int) -> tuple[str, bool]:
@@ -191,7 +209,7 @@ def _format(sample: Sample, columns: Sequence[Facts]) -> dict[str, Any]:
 
 
 def _name_of(name: str, settings: dict[str, Any], taken: set[str]) -> tuple[str, dict[str, Any]]:
-    written = re.sub(r"[/\0]", "_", name)
+    written = re.sub(_NO_NAME, "_", name)
     if mistake_of_name(written):
         written = written.encode()[:_SHORT_NAME_BYTES].decode(errors="ignore")
     while written == LABEL or written in taken:

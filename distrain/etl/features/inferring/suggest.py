@@ -183,6 +183,28 @@ def _continuous(facts: Facts, is_typed: bool) -> Feature:
     return Feature(facts.name, {**settings, "normalize": True}, "; ".join(why))
 
 
+def further_features_of(suggestion: Suggestion) -> tuple[Feature, ...]:
+    """Features that models of clicks are often better with, beside those that were suggested."""
+    facts = suggestion.facts
+    made = [feature.settings for feature in suggestion.features]
+    if not made or facts.kind == "list":
+        return ()
+    name, reads = facts.name, {"from": facts.name}
+    reads |= {key: value for key, value in made[0].items() if key == "as"}
+    if made[0]["kind"] == "continuous" and facts.missing and made[0].get("log"):
+        why = "a skewed number with missing values"
+        flag = {"from": name, "kind": "continuous", "missing_flag": True}
+        bucket = {**reads, "kind": "categorical", "buckets": "log_square"}
+        return (Feature(f"{name}_bucket", bucket, why), Feature(f"{name}_missing", flag, why))
+    if facts.kind != "time" and made[0]["kind"] == "categorical" and facts.distinct > _MANY_VALUES:
+        why = "many values, of which most are rare"
+        of_value = {**reads, "kind": "continuous"}
+        count = {**of_value, "count": True, "log": True, "normalize": True}
+        mean = {**of_value, "target_mean": {"smoothing": 20}, "normalize": True}
+        return (Feature(f"{name}_rows", count, why), Feature(f"{name}_mean", mean, why))
+    return ()
+
+
 def _of_time(facts: Facts) -> tuple[Feature, ...]:
     day = _DAY_US
     parts = ["weekday"]
