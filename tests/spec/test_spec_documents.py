@@ -328,7 +328,7 @@ def test_endless_documents_are_refused():
 
 def test_model_specs_know_their_own_keys_only():
     message = refusal({**SMALLEST, "model": {"kind": "dlrm", "hidden": [1]}})
-    known = "kind, embedding_dim, bottom, top, tasks, sharing"
+    known = "kind, embedding_dim, bottom, top, number_pieces, tasks, sharing"
     assert message == (
         f"model.hidden: unknown key; did you mean 'sharing.hidden'? (allowed: {known})"
     )

@@ -135,7 +135,9 @@ def check_resumable(job: Job, before: Mapping[str, Any], after: JobSpec) -> None
 
 def _trains_on(before: Mapping[str, Any], after: JobSpec) -> bool:
     now, most = after.train.model_dump(mode="json"), before.get("max_steps")
-    more_epochs = now["epochs"] - before.get("epochs", 1)
+    epochs, done = now["epochs"], before.get("epochs", 1)
+    # How many `auto` stands for is known where the rows are: another value may be more.
+    more_epochs = int(epochs != done) if "auto" in (epochs, done) else epochs - done
     more_steps = 0 if most is None else (now["max_steps"] or inf) - most
     other_end = now["early_stopping"] != before.get("early_stopping")
     return bool(min(more_epochs, more_steps) >= 0 and max(more_epochs, more_steps, other_end) > 0)

@@ -344,7 +344,14 @@ def test_what_has_succeeded_is_resumed_only_to_train_longer(world: World):
     assert kept is not None
     assert (kept.state, kept.resumes, kept.finished_at_s is None) == ("succeeded", 0, False)
     assert world.store.spec(job["id"])["train"]["epochs"] == 2
-    for number, train in enumerate(({"epochs": 3}, {"max_steps": 60}, {"max_steps": None}), 1):
+    longer = (
+        {"epochs": 3},
+        {"max_steps": 60},
+        {"max_steps": None},
+        {"epochs": "auto"},
+        {"epochs": 4},
+    )
+    for number, train in enumerate(longer, 1):
         assert resume(**train).json()["resumes"] == number, train
         world.end(job["id"])
 
