@@ -2,6 +2,7 @@
 
 from distrain.running.checks import JobChecks as JobChecks
 from distrain.running.detached import attach as attach, submit as submit
+from distrain.running.launched import go_on as go_on, lead_or_follow as lead_or_follow
 from distrain.running.python_api import Run as Run, fit as fit, load as load
 from distrain.running.reporting import (
     LoggedProgress as LoggedProgress,

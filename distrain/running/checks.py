@@ -54,7 +54,7 @@ class JobChecks:
     @property
     def elsewhere(self) -> bool:
         """Whether its workers may be on other machines."""
-        return self.scheduler is not None and self.spec.resources.backend != "inline"
+        return self.scheduler is not None and self.spec.resources.backend == "dask"
 
     def run(self) -> "JobChecks":
         """Check the job against its data, its places and the machines; one error has all."""
@@ -150,7 +150,7 @@ def _choose_device(job: JobChecks) -> None:
 
     resources = job.spec.resources
     device = choose_device(resources)
-    if resources.backend != "inline":
+    if resources.backend == "dask":
         check_cluster(ClusterRequest(num_workers=resources.num_ranks, device=resources.device))
     check_precision(job.spec.train.precision, device)
     if job.spec.train.cuda_graph:

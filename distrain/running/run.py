@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.cluster import ClusterRequest, open_cluster
-from distrain.errors import ClusterError, OutputError, Terminated, lost_interrupts, on_sigterm
+from distrain.errors import (
+    ClusterError,
+    OutputError,
+    SpecError,
+    Terminated,
+    lost_interrupts,
+    on_sigterm,
+)
 from distrain.jobs import Entry, JobView, Record
 from distrain.reasons import LEFT_OFF
 from distrain.report import draw_curves
@@ -19,7 +26,7 @@ from distrain.running.resuming import how_to_resume
 from distrain.runs import RunRecorder, Summary, open_run, reopen_run
 from distrain.sinks import Feeds, RunFacts, Sink, open_sinks
 from distrain.spec import JobSpec, flat, with_absolute_paths
-from distrain.submission import JobHandle, raise_for_state, run_inline
+from distrain.submission import Gang, JobHandle, raise_for_state, run_inline
 from distrain.wording import is_no_use, useless_targets
 
 if TYPE_CHECKING:
@@ -61,6 +68,7 @@ class RunRequest:
     # called with each record; what they raise ends the job
     callbacks: "tuple[Callable[[Record], object], ...]" = ()
     overwrite: bool = False  # whether a run in the directory may be replaced
+    gang: Gang | None = None  # the ranks that a launcher started, of which this process is rank 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", with_absolute_paths(self.spec))
@@ -78,6 +86,11 @@ class RunRequest:
         return 1 if self.resumed is None else self.resumed.first_attempt
 
     def check(self) -> JobChecks:
+        if self.spec.resources.backend == "env" and self.gang is None:
+            raise SpecError(
+                "resources.backend env is for the command `distrain train`, started by a launcher",
+                hint="Here take inline, or dask.",
+            )
         place = (self.job_id, self.run_dir, self.scheduler)
         return JobChecks(self.spec, *place, self.resumed, self.sinks, self.overwrite).run()
 
@@ -165,9 +178,9 @@ def _run_to_end(
 ) -> "JobView":
     """Run a job; `on_submitting` is called before a scheduler, or this process, may have it."""
     root = recorder.paths.root
-    if run.spec.resources.backend == "inline":
+    if run.spec.resources.backend != "dask":
         on_submitting()
-        return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt)
+        return run_inline(run.spec, root, run.job_id, on_view, run.first_attempt, run.gang)
     request = ClusterRequest(
         run.scheduler,
         run.spec.resources.num_ranks,

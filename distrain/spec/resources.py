@@ -22,8 +22,11 @@ from distrain.spec.training import ValidationMetric
 class ResourcesSpec(Section):
     """What the job needs to run."""
 
-    backend: Literal["dask", "inline"] = Field(
-        "dask", description="`inline` trains one rank in the calling process, for debugging."
+    backend: Literal["dask", "inline", "env"] = Field(
+        "dask",
+        description="`inline` trains one rank in the calling process, for debugging; `env`: ranks "
+        "are the processes that torchrun, srun or a JobSet started, and `num_ranks` is their "
+        "number.",
     )
     num_ranks: PositiveInt = Field(1, description="Replicas that train together.")
     threads_per_rank: PositiveInt = Field(1, description="torch's CPU threads per rank.")

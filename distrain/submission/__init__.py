@@ -1,4 +1,4 @@
-"""Jobs on one Dask cluster, or inline in this process: submit, look, wait, cancel."""
+"""Jobs on one Dask cluster, or in this process: submit, look, wait, cancel."""
 
 from distrain.submission.handle import (
     JobHandle as JobHandle,
@@ -7,3 +7,4 @@ from distrain.submission.handle import (
     raise_for_state as raise_for_state,
 )
 from distrain.submission.inline import run_inline as run_inline
+from distrain.submission.launched import Gang as Gang, Launch as Launch, follow as follow

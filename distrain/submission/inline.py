@@ -1,6 +1,7 @@
-"""One rank in the calling process: no cluster, no subprocess, the same records."""
+"""A rank in the calling process: no cluster, no subprocess, the same records."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from threading import RLock
 
@@ -9,17 +10,27 @@ from distrain.events import Event, RankFailed
 from distrain.jobs import Assignment, JobState, JobView, World
 from distrain.progress import Collector
 from distrain.spec import JobSpec
+from distrain.submission.launched import Gang
 
 
 def run_inline(
-    spec: JobSpec, run_dir: Path, job_id: str, on_view: Callable[[JobView], None], attempt: int = 1
+    spec: JobSpec,
+    run_dir: Path,
+    job_id: str,
+    on_view: Callable[[JobView], None],
+    attempt: int = 1,
+    gang: Gang | None = None,
 ) -> JobView:
-    """Train one rank in this process; nobody restarts it, and its failure is in the last view."""
+    """Train one rank in this process; nobody restarts it, and its failure is in the last view.
+
+    With a `gang` it is rank 0 of that, and the records are those of all ranks.
+    """
     from distrain.train.control import Control, process_as_it_was
     from distrain.train.rank import run_rank
 
     collector = Collector()
-    collector.begin_attempt(attempt, num_ranks=1)
+    world = World() if gang is None else gang.launch.world
+    collector.begin_attempt(attempt, world.num_ranks)
     num_shown = 0
 
     def view(state: JobState, failure: RankFailed | None = None) -> JobView:
@@ -31,7 +42,7 @@ def run_inline(
             name=spec.name,
             state=state,
             attempt=attempt,
-            num_ranks=1,
+            num_ranks=world.num_ranks,
             reason=failure.reason if failure else None,
             message="\n".join(part for part in parts if part) or None,
             progress=fresh,
@@ -47,9 +58,15 @@ def run_inline(
 
     document = spec.model_dump(mode="json")
     root = str(run_dir.absolute())
-    run = Assignment(job_id, attempt, World(), document, root, first_attempt=attempt)
-    with process_as_it_was(), lost_interrupts() as raise_lost:
-        failure = run_rank(run, report, Control.alone(raise_lost))
+    meeting = None if gang is None else gang.launch.meeting
+    run = Assignment(job_id, attempt, world, document, root, meeting, first_attempt=attempt)
+    with process_as_it_was(), lost_interrupts() as raise_lost, ExitStack() as training:
+        if gang is None:
+            failure = run_rank(run, report, Control.alone(raise_lost))
+        else:
+            failure = run_rank(run, *training.enter_context(gang.training(spec, run, report)))
+    if gang is not None:
+        failure = gang.culprit
     final = view(JobState.FAILED if failure else JobState.SUCCEEDED, failure)
     on_view(final)
     return final

@@ -179,9 +179,9 @@ class SchedulerJobs:
 
     def _leave(self, run: RunRequest, *, waits: bool, checks: bool = False) -> None:
         """Submit a run, and print how to follow it; with `waits`, follow it to its end."""
-        if run.spec.resources.backend == "inline":
+        if (backend := run.spec.resources.backend) != "dask":
             raise InputError(
-                "a job with `backend: inline` runs in the process of its command",
+                f"a job with `backend: {backend}` runs in the process of its command",
                 hint="Run it with `distrain train`, or set resources.backend.",
             )
         leave(run, waits=waits, checks=checks)

@@ -25,7 +25,7 @@ from distrain.run_paths import new_job_id
 from distrain.sinks import known_sinks
 
 if TYPE_CHECKING:
-    from distrain.running import RunRequest
+    from distrain.running import Resumption, RunRequest
     from distrain.spec import JobSpec
 
 
@@ -102,11 +102,12 @@ def command(
       distrain train job.yaml --set 'resources={backend: inline}'    # one rank, in this process
       distrain train job.yaml --sink tensorboard --sink mlflow:http://10.0.0.9:5000
       distrain train job.yaml --detach --scheduler tcp://10.0.0.5:8786 --run-dir /shared/runs/today
+      torchrun --nproc-per-node 2 -m distrain train job.yaml --run-dir runs/a    # backend: env
       distrain train --resume runs/today
       distrain train --resume runs/today --set resources.num_ranks=2
     """
     from distrain.cli.job_progress import JobProgress, leave
-    from distrain.running import RunRequest, find_run, train
+    from distrain.running import RunRequest, find_run, go_on, lead_or_follow, train
     from distrain.spec import load_spec
 
     if (spec_file is None) == (resumed_run is None):
@@ -115,21 +116,27 @@ def command(
         raise click.UsageError("--resume names the run directory: leave --run-dir out.")
     if without_checkpoint and resumed_run is None:
         raise click.UsageError("--without-checkpoint is for --resume.")
-    resumed = None
     if_interrupted("the job was not started")
-    if resumed_run is not None:
-        root = resumed_run
-        job_id, spec, resumed = find_run(root, overrides, without_checkpoint=without_checkpoint)
-    else:
+
+    def job_with(*words: str) -> "tuple[str, JobSpec, Resumption | None]":
+        fields = (*overrides, *words)
+        if resumed_run is not None:
+            return find_run(resumed_run, fields, without_checkpoint=without_checkpoint)
         assert spec_file is not None
-        spec = load_spec(spec_file, overrides)
-        job_id = new_job_id(spec.name)
-        root = run_dir or Path("runs") / job_id
+        spec = load_spec(spec_file, fields)
+        return new_job_id(spec.name), spec, None
+
+    job_id, spec, resumed = job_with()
+    root = resumed_run or run_dir or Path("runs") / job_id
+    gang = None
+    if spec.resources.backend == "env" and not detach:
+        gang = lead_or_follow(spec, resumed_run or run_dir)
+        job_id, spec, resumed = go_on(root, gang, job_with)
     ended = f"the job has ended; what {root} lacks is written by: distrain train --resume {root}"
     progress = JobProgress(progress_console(), _left_behind(spec, root), ended)
     for text in resumed.damaged if resumed else ():
         progress.say(f"warning: {text}")
-    run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks)
+    run = RunRequest(spec, root, job_id, scheduler, dashboard_address, resumed, sinks, gang=gang)
     if detach:
         _check_detachable(run)
     if dry_run:
@@ -143,14 +150,14 @@ def command(
 
 def _left_behind(spec: "JobSpec", root: Path) -> str:
     """The text about a job whose command ends without waiting for it."""
-    if spec.resources.backend == "inline":  # it trained in this process
+    if spec.resources.backend != "dask":  # it trained in this process
         return f"the job ended with this command; go on with it: distrain train --resume {root}"
     return "the job was left to itself; `distrain jobs` lists what a scheduler still runs"
 
 
 def _check_detachable(run: "RunRequest") -> None:
-    if run.spec.resources.backend == "inline":
-        raise click.UsageError("--detach: a job with `backend: inline` runs in this process.")
+    if (backend := run.spec.resources.backend) != "dask":
+        raise click.UsageError(f"--detach: a job with `backend: {backend}` runs in this process.")
     if run.scheduler is None:
         raise click.UsageError(
             "--detach: name a cluster that goes on without this command: --scheduler ADDRESS, "
@@ -165,7 +172,7 @@ def _print_checked(run: "RunRequest") -> None:
     from distrain.spec import dump_yaml
 
     checked = run.check()
-    if run.scheduler is not None and run.spec.resources.backend != "inline":
+    if run.scheduler is not None and run.spec.resources.backend == "dask":
         with connect(run.scheduler):
             pass  # it answers
     inputs = checked.inputs

@@ -1,0 +1,110 @@
+"""Ranks that torchrun started: the same bits as on Dask, also where one is killed on the way."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+from small_jobs import make_spec, run_distrain, small_document, write_prepared
+
+from distrain.errors import InputError
+from distrain.jobs import Rendezvous, World
+from distrain.run_paths import RunPaths
+from distrain.running import go_on
+from distrain.runs import open_run, read_summary
+from distrain.submission import Gang, Launch
+
+STEPS = 60
+ENVIRONMENT = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "host", "MASTER_PORT": "29500"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"RANK": ""}, "lacks what a launcher sets\n  missing: RANK"),
+        ({"WORLD_SIZE": "two"}, "not what a launcher sets: invalid literal"),
+        ({"RANK": "2"}, "not what a launcher sets: rank 2 is not in 0..1"),
+    ],
+)
+def test_an_environment_without_a_launcher_is_refused(wrong: dict[str, str], message: str) -> None:
+    with pytest.raises(InputError) as caught:
+        Launch.of_environment({**ENVIRONMENT, **wrong})
+    assert message in str(caught.value)
+
+
+def test_restarts_of_torchelastic_meet_apart() -> None:
+    again = {"TORCHELASTIC_RUN_ID": "a", "TORCHELASTIC_RESTART_COUNT": "3"}
+    launch = Launch.of_environment({**ENVIRONMENT, **again})
+    assert launch.meeting == Rendezvous("host", 29500, "a/3")
+    assert not launch.has_store
+    agent = {"TORCHELASTIC_USE_AGENT_STORE": "True"}
+    assert Launch.of_environment({**ENVIRONMENT, **again, **agent}).has_store
+
+
+def test_each_process_sees_its_own_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    launch = Launch.of_environment({**ENVIRONMENT, "LOCAL_RANK": "1"})
+    for visible, own in (({}, "1"), ({"CUDA_VISIBLE_DEVICES": "4,6"}, "6")):
+        environment = dict(visible)
+        launch.take_own_gpu(environment)
+        assert environment == {"CUDA_VISIBLE_DEVICES": own}
+
+
+def test_a_directory_with_another_job_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepared = write_prepared(tmp_path / "data")
+    spec = make_spec(prepared, "resources.backend=env")
+    with open_run(tmp_path / "run", spec, "begun"):
+        pass
+    monkeypatch.setattr("distrain.running.launched.untrained", lambda paths: None)
+    monkeypatch.setattr(Launch, "join", lambda self: None)
+    gang = Gang(Launch(World(0, 2), Rendezvous("host", 1, "")))
+    job_id, same, resumed = go_on(tmp_path / "run", gang, lambda word: ("new", spec, None))
+    assert (same.train, job_id) == (spec.train, "begun")
+    assert resumed is not None
+    other = make_spec(prepared, "resources.backend=env", "train.seed=5")
+    with pytest.raises(InputError, match=r"another job\n.*\n  differs: train\.seed"):
+        go_on(tmp_path / "run", gang, lambda word: ("new", other, None))
+
+
+@pytest.mark.slow
+def test_a_killed_rank_of_torchrun_ends_with_the_bits_of_dask(tmp_path: Path) -> None:
+    document = small_document(write_prepared(tmp_path / "data"))
+    document["train"] |= {"max_steps": STEPS}  # type: ignore[operator]
+    document["checkpoint"] = {"every_steps": 5}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(document))
+    by_dask, by_env = tmp_path / "dask", tmp_path / "env"
+    done = run_distrain("train", tmp_path / "job.yaml", "--run-dir", by_dask)
+    assert done.returncode == 0, done.stderr
+
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    words = ["--nproc-per-node", "2", "--max-restarts", "1", "-m", "distrain"]
+    job = ["train", str(tmp_path / "job.yaml"), "--run-dir", str(by_env)]
+    command = [*launcher, *words, *job, "--set", "resources.backend=env"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    checkpoints, until_s = RunPaths(by_env).checkpoints, time.monotonic() + 120
+    while not list(checkpoints.glob("step-0000000010*/manifest.json")):
+        assert process.poll() is None, process.communicate()[0]
+        assert time.monotonic() < until_s, "no checkpoint"
+        time.sleep(0.01)
+    ranks = {child.environ()["RANK"]: child for child in psutil.Process(process.pid).children()}
+    ranks["1"].kill()
+    output, _ = process.communicate(timeout=180)
+    assert process.returncode == 0, output
+
+    summary, expected = (read_summary(RunPaths(root)) for root in (by_env, by_dask))
+    assert summary is not None
+    assert expected is not None
+    assert summary["attempts"] == 2, output
+    for field in ("rows", "steps", "auc", "log_loss", "train_loss", "num_ranks"):
+        assert summary[field] == expected[field], field
+    models = [
+        {path.name: path.read_bytes() for path in (root / "model").glob("*.safetensors")}
+        for root in (by_env, by_dask)
+    ]
+    assert models[0]
+    assert models[0] == models[1]
