@@ -391,7 +391,7 @@ def test_memory_is_shared_out_among_threads_and_too_little_is_refused() -> None:
 
 
 def test_counts_that_are_gone_are_told(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="counts of the fit cannot be read") as caught:
+    with pytest.raises(DataError, match="counted or sorted cannot be read") as caught:
         read_counts(str(tmp_path / "gone.arrow"), range(NUM_BUCKETS))
     assert caught.value.where["file"] == str(tmp_path / "gone.arrow")
 

@@ -13,11 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.errors import InputError, SpecError
+from distrain.errors import DataError, InputError, SpecError
 from distrain.etl import ColumnGroup, FeatureConfig, History, PrepRequest, Workflow, prepare
 from distrain.etl.counting import MemoryPlan
 from distrain.etl.histories import forget_events, make_histories, ordering
 from distrain.etl.lookups import Lookups, forget_workflow
+from distrain.etl.operators.history import seconds_of
 from distrain.etl.parts import Part
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
@@ -136,6 +137,26 @@ def test_histories_out_of_core_are_the_same_however_the_events_are_cut(
             ]
         forget_events()
         forget_workflow()
+
+
+def test_times_are_times_or_numbers() -> None:
+    for times in (pa.array([5], pa.duration("s")), pa.array(["5"]), pa.array([5], pa.time32("s"))):
+        with pytest.raises(DataError, match="is neither times nor numbers"):
+            seconds_of("at", times)
+
+
+def test_small_parts_are_sampled_in_their_middle(tmp_path: Path) -> None:
+    history = History("user", "time", 3, ("number", "time"))
+    workflow = Workflow((ColumnGroup(("number",), ()),), history=history)
+    workflow.save(str(tmp_path / "workflow"))
+    rows = [(key, key) for key in reversed(range(100))]
+    pq.write_table(table_of(rows, texts=False), tmp_path / "log.parquet")
+    part = Part(str(tmp_path / "log.parquet"), (0,), 100, "log", first_row=0)
+    names = ("user", "time")
+    given = (part, str(tmp_path / "workflow"), Lookups(None, (), 1), names)
+    spill = ordering.spill_events(*given, str(tmp_path / "spill.arrow"))
+    assert spill.samples == ((50, 50.0),)
+    forget_workflow()
 
 
 DOCUMENT: dict[str, Any] = {

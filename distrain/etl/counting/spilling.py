@@ -153,7 +153,7 @@ class MappedTable:
             return cls(pa.ipc.open_file(file.content).read_all(), file)
         except (OSError, ValueError) as error:  # the second are those of Arrow
             raise DataError(
-                f"counts of the fit cannot be read: {error}",
+                f"what a worker counted or sorted cannot be read: {error}",
                 where={"file": path},
                 hint=reading_hint(
                     error, "All workers must see the output's folder; prepare the files again."

@@ -60,7 +60,8 @@ def _check_keys(history: History, spills: Sequence[Spill]) -> None:
         raise DataError(
             "the keys of histories are whole numbers in some files, and texts in others",
             where={"column": history.by},
-            hint="Write the files anew with one of the two.",
+            hint="Write the files anew with one of the two. Of whole numbers with gaps, pandas "
+            "makes floats, whose keys are texts.",
         )
 
 

@@ -76,7 +76,9 @@ def spill_events(
     ).combine_chunks()
     with write_staged(path, events.schema) as to:
         to.write_table(events)
-    sampled = events.take(pa.array(np.arange(0, events.num_rows, _SAMPLED)))
+    # From the middle: the first of each part would be its lowest key.
+    first = min(_SAMPLED, events.num_rows) // 2
+    sampled = events.take(pa.array(np.arange(first, events.num_rows, _SAMPLED)))
     samples = zip(sampled[KEY].to_pylist(), sampled[SECONDS].to_pylist(), strict=True)
     return Spill(path, events.num_rows, events.nbytes, str(keys.type), tuple(samples))
 

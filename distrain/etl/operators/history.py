@@ -15,7 +15,6 @@ from distrain.etl.lists import Int64Array, offsets_of
 from distrain.etl.operators.operator import concrete
 from distrain.etl.operators.spelling import texts_of
 from distrain.schema import ColumnSchema, Tags
-from distrain.vocabulary import is_text
 
 MOST_KEPT = 1 << 20
 TIME_DIFFERENCE = "time_difference"
@@ -26,6 +25,7 @@ EVENT = "history"
 
 Floats = np.ndarray[Any, np.dtype[np.float64]]
 _MICROSECONDS = 1e6
+_NUMBERS = (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal, pa.types.is_null)
 
 
 @dataclass(frozen=True)
@@ -158,7 +158,7 @@ def seconds_of(column: str, values: pa.Array | pa.ChunkedArray) -> Floats:
         zone = values.type.tz if pa.types.is_timestamp(values.type) else None
         counted = values.cast(pa.timestamp("us", zone), safe=False).view(pa.int64())
         values = pc.divide(counted.cast(pa.float64(), safe=False), _MICROSECONDS)
-    elif is_text(values.type) or pa.types.is_nested(values.type):
+    elif not any(is_kind(values.type) for is_kind in _NUMBERS):
         raise DataError(
             f"{values.type} is neither times nor numbers",
             where={"column": column},

@@ -91,7 +91,8 @@ class EventBlock(Block):
             extra = [events.embedded[field] for field in self._others]
             extra.append(events.numbers[:, self._numbers].to(vectors.dtype))
             if self.takes_times:
-                extra.append((1 + events.numbers[:, self._times]).log10().to(vectors.dtype))
+                seconds = events.numbers[:, self._times].clamp(min=0)
+                extra.append((1 + seconds).log10().to(vectors.dtype))
             vectors = vectors + self.extra(torch.cat(extra, dim=1))
         if torch.compiler.is_compiling():  # see `Ragged.newest`
             rows = Ragged(vectors, events.offsets).row_of_values

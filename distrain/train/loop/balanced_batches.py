@@ -21,6 +21,7 @@ from distrain.embeddings import Peers
 from distrain.loader.filling import BatchLayout, ranges
 from distrain.models import ClickModel
 from distrain.train.step import Batches
+from distrain.train.timing import PEERS, waiting
 
 
 def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
@@ -82,12 +83,14 @@ class BalancedBatches:
         batch = next(self.batches)
         names = sorted(batch.lists)
         lengths = torch.stack([batch.lists[name].lengths for name in names], dim=1)
-        counts = self.peers.gather_counts(torch.tensor([len(lengths)], device=lengths.device))
-        of_ranks = self.peers.gather_rows(lengths, counts.flatten().tolist())
-        every = torch.cat(of_ranks).cpu().numpy().astype(np.int64)
-        owners = even_owners(self._work(every, names), self.peers.num_ranks)
-        ends = [*accumulate(counts.flatten().tolist(), initial=0)]
-        return self._exchanged(batch, names, every, owners, ends)
+        # Whoever calls says that it waits for the reader, which may be another rank's.
+        with waiting(PEERS):
+            counts = self.peers.gather_counts(torch.tensor([len(lengths)], device=lengths.device))
+            of_ranks = self.peers.gather_rows(lengths, counts.flatten().tolist())
+            every = torch.cat(of_ranks).cpu().numpy().astype(np.int64)
+            owners = even_owners(self._work(every, names), self.peers.num_ranks)
+            ends = [*accumulate(counts.flatten().tolist(), initial=0)]
+            return self._exchanged(batch, names, every, owners, ends)
 
     def close(self) -> None:
         self.batches.close()

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from threading import Barrier
+from threading import Barrier, get_ident
 from typing import Any
 
 import numpy as np
@@ -26,6 +26,8 @@ from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.audit.audit_log import row_hashes
 from distrain.train.data import check_inputs
 from distrain.train.loop.balanced_batches import BalancedBatches, even_owners
+from distrain.train.timing import PEERS, READER, waiting
+from distrain.train.timing.phases import wait_of
 
 RANKS = 8
 
@@ -38,6 +40,7 @@ class ThreadPeers(Peers):
     barrier: Barrier = field(default_factory=lambda: Barrier(1))
 
     def _posted(self, value: Any) -> list[Any]:
+        assert wait_of(get_ident()) == PEERS  # and not the reader, which `balanced` waits for
         self.board[self.rank] = value
         self.barrier.wait()
         found = [self.board[rank] for rank in range(self.num_ranks)]
@@ -74,7 +77,8 @@ def balanced(of_ranks: Sequence[Sequence[Batch]], **options: Any) -> list[list[B
     def live(rank: int) -> list[Batch]:
         peers = ThreadPeers(rank, len(of_ranks), board=board, barrier=barrier)
         batches = BalancedBatches(Given(of_ranks[rank]), peers, **options)
-        return [next(batches) for _ in of_ranks[rank]]
+        with waiting(READER):
+            return [next(batches) for _ in of_ranks[rank]]
 
     with ThreadPoolExecutor(len(of_ranks)) as pool:
         return list(pool.map(live, range(len(of_ranks))))

@@ -1,0 +1,252 @@
+"""What do histories cost, to make and to train on?
+
+    python benchmarks/histories.py [--quick] [--events MILLIONS ...] [--only make|train|memory]
+
+  make     `distrain prep` of a log with `history: {keep: 50}`, one worker, 500 MiB named: CPU time
+           per event and the largest process, for logs of rising length
+  train    rows per CPU second of whole steps (forward, backward, Adam) of `din` and `sasrec`,
+           beside FuxiCTR's DIN and a plain SASRec, both of plain torch, which pad each row to 50;
+           with lengths by a Zipf law from 1 to 50, and with 50 events in every row
+  memory   the bytes that a step of `din`, `sasrec` and `hstu` keeps for its backward pass, per
+           event, where one row has 1,000 events and where none has more than 20
+
+Embeddings are 32 wide, one thread. The peer of `din` does what FuxiCTR 2.3.10 publishes
+(`DIN_Attention`, Apache-2.0): an MLP of 64 over `[q, k, q - k, q * k]` of each place, a mask, an
+MLP over item and sum. That of `sasrec` has the layers of arXiv:1808.09781, made of
+`nn.TransformerEncoderLayer`. Contenders take turns; ratios are taken turn by turn.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from itertools import product
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor, nn
+
+from distrain.batch import Batch, Ragged
+from distrain.models import build_model
+from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import TrainSpec, parse_spec
+from distrain.train.step import TrainStep
+from distrain.train.timing import PhaseClock
+
+ROWS, MOST, DIM, ITEMS, HIDDEN = 512, 50, 32, 10_000, 64
+GOALS = {"peak_mib_16m": 1024, "cpu_growth": 1.15, "din": 1.0, "sasrec": 1.0, "bytes_growth": 1.5}
+LIST: dict[str, Any] = {
+    "is_list": True,
+    "is_ragged": True,
+    "properties": {"event": "seen", "domain": "item"},
+}
+SCHEMA = Schema(
+    (
+        ColumnSchema("label", "float32", (Tags.TARGET,)),
+        ColumnSchema("item", "int32", (Tags.CATEGORICAL,), cardinality=ITEMS),
+        ColumnSchema("seen_item", "int32", (Tags.CATEGORICAL,), cardinality=ITEMS, **LIST),
+    )
+)
+DOCUMENT = """
+target: label
+columns: {user: {kind: categorical}, item: {kind: categorical}}
+history: {by: user, order: time, keep: 50, of: [item, time]}
+"""
+
+
+def make(events: int, folder: Path) -> dict[str, float]:
+    """One preparation: microseconds of CPU per event, and MiB of its largest process."""
+    rng = np.random.default_rng(0)
+    (folder / "log").mkdir(parents=True)
+    (folder / "features.yaml").write_text(DOCUMENT)
+    for number, rows in enumerate([1_000_000] * (events // 1_000_000)):
+        seconds = np.sort(rng.integers(0, 10**6, rows))
+        columns = {
+            "label": rng.integers(0, 2, rows).astype(np.float32),
+            "user": rng.integers(0, events // 40, rows),
+            "item": rng.integers(0, 50_000, rows),
+            "time": pa.array(seconds + 10**6 * number, pa.timestamp("s")),
+        }
+        pq.write_table(pa.table(columns), folder / "log" / f"{number:03d}.parquet")
+    given = ["--config", "features.yaml", "--out", "out", "--workers", "1", "--memory-mib", "500"]
+    command = [sys.executable, "-m", "distrain", "--quiet", "prep", "log", *given]
+    process = subprocess.Popen(command, cwd=folder, stdout=subprocess.DEVNULL)
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"distrain prep ended with exit code {process.returncode}")
+    cpu_us = (usage.ru_utime + usage.ru_stime) / events * 1e6
+    return {"events": events, "cpu_us": round(cpu_us, 2), "peak_mib": usage.ru_maxrss // 1024}
+
+
+def draw(seed: int, rows: int, most: int, longest: int = 0, power: float = 1.0) -> Batch:
+    """Rows with up to `most` events by a Zipf law, or the first with `longest`."""
+    rng = np.random.default_rng(seed)
+    chances = 1.0 / np.arange(1, most + 1) ** power
+    lengths = rng.choice(most, rows, p=chances / chances.sum()) + 1
+    lengths[0] = longest or lengths[0]
+    offsets = torch.from_numpy(np.concatenate([[0], lengths.cumsum()]).astype(np.int32))
+    ids = torch.from_numpy(rng.integers(0, ITEMS, int(lengths.sum()) + rows).astype(np.int32))
+    label = torch.from_numpy(rng.integers(0, 2, rows).astype(np.float32))
+    lists = {"seen_item": Ragged(ids[rows:], offsets)}
+    return Batch(ids[:rows, None], torch.zeros(rows, 0), label, ("item",), (), lists=lists)
+
+
+def ours(kind: str, max_length: int = MOST) -> Callable[[Batch], object]:
+    """A step of distrain."""
+    more = {"attention": [HIDDEN], "activation": "relu"} if kind == "din" else {"layers": 2}
+    model = {"kind": kind, "embedding_dim": DIM, "max_length": max_length, "hidden": [HIDDEN]}
+    spec = parse_spec({"data": {"train": "t"}, "model": model | more})
+    made = build_model(SCHEMA, spec.model, seed=0)
+    step = TrainStep(made, TrainSpec(optimizer={"kind": "adam", "lr": 0.001}), 1)
+    clock = PhaseClock()
+    return lambda batch: step(batch, batch.num_rows, 0.001, clock)
+
+
+class DINPeer(nn.Module):
+    """As FuxiCTR's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ITEMS + 1, DIM, padding_idx=ITEMS)
+        self.weigh = nn.Sequential(nn.Linear(4 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        self.top = nn.Sequential(nn.Linear(2 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+    def forward(self, item: Tensor, seen: Tensor, _: Tensor) -> Tensor:
+        target, keys = self.table(item), self.table(seen)
+        query = target[:, None].expand_as(keys)
+        pairs = torch.cat([query, keys, query - keys, query * keys], dim=2)
+        weights = self.weigh(pairs)[..., 0] * (seen != ITEMS)
+        pooled = (weights[..., None] * keys).sum(1)
+        logits: Tensor = self.top(torch.cat([target, pooled], dim=1))[:, 0]
+        return logits
+
+
+class SASRecPeer(nn.Module):
+    """Plain torch's layers over every place; the newest place's output beside the target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(ITEMS + 1, DIM, padding_idx=ITEMS)
+        self.positions = nn.Embedding(MOST, DIM)
+        layer = nn.TransformerEncoderLayer(DIM, 1, DIM, 0.0, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, nn.LayerNorm(DIM), False)
+        self.top = nn.Sequential(nn.Linear(3 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        self.mask = nn.Transformer.generate_square_subsequent_mask(MOST)
+
+    def forward(self, item: Tensor, seen: Tensor, lengths: Tensor) -> Tensor:
+        target = self.table(item)
+        tokens = self.table(seen) + self.positions.weight
+        states = self.layers(tokens, mask=self.mask, is_causal=True)
+        state = states[torch.arange(len(item)), lengths - 1]
+        logits: Tensor = self.top(torch.cat([target, state, state * target], dim=1))[:, 0]
+        return logits
+
+
+def peer(model: nn.Module) -> Callable[[Batch], object]:
+    """A step of plain torch, padding included: FuxiCTR's batches come padded to the most."""
+    optimizer = torch.optim.Adam(model.parameters(), 0.001, fused=True)
+
+    def step(batch: Batch) -> None:
+        seen = batch.lists["seen_item"]
+        assert batch.label is not None
+        logits = model(batch["item"].long(), seen.padded(MOST, ITEMS).long(), seen.lengths.long())
+        loss = nn.functional.binary_cross_entropy_with_logits(logits, batch.label)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        optimizer.step()
+
+    return step
+
+
+def train(turns: int) -> list[dict[str, float | str]]:
+    """Rows per CPU second of each, in turns."""
+    told: list[dict[str, float | str]] = []
+    contenders = {"din": DINPeer, "sasrec": SASRecPeer}
+    for lengths, (kind, other) in product(("zipf", "full"), contenders.items()):
+        power = 1.0 if lengths == "zipf" else -100.0  # nearly all have the most
+        batches = [draw(seed, ROWS, MOST, power=power) for seed in range(8)]
+        torch.manual_seed(0)
+        steps = {"distrain": ours(kind), "torch": peer(other())}
+        rates: dict[str, list[float]] = {name: [] for name in steps}
+        for turn in range(turns + 1):
+            for name, step in steps.items():
+                began = time.process_time()
+                for batch in batches:
+                    step(batch)
+                if turn:  # the first one warms up
+                    rates[name].append(len(batches) * ROWS / (time.process_time() - began))
+        ratio = median(a / b for a, b in zip(*rates.values(), strict=True))
+        told.append(
+            {"model": kind, "lengths": lengths, "ratio": round(ratio, 2)}
+            | {f"{name}_rows_per_cpu_s": round(median(found)) for name, found in rates.items()}
+        )
+    return told
+
+
+def memory() -> list[dict[str, float | str]]:
+    """Bytes per event that the backward pass needs."""
+    told: list[dict[str, float | str]] = []
+    for kind in ("din", "sasrec", "hstu"):
+        step, per_event = ours(kind, 1000), []
+        for longest in (20, 1000):
+            batch = draw(0, 4096, 20, longest)
+            kept: dict[int, int] = {}
+
+            def keep(tensor: Tensor, kept: dict[int, int] = kept) -> Tensor:
+                kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+                return tensor
+
+            with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+                step(batch)
+            per_event.append(sum(kept.values()) / len(batch.lists["seen_item"].values))
+        few, many = map(round, per_event)
+        told.append({"model": kind, "none_above_20": few, "one_of_1000": many})
+    return told
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="logs of 1M and 2M, fewer turns")
+    parser.add_argument("--events", type=int, nargs="+", help="lengths of the logs, in millions")
+    parser.add_argument("--only", choices=("make", "train", "memory"))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    result: dict[str, object] = {"goals": GOALS}
+    met: dict[str, bool] = {}
+    if given.only in (None, "train"):
+        result["train"] = rows = train(5 if given.quick else 21)
+        for kind in ("din", "sasrec"):
+            ratios = [float(row["ratio"]) for row in rows if row["model"] == kind]
+            met[kind] = min(ratios) >= GOALS[kind]
+        print(*rows, sep="\n")
+    if given.only in (None, "memory"):
+        result["memory"] = rows = memory()
+        growth = max(float(row["one_of_1000"]) / float(row["none_above_20"]) for row in rows)
+        met["bytes_growth"] = growth <= GOALS["bytes_growth"]
+        print(*rows, sep="\n")
+    if given.only in (None, "make"):
+        logs = []
+        for millions in given.events or ([1, 2] if given.quick else [4, 16, 64]):
+            with tempfile.TemporaryDirectory() as folder:
+                logs.append(make(millions * 1_000_000, Path(folder)))
+            print(logs[-1], flush=True)
+        result["make"] = logs
+        met["cpu_growth"] = logs[-1]["cpu_us"] <= GOALS["cpu_growth"] * logs[0]["cpu_us"]
+        largest = [log["peak_mib"] for log in logs if log["events"] == 16_000_000]
+        if largest:
+            met["peak_mib_16m"] = largest[0] <= GOALS["peak_mib_16m"]
+    print(json.dumps(result | {"met": met}))
+
+
+if __name__ == "__main__":
+    main()
