@@ -44,7 +44,7 @@ from distrain.etl.request import PrepRequest, PrepResult, SplitReport, output_sc
 from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.transforming import split_report, transform_part
 from distrain.etl.workers import TaskRunner, check_shared
-from distrain.etl.workflow import HOLDS, Workflow, criteo_workflow
+from distrain.etl.workflow import FORM, HOLDS, Workflow, criteo_workflow
 from distrain.schema import LABEL, Tags
 from distrain.storage import (
     RETRY_S,
@@ -168,6 +168,7 @@ class _Run:
     _seconds: dict[str, float] = field(default_factory=dict)
     _list_lengths: dict[str, tuple[int, int]] = field(default_factory=dict)
     _category_types: dict[str, str] = field(default_factory=dict)
+    _form: str = ""
 
     def do(
         self,
@@ -240,7 +241,7 @@ class _Run:
             raise _no_rows(files, read)
         read.bad_lines.check_share(read.num_good, request.max_bad)
         self._workflow.check_category_types(read.category_types)
-        self._category_types = read.category_types
+        self._category_types, self._form = read.category_types, read.form
         return read
 
     def _split(self, read: ReadInputs, valid_paths: set[str]) -> tuple[list[Part], list[Part]]:
@@ -357,7 +358,7 @@ class _Run:
         if is_new:
             shares = Shares(train.num_rows, train.missing_share, train.unknown_share)
             fitted = shares.kept_in(self._workflow, [file.path for file in files])
-            self._workflow = fitted.with_record(**{HOLDS: self._holds()})
+            self._workflow = fitted.with_record(**{HOLDS: self._holds(), FORM: self._form})
             self._workflow.save_document(f"{self._folder}/workflow")
         drifted = []
         for split, report in (("train", None if is_new else train), ("valid", valid)):

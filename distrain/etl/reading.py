@@ -62,6 +62,7 @@ class ReadInputs:
     # the rows for validation, where a column says which; the others are in `parts`
     valid_parts: tuple[Part, ...] | None = None
     unlabelled: int = 0  # how many rows were left out since their target is missing
+    form: str = "table"  # as of `RawSample`, of the first file
 
     @property
     def num_rows(self) -> int:
@@ -250,6 +251,11 @@ def _counter(
     return lambda place, staged: counter.add(place, _num_rows(staged.all_parts))
 
 
+def form_of(file: TableFile) -> str:
+    """`csv` for fields of text, `json` for JSON lines, `table` for columns with types."""
+    return {"csv": "csv", "jsonl": "json"}.get(file.kind, "table")
+
+
 def _joined(
     files: Sequence[TableFile], staged: Sequence[Sequence[Staged]], types: dict[str, str]
 ) -> ReadInputs:
@@ -263,7 +269,8 @@ def _joined(
             valid += [replace(part, rows_before=rows) for part in one.valid_parts]
             rows += _num_rows(one.all_parts) + one.num_left_out
             unlabelled += one.unlabelled
-    return ReadInputs(tuple(parts), _tally(files, staged), types, tuple(valid), unlabelled)
+    tally, form = _tally(files, staged), form_of(files[0])
+    return ReadInputs(tuple(parts), tally, types, tuple(valid), unlabelled, form)
 
 
 def _tally(files: Sequence[TableFile], staged: Sequence[Sequence[Staged]]) -> BadLineTally:
@@ -314,7 +321,7 @@ def _split_by_values(read: ReadInputs, features: FeatureConfig) -> ReadInputs:
 @dataclass(frozen=True)
 class RawSample:
     table: pa.Table  # some raw columns
-    form: str  # `table` of columns with types, `csv` of fields of text, or `json` of JSON lines
+    form: str  # as of `form_of`
 
 
 def first_rows(
@@ -330,4 +337,4 @@ def first_rows(
     table, _ = rows_of(look, config.document.format, names, most)
     if not table.num_rows:
         raise DataError("the file holds no rows", where={"file": path})
-    return RawSample(table, {"csv": "csv", "jsonl": "json"}.get(look.kind, "table"))
+    return RawSample(table, form_of(look))

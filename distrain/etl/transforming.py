@@ -41,10 +41,10 @@ from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, with_words_as_number
 from distrain.etl.reading import saved_features
 from distrain.etl.request import SplitReport
 from distrain.etl.saved_vocabulary import SavedVocabulary
-from distrain.etl.workflow import HOLDS, Workflow
+from distrain.etl.workflow import FORM, HOLDS, Workflow
 from distrain.schema import LABEL
 from distrain.storage import file_identity, is_remote, whole_file
-from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE
+from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, is_text
 
 _INDEXED_BYTES = 64 << 20
 """What is brought in order at once where a vocabulary is indexed."""
@@ -238,7 +238,8 @@ class RawTables:
     def of_rows(self, table: pa.Table, name: str) -> pa.Table:
         """Rows in memory as `prepare` writes them; those without a label are left out.
 
-        Texts are read as those of a text file, and numbers are spelled where categories are texts.
+        Texts are read as those of the text file that the workflow was fitted on, or of any with the
+        document's layout; numbers are spelled where categories are texts.
 
         Args:
             name: What stands for a file in errors.
@@ -251,6 +252,8 @@ class RawTables:
             numbers = {*self.workflow.categorical} & {*RAW_COLUMNS} - texts
             table = with_words_as_numbers(table, numbers)
             table = table.select([name for name in self._inputs if name in table.column_names])
+        if self.workflow.record.get(FORM) == "csv":
+            table = _without_nulls(table, self._features.document.format.null_values)
         types = {field.name: field.type for field in table.schema}
         file = rows_in_memory(name, types, self._features, texts)
         self.workflow.check_category_types(file.category_types(self._features))
@@ -281,6 +284,17 @@ class RawTables:
                 open_index = partial(lookups.vocabulary, f"{self._folder}/{CATEGORIES}")
                 self._loaded = Workflow.load(self._folder, open_index)
             return self._loaded
+
+
+def _without_nulls(table: pa.Table, null_values: Sequence[str]) -> pa.Table:
+    """Rows whose texts that stand for a gap are gaps."""
+    for place, column in enumerate(table.schema):
+        if is_text(column.type):
+            texts = table[column.name]
+            gaps = pc.is_in(texts, value_set=pa.array(null_values, column.type))
+            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
+            table = table.set_column(place, column.name, texts)
+    return table
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:

@@ -45,7 +45,10 @@ from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, is_text, mistake_of_n
 VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
-"""The field of the record that says what each column held when the workflow was fitted."""
+FORM = "form"
+"""Fields of the record: what each column held when the workflow was fitted, and what the first file
+was: a `table` of columns with types, `csv` or `json`.
+"""
 
 
 @dataclass(frozen=True)

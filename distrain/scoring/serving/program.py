@@ -96,6 +96,8 @@ def program_of(
         holds_text = TEXTS in workflow.record.get(HOLDS, {}).get(name, "")
         operators = groups[name].operators
         column, learnt = column_program(name, operators, spec, listed, holds_text)
+        if (most := saved.schema[name].max_list_length) is not None:  # the loader cuts lists
+            column["slices"].append([0, most])
         columns.append(column)
         vocabularies |= learnt
         for one in operators:
