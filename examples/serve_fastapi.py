@@ -35,7 +35,6 @@ class Batcher:
 
     async def score(self, rows):
         """The scores of rows, by column; a `BadValue` is of these rows alone."""
-        await asyncio.to_thread(self.scorer.preprocessor.inputs, rows)
         answer = asyncio.get_running_loop().create_future()
         await self.waiting.put((rows, answer))
         return await answer
@@ -47,20 +46,36 @@ class Batcher:
             while not self.waiting.empty() and sum(len(rows) for rows, _ in batch) < MOST_ROWS:
                 batch.append(self.waiting.get_nowait())
             began = time.perf_counter()
-            rows = [row for some, _ in batch for row in some]
             try:
-                found = await asyncio.to_thread(self.scorer.score, rows)
-            except Exception as error:  # whoever waits is told; later batches go on
+                await self.answer(batch)
+            except BadValue:  # of one request, which the others do not suffer for
+                for one in batch:
+                    try:
+                        await self.answer([one])
+                    except Exception as error:
+                        set_once(one[1].set_exception, one[1], error)
+            except Exception as error:  # whoever waits gets it; later batches go on
                 for _, answer in batch:
-                    answer.set_exception(error)
-                continue
-            bounds = np.cumsum([len(some) for some, _ in batch])[:-1]
-            pieces = {name: np.split(values, bounds) for name, values in found.items()}
-            for place, (_, answer) in enumerate(batch):
-                answer.set_result({name: some[place].tolist() for name, some in pieces.items()})
-            self.counted["rows"] += len(rows)
+                    set_once(answer.set_exception, answer, error)
             self.counted["batches"] += 1
             self.counted["seconds"] += time.perf_counter() - began  # type: ignore[assignment]
+
+    async def answer(self, batch):
+        """Score the rows of some requests together."""
+        rows = [row for some, _ in batch for row in some]
+        found = await asyncio.to_thread(self.scorer.score, rows)
+        bounds = np.cumsum([len(some) for some, _ in batch])[:-1]
+        pieces = {name: np.split(values, bounds) for name, values in found.items()}
+        for place, (some, answer) in enumerate(batch):
+            scores = {name: of_rows[place].tolist() for name, of_rows in pieces.items()}
+            set_once(answer.set_result, answer, scores)
+            self.counted["rows"] += len(some)
+
+
+def set_once(set_it, answer, value):
+    """Answer, unless whoever asked is gone."""
+    if not answer.done():
+        set_it(value)
 
 
 @asynccontextmanager
@@ -81,7 +96,10 @@ async def score(request: Request):
     batcher = request.app.state.batcher
     batcher.counted["requests"] += 1
     try:
-        return await batcher.score(await request.json())
+        rows = await request.json()
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            raise ValueError("a JSON list of objects is needed")
+        return await batcher.score(rows)
     except (BadValue, TypeError, ValueError) as error:
         batcher.counted["refused"] += 1
         raise HTTPException(422, str(error)) from None

@@ -1,11 +1,13 @@
 """Exports with a workflow: a folder without distrain scores raw rows as `predict` does."""
 
 import datetime
+import importlib.util
 import json
 import runpy
 import shutil
 import subprocess
 import sys
+import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
@@ -324,17 +326,92 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
     np.testing.assert_array_equal(column.made(*reader.read({"x": given})["x"])[0], wanted)
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+@pytest.fixture
+def other_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Modules of an export are imported by their own names, and forgotten afterwards."""
+    names = ("score", "preprocess", "raw_values", "steps")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    for name in names:
+        sys.modules.pop(name, None)
+    yield
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")  # Dask's
+def test_a_batch_job_on_dask_scores_partitions(
+    root: Path, tmp_path: Path, other_modules: None
+) -> None:
+    pytest.importorskip("dask.dataframe")
+    (tmp_path / "rows").mkdir()
+    for name, first in (("a", 0), ("b", 70)):
+        table = TABLE.slice(first, 70 if name == "a" else None)
+        pq.write_table(table.drop_columns(["bought"]), tmp_path / "rows" / f"{name}.parquet")
+    sys.path.append(str(EXAMPLES))  # Dask names functions by their modules
+    example = importlib.import_module("score_dask")
+    example.main(str(root / "x"), str(tmp_path / "rows" / "*.parquet"), str(tmp_path / "out"))
+    found = pq.read_table(tmp_path / "out")["probability"].to_numpy()
+    wanted = score_rows(root / "r" / "model", TABLE)["probability"].to_numpy()
+    np.testing.assert_allclose(found, wanted, atol=1e-6)
+
+
+def test_a_repository_for_triton_has_its_layout_and_answers(
+    root: Path, tmp_path: Path, other_modules: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("tritonclient")
+    package = importlib.util.find_spec("tritonclient")
+    (place,) = package.submodule_search_locations
+    # The package around it needs grpcio.
+    schema = runpy.run_path(f"{place}/grpc/model_config_pb2.py")
+    from google.protobuf import text_format  # type: ignore[import-untyped, unused-ignore]
+
+    example = runpy.run_path(str(EXAMPLES / "triton_repository.py"))
+    example["main"](root / "x", tmp_path / "repository")
+    model = tmp_path / "repository" / "clicks"
+    config = text_format.Parse((model / "config.pbtxt").read_text(), schema["ModelConfig"]())
+    assert (config.name, config.backend, config.max_batch_size) == (model.name, "python", 4096)
+
+    class Tensor:
+        def __init__(self, name: str, values: Any):
+            self.name, self.values = name, values
+
+        def as_numpy(self) -> Any:
+            return self.values
+
+    def answered(output_tensors: Any = (), error: Any = None) -> Any:
+        return error or {one.name: one.values for one in output_tensors}
+
+    stand_in = types.SimpleNamespace(
+        Tensor=Tensor,
+        TritonError=str,
+        InferenceResponse=answered,
+        get_input_tensor_by_name=lambda request, name: request[name],
+    )
+    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", stand_in)  # type: ignore[arg-type]
+    python = runpy.run_path(str(model / "1" / "model.py"))["TritonPythonModel"]()
+    python.initialize({"model_repository": str(model), "model_version": "1"})
+    rows = [row | {"price": None, "at": str(row["at"])} for row in ROWS[:3]]
+    texts = np.array([[json.dumps(row).encode()] for row in rows], object)
+    bad = np.array([[json.dumps(rows[0] | {"user": "nobody"}).encode()]], object)
+    inputs = [{"row": Tensor("row", some)} for some in (texts, bad)]
+    good, refused = python.execute(inputs)
+    (output,) = config.output
+    wanted = Scorer(root / "x").score(rows, "json")["probability"]
+    np.testing.assert_array_equal(good[output.name], wanted[:, None])
+    assert "column 'user', row 0" in refused
+
+
 def test_the_http_scorer_answers_with_the_scores_of_predict(
-    root: Path, monkeypatch: pytest.MonkeyPatch
+    root: Path, monkeypatch: pytest.MonkeyPatch, other_modules: None
 ) -> None:
     pytest.importorskip("fastapi")
     from fastapi.testclient import TestClient
 
     monkeypatch.setenv("SERVED", str(root / "x"))
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    for name in ("score", "preprocess", "raw_values", "steps"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "serve_fastapi.py"))
+    example = runpy.run_path(str(EXAMPLES / "serve_fastapi.py"))
     rows = [row | {"price": float(row["price"]), "at": str(row["at"])} for row in ROWS[:9]]
     rows = [row | {"price": None} for row in rows]
     with TestClient(example["app"]) as http:
@@ -342,10 +419,9 @@ def test_the_http_scorer_answers_with_the_scores_of_predict(
         assert found.status_code == 200, found.text
         again = Scorer(root / "x").score(rows)["probability"]
         np.testing.assert_allclose(found.json()["probability"], again, atol=1e-6)
+        assert http.post("/score", json={"shop": ["a"]}).status_code == 422
         refused = http.post("/score", json=[rows[0] | {"user": "nobody"}])
         assert (refused.status_code, "'user_mean', row 0" in refused.text) == (422, True)
         manifest = json.loads((root / "x" / "manifest.json").read_text())
         assert http.get("/health").json() == {"version": manifest["version"]}
         assert "scorer_rows_total 9\n" in http.get("/metrics").text
-    for name in ("score", "preprocess", "raw_values", "steps"):
-        monkeypatch.delitem(sys.modules, name, raising=False)

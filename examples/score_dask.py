@@ -1,0 +1,38 @@
+"""A batch job on Dask: raw rows of parquet scored by a folder of `distrain export --with-workflow`.
+
+    python examples/score_dask.py served "rows/*.parquet" scores
+
+Workers need NumPy and the model's runtime, and see the folder; distrain is not needed.
+"""
+
+import sys
+from functools import lru_cache
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
+
+
+@lru_cache
+def scorer(folder):
+    """The folder's scorer, which a process opens once."""
+    sys.path.insert(0, folder)
+    from score import Scorer  # type: ignore[import-not-found]
+
+    return Scorer(folder)
+
+
+def scores_of(rows, folder):
+    """The probabilities of a data frame's rows, with its index."""
+    return pd.Series(scorer(folder).score(rows)["probability"], rows.index, name="probability")
+
+
+def main(folder, files, out):
+    """Score all rows; a file of scores for each partition."""
+    rows = dd.read_parquet(files)
+    empty = pd.Series(np.zeros(0, np.float32), name="probability")
+    rows.map_partitions(scores_of, folder, meta=empty).to_frame().to_parquet(out)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
