@@ -29,6 +29,7 @@ from distrain.etl.features import (
     staged_rows,
     table_file_of,
     window_numbers,
+    without_null_texts,
 )
 from distrain.etl.fit_unit import read_training_rows
 from distrain.etl.histories import OpenHistory, PartHistory
@@ -44,7 +45,7 @@ from distrain.etl.saved_vocabulary import SavedVocabulary
 from distrain.etl.workflow import FORM, HOLDS, Workflow
 from distrain.schema import LABEL
 from distrain.storage import file_identity, is_remote, whole_file
-from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE, is_text
+from distrain.vocabulary import CATEGORIES, WORKFLOW_FILE
 
 _INDEXED_BYTES = 64 << 20
 """What is brought in order at once where a vocabulary is indexed."""
@@ -253,7 +254,7 @@ class RawTables:
             table = with_words_as_numbers(table, numbers)
             table = table.select([name for name in self._inputs if name in table.column_names])
         if self.workflow.record.get(FORM) == "csv":
-            table = _without_nulls(table, self._features.document.format.null_values)
+            table = without_null_texts(table, self._features.document.format.null_values)
         types = {field.name: field.type for field in table.schema}
         file = rows_in_memory(name, types, self._features, texts)
         self.workflow.check_category_types(file.category_types(self._features))
@@ -284,17 +285,6 @@ class RawTables:
                 open_index = partial(lookups.vocabulary, f"{self._folder}/{CATEGORIES}")
                 self._loaded = Workflow.load(self._folder, open_index)
             return self._loaded
-
-
-def _without_nulls(table: pa.Table, null_values: Sequence[str]) -> pa.Table:
-    """Rows whose texts that stand for a gap are gaps."""
-    for place, column in enumerate(table.schema):
-        if is_text(column.type):
-            texts = table[column.name]
-            gaps = pc.is_in(texts, value_set=pa.array(null_values, column.type))
-            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
-            table = table.set_column(place, column.name, texts)
-    return table
 
 
 def raw_tables(folder: str, labeled: bool = True) -> RawTables:

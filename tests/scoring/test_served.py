@@ -401,7 +401,7 @@ def test_a_repository_for_triton_has_its_layout_and_answers(
     (output,) = config.output
     wanted = Scorer(root / "x").score(rows, "json")["probability"]
     np.testing.assert_array_equal(good[output.name], wanted[:, None])
-    assert "column 'user', row 0" in refused
+    assert "row 0: 'nobody' is not a whole number" in refused
 
 
 def test_the_http_scorer_answers_with_the_scores_of_predict(

@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from distrain.errors import DataError
 from distrain.etl.features.config import FeatureConfig
@@ -16,6 +17,7 @@ from distrain.etl.features.values import holds_text
 from distrain.etl.lists import holds_lists
 from distrain.etl.workers import TaskRunner
 from distrain.storage import InputFile
+from distrain.vocabulary import is_text
 
 _LOOKED_AT_FIRST = 4
 
@@ -69,6 +71,17 @@ def rows_in_memory(
     file = TableFile(name, PARQUET, None, dict(types), "", joined=joined)
     file.check(features)
     return file
+
+
+def without_null_texts(table: pa.Table, null_values: Sequence[str]) -> pa.Table:
+    """Rows whose texts that stand for a gap are gaps."""
+    for place, column in enumerate(table.schema):
+        if is_text(column.type):
+            texts = table[column.name]
+            gaps = pc.is_in(texts, value_set=pa.array(null_values, column.type))
+            texts = pc.if_else(gaps, pa.scalar(None, column.type), texts)
+            table = table.set_column(place, column.name, texts)
+    return table
 
 
 _Look = tuple[str, int, FeatureConfig, Values, dict[str, AddedColumn]]
