@@ -14,6 +14,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import dask
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -352,7 +353,8 @@ def test_a_batch_job_on_dask_scores_partitions(
         pq.write_table(table.drop_columns(["bought"]), tmp_path / "rows" / f"{name}.parquet")
     sys.path.append(str(EXAMPLES))  # Dask names functions by their modules
     example = importlib.import_module("score_dask")
-    example.main(str(root / "x"), str(tmp_path / "rows" / "*.parquet"), str(tmp_path / "out"))
+    with dask.config.set(scheduler="sync"):  # not the cluster of the preparation
+        example.main(str(root / "x"), str(tmp_path / "rows" / "*.parquet"), str(tmp_path / "out"))
     found = pq.read_table(tmp_path / "out")["probability"].to_numpy()
     wanted = score_rows(root / "r" / "model", TABLE)["probability"].to_numpy()
     np.testing.assert_allclose(found, wanted, atol=1e-6)
