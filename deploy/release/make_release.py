@@ -37,6 +37,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("out", type=Path, help="the folder of the files; it is made anew")
     out: Path = parser.parse_args().out
+    if out.is_dir() and any(out.iterdir()) and not (out / "SHA256SUMS").is_file():
+        sys.exit(f"{out} holds other files than a release's: name a folder that is empty or absent")
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True)
     epoch = int(os.environ.get("SOURCE_DATE_EPOCH") or run("git", "log", "-1", "--format=%ct"))
@@ -61,7 +63,7 @@ def main() -> None:
         (out / f"distrain-{version}-changes.md").write_text(changes)
     sums = [f"{digest(path)}  {path.name}\n" for path in sorted(out.iterdir())]
     (out / "SHA256SUMS").write_text("".join(sums))
-    print("".join(sums), end="")
+    print(f"{out}:\n{''.join(sums)}", end="")
 
 
 def checked_version(source: Path) -> str:
@@ -177,7 +179,7 @@ def write_sbom(path: Path, wheel: Path, source: Path, epoch: int) -> None:
 def needed(lines: list[str], extras: Iterable[str], seen: set[tuple[str, str]]) -> Iterator[str]:
     """The packages that requirements name on this platform, and what those need in turn.
 
-    What the second take is read from this environment, which has them installed.
+    Their own requirements are read from this environment, which has them installed.
     """
     for line in lines:
         wanted = Requirement(line)
