@@ -243,8 +243,7 @@ def _checked_footer(
     spans: dict[int, Span] = {}
     if windows is not None:
         some = {n: one for n, one in enumerate(groups) if rows[n] and taken[n] is not False}
-        partial = {n for n in some if taken[n] is None}
-        spans, of_windows = row_group_spans(file.path, windows, metadata, some, schema, partial)
+        spans, of_windows = row_group_spans(file.path, windows, metadata, some, schema)
         problems += of_windows
     return _Footer(
         file,

@@ -9,7 +9,7 @@ border: it then counts as two, each with the rows of one window.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -35,7 +35,6 @@ _NS = 10**9
 _DAY_NS = 86_400 * _NS
 _UNIT_NS = {"s": _NS, "ms": 10**6, "us": 10**3, "ns": 1}
 _EPOCH = datetime(1970, 1, 1)
-_LEAVE_OUT = "Leave such rows out by data.filter, or when it is written."
 _NAMES = {"time": "times", "number": "numbers", "text": "texts"}
 
 
@@ -54,17 +53,12 @@ def row_group_spans(
     metadata: FileMetaData,
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
-    partial: Container[int],
 ) -> tuple[dict[int, Span], list[DataError]]:
-    """The span of each of some row groups of a file, by their numbers; and why there is none.
-
-    Args:
-        partial: The row groups of which a filter may leave out rows.
-    """
+    """The span of each of some row groups of a file, by their numbers; and why there is none."""
     if windows.by == "file":
         return dict.fromkeys(groups, Span("file", path, path)), []
     if windows.by in schema.names:
-        return _of_column(path, windows.by, metadata, groups, schema, partial)
+        return _of_column(path, windows.by, metadata, groups, schema)
     values = dict(folder_values(path))
     where = {"file": path, "data.windows.by": windows.by}
     if windows.by not in values:
@@ -103,7 +97,6 @@ def _of_column(
     metadata: FileMetaData,
     groups: Mapping[int, RowGroupChunks],
     schema: ArrowSchema,
-    partial: Container[int],
 ) -> tuple[dict[int, Span], list[DataError]]:
     kind = schema.field(name).type
     factor = _factor(kind)
@@ -119,20 +112,16 @@ def _of_column(
     leaf = metadata.schema.column(leaves[0])
     unsigned = leaf.converted_type.startswith("UINT")
     may_be_nan = leaf.physical_type in ("FLOAT", "DOUBLE")  # which statistics leave out
-    spans, problems = {}, []
+    spans = {}
     for place, group in groups.items():
         found = read_statistics(group, leaves[0], leaf.physical_type, unsigned)
         may_be_null = leaf.max_definition_level > 0 if found.nulls is None else found.nulls > 0
         is_known = len(found.bounds) == 2 and all(map(math.isfinite, found.bounds))
-        if place not in partial and (may_be_null or not is_known):
-            nulls = None if found.bounds and not is_known else found.nulls
-            problems.append(_unknown(path, place, name, nulls))
-            continue
         # The rows that a filter takes may all have values, also where the footer knows none.
         low, high = (bound * (factor or 1) for bound in (found.bounds if is_known else (0, 0)))
         is_sure = is_known and not (may_be_nan or may_be_null)
         spans[place] = Span("time" if factor else "number", low, high, is_sure)
-    return spans, problems[:1]
+    return spans, []
 
 
 def _factor(kind: DataType) -> int | None:
@@ -145,18 +134,6 @@ def _factor(kind: DataType) -> int | None:
     if types.is_date(kind):
         return _DAY_NS
     return 0 if types.is_integer(kind) or types.is_floating(kind) else None
-
-
-def _unknown(path: str, place: int, name: str, nulls: int | None) -> DataError:
-    where = {"file": path, "row group": place, "column": name}
-    if nulls:
-        message = f"{nulls} rows have no value of column {name!r}, and so lie in no window"
-        return DataError(message, where=where, hint=_LEAVE_OUT)
-    return DataError(
-        f"the footer does not say between which values of column {name!r} its rows lie",
-        where=where,
-        hint="Write the file with statistics, and without nulls or NaN in this column.",
-    )
 
 
 def cut_windows(
@@ -206,19 +183,17 @@ def _refuse_missing(values: Any, group: RowGroup, name: str) -> None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    if values.null_count:
-        raise _unknown(group.file, group.index, name, values.null_count)
-    if not pa.types.is_floating(values.type):
-        return
-    for word, is_such in (("NaN", pc.is_nan), ("infinity", pc.is_inf)):
-        count = pc.sum(is_such(values)).as_py()
-        if not count:
-            continue
-        raise DataError(
-            f"{count} rows have {word} in column {name!r}, and so lie in no window",
-            where={"file": group.file, "row group": group.index, "column": name},
-            hint=_LEAVE_OUT,
-        )
+    counts = {"no value of": values.null_count}
+    if pa.types.is_floating(values.type):
+        for word, is_such in (("NaN in", pc.is_nan), ("infinity in", pc.is_inf)):
+            counts[word] = pc.sum(is_such(values)).as_py()
+    for word, count in counts.items():
+        if count:
+            raise DataError(
+                f"{count} rows have {word} column {name!r}, and so lie in no window",
+                where={**group.where, "column": name},
+                hint="Leave such rows out by data.filter, or when it is written.",
+            )
 
 
 def _keys_of(values: Any, width: float | None) -> NDArray[Any]:

@@ -183,7 +183,7 @@ def test_what_lies_in_no_window_or_in_two_is_refused_by_file_and_row_group(tmp_p
     assert "2 rows have no value of column 'at'" in text
     assert "row group: 1" in text
     write(tmp_path / "m" / "a.parquet", [[1], [2]], write_statistics=["clicked"])
-    assert "does not say between which values" in failure(tmp_path / "m")
+    assert [name for name, _ in windows(tmp_path / "m")] == ["1", "2"]
     write(tmp_path / "x" / "a.parquet", [["one"], ["two"]])
     assert "which holds string" in failure(tmp_path / "x")
     write(tmp_path / "y" / "a.parquet", [[1]])
@@ -229,7 +229,7 @@ def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
     # No statistics say which rows of a row group this takes.
     found = windows(tmp_path, row_filter="at > 0 and at < 9 and item in (0, 7)")
     assert found == [("1.0", [("a", 0)]), ("2.0", [("a", 2)])]
-    with pytest.raises(DataError, match=r"and so lie in no window|does not say"):
+    with pytest.raises(DataError, match="and so lie in no window"):
         windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)")
 
 
