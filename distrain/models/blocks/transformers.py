@@ -202,7 +202,8 @@ class CausalTransformer(_CausalTransformer):
 class HistoryVector(_CausalTransformer):
     """The newest event's vector after causal layers: what a user is like, to find items for.
 
-    A row without events gets zeros.
+    A row without events gets zeros. Events are multiplied by the root of their width, as in the
+    authors' code: small embeddings, which products with items want, would drown in positions.
 
     Args:
         every: In training also the older events' vectors, newest first, as many as the longest of
@@ -226,7 +227,12 @@ class HistoryVector(_CausalTransformer):
         self.every = every
 
     def build(self, given: Shape) -> Shape:
-        return Flat(self.build_layers(given))
+        self.width = self.build_layers(given)
+        return Flat(self.width)
+
+    def vectors(self, value: Features) -> tuple[Tensor, Tensor, Tensor]:
+        target, events, offsets = super().vectors(value)
+        return target, events * self.width**0.5, offsets
 
     def forward(self, value: Features) -> Tensor:
         return self.states(value, every=self.every and self.training)[1].flatten(1)

@@ -84,7 +84,7 @@ class PlainSasrec(nn.Module):
     def states(self, events):
         if not len(events):
             return torch.zeros(1, 6, dtype=torch.float64)
-        x = self.items[events] + self.positions[: len(events)].flip(0)
+        x = self.items[events] * 6**0.5 + self.positions[: len(events)].flip(0)
         later = torch.full((len(events), len(events)), -torch.inf, dtype=x.dtype).triu(1)
         for layer in self.layers:
             x = layer(x, src_mask=later)
