@@ -10,7 +10,11 @@ from distrain.models.custom import (
     is_importable as is_importable,
     name_of as name_of,
 )
-from distrain.models.export import Form as Form, write_export as write_export
+from distrain.models.export import (
+    Form as Form,
+    write_export as write_export,
+    write_query as write_query,
+)
 from distrain.models.independence import rows_are_independent as rows_are_independent
 from distrain.models.inputs import (
     Embeddings as Embeddings,

@@ -26,10 +26,12 @@ from torch.nn import functional
 from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import InputError, ModelError
+from distrain.models.blocks import ParallelBlock
 from distrain.models.click import ClickModel
 from distrain.models.heads import Target, output_names
 from distrain.models.quantised import QuantisedTable, TableForm
 from distrain.models.saved import SavedModel
+from distrain.models.shapes import flat
 from distrain.schema import ColumnSchema
 from distrain.spec import INPUT_NAMES
 from distrain.storage import whole_dir
@@ -37,8 +39,6 @@ from distrain.version import how_to_install
 
 Form = Literal["torch", "onnx"]
 FORMS: tuple[Form, ...] = get_args(Form)
-TORCH_FILE = "model.pt2"
-ONNX_FILE = "model.onnx"
 INPUTS_FILE = "inputs.json"
 # Loggers of libraries that export, whose messages are for their own developers.
 _NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
@@ -90,6 +90,14 @@ class ScoringModel(nn.Module):
     def forward(
         self, categorical: Tensor, continuous: Tensor, *lists: Tensor
     ) -> Tensor | tuple[Tensor, ...]:
+        output = self.dense(*self._looked_up(categorical, continuous, lists))
+        scores: tuple[Tensor, ...] = self.dense.scores(output)
+        return scores[0] if len(scores) == 1 else scores
+
+    def _looked_up(
+        self, categorical: Tensor, continuous: Tensor, lists: tuple[Tensor, ...]
+    ) -> tuple[Any, ...]:
+        """What the network takes."""
         inputs = self._inputs
         columns = zip(self._lists, lists[::2], lists[1::2], strict=True)
         batch = Batch(
@@ -104,9 +112,7 @@ class ScoringModel(nn.Module):
         pooled = tuple(lookup(ids, listed) for lookup in self.lookups)
         found = {name: values for one in self._found for name, values in one.sequences(listed)}
         sequences = (found[name] for name in self._sequences)
-        output = self.dense((*pooled, *sequences), continuous, inputs.event_lists(batch))
-        scores: tuple[Tensor, ...] = self.dense.scores(output)
-        return scores[0] if len(scores) == 1 else scores
+        return (*pooled, *sequences), continuous, inputs.event_lists(batch)
 
     @property
     def table_bytes(self) -> dict[str, int]:
@@ -135,6 +141,19 @@ class ScoringModel(nn.Module):
         lists = [({0: sizes[name]}, {0: rows}) for name in events]
         varying = tuple(part for pair in lists for part in pair)
         return ({0: rows}, {0: rows}, varying) if varying else ({0: rows}, {0: rows})
+
+
+class QueryModel(ScoringModel):
+    """The users' vectors of two towers, `[rows, dim]`; what stands in items' columns is ignored."""
+
+    def __init__(self, model: ClickModel):
+        super().__init__(model)
+        self.output_names = ("vector",)
+
+    def forward(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> Tensor:
+        assert isinstance(self.dense.body, ParallelBlock)
+        taken = self._looked_up(categorical, continuous, lists)
+        return flat(self.dense.body["user"](self.dense.features(*taken)))
 
 
 def export_program(model: ScoringModel) -> ExportedProgram:
@@ -252,11 +271,7 @@ def write_export(
     if to == "onnx":
         _check_onnx(model)
     with whole_dir(path, replace=replace) as folder:
-        with _quiet(), _translated_errors(to):
-            if to == "torch":
-                torch.export.save(export_program(model), folder / TORCH_FILE)
-            else:
-                _write_onnx(folder / ONNX_FILE, model)
+        _write_program(folder / "model", model, to)
         described = _described(model, saved)
         if tables != "fp32":
             described["tables"] = {"form": tables, **model.table_bytes}
@@ -266,6 +281,19 @@ def write_export(
         (folder / INPUTS_FILE).write_text(text + "\n")
         if beside is not None:
             beside(folder)
+
+
+def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
+    """Write the `QueryModel` of a model of two towers to a folder; errors as of `write_export`."""
+    _write_program(folder / "query", QueryModel(saved.model), to)
+
+
+def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
+    with _quiet(), _translated_errors(to):
+        if to == "torch":
+            torch.export.save(export_program(model), file.with_suffix(".pt2"))
+        else:
+            _write_onnx(file.with_suffix(".onnx"), model)
 
 
 def _write_onnx(file: Path, model: ScoringModel) -> None:

@@ -23,6 +23,6 @@ from distrain.scoring.resuming import kept_logits as kept_logits
 from distrain.scoring.retrieval import (
     evaluate_retrieval as evaluate_retrieval,
     item_vectors as item_vectors,
-    write_item_vectors as write_item_vectors,
+    write_towers as write_towers,
 )
 from distrain.scoring.serving import check_served as check_served, write_served as write_served

@@ -14,7 +14,7 @@ from distrain.batch import Batch
 from distrain.errors import DataError, InputError
 from distrain.loader import Dataset
 from distrain.metrics import ItemLists, RankingMetrics, RankingReport, TopItems
-from distrain.models import SavedModel
+from distrain.models import Form, SavedModel, write_query
 from distrain.models.zoo import id_column, tower_vectors
 from distrain.schema import Tags
 from distrain.scoring.files import model_for_worker, scoring_loader
@@ -42,16 +42,18 @@ def item_vectors(
         yield batch[name].cpu().numpy().astype(np.int64), vectors
 
 
-def write_item_vectors(folder: Path, saved: SavedModel, items: Dataset) -> None:
-    """Write `items.parquet`: the column of ids, and `vector`, lists of float32 of one length.
+def write_towers(folder: Path, saved: SavedModel, to: Form, items: Dataset) -> None:
+    """Write the tower of users in a form, and the vectors of items, to a folder.
 
-    The ids rise. Errors are those of `evaluate_retrieval`.
+    `items.parquet` has the column of ids, and `vector`, lists of float32 of one length. The ids
+    rise. Errors are those of `evaluate_retrieval`.
     """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
     pq.write_table(table, folder / "items.parquet")
+    write_query(folder, saved, to)
 
 
 def evaluate_retrieval(

@@ -13,14 +13,15 @@ from click.testing import CliRunner
 from distrain.cli.saved.evaluate import command as evaluate
 from distrain.cli.saved.export import command as export
 from distrain.errors import DataError, InputError
-from distrain.loader import Dataset
+from distrain.loader import Dataset, Loader
 from distrain.models import build_model, load_model, save_model
+from distrain.models.zoo import tower_vectors
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.scoring import (
     ScorerInProcess,
     evaluate_retrieval,
     retrieval,
-    write_item_vectors,
+    write_towers,
 )
 from distrain.spec import TwoTowerSpec
 
@@ -119,6 +120,14 @@ def test_the_commands(shop, tmp_path):
     written = pq.read_table(out / "items.parquet")
     assert sorted(written["item"].to_pylist()) == items
     assert written.schema.field("vector").type == pa.list_(pa.float32(), 4)
+    saved, rows = load_model(root / "model"), Dataset(root / "rows", SCHEMA)
+    query = torch.export.load(out / "query.pt2").module()
+    with Loader(rows, batch_size=ROWS, lanes=1, shuffle="none") as loader, torch.no_grad():
+        (batch,) = loader
+        column = batch.lists["history"]
+        lists = (column.values.long(), column.lengths.long())
+        found = query(batch.categorical.long(), batch.continuous, *lists)
+        assert torch.equal(found, tower_vectors(saved.model, batch)["user"])
 
 
 def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
@@ -130,7 +139,7 @@ def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
     twice = Dataset([root / "items", root / "rows"], SCHEMA, need_label=False)
     for ranked in (
         evaluate_retrieval,
-        lambda *_: write_item_vectors(tmp_path, scorer.saved, twice),
+        lambda *_: write_towers(tmp_path, scorer.saved, "torch", twice),
     ):
         with pytest.raises(DataError, match="an item has several rows"):
             ranked(scorer, twice, K)

@@ -43,7 +43,8 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 @click.option(
     "--items",
     type=PLACE,
-    help="Write the vectors of these items, too: prepared parquet with a row for each.",
+    help="Write the vectors of these items, too, and the users' tower by itself: prepared parquet "
+    "with a row for each.",
 )
 @click.option(
     "--with-workflow",
@@ -79,7 +80,8 @@ def command(
     The folder holds `model.pt2`, or `model.onnx` and its weights in `model.onnx.data`, and
     `inputs.json`, which says what the model takes: the columns in order, their types and
     cardinalities. The model gives logits; a sigmoid makes them probabilities. Of two towers --items
-    adds `items.parquet`: ids, and the vectors whose products with a user's rank them.
+    adds `items.parquet`: ids, and the vectors whose products with a user's rank them, which
+    `query.pt2` or `query.onnx` gives.
 
     With --with-workflow it takes raw rows, as `distrain predict` does: the folder also holds
     `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
@@ -107,7 +109,7 @@ def command(
 
     from distrain.loader import Dataset
     from distrain.models import write_export
-    from distrain.scoring import check_served, write_item_vectors, write_served
+    from distrain.scoring import check_served, write_served, write_towers
     from distrain.train.saving import open_model
 
     raw_rows = check_served(sample, tables) if with_workflow else ""
@@ -117,7 +119,7 @@ def command(
     beside = None
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)
-        beside = partial(write_item_vectors, saved=saved, items=dataset)
+        beside = partial(write_towers, saved=saved, to=to, items=dataset)
     checked: dict[str, float] = {}
     if with_workflow:
         served = write_served(
