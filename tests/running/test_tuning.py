@@ -1,0 +1,89 @@
+"""A search is trials that are runs: none is lost, none is begun twice."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from small_jobs import make_spec, write_prepared
+
+from distrain.cli.main import cli
+from distrain.errors import InputError, SpecError
+from distrain.running.tuning import Search, distributions, usual_space, with_values
+from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec
+
+JOB = (
+    "resources={backend: inline, num_ranks: 1}",
+    "train={global_batch_size: 500, max_steps: 6, log_every_steps: 2}",
+    "evaluate={every_steps: 2}",
+    "checkpoint={every_steps: 1, every_s: null, keep_best: log_loss}",
+)
+SPACE = ("train.optimizer.lr=0.001..0.1", "train.global_batch_size=250,500")
+
+
+class StopHereError(Exception):
+    pass
+
+
+@pytest.mark.slow
+def test_a_search_that_was_stopped_goes_on_and_ends_with_the_trials_asked_for(
+    tmp_path: Path,
+) -> None:
+    spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB)
+    search = Search(spec, tmp_path / "search", 3, SPACE)
+
+    def stop(text: str) -> None:
+        if text.startswith("trial 2"):
+            raise StopHereError
+
+    with pytest.raises(StopHereError):
+        search.run(stop)
+    rows = search.run(lambda _: None)
+    assert sorted(row["number"] for row in rows) == [0, 1, 2]
+    assert rows == json.loads((tmp_path / "search/trials.json").read_text())
+    first = next(row for row in rows if row["number"] == 0)
+    assert first["values"] == {
+        "train.optimizer.lr": spec.train.optimizer.lr,
+        "train.global_batch_size": "500",
+    }
+    ended = [row["value"] for row in rows if row["state"] == "complete"]
+    assert ended == sorted(ended)
+    best = load_spec(tmp_path / "search/best.yaml")
+    assert best.train.optimizer.lr == rows[0]["values"]["train.optimizer.lr"]
+    job = tmp_path / "job.yaml"
+    job.write_text(dump_yaml(spec.model_dump(mode="json")))
+    words = ["--run-dir", tmp_path / "search", "--trials", 3, "--json"]
+    words += [word for one in SPACE for word in ("--over", one)]
+    done = CliRunner().invoke(cli, ["tune", str(job), *map(str, words)])
+    assert json.loads(done.stdout) == rows, done.output  # no trial is left
+    with pytest.raises(InputError, match="another spec or space"):
+        Search(spec, tmp_path / "search", 4).run(lambda _: None)
+
+
+def spec_of(train: dict[str, object]) -> JobSpec:
+    document = {"data": {"train": "t"}, "model": {"kind": "mlp"}, "train": train}
+    return parse_spec(document | {"evaluate": {"every_steps": 30}, "checkpoint": {}})
+
+
+def test_steps_follow_the_rows_of_a_step() -> None:
+    schedule = {"decay": "linear", "decay_start_step": 100}
+    spec = spec_of({"global_batch_size": 64, "schedule": schedule})
+    found = with_values(spec, {"train.global_batch_size": "128", "model.hidden": "[8, 4]"})
+    assert (found.evaluate.every_steps, found.train.schedule.decay_start_step) == (15, 50)
+    assert found.model.hidden == (8, 4)
+
+
+def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
+    spec = spec_of({"global_batch_size": 64})
+    space = distributions(usual_space(spec))
+    assert space["train.global_batch_size"].choices == ("32", "64", "128")
+    assert space["model.hidden"].choices[0] == "[128, 128, 128]"
+    assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)
+    for wrong in ("lr", "lr=", "lr=3..2", "lr=a..b"):
+        with pytest.raises(SpecError, match="no range and no choice"):
+            distributions([wrong])
+
+
+def test_a_search_needs_validations(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="needs a metric of validation rows"):
+        Search(spec_of({}), tmp_path, 2).run(lambda _: None)
