@@ -199,7 +199,8 @@ def distributions(space: Iterable[str]) -> dict[str, BaseDistribution]:
     for text in space:
         name, _, values = text.partition("=")
         left, dots, right = values.partition("..")
-        low, high = (parse_yaml(end) if dots else None for end in (left, right))
+        ends: list[Any] = [parse_yaml(end) if dots else None for end in (left, right)]
+        low, high = ends
         numbers = isinstance(low, int | float) and isinstance(high, int | float)
         if dots and numbers and low < high:
             whole = isinstance(low, int) and isinstance(high, int)

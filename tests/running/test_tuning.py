@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -75,7 +76,7 @@ def test_steps_follow_the_rows_of_a_step() -> None:
 
 def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
     spec = spec_of({"global_batch_size": 64})
-    space = distributions(usual_space(spec))
+    space: dict[str, Any] = dict(distributions(usual_space(spec)))
     assert space["train.global_batch_size"].choices == ("32", "64", "128")
     assert space["model.hidden"].choices[0] == "[128, 128, 128]"
     assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)
