@@ -11,7 +11,9 @@ from distrain.models.custom import (
     name_of as name_of,
 )
 from distrain.models.export import (
+    INPUTS_FILE as INPUTS_FILE,
     Form as Form,
+    model_file as model_file,
     write_export as write_export,
     write_query as write_query,
 )

@@ -30,6 +30,7 @@ from distrain.models.blocks import ParallelBlock
 from distrain.models.click import ClickModel
 from distrain.models.heads import Target, output_names
 from distrain.models.quantised import QuantisedTable, TableForm
+from distrain.models.row_places import TablePart, row_places
 from distrain.models.saved import SavedModel
 from distrain.models.shapes import flat
 from distrain.schema import ColumnSchema
@@ -39,6 +40,7 @@ from distrain.version import how_to_install
 
 Form = Literal["torch", "onnx"]
 FORMS: tuple[Form, ...] = get_args(Form)
+_FILES: dict[Form, str] = {"torch": "model.pt2", "onnx": "model.onnx"}
 INPUTS_FILE = "inputs.json"
 # Loggers of libraries that export, whose messages are for their own developers.
 _NOISY = ("torch.onnx", "onnxscript", "onnx_ir")
@@ -120,6 +122,15 @@ class ScoringModel(nn.Module):
         own = [one.fp32_bytes if one.table is None else one.table.size_bytes for one in self._found]
         return {"bytes": sum(own), "fp32_bytes": sum(one.fp32_bytes for one in self._found)}
 
+    @property
+    def table_parts(self) -> list[TablePart]:
+        return [
+            TablePart(f"lookups.{place}.{name}", name.rpartition(".")[2], values, one.tables)
+            for place, one in enumerate(self._found)
+            for name, values in one.state_dict().items()
+            if name != "starts"
+        ]
+
     def example(self, rows: int = 3) -> tuple[Tensor, ...]:
         """Inputs of zeros, int64 and float32; each list has two ids."""
         inputs = self._inputs
@@ -178,6 +189,10 @@ class _Lookup(nn.Module):
             self.weight = nn.Parameter(values, requires_grad=False)
         else:
             self.table = QuantisedTable(values, form)
+        self.tables = tuple(
+            (table.table_name, start, table.cardinality)
+            for table, start in zip(store.tables, store.starts.tolist(), strict=True)
+        )
         order = {name: place for place, name in enumerate(tables.names)}
         first_keys = store.starts.tolist()
         starts = [first_keys[table] for table in store.table_of]
@@ -244,6 +259,10 @@ def _lookups(tables: EmbeddingCollection, form: TableForm) -> Iterator[_Lookup]:
         yield _Lookup(tables, store, weight, form)
 
 
+def model_file(to: Form) -> str:
+    return _FILES[to]
+
+
 def write_export(
     path: str | Path,
     saved: SavedModel,
@@ -271,10 +290,10 @@ def write_export(
     if to == "onnx":
         _check_onnx(model)
     with whole_dir(path, replace=replace) as folder:
-        _write_program(folder / "model", model, to)
+        _write_program(folder / model_file(to), model, to)
         described = _described(model, saved)
-        if tables != "fp32":
-            described["tables"] = {"form": tables, **model.table_bytes}
+        places = row_places(folder / model_file(to), model.table_parts)
+        described["tables"] = {"form": tables, **model.table_bytes, "places": places}
         if validation is not None:
             described["validation"] = dict(validation)
         text = json.dumps(described, indent=2)
@@ -285,15 +304,16 @@ def write_export(
 
 def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
     """Write the `QueryModel` of a model of two towers to a folder; errors as of `write_export`."""
-    _write_program(folder / "query", QueryModel(saved.model), to)
+    file = (folder / model_file(to)).with_stem("query")
+    _write_program(file, QueryModel(saved.model), to)
 
 
 def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
     with _quiet(), _translated_errors(to):
         if to == "torch":
-            torch.export.save(export_program(model), file.with_suffix(".pt2"))
+            torch.export.save(export_program(model), file)
         else:
-            _write_onnx(file.with_suffix(".onnx"), model)
+            _write_onnx(file, model)
 
 
 def _write_onnx(file: Path, model: ScoringModel) -> None:

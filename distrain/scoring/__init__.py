@@ -25,4 +25,4 @@ from distrain.scoring.retrieval import (
     item_vectors as item_vectors,
     write_towers as write_towers,
 )
-from distrain.scoring.serving import check_served as check_served, write_served as write_served
+from distrain.scoring.serving import Written as Written, export_folder as export_folder

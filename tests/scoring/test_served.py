@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from click.testing import CliRunner
 from distributed import Client, LocalCluster
 from hypothesis import given, settings, strategies as st
@@ -41,17 +42,19 @@ from distrain.etl import (
     saved_features,
 )
 from distrain.etl.operators import OPERATORS
+from distrain.models import save_model
 from distrain.scoring import in_memory, score_rows
 from distrain.scoring.serving import folder as serving_folder
+from distrain.scoring.serving.deltas import apply_deltas
 from distrain.scoring.serving.preprocess import BadValue, Preprocessor
 from distrain.scoring.serving.program import (
     NO_TEXT,
     column_program,
     described,
+    entries_of,
     program_of,
-    write_vocabulary,
 )
-from distrain.scoring.serving.score import DamagedExport, Scorer, decoded
+from distrain.scoring.serving.score import DamagedExport, Scorer, decoded, largest_difference
 from distrain.scoring.serving.steps import STEPS
 from distrain.train.saving import open_model
 
@@ -135,8 +138,8 @@ def job(train: Path) -> dict[str, Any]:
     }
 
 
-def export(root: Path, sample: str, out: Path, to: str = "onnx") -> Any:
-    args = [str(root / "r"), str(out), "--to", to, "--with-workflow"]
+def export(root: Path, sample: str, out: Path, to: str = "onnx", *more: str) -> Any:
+    args = [str(root / "r"), str(out), "--to", to, "--with-workflow", *more]
     return CliRunner().invoke(command, [*args, "--sample", str(root / sample), "--json"])
 
 
@@ -159,9 +162,9 @@ def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: 
 @pytest.mark.slow
 def test_the_programs_of_torch_and_of_onnx_score_alike(root: Path, tmp_path: Path) -> None:
     assert export(root, "t.parquet", tmp_path / "x", "torch").exit_code == 0
-    torch, onnx = Scorer(tmp_path / "x"), Scorer(root / "x")
+    of_torch, onnx = Scorer(tmp_path / "x"), Scorer(root / "x")
     golden = decoded(json.loads((root / "x" / "golden.json").read_text())["rows"])
-    scores = torch.score(golden)["probability"]
+    scores = of_torch.score(golden)["probability"]
     np.testing.assert_allclose(scores, onnx.score(golden)["probability"], atol=1e-6)
 
 
@@ -178,6 +181,62 @@ def test_a_changed_file_is_refused_by_name(root: Path, tmp_path: Path, name: str
     (tmp_path / "x" / name).unlink()
     with pytest.raises(DamagedExport, match=f"{name} cannot be read"):
         Scorer(tmp_path / "x")
+
+
+def test_a_changed_manifest_is_refused(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "x", tmp_path / "x")
+    file = tmp_path / "x" / "manifest.json"
+    manifest = json.loads(file.read_text())
+    for document, said in (
+        (manifest | {"tolerance": 9.9}, "is not the file that was exported"),
+        ({"files": {}}, "cannot be read: 'format'"),
+    ):
+        file.write_text(json.dumps(document))
+        with pytest.raises(DamagedExport, match=f"manifest.json {said}"):
+            Scorer(tmp_path / "x")
+
+
+def test_a_difference_is_that_of_the_worst_row_and_nan_is_one() -> None:
+    found = {"probability": np.array([0.3, np.nan, np.inf]), "prediction": np.array([200.0])}
+    same = {"probability": [0.3, np.nan, np.inf], "prediction": [200.0]}
+    assert largest_difference(found, same) == 0
+    assert largest_difference(found, same | {"prediction": [100.0]}) == 1
+    assert np.isnan(largest_difference(found, same | {"probability": [0.3, 0.5, np.inf]}))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", ["torch", "onnx"])
+def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
+    root: Path, tmp_path: Path, to: str
+) -> None:
+    """A run whose model differs from that of the export before in a row of one table."""
+    first = export(root, "t.parquet", tmp_path / "first", to, "--tables", "int8")
+    assert first.exit_code == 0, first.output
+    saved = open_model(root / "r" / "model")
+    with torch.no_grad():
+        saved.model.embeddings.weights[0][3] += 0.5
+    shutil.copytree(root / "r", tmp_path / "r")
+    shutil.rmtree(tmp_path / "r" / "model")
+    save_model(tmp_path / "r" / "model", saved.model, saved.spec, saved.schema, about=saved.about)
+    shutil.copytree(root / "r" / "model" / "workflow", tmp_path / "r" / "model" / "workflow")
+    shutil.copy(root / "t.parquet", tmp_path)
+    since = ("--tables", "int8", "--since", str(tmp_path / "first"))
+    done = export(tmp_path, "t.parquet", tmp_path / "delta", to, *since)
+    assert done.exit_code == 0, done.output
+    told = json.loads(done.stdout)
+    assert told["delta"]["changed_rows"] == 1
+    assert told["delta"]["rows"] > 20
+    whole = export(tmp_path, "t.parquet", tmp_path / "whole", to, "--tables", "int8")
+    assert whole.exit_code == 0, whole.output
+    apply_deltas(tmp_path / "made", tmp_path / "first", [tmp_path / "delta"])
+    for file in (tmp_path / "whole").rglob("*"):
+        if file.is_file():
+            made = tmp_path / "made" / file.relative_to(tmp_path / "whole")
+            assert made.read_bytes() == file.read_bytes(), file
+    assert Scorer(tmp_path / "made").check() <= 1e-6
+    other = export(tmp_path, "t.parquet", tmp_path / "other", to, *since[2:])
+    assert isinstance(other.exception, InputError)
+    assert "tables of int8" in str(other.exception)
 
 
 def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
@@ -315,7 +374,7 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
     folder = tmp_path_factory.mktemp("steps")
     document, vocabularies = column_program("x", workflow.groups[0].operators, None, False)
     for name, vocabulary in vocabularies.items():
-        write_vocabulary(folder, name, vocabulary)
+        entries_of(vocabulary).save(folder, name)
     known = {n: described(v) for n, v in vocabularies.items()}
     program = {"form": "table", "text": NO_TEXT, "columns": [document], "vocabularies": known}
     reader = Preprocessor(program | {"lists": [], "categorical": [], "continuous": []}, folder)
@@ -333,7 +392,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 @pytest.fixture
 def other_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules of an export are imported by their own names, and forgotten afterwards."""
-    names = ("score", "preprocess", "raw_values", "steps")
+    names = ("score", "preprocess", "raw_values", "steps", "deltas")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in names:
         sys.modules.pop(name, None)

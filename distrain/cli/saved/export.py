@@ -10,6 +10,7 @@ from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, PLACE, json_option
 from distrain.cli.output import print_answer, print_facts, print_result
 from distrain.cli.saved.models import check_data, checkpoint_option, find_model, model_argument
+from distrain.errors import InputError
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
@@ -57,6 +58,12 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     help="With --with-workflow: raw rows. The folder's scores of the first 200, and of such with "
     "odd values, are compared with those of `distrain predict`.",
 )
+@click.option(
+    "--since",
+    type=PATH,
+    metavar="FOLDER",
+    help="Write a delta: what changed since this export, whole or a delta itself.",
+)
 @click.option("--overwrite", is_flag=True, help="Replace an existing output folder.")
 @checkpoint_option
 @json_option("Print what was written as JSON.")
@@ -69,6 +76,7 @@ def command(
     items: Path | str | None,
     with_workflow: bool,
     sample: str | None,
+    since: Path | None,
     overwrite: bool,
     checkpoint: str | None,
     as_json: bool,
@@ -87,6 +95,10 @@ def command(
     `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
     golden rows, which `python OUT/score.py --check` scores again. See docs/models/serving.md.
 
+    With --since only rows of tables that changed, values of vocabularies that are new or gone, and
+    small files are written. `python OUT/deltas.py NEW WHOLE DELTA ...` makes a whole export of one
+    and the deltas that follow it.
+
     \b
     Examples:
       distrain export runs/NAME exported
@@ -95,9 +107,19 @@ def command(
       distrain export runs/NAME exported --tables int8 --valid criteo/valid
       distrain export runs/NAME exported --items shop/items
       distrain export runs/NAME served --to onnx --with-workflow --sample raw.csv
+      distrain export runs/NEXT tuesday --to onnx --since monday
     """
     from distrain.storage import check_free
 
+    if with_workflow != (sample is not None):
+        raise InputError(
+            "--with-workflow needs raw rows to check the export with"
+            if with_workflow
+            else "--sample goes with --with-workflow",
+            hint="Give --sample FILE: raw rows as `distrain prep` took them, labelled or not."
+            if with_workflow
+            else "Without it the model takes ids, and no raw rows.",
+        )
     folder = find_model(model, checkpoint)
     check_free(out, overwrite)
     if valid:
@@ -108,11 +130,9 @@ def command(
     from functools import partial
 
     from distrain.loader import Dataset
-    from distrain.models import write_export
-    from distrain.scoring import check_served, write_served, write_towers
+    from distrain.scoring import export_folder, write_towers
     from distrain.train.saving import open_model
 
-    raw_rows = check_served(sample, tables) if with_workflow else ""
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
     found = _measured(folder, saved, tables, valid) if valid else None
@@ -120,29 +140,38 @@ def command(
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)
         beside = partial(write_towers, saved=saved, to=to, items=dataset)
-    checked: dict[str, float] = {}
-    if with_workflow:
-        served = write_served(
-            out, folder, saved, to, raw_rows, replace=overwrite, validation=found, beside=beside
-        )
-        checked = asdict(served)
-    else:
-        write_export(
-            out, saved, to, replace=overwrite, tables=tables, validation=found, beside=beside
-        )
+    written = export_folder(
+        out,
+        folder,
+        saved,
+        to,
+        tables=tables,
+        sample=sample,
+        since=since,
+        validation=found,
+        beside=beside,
+        replace=overwrite,
+    )
     size_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     if as_json:
-        more: dict[str, Any] = {**checked} if found is None else {**checked, "validation": found}
+        more: dict[str, Any] = {} if written.served is None else asdict(written.served)
+        more |= {} if written.delta is None else {"delta": asdict(written.delta)}
+        more |= {} if found is None else {"validation": found}
         print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
-    if checked:
-        print_facts(
-            {
-                "golden rows": f"{checked['rows']:,}",
-                "largest difference to predict": f"{checked['largest_difference']:.1e}",
-                "rows with unusable values": f"{checked['refused']:,}",
-            },
-            30,
-        )
+    if (served := written.served) is not None:
+        facts = {
+            "golden rows": f"{served.rows:,}",
+            "largest difference to predict": f"{served.largest_difference:.1e}",
+            "rows with unusable values": f"{served.refused:,}",
+        }
+        print_facts(facts, 30)
+    if (delta := written.delta) is not None:
+        changed = f"{delta.changed_rows:,} of {delta.rows:,}"
+        facts = {
+            "changed rows": f"{changed}, {delta.dropped_rows:,} gone",
+            "new values": f"{delta.new_values:,}, {delta.dropped_values:,} gone",
+        }
+        print_facts(facts, 30)
     if found is not None:
         for name in _MEASURED:
             print_result(f"{name.replace('_', ' '):20} {found[name]} (fp32: {found['fp32'][name]})")

@@ -1,7 +1,3 @@
-"""Exports that score raw rows without distrain."""
+"""Exports: folders that score without distrain, of ids or of raw rows, and deltas between them."""
 
-from distrain.scoring.serving.folder import (
-    ServedExport as ServedExport,
-    check_served as check_served,
-    write_served as write_served,
-)
+from distrain.scoring.serving.folder import Written as Written, export_folder as export_folder

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,22 +14,36 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import DataError, InputError
+from distrain.errors import DataError, DistrainError
 from distrain.etl import FeatureConfig, RawSample, Workflow, first_rows, saved_features
-from distrain.models import Form, SavedModel, TableForm, write_export
+from distrain.models import (
+    INPUTS_FILE,
+    Form,
+    SavedModel,
+    TableForm,
+    model_file,
+    round_tables,
+    save_model,
+    write_export,
+)
 from distrain.models.heads import output_names
 from distrain.scoring.in_memory import score_rows
 from distrain.scoring.raw import RawOptions, workflow_for
 from distrain.scoring.score_columns import score_names
-from distrain.scoring.serving import preprocess, raw_values, score, steps
-from distrain.scoring.serving.program import Program, program_of, write_vocabulary
+from distrain.scoring.serving import deltas, preprocess, raw_values, score, steps
+from distrain.scoring.serving.program import Program, entries_of, program_of
 from distrain.scoring.serving.sample import SAMPLE_ROWS, values_of, with_edges, writable, write_text
-from distrain.storage import whole_dir
+from distrain.scoring.serving.since import DeltaSize, previous_export, write_delta
+from distrain.storage import check_free, scratch_folder
+from distrain.train.saving import open_model
 from distrain.version import __version__
 
 TOLERANCE = 1e-6
-_MODULES = (score, preprocess, raw_values, steps)
-_MODELS = {"torch": "model.pt2", "onnx": "model.onnx"}
+_MODULES = (score, preprocess, raw_values, steps, deltas)
+_MISTAKE = (
+    "This is a mistake of distrain: please report it. Without --with-workflow the model is "
+    "exported for ids."
+)
 
 
 @dataclass(frozen=True)
@@ -35,58 +51,118 @@ class ServedExport:
     """What the check of an export found."""
 
     rows: int  # the golden rows
-    refused: int  # rows of the sample, and made ones, that hold values that cannot be used
+    refused: int  # rows with odd values that neither the folder nor `predict` takes
     largest_difference: float  # to the probabilities of `predict`
 
 
-def write_served(
+@dataclass(frozen=True)
+class Written:
+    """What was found while an export was written."""
+
+    served: ServedExport | None  # with the workflow
+    delta: DeltaSize | None  # since another export
+
+
+def export_folder(
     path: str | Path,
     model_dir: str | Path,
     saved: SavedModel,
     to: Form,
-    sample: str,
     *,
-    replace: bool = False,
+    tables: TableForm = "fp32",
+    sample: str | None = None,
+    since: Path | None = None,
     validation: Mapping[str, Any] | None = None,
     beside: Callable[[Path], None] | None = None,
-) -> ServedExport:
-    """Write a model and the workflow of its data to a folder that needs no distrain.
-
-    The rows of `sample`, and such with odd values, are scored by the folder and by `predict`.
+    replace: bool = False,
+) -> Written:
+    """Write a model to a folder that needs no distrain.
 
     Args:
-        sample: A file of raw rows, of which the first are taken.
-        validation, beside: As of `write_export`.
+        sample: Raw rows: the folder has the workflow of the model's data, too, and takes such rows.
+            The first of this file, and rows with odd values, are scored by the folder and by
+            `predict`.
+        since: The export before, whole or a delta: what changed is written.
+        tables, validation, beside, replace: As of `write_export`.
 
     Raises:
-        InputError: The workflow makes a column that cannot be made of one row alone.
-        DataError: The sample or the workflow cannot be read; or scores differ, and nothing is
-            written.
+        InputError: The workflow makes a column that cannot be made of one row alone; or the export
+            before is of another form.
+        DataError: The sample, the workflow or the export before cannot be read; or scores differ,
+            and nothing is written.
+        ModelError, OutputError: As of `write_export`.
     """
-    workflow_dir = workflow_for(model_dir, saved)
-    workflow, features = Workflow.load(workflow_dir), saved_features(workflow_dir)
-    first = first_rows(sample, workflow, features, SAMPLE_ROWS)
-    program = program_of(workflow, features, saved, first.form)
-    with whole_dir(path, replace=replace) as folder:
-        write_export(folder / "model", saved, to, validation=validation, beside=beside)
-        for file in (folder / "model").iterdir():
-            file.rename(folder / file.name)
-        (folder / "model").rmdir()
-        _write_program(folder, program)
-        manifest = _manifest(folder, saved, to)
-        _write_manifest(folder, manifest)
-        golden, checked = _checked(folder, model_dir, with_edges(first), features)
+    workflow = None if sample is None else _ServedWorkflow(model_dir, saved, tables, sample)
+    served: list[ServedExport] = []
+
+    def finish(folder: Path) -> None:
+        if beside is not None:
+            beside(folder)
+        if workflow is None:
+            write_manifest(folder, {"model": model_file(to)})
+        else:
+            served.append(workflow.add_to(folder, to))
+
+    def write(place: str | Path, replace: bool = False) -> None:
+        write_export(
+            place, saved, to, tables=tables, validation=validation, beside=finish, replace=replace
+        )
+
+    if since is None:
+        write(path, replace)
+        return Written(next(iter(served), None), None)
+    check_free(path, replace)
+    with previous_export(since) as before, scratch_folder(Path(path).absolute().parent) as scratch:
+        after = Path(scratch) / "whole"
+        write(after)
+        delta = write_delta(path, since, before, after, replace=replace)
+    return Written(next(iter(served), None), delta)
+
+
+class _ServedWorkflow:
+    """The workflow of a model's data, as a program beside the exported model."""
+
+    def __init__(self, model_dir: str | Path, saved: SavedModel, tables: TableForm, sample: str):
+        self._model_dir, self._saved, self._tables = model_dir, saved, tables
+        self._workflow_dir = workflow_for(model_dir, saved)
+        workflow = Workflow.load(self._workflow_dir)
+        self._features = saved_features(self._workflow_dir)
+        self._first = first_rows(sample, workflow, self._features, SAMPLE_ROWS)
+        self._program = program_of(workflow, self._features, saved, self._first.form)
+
+    def add_to(self, folder: Path, to: Form) -> ServedExport:
+        _write_program(folder, self._program)
+        manifest = _manifest(folder, self._saved, to)
+        write_manifest(folder, manifest)
+        with self._model_to_compare() as model_dir:
+            golden, checked = _checked(folder, model_dir, self._first, self._features)
         text = json.dumps(golden, ensure_ascii=False, separators=(",", ":"))
         (folder / score.GOLDEN).write_text(text + "\n", encoding="utf-8")
-        _write_manifest(folder, manifest | {"largest_difference": checked.largest_difference})
-    return checked
+        write_manifest(folder, manifest | {"largest_difference": checked.largest_difference})
+        return checked
+
+    @contextmanager
+    def _model_to_compare(self) -> Iterator[str | Path]:
+        """The model itself, or one with rounded tables."""
+        if self._tables == "fp32":
+            yield self._model_dir
+            return
+        rounded = open_model(self._model_dir)
+        round_tables(rounded.model, self._tables)
+        with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
+            folder = Path(place) / "model"
+            save_model(folder, rounded.model, rounded.spec, rounded.schema, about=rounded.about)
+            shutil.copytree(self._workflow_dir, folder / "workflow")
+            yield folder
 
 
 def _write_program(folder: Path, program: Program) -> None:
-    vocabularies = folder / score.VOCABULARIES
+    vocabularies = folder / deltas.VOCABULARIES
     vocabularies.mkdir()
     for name, vocabulary in program.vocabularies.items():
-        write_vocabulary(vocabularies, name, vocabulary, program.numbers.get(name))
+        entries_of(vocabulary).save(vocabularies, name)
+        if name in program.numbers:
+            np.save(vocabularies / f"{name}.numbers.npy", program.numbers[name])
     text = json.dumps(program.document, indent=1, ensure_ascii=False)
     (folder / score.PROGRAM).write_text(text + "\n", encoding="utf-8")
     room = score.__name__.rpartition(".")[0]
@@ -99,16 +175,15 @@ def _write_program(folder: Path, program: Program) -> None:
 def _manifest(folder: Path, saved: SavedModel, to: Form) -> dict[str, Any]:
     targets = saved.model.task.targets
     names = iter(score_names(targets))
-    described = json.loads((folder / "inputs.json").read_text())
+    described = json.loads((folder / INPUTS_FILE).read_text())
     return {
-        "format": score.FORMAT,
-        "distrain": __version__,
-        "model": _MODELS[to],
+        "model": model_file(to),
         "inputs": [one["name"] for one in described["inputs"]],
         "targets": [
             {
                 "name": target.name,
                 "kind": target.kind,
+                "classes": target.classes,
                 "output": output,
                 "columns": [next(names) for _ in range(1 if target.kind == "regression" else 2)],
             }
@@ -118,32 +193,32 @@ def _manifest(folder: Path, saved: SavedModel, to: Form) -> dict[str, Any]:
     }
 
 
-def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
-    names = sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
-    files = {name: score.sha256_of(folder / name) for name in names if name != score.MANIFEST}
-    document = {**manifest, "version": score.version_of(files), "files": files}
-    text = json.dumps(document, indent=1, ensure_ascii=False)
-    (folder / score.MANIFEST).write_text(text + "\n", encoding="utf-8")
+def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write `manifest.json` anew: the facts, and the hashes of all other files."""
+    (folder / deltas.MANIFEST).unlink(missing_ok=True)
+    made = {"format": deltas.FORMAT, "distrain": __version__, "files": deltas.hashes_of(folder)}
+    text = json.dumps(deltas.signed({**made, **facts}), indent=1, ensure_ascii=False)
+    (folder / deltas.MANIFEST).write_text(text + "\n", encoding="utf-8")
 
 
 def _checked(
-    folder: Path, model_dir: str | Path, sample: RawSample, features: FeatureConfig | None
+    folder: Path, model_dir: str | Path, first: RawSample, features: FeatureConfig | None
 ) -> tuple[dict[str, Any], ServedExport]:
     """The golden rows with the scores of `predict`, which those of the folder are compared with."""
     scorer = score.Scorer(folder)
+    sample = with_edges(first)
     rows = {name: values_of(sample.table[name]) for name in sample.table.column_names}
     usable, refused = [], 0
     for place in range(sample.table.num_rows):
         row = {name: [values[place]] for name, values in rows.items()}
-        if (
-            sample.form == "csv"
-            and features
-            and not writable([v[0] for v in row.values()], features)
-        ):
+        texts = [values[0] for values in row.values()]
+        if sample.form == "csv" and features and not writable(texts, features):
             continue
         try:
             scorer.preprocessor.inputs(row, sample.form)
-        except preprocess.BadValue:
+        except preprocess.BadValue as bad:
+            if place < first.table.num_rows:
+                _check_refused(bad, model_dir, sample, place, row, features)
             refused += 1
         else:
             usable.append(place)
@@ -157,9 +232,28 @@ def _checked(
     found = scorer.score(kept, sample.form)
     difference = score.largest_difference(found, wanted)
     if not difference <= TOLERANCE:
-        raise _differs(kept, found, wanted, difference)
+        raise _differs(kept, found, wanted)
     golden = {"form": sample.form, "rows": score.encoded(kept), "scores": wanted}
     return golden, ServedExport(len(usable), refused, difference)
+
+
+def _check_refused(
+    bad: preprocess.BadValue,
+    model_dir: str | Path,
+    sample: RawSample,
+    place: int,
+    row: dict[str, list[Any]],
+    features: FeatureConfig | None,
+) -> None:
+    """Refuse to write a folder that refuses a row which `predict` takes."""
+    try:
+        _predicted(model_dir, sample.table.slice(place, 1), row, sample.form, features)
+    except DistrainError:
+        return
+    raise DataError(
+        f"the export refuses a row of the sample that predict takes: {bad}; nothing was written",
+        hint=_MISTAKE,
+    )
 
 
 def _predicted(
@@ -183,34 +277,15 @@ def _predicted(
 
 
 def _differs(
-    rows: Mapping[str, list[Any]],
-    found: Mapping[str, Any],
-    wanted: Mapping[str, Any],
-    difference: float,
+    rows: Mapping[str, list[Any]], found: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> DataError:
-    name = next(n for n in wanted if n.startswith(("probability", "prediction")))
-    apart = np.abs(found[name] - np.asarray(wanted[name]))
-    row = int(np.argmax(apart if apart.ndim == 1 else apart.max(axis=1)))
+    apart = score.differences(found, wanted)
+    name = max(apart, key=lambda one: float(np.nan_to_num(apart[one], nan=np.inf).max()))
+    row = int(np.argmax(np.nan_to_num(apart[name], nan=np.inf)))
     shown = {column: repr(values[row])[:60] for column, values in list(rows.items())[:20]}
     return DataError(
-        f"the export scores otherwise than predict: {name} differs by {difference:.2g}, and "
+        f"the export scores otherwise than predict: {name} differs by {apart[name][row]:.2g}, and "
         f"{TOLERANCE:g} is allowed; nothing was written",
         where={"row of the sample": row, **shown},
-        hint="This is a mistake of distrain: please report it. Without --with-workflow the model "
-        "is exported for ids.",
+        hint=_MISTAKE,
     )
-
-
-def check_served(sample: str | None, tables: TableForm) -> str:
-    """The file of raw rows; an `InputError` if none was given, or if tables are rounded."""
-    if tables != "fp32":
-        raise InputError(
-            f"--with-workflow keeps tables as they were trained, not in {tables}",
-            hint="Leave --tables out: scores are compared with those of `distrain predict`.",
-        )
-    if sample is None:
-        raise InputError(
-            "--with-workflow needs raw rows to check the export with",
-            hint="Give --sample FILE: raw rows as `distrain prep` took them, labelled or not.",
-        )
-    return sample

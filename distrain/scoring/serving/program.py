@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +30,7 @@ from distrain.etl import (
     takes_of,
 )
 from distrain.models import SavedModel
+from distrain.scoring.serving.deltas import Entries
 from distrain.scoring.serving.preprocess import BETWEEN_TEXTS
 from distrain.scoring.serving.steps import STEPS
 from distrain.vocabulary import is_text
@@ -268,25 +268,14 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
     }
 
 
-def write_vocabulary(
-    folder: Path, name: str, vocabulary: Vocabulary, numbers: Floats | None = None
-) -> None:
-    """Write the files that `preprocess.Vocabulary` reads."""
+def entries_of(vocabulary: Vocabulary) -> Entries:
+    """The values of a vocabulary with their ids."""
     values = vocabulary.values
-    files: dict[str, Any] = {} if numbers is None else {"numbers": numbers}
-    if is_text(values.type):
-        blobs = values.cast(pa.large_binary())
-        keys = np.array([zlib.crc32(blob) for blob in blobs.to_pylist()], np.uint32)
-        order = np.argsort(keys, kind="stable")
-        texts: list[bytes] = blobs.take(pa.array(order)).to_pylist()
-        files["offsets"] = np.concatenate([[0], np.cumsum([len(text) for text in texts])])
-        files["offsets"] = files["offsets"].astype(np.int64)
-        files["text"] = np.frombuffer(b"".join(texts), np.uint8)
-    else:
+    ids = np.arange(len(values)) + vocabulary.first_value_id
+    if not is_text(values.type):
         whole = values.cast(pa.int64()) if pa.types.is_null(values.type) else values
-        keys = whole.to_numpy(zero_copy_only=False).astype(np.int64)
-        order = np.argsort(keys, kind="stable")
-    files["keys"] = keys[order]
-    files["ids"] = (order + vocabulary.first_value_id).astype(np.int32)
-    for what, content in files.items():
-        np.save(folder / f"{name}.{what}.npy", content)
+        return Entries(whole.to_numpy(zero_copy_only=False).astype(np.int64), ids)
+    texts: list[bytes] = values.cast(pa.large_binary()).to_pylist()
+    keys = np.array([zlib.crc32(text) for text in texts], np.uint32)
+    lengths = np.array([len(text) for text in texts], np.int64)
+    return Entries(keys, ids, lengths, np.frombuffer(b"".join(texts), np.uint8))

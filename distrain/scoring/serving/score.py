@@ -10,7 +10,6 @@ onnxruntime for `model.onnx` or torch for `model.pt2`.
 from __future__ import annotations
 
 import argparse
-import hashlib
 import json
 import sys
 from collections.abc import Callable, Mapping
@@ -21,16 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from distrain.scoring.serving.deltas import (
+    VOCABULARIES,
+    DamagedExport as DamagedExport,
+    verified,
+)
 from distrain.scoring.serving.preprocess import BadValue as BadValue, Preprocessor
 from distrain.scoring.serving.raw_values import Array
 
-FORMAT = 1
-MANIFEST, PROGRAM, GOLDEN = "manifest.json", "program.json", "golden.json"
-VOCABULARIES = "vocabularies"
-
-
-class DamagedExport(Exception):
-    """A file of the folder is missing, or is not the one that was exported."""
+PROGRAM, GOLDEN = "program.json", "golden.json"
 
 
 class Scorer:
@@ -50,7 +48,7 @@ class Scorer:
 
     def __init__(self, folder: str | Path = Path(__file__).parent):
         self.folder = Path(folder)
-        self.manifest = _verified(self.folder)
+        self.manifest = verified(self.folder)
         program = json.loads((self.folder / PROGRAM).read_text(encoding="utf-8"))
         self.preprocessor = Preprocessor(program, self.folder / VOCABULARIES)
         open_model = _of_onnx if self.manifest["model"].endswith(".onnx") else _of_torch
@@ -64,11 +62,12 @@ class Scorer:
         """
         inputs = self.preprocessor.inputs(rows, form)
         targets = self.manifest["targets"]
-        if not len(inputs["categorical"]):
-            empty = np.zeros(0, np.float32)
-            return {name: empty for target in targets for name in target["columns"]}
+        if len(inputs["categorical"]):
+            of_targets = self.run(inputs)
+        else:
+            of_targets = [np.zeros(_no_rows(target), np.float32) for target in targets]
         found: dict[str, Array] = {}
-        for target, scores in zip(targets, self.run(inputs), strict=True):
+        for target, scores in zip(targets, of_targets, strict=True):
             found |= zip(target["columns"], _columns(target["kind"], scores), strict=True)
         return found
 
@@ -80,14 +79,29 @@ class Scorer:
 
 
 def largest_difference(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> float:
-    """Of probabilities; of predictions relative to those above 1."""
-    differences = [0.0]
+    """Of `differences`; NaN if one is."""
+    return float(
+        np.max([0.0, *(np.max(of, initial=0.0) for of in differences(found, wanted).values())])
+    )
+
+
+def differences(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> dict[str, Array]:
+    """Of each row, of probabilities; of predictions relative to those above 1. Equal NaN are 0."""
+    apart = {}
     for name, values in wanted.items():
         if name.startswith(("probability", "prediction")):
-            other = np.asarray(values, np.float64)
+            one, other = found[name].astype(np.float64), np.asarray(values, np.float64)
             size = np.maximum(1.0, np.abs(other)) if name.startswith("prediction") else 1.0
-            differences.append(float(np.max(np.abs(found[name] - other) / size, initial=0.0)))
-    return max(differences)
+            with np.errstate(invalid="ignore"):
+                difference = np.abs(one - other) / size
+            is_same = (one == other) | (np.isnan(one) & np.isnan(other))
+            difference = np.where(is_same, 0.0, difference)
+            apart[name] = difference if one.ndim == 1 else difference.max(axis=1)
+    return apart
+
+
+def _no_rows(target: Mapping[str, Any]) -> tuple[int, ...]:
+    return (0, target["classes"]) if target["kind"] == "multiclass" else (0,)
 
 
 def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
@@ -98,36 +112,6 @@ def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
             return scores, (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
         shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores.argmax(axis=1).astype(np.int32), shares / shares.sum(axis=1, keepdims=True)
-
-
-def _verified(folder: Path) -> dict[str, Any]:
-    try:
-        manifest: dict[str, Any] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        files = manifest["files"]
-    except (OSError, ValueError, KeyError) as error:
-        raise DamagedExport(f"{folder / MANIFEST} cannot be read: {error}") from None
-    if manifest["format"] != FORMAT:
-        raise DamagedExport(f"{MANIFEST} has format {manifest['format']}, not {FORMAT}")
-    if version_of(files) != manifest["version"]:
-        raise DamagedExport(f"{MANIFEST} is not the file that was exported")
-    for name, wanted in files.items():
-        try:
-            found = sha256_of(folder / name)
-        except OSError as error:
-            raise DamagedExport(f"{name} cannot be read: {error.strerror}") from None
-        if found != wanted:
-            raise DamagedExport(f"{name} is not the file that was exported")
-    return manifest
-
-
-def sha256_of(file: Path) -> str:
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
-
-
-def version_of(files: Mapping[str, str]) -> str:
-    """The name of an export: a hash of the hashes of its files."""
-    return hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
 
 
 Run = Callable[[Mapping[str, Array]], list[Array]]
@@ -211,7 +195,7 @@ def main() -> int:
         parser.error("give a file of rows, or --check")
     with open(args.rows, encoding="utf-8") as file:
         rows = [json.loads(line) for line in file if line.strip()]
-    scores = {name: values.tolist() for name, values in scorer.score(rows).items()}
+    scores = {name: values.tolist() for name, values in scorer.score(rows, "json").items()}
     for row in zip(*scores.values(), strict=True):
         print(json.dumps(dict(zip(scores, row, strict=True))))
     return 0
