@@ -44,6 +44,7 @@ from distrain.train.data.vocabularies import (
     Vocabularies,
     check_meaning,
     vocabularies_in,
+    workflows_beside,
 )
 from distrain.vocabulary import WORKFLOW_FILE
 
@@ -225,7 +226,10 @@ def find_vocabularies(data: DataSpec, schema: Schema) -> Vocabularies:
     if path is None:
         return Vocabularies({})
     folder = os.path.dirname(path if isinstance(path, str) else path.absolute())
-    return vocabularies_in(f"{folder}/{WORKFLOW}", schema)
+    workflow = f"{folder}/{WORKFLOW}"
+    if os.path.basename(folder) == ".merlin":  # where the fast layout has its schema
+        workflow = next(iter(workflows_beside([folder])), workflow)
+    return vocabularies_in(workflow, schema)
 
 
 def list_combiners(schema: Schema, embeddings: EmbeddingsSpec) -> dict[str, Pooling]:

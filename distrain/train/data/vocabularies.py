@@ -138,7 +138,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
         whose: The owner of `known`, for the error.
         files: Tables; those without a workflow beside them pass.
     """
-    for workflow, file in _workflows_beside(files).items():
+    for workflow, file in workflows_beside(files).items():
         if workflow == known.workflow:
             continue
         others = known.unlike(vocabularies_in(workflow, schema))
@@ -158,7 +158,7 @@ def check_meaning(known: Vocabularies, whose: str, files: Iterable[str], schema:
             )
 
 
-def _workflows_beside(files: Iterable[str]) -> dict[str, str]:
+def workflows_beside(files: Iterable[str]) -> dict[str, str]:
     """The workflow in each file's folder or in the one above, with the first file that has it."""
     first = {os.path.dirname(file): file for file in reversed(list(files))}
     found: dict[str, str] = {}

@@ -81,6 +81,11 @@ def test_files_are_found_beside_the_schema_and_known_again(tmp_path):
     found = find_vocabularies(spec.data, schema)
     assert found.files.keys() == {"C1", "last"}, "nothing is known of C3"
     assert found.files["last"].name == "item"
+    (tmp_path / "workflow" / "workflow.json").write_text('{"groups": []}')
+    among_rows = tmp_path / "train" / ".merlin" / "schema.json"
+    among_rows.parent.mkdir()
+    schema.save(among_rows)
+    assert find_vocabularies(spec.data, schema) == found
     again = Vocabularies.from_json(found.to_json())
     assert again == found
     assert again.files["C1"].is_unchanged
