@@ -23,6 +23,7 @@ _WORDS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"begin anew from step 0: --without-checkpoint", "begin a new run"),
     (r"`distrain predict RUN FILE` scores them.*", "run.predict(rows) scores them."),
     (r"--raw or --prepared", "raw=True or raw=False"),
+    (r"Say --raw if", "Say raw=True if"),
     (r"--run-dir", "run_dir"),
     (r"(?<!doctor )--scheduler", "scheduler"),
 )

@@ -22,6 +22,7 @@ from distrain.scoring.raw import (
     RawRows,
     check_same_workflow,
     files_to_score,
+    taken_for_prepared,
     workflow_for,
 )
 from distrain.scoring.resuming import (
@@ -285,7 +286,8 @@ def _inputs(request: PredictRequest) -> _Inputs:
     check_kept(request.keep, saved, is_raw)
     if is_raw:
         return _Inputs(saved, files, raw=_raw(request, saved, files))
-    table = read_footers([file.path for file in files], saved.schema, need_label=False)
+    with taken_for_prepared(request.raw):
+        table = read_footers([file.path for file in files], saved.schema, need_label=False)
     with_rows = {group.file for group in table.row_groups}
     for file in files:
         if file.path not in with_rows:

@@ -22,6 +22,7 @@ from distrain.etl import (
     check_tables,
     detect_format,
     prepare,
+    raw_tables,
     with_features,
 )
 from distrain.loader import Dataset
@@ -60,7 +61,16 @@ class RawRows:
     labeled: bool = False  # whether to read the target
 
     def check(self, option: str) -> None:
-        """Raise a `DataError` if one of the first files lacks columns; needs no cluster."""
+        """Raise an `InputError` if a file lacks columns, or rows need a log; needs no cluster."""
+        history = raw_tables(self.workflow, self.labeled).workflow.history
+        if history is not None:
+            raise InputError(
+                "the rows' histories need the events before these rows",
+                where={"by": history.by, "order": history.order},
+                hint=f"Prepare the rows with `distrain prep RAW --workflow {self.workflow} --log "
+                "FILE --out DIR`, where `--log none` says that nothing happened before, and name "
+                "DIR/train in their place. Rows without a target need --unlabeled, too.",
+            )
         features = with_features(self._request("unused")).features
         if features is not None:
             check_tables(self.files, features, option)
@@ -109,7 +119,8 @@ def labelled_rows(
     """
     files, are_raw = files_to_score(inputs, saved, options.is_raw)
     if not are_raw:
-        dataset = Dataset([file.path for file in files], saved.schema)
+        with taken_for_prepared(options):
+            dataset = Dataset([file.path for file in files], saved.schema)
         check_same_workflow(model_dir, saved, dataset.table.compact.files)
         yield dataset, group, None
         return
@@ -156,6 +167,17 @@ def _looks_raw(path: str, schema: Schema) -> bool:
         except pa.ArrowException:
             return False  # damaged, which is told where the rows are read
     return _columns_are_raw(found, schema, path)
+
+
+@contextmanager
+def taken_for_prepared(options: RawOptions) -> Iterator[None]:
+    """Let an error say that rows may be raw, unless the options said that they are not."""
+    try:
+        yield
+    except DataError as error:
+        if options.is_raw is None:
+            error.hint = f"{error.hint or ''} Say --raw if the rows are raw.".lstrip()
+        raise
 
 
 def table_is_raw(table: pa.Table, saved: SavedModel, is_raw: bool | None) -> bool:

@@ -22,6 +22,8 @@ from distrain.etl.operators.history import seconds_of
 from distrain.etl.parts import Part
 from distrain.loader import Dataset, Loader
 from distrain.schema import Schema
+from distrain.scoring import RawOptions
+from distrain.scoring.raw import RawRows
 
 KEYS = st.one_of(st.none(), st.integers(0, 3))
 TIMES = st.one_of(st.none(), st.integers(-3, 6))
@@ -240,6 +242,9 @@ def test_prepared_rows_have_histories_and_later_days_those_of_the_log(
     assert found == wanted_items(DAY_6, [*LOG, *DAY_6])
     with pytest.raises(InputError, match="need the events before"):
         prepare(PrepRequest(day, tmp_path / "none", saved_workflow=workflow), client)
+    with pytest.raises(InputError, match="need the events before") as told:
+        RawRows((), str(workflow), RawOptions()).check("--keep")
+    assert f"distrain prep RAW --workflow {workflow} --log FILE" in str(told.value)
 
 
 def test_a_workflow_in_python_lists_the_events_of_parquet(client: Any, tmp_path: Path) -> None:

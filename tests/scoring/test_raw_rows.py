@@ -451,6 +451,12 @@ def test_tables_without_a_workflow_are_scored_as_before(root: Path, tmp_path: Pa
     fit(job(tmp_path / "train"), run_dir=tmp_path / "r")
     assert not (tmp_path / "r" / "model" / "workflow").exists()
     assert score_rows(tmp_path / "r" / "model", root / "d" / "train").num_rows == len(ROWS)
+    pq.write_table(pa.Table.from_pylist(ROWS), tmp_path / "raw.parquet")
+    for read in (score_rows, evaluate_rows):
+        with pytest.raises(DataError, match="Say --raw if the rows are raw"):
+            read(tmp_path / "r" / "model", tmp_path / "raw.parquet")
+    with pytest.raises(DataError, match="Say raw=True if the rows are raw"):
+        Run(tmp_path / "r").predict(str(tmp_path / "raw.parquet"))
     with pytest.raises(DataError, match="trained on data without"):
         score_rows(tmp_path / "r" / "model", root / "t.csv", raw=RawOptions(is_raw=True))
 
