@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from distrain.errors import InputError
 from distrain.run_paths import RunPaths
 from distrain.runs import read_run_and_spec, read_status, read_summary
-from distrain.spec import JobSpec, with_absolute_paths
+from distrain.spec import JobSpec, decaying_course, with_absolute_paths
 from distrain.storage import is_remote
 
 if TYPE_CHECKING:
@@ -91,11 +91,13 @@ def _how_to_train_longer(spec: JobSpec, stopped_early: bool, root: Path) -> str:
             "It stopped early. To go on, pass --set train.early_stopping.patience=N, or "
             "--set train.early_stopping=null."
         )
-    if spec.train.schedule.decay == "none":
+    course = decaying_course(spec)
+    if course is None:
         return "To train longer, pass --set train.epochs=N, or train.max_steps."
+    field, decay = course
     return (
-        f"Its learning rate falls until the last step (train.schedule.decay is "
-        f"{spec.train.schedule.decay}): in a longer job its steps would have had other rates. "
+        f"Its learning rate falls until the last step ({field} is "
+        f"{decay}): in a longer job its steps would have had other rates. "
         f"A new run may begin with its weights: --set train.init_from={root}."
     )
 

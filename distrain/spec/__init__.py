@@ -76,6 +76,7 @@ from distrain.spec.resources import (
 from distrain.spec.resuming import (
     MAY_DIFFER as MAY_DIFFER,
     MAY_DIFFER_WITHOUT_DECAY as MAY_DIFFER_WITHOUT_DECAY,
+    decaying_course as decaying_course,
     different_fields as different_fields,
 )
 from distrain.spec.row_filter import (

@@ -39,6 +39,15 @@ def decays_within(steps: int, schedule: ScheduleSpec) -> bool:
     return schedule.decay != "none" and steps - 1 > schedule.last_peak_step
 
 
+def decaying_course(spec: JobSpec, steps: int = LARGEST) -> tuple[str, str] | None:
+    """The field and the form of a decay on which the rate of some of the first steps depends."""
+    train = spec.train
+    for field, course in (("schedule", train.schedule), ("table_schedule", train.table_schedule)):
+        if course is not None and decays_within(steps, course):
+            return f"train.{field}.decay", course.decay
+    return None
+
+
 def different_fields(
     saved: Mapping[str, Any], spec: JobSpec, steps_done: int | None = None
 ) -> list[str]:
@@ -50,8 +59,7 @@ def different_fields(
     )
     free: tuple[str, ...] = MAY_DIFFER
     steps = LARGEST if steps_done is None else steps_done
-    courses = (spec.train.schedule, spec.train.table_schedule or spec.train.schedule)
-    if not any(decays_within(steps, course) for course in courses):
+    if decaying_course(spec, steps) is None:
         free += MAY_DIFFER_WITHOUT_DECAY
     return [
         f"{field} was {_text(before, field)} and is {_text(now, field)}"

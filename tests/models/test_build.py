@@ -6,7 +6,7 @@ import torch
 from distrain.errors import ModelError, SchemaError
 from distrain.models import build_model, infer_embedding_dim
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DlrmSpec, MlpSpec
+from distrain.spec import AutoIntSpec, DlrmSpec, MlpSpec
 
 SPECS = [MlpSpec(), DlrmSpec(), MlpSpec(embedding_dim=None, hidden=()), DlrmSpec(bottom=(), top=())]
 
@@ -63,6 +63,9 @@ def test_too_few_columns(small_schema):
     for schema in (small_schema(1, 0), small_schema(0, 2)):
         with pytest.raises(ModelError, match="at least two vectors"):
             build_model(schema, DlrmSpec(), seed=0)
+    with pytest.raises(ModelError, match="embeddings of one width") as caught:
+        build_model(small_schema(0, 2), AutoIntSpec(), seed=0)
+    assert "there must be a categorical one" in caught.value.hint
 
 
 def test_dlrm_has_the_notebooks_layers(small_schema):

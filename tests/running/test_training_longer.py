@@ -63,11 +63,12 @@ def test_a_constant_rate_goes_on_from_the_last_checkpoint_as_a_new_attempt(prepa
     assert all(torch.equal(mine[name], its[name]) for name in its)
 
 
-def test_under_a_decay_the_hint_says_why_not(prepared, tmp_path):
-    fit(prepared, tmp_path / "run", "train.schedule.decay=linear")
+@pytest.mark.parametrize("schedule", ["schedule", "table_schedule"])
+def test_under_a_decay_the_hint_says_why_not(prepared, tmp_path, schedule):
+    fit(prepared, tmp_path / "run", f"train.{schedule}={{decay: linear}}")
     with pytest.raises(InputError) as caught:
         find_run(tmp_path / "run", ())
-    assert "train.schedule.decay is linear" in caught.value.hint
+    assert f"train.{schedule}.decay is linear" in caught.value.hint
     assert "train.epochs" not in caught.value.hint
     with pytest.raises(SpecError, match="max_steps was 4 and is 9") as refused:
         resume(tmp_path / "run", "train.max_steps=9")

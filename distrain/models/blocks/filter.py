@@ -277,7 +277,7 @@ class FieldVectors(Block):
         if not isinstance(given, Columns) or len(given.groups) != 1 or given.events:
             raise ModelError(
                 f"{self.label} takes embeddings of one width, and {given.made_by} gives {given}",
-                hint="Set one embedding_dim for all columns.",
+                hint="Set one embedding_dim for all columns; there must be a categorical one.",
             )
         (group,) = given.groups
         bound = group.dim**-0.5

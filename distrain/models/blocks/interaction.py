@@ -229,10 +229,10 @@ class CompressedInteraction(Block):
         return Flat(sum(self.maps))
 
     def forward(self, value: Value) -> Tensor:
-        first = vectors = stacked(value)
+        # The products, by far the largest tensors, lie as the layer takes them: none is copied.
+        first = vectors = stacked(value).mT.contiguous()
         sums = []
         for layer in self.layers:
-            products = (vectors.unsqueeze(2) * first.unsqueeze(1)).flatten(1, 2)
-            vectors = layer(products.mT).mT
-            sums.append(vectors.sum(2))
+            vectors = layer((vectors.unsqueeze(3) * first.unsqueeze(2)).flatten(2))
+            sums.append(vectors.sum(1))
         return torch.cat(sums, dim=1)

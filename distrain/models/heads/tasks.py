@@ -231,7 +231,10 @@ class BinaryClassificationTask(LabelTask):
         if self.mean is None:
             return output
         odds = math.log(self.mean / (1 - self.mean))
-        return output + (odds if self.outputs == 1 else output.new_tensor([0.0, odds]))
+        if self.outputs == 1:
+            return output + odds
+        # No tensor made of numbers: its copy to a GPU waits, and a graph cannot record it.
+        return torch.stack([output[:, 0], output[:, 1] + odds], dim=1)
 
     def compare(self, output: Tensor, label: Tensor, reduction: str) -> Tensor:
         smooth = self.label_smoothing

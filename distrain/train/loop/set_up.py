@@ -194,15 +194,25 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
 
 
 def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """The bounds of initial values that the job names, by column; a table is that of its first."""
-    named = {column.name: embeddings.inits.get(column.name, embeddings.init) for column in columns}
-    unknown = sorted(embeddings.inits.keys() - named.keys())
+    """The bounds of initial values that the job names, by column; one for a shared table."""
+    names = [column.name for column in columns]
+    unknown = sorted(embeddings.inits.keys() - set(names))
     if unknown:
         raise SpecError(
             f"embeddings.inits names no tables: {', '.join(unknown)}",
-            hint=f"Tables: {', '.join(named)}.",
+            hint=f"Tables: {', '.join(names)}.",
         )
-    return {name: bound for name, bound in named.items() if bound is not None}
+    by_table: dict[str, float] = {}
+    for column in columns:
+        bound = embeddings.inits.get(column.name)
+        if bound is not None and by_table.setdefault(column.table_name, bound) != bound:
+            raise SpecError(
+                f"embeddings.inits gives the table {column.table_name!r} two bounds: "
+                f"{by_table[column.table_name]:g} and {bound:g}, of {column.name!r}",
+                hint="Columns that share a table have one bound: name one of them.",
+            )
+    bounds = {one.name: by_table.get(one.table_name, embeddings.init) for one in columns}
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def table_factory(

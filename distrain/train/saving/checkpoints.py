@@ -21,7 +21,7 @@ from distrain.errors import DataError, SpecError
 from distrain.events import CheckpointTrouble, Event
 from distrain.metrics import TargetMetrics
 from distrain.run_paths import RunPaths
-from distrain.spec import MAY_DIFFER_WITHOUT_DECAY, JobSpec, different_fields
+from distrain.spec import MAY_DIFFER_WITHOUT_DECAY, JobSpec, decaying_course, different_fields
 from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
 from distrain.train.saving.early_stopping import Validations, read_best_weights
@@ -303,11 +303,14 @@ def check_resumable(
 
 
 def _why_no_longer(problems: list[str], spec: JobSpec) -> str:
-    if not any(problem.startswith(MAY_DIFFER_WITHOUT_DECAY) for problem in problems):
+    course = decaying_course(spec)
+    of_length = any(problem.startswith(MAY_DIFFER_WITHOUT_DECAY) for problem in problems)
+    if course is None or not of_length:
         return ""
+    field, decay = course
     return (
         f" The job's length cannot change: its learning rate falls until the last step "
-        f"(train.schedule.decay is {spec.train.schedule.decay}), so steps that were taken would "
+        f"({field} is {decay}), so steps that were taken would "
         "have had other rates. A new run may begin with its weights: train.init_from."
     )
 

@@ -6,7 +6,11 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.errors import ModelError
 from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.interaction import DotProductInteraction, FMBlock
+from distrain.models.blocks.interaction import (
+    CompressedInteraction,
+    DotProductInteraction,
+    FMBlock,
+)
 from distrain.models.blocks.layers import LogitsTemperatureScaler
 from distrain.models.shapes import Features, Flat, Vectors
 
@@ -178,3 +182,12 @@ def test_temperature_of_other_values(columns, features, attached):
     assert attached(block, columns) == Flat(columns.width)
     found = block(Features((torch.ones(2, 3, 1),), torch.ones(2, 0)))
     assert torch.equal(found, torch.full((2, 3), 2.0))
+
+
+def test_layers_take_products_as_they_lie(attached):
+    block, laid_out = CompressedInteraction([3, 2]), []
+    attached(block, Vectors(4, 8))
+    for layer in block.layers:
+        layer.register_forward_pre_hook(lambda _, given: laid_out.append(given[0].is_contiguous()))
+    assert block(torch.randn(5, 4, 8, dtype=torch.float64)).shape == (5, 5)
+    assert laid_out == [True, True]

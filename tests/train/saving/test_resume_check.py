@@ -115,7 +115,14 @@ def test_the_length_is_free_until_the_decay_begins(step, allowed):
     with pytest.raises(SpecError, match="epochs was 1 and is 3") as caught:
         check_resumable(values, spec_of(schedule, "train.epochs=3"), INPUTS, "a checkpoint")
     assert "its learning rate falls until the last step" in caught.value.hint
-    assert "decay is cosine" in caught.value.hint
+    assert "train.schedule.decay is cosine" in caught.value.hint
+
+
+def test_a_decay_of_embeddings_alone_is_named():
+    course = "train.table_schedule={decay: linear}"
+    with pytest.raises(SpecError, match="epochs was 1 and is 3") as caught:
+        check_resumable(saved(course), spec_of(course, "train.epochs=3"), INPUTS, "a checkpoint")
+    assert "train.table_schedule.decay is linear" in caught.value.hint
 
 
 def test_every_field_of_the_table_is_one():

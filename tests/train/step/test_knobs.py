@@ -4,16 +4,19 @@ import math
 
 import pytest
 import torch
+from host_work import HostWork
 from torch.nn import functional
 
 from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
+from distrain.errors import SpecError
 from distrain.models import build_model
 from distrain.models.blocks import MLPBlock
 from distrain.models.heads import BinaryClassificationTask, MulticlassTask, RegressionTask
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema
-from distrain.spec import MlpSpec, OptimizerSpec, TrainSpec
+from distrain.spec import EmbeddingsSpec, MlpSpec, OptimizerSpec, TrainSpec
+from distrain.train.loop.set_up import inits_of
 from distrain.train.step import TrainStep
 from distrain.train.timing import PhaseClock
 
@@ -96,6 +99,15 @@ def test_initial_values_lie_within_the_given_bound_and_scale_with_it() -> None:
     assert not some.table("b").any()
 
 
+def test_a_shared_table_has_the_bound_of_any_of_its_columns() -> None:
+    columns = [TableColumn(name, 9, 4, table="item") for name in ("bought", "seen")]
+    for name in ("bought", "seen"):
+        bounds = inits_of(columns, EmbeddingsSpec(inits={name: 0.1}, init=0.5))
+        assert bounds == {"bought": 0.1, "seen": 0.1}
+    with pytest.raises(SpecError, match="gives the table 'item' two bounds"):
+        inits_of(columns, EmbeddingsSpec(inits={"bought": 0.1, "seen": 0.2}))
+
+
 def test_predictions_begin_at_the_mean_as_with_such_a_bias() -> None:
     for task, start in (
         (BinaryClassificationTask(mean=0.2), math.log(0.2 / 0.8)),
@@ -113,6 +125,11 @@ def test_predictions_begin_at_the_mean_as_with_such_a_bias() -> None:
         torch.nn.functional.linear(value, both.logit.weight, both.logit.bias)
     )
     torch.testing.assert_close(odds, torch.full((4,), math.log(0.25)))
+    both.to("meta")
+    far = value.to("meta")
+    with HostWork() as work:  # a recorded step copies no numbers from the host
+        both(far)
+    assert not work.copies
 
 
 def test_a_regression_counts_in_its_unit() -> None:
