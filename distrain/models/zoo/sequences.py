@@ -32,8 +32,8 @@ EventTargets = Mapping[str, Mapping[str, str]]
 def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> EventTargets:
     """The events that have a target: a flat column of a list's domain, or the given one.
 
-    `ModelError`: there are none, a given column is not there, or several have a list's domain, and
-    none is named as the domain.
+    `ModelError`: there are none, a given column is not there, or several have a list's domain, none
+    is named as the domain, and no target is given.
     """
     features = schema.remove_by_tag(Tags.TARGET).categorical
     lists = {column.name: column for column in features if column.holds_lists}
@@ -47,7 +47,7 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
         )
     found: dict[str, dict[str, str]] = {}
     for column in lists.values():
-        target = given.get(column.name) or _of_domain(column, flat)
+        target = given.get(column.name) or _of_domain(column, flat, may_have_none=bool(given))
         if target:
             found.setdefault(column.event, {})[column.name] = target
     if not found:
@@ -59,13 +59,18 @@ def event_targets(schema: Schema, given: Mapping[str, str], model: str) -> Event
     return found
 
 
-def _of_domain(column: ColumnSchema, flat: Sequence[ColumnSchema]) -> str | None:
+def _of_domain(
+    column: ColumnSchema, flat: Sequence[ColumnSchema], *, may_have_none: bool
+) -> str | None:
     same = [other.name for other in flat if other.domain == column.domain]
     if len(same) < 2 or column.domain in same:
         return column.domain if column.domain in same else next(iter(same), None)
+    if may_have_none:
+        return None
     raise ModelError(
         f"the events' list {column.name!r} has several columns of its domain: {', '.join(same)}",
-        hint="Name the one that is its target in model.targets.",
+        hint="Name the one that is its target in model.targets, or the targets of other lists "
+        "alone: then this one has none.",
     )
 
 

@@ -50,6 +50,7 @@ from distrain.vocabulary import WORKFLOW_FILE
 
 if TYPE_CHECKING:
     from distrain.etl import RawTables
+    from distrain.models import Blueprint
     from distrain.models.heads import Task
 
 PATIENCE_S = 10.0
@@ -290,6 +291,20 @@ def _check_model(schema: Schema, spec: JobSpec, lists: Mapping[str, Pooling]) ->
         weigh(blueprint.task, schema, spec.data.class_weight)
         check_negatives(spec.data, schema, blueprint.task)
         blueprint.check()
+        _check_limits(spec.data, blueprint)
+
+
+def _check_limits(data: DataSpec, blueprint: "Blueprint") -> None:
+    """Refuse limits of lists of events: the first items, which they keep, are the oldest."""
+    events = blueprint.inputs.shape.events
+    lists = {column.name for one in events for column in (*one.lists.values(), *one.numbers)}
+    limited = sorted(lists & {*data.max_list_length})
+    if limited:
+        raise SpecError(
+            "data.max_list_length keeps a row's oldest events, and the model reads the newest: "
+            + ", ".join(limited),
+            hint="Leave these lists out of it: model.max_length says how many events are read.",
+        )
 
 
 def _check_trainable(schema: Schema, model: ModelSpec) -> None:

@@ -480,6 +480,12 @@ def test_targets_are_found_by_domain_or_named_or_refused():
     with pytest.raises(ModelError, match="several columns of its domain: first, second"):
         build(spec_of("din"), several)
     assert build(spec_of("din", targets={"seen_item": "second"}), several)
+    pooled = list_column("labels", Tags.CATEGORICAL, "goods", event="labels", cardinality=20)
+    beside = SCHEMA.with_columns(pooled, *two)
+    with pytest.raises(ModelError, match="'labels' has several columns of its domain"):
+        build(spec_of("din"), beside)
+    (watched,) = build(spec_of("din", targets={"seen_item": "item"}), beside).inputs.shape.events
+    assert watched.name == "seen"
     with pytest.raises(ModelError, match=r"TargetAttention\('bought'\) finds no such events"):
         watching().inputs.connect(TargetAttention("bought", {"seen_item": "item"}))
 

@@ -101,12 +101,21 @@ def test_a_combiner_for_all_and_for_one() -> None:
 
 def test_limits_of_lists_are_in_the_schema_that_is_saved(tmp_path: Path) -> None:
     (tmp_path / "train").mkdir()
-    tags = ColumnSchema("tags", "int32", ("categorical",), cardinality=9, is_list=True)
-    Schema((ColumnSchema("label", "float32", ("target",)), tags)).save(tmp_path / "schema.json")
-    rows = pa.table({"label": pa.array([0, 1], pa.float32()), "tags": [[1, 2], [3]]})
+    kind: dict[str, Any] = {"tags": ("categorical",), "cardinality": 9}
+    tag = ColumnSchema("tag", "int32", **kind)
+    tags = ColumnSchema("tags", "int32", **kind, is_list=True, properties={"domain": "tag"})
+    label = ColumnSchema("label", "float32", ("target",))
+    Schema((label, tag, tags)).save(tmp_path / "schema.json")
+    labels = pa.array([0, 1], pa.float32())
+    rows = pa.table({"label": labels, "tag": [1, 2], "tags": [[1, 2], [3]]})
     pq.write_table(rows, tmp_path / "train" / "a.parquet")
     spec = make_spec(tmp_path, "data.valid=[]", "data.max_list_length={tags: 1}")
     assert check_inputs(spec).schema["tags"].max_list_length == 1
+    spec = make_spec(
+        tmp_path, "data.valid=[]", "data.max_list_length={tags: 1}", "model={kind: din}"
+    )
+    with pytest.raises(SpecError, match="keeps a row's oldest events"):
+        check_inputs(spec)
     spec = make_spec(tmp_path, "data.valid=[]", "data.max_list_length={label: 1}")
     with pytest.raises(SpecError, match=r"data\.max_list_length: not columns of lists: label"):
         check_inputs(spec)
