@@ -39,7 +39,7 @@ class Machine:
         """See `Contender`."""
         import torch
 
-        from distrain.train.step.dense import arithmetic
+        from distrain.train.step.precision import arithmetic
 
         with laps.phase("copy"):
             for _ in range(COPIES):

@@ -1,9 +1,6 @@
 """One training step: forward, backward, exchange, update."""
 
-from distrain.train.step.dense import (
-    DenseTraining as DenseTraining,
-    check_precision as check_precision,
-)
+from distrain.train.step.dense import DenseTraining as DenseTraining
 from distrain.train.step.device_metrics import (
     DeviceMetrics as DeviceMetrics,
     DeviceTargets as DeviceTargets,
@@ -12,6 +9,7 @@ from distrain.train.step.device_metrics import (
 )
 from distrain.train.step.graphed_step import GraphedStep as GraphedStep, check_graph as check_graph
 from distrain.train.step.learning_rate import lr_at as lr_at
+from distrain.train.step.precision import check_precision as check_precision
 from distrain.train.step.routing import (
     Batches as Batches,
     MakeRoute as MakeRoute,

@@ -17,14 +17,9 @@ from distrain.optimizers import OPTIMIZERS, OptimizerFacts
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.control.rank_setup import seed_everything
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.dense import (
-    DenseForward,
-    DenseTraining,
-    _make,
-    arithmetic,
-    check_precision,
-)
+from distrain.train.step.dense import DenseForward, DenseTraining, _make
 from distrain.train.step.gradient_sync import FlatParameters
+from distrain.train.step.precision import arithmetic, check_precision
 
 BETAS, EPS, WEIGHT_DECAY = (0.8, 0.95), 1e-7, 0.3
 TORCH = {
