@@ -149,7 +149,9 @@ def check_shared(places: Sequence[str], client: Client) -> None:
                 "workers do not see this folder, in which all of them leave files for each other",
                 where={"path": place, "workers on": some(blind, _MOST_NAMED)},
                 hint="Name a folder on a filesystem that all workers share, or an object store: "
-                "--staging s3://BUCKET/PATH for what is of no use afterwards, --out for the rest.",
+                "--staging s3://BUCKET/PATH of `distrain prep` for what is of no use afterwards, "
+                "--out for the rest. `predict` prepares raw rows beside --out, and `evaluate` in "
+                "TMPDIR.",
             )
 
 
