@@ -7,6 +7,7 @@ operators are to run on a GPU.
 from distrain.etl.column_group import FOLD as FOLD, TEXTS as TEXTS, ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
+    CALENDAR as CALENDAR,
     PARQUET as PARQUET,
     ColumnSpec as ColumnSpec,
     FeatureConfig as FeatureConfig,

@@ -33,7 +33,7 @@ _GIVEN = "distrain-rows"
 """What stands for a file in errors about rows in memory."""
 
 _AT_ONCE = 65536
-_OF_ROWS = {
+_HINTS_OF_ROWS = {
     "Mend the features document, or leave the file out. A workflow takes files": "The model's "
     "workflow takes rows",
     ", or leave the file out": "",
@@ -204,7 +204,7 @@ def _table(rows: Any) -> pa.Table:
 
 
 def _tell_of_rows(error: DistrainError, file: str) -> None:
-    words = {file: "the rows given", **_OF_ROWS}
+    words = {file: "the rows given", **_HINTS_OF_ROWS}
     for old, new in words.items():
         error.message = error.message.replace(old, new)
         error.hint = error.hint and error.hint.replace(old, new)

@@ -1,6 +1,7 @@
 """Any table, described by a features document: read, checked and staged for the workflow."""
 
 from distrain.etl.features.columns import (
+    CALENDAR as CALENDAR,
     KEYS_OF_HISTORY as KEYS_OF_HISTORY,
     TIMES_OF_HISTORY as TIMES_OF_HISTORY,
     TIMES_OF_SPLIT as TIMES_OF_SPLIT,

@@ -41,7 +41,7 @@ _PLAIN_NUMBERS = frozenset([float, int, type(None)])
 
 
 class BadValue(ValueError):
-    """A value that cannot be scored, told with its column and row."""
+    """A value that cannot be scored; the message names its column and row."""
 
     def __init__(self, column: str, row: int | None, problem: str):
         at = "" if row is None else f", row {row}"

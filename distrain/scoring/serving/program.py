@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from distrain.errors import InputError
 from distrain.etl import (
+    CALENDAR,
     HOLDS,
     TEXTS,
     Categorify,
@@ -35,7 +36,6 @@ from distrain.scoring.serving.preprocess import BETWEEN_TEXTS
 from distrain.scoring.serving.steps import STEPS
 from distrain.vocabulary import is_text
 
-CALENDAR_PARTS = ("seconds", "minute", "hour", "weekday", "day", "month", "year")
 NO_TEXT: dict[str, Any] = {"null_values": [], "decimal_point": ".", "timestamp": None}
 AS_IS = "as is"
 _ANY = ("text", "integer", "number", "bool", "decimal", "time")
@@ -48,7 +48,7 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 @dataclass(frozen=True)
 class Unserved:
-    """What an export cannot have."""
+    """A column that an export cannot make of one raw row, and why."""
 
     column: str
     operator: str
@@ -238,7 +238,7 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
         to, takes = "presence", _ANY
     elif spec is not None and spec.cross:
         to, takes = "text", ("text",)
-    elif as_ in CALENDAR_PARTS:
+    elif as_ in CALENDAR:
         has_epoch = spec is not None and spec.epoch is not None
         to, takes = "time", (("integer",) if has_epoch else ("time", "text"))
         whole = taken == "categories"

@@ -1,4 +1,4 @@
-"""Raw rows that an export is checked with: the first of a file, and what can be wrong with them."""
+"""Raw rows that an export is checked with: the first of a file, and variants with odd values."""
 
 from __future__ import annotations
 

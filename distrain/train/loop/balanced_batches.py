@@ -1,4 +1,4 @@
-"""Batches whose rows the ranks deal anew among themselves, so that their lists are evenly long.
+"""Batches whose rows the ranks deal anew, so that each rank has lists of as many items.
 
 Which rows a global step has is decided before anything is read, and so is which rank reads which.
 How long a row's lists are is known once it was read. So ranks read as ever, tell each other the
@@ -61,13 +61,14 @@ class BalancedBatches:
 
     Args:
         limits: The most items of a list that a model reads, by column; others are read whole.
-        events: A list of each of the model's events, whose items are compared with each other.
+        compared_lists: Of each of the model's events a list, whose items are compared with each
+            other.
     """
 
     batches: Batches
     peers: Peers
     limits: Mapping[str, int]
-    events: Sequence[str]
+    compared_lists: Sequence[str]
 
     @classmethod
     def of(cls, batches: Batches, peers: Peers, model: ClickModel) -> BalancedBatches:
@@ -99,7 +100,7 @@ class BalancedBatches:
         """The items of each row's lists, and their squares where a model compares them."""
         most = [self.limits.get(name, np.iinfo(np.int64).max) for name in names]
         read = np.minimum(lengths, most)
-        compared = read[:, [names.index(name) for name in self.events]]
+        compared = read[:, [names.index(name) for name in self.compared_lists]]
         return np.stack([read.sum(axis=1), (compared**2).sum(axis=1)], axis=1)
 
     def _exchanged(

@@ -72,7 +72,7 @@ def balanced(of_ranks: Sequence[Sequence[Batch]], **options: Any) -> list[list[B
     """What each rank gets of its and the others' batches, step by step."""
     board: dict[int, Any] = {}
     barrier = Barrier(len(of_ranks), timeout=60)
-    options = {"limits": {}, "events": [], **options}
+    options = {"limits": {}, "compared_lists": [], **options}
 
     def live(rank: int) -> list[Batch]:
         peers = ThreadPeers(rank, len(of_ranks), board=board, barrier=barrier)
@@ -175,7 +175,7 @@ def test_zipf_lengths_come_evenly_to_eight_ranks_whose_steps_keep_their_rows(
             return list(loader)
 
     of_ranks = [read(rank, RANKS) for rank in range(RANKS)]
-    found = balanced(of_ranks, events=["seen"])
+    found = balanced(of_ranks, compared_lists=["seen"])
     for power in (1, 2):
         before, after = unevenness(of_ranks, power), unevenness(found, power)
         print(f"sum of lengths ** {power}: max over mean {before:.3f}, balanced {after:.4f}")
