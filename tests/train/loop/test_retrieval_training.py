@@ -85,7 +85,14 @@ def steps(most, **options):
     }
 
 
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        "stream",
+        pytest.param("drawn", marks=pytest.mark.slow),
+        pytest.param("sasrec", marks=pytest.mark.slow),
+    ],
+)
 def test_what_was_interrupted_goes_on_with_the_bits_of_a_quiet_run(folder, tmp_path, name):
     quiet, _ = train(folder, tmp_path / "quiet", MODELS[name], **steps(14))
     train(folder, tmp_path / "run", MODELS[name], **steps(7))
