@@ -21,15 +21,14 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 from torch.export import Dim, ExportedProgram
-from torch.nn import functional
 
 from distrain.batch import Batch, Ragged
-from distrain.embeddings import EmbeddingCollection, Store, TableColumn
 from distrain.errors import InputError, ModelError
 from distrain.models.blocks import ParallelBlock
 from distrain.models.click import ClickModel
 from distrain.models.heads import Target, output_names
-from distrain.models.quantised import QuantisedTable, TableForm
+from distrain.models.lookups import lookups_of
+from distrain.models.quantised import TableForm
 from distrain.models.row_places import TablePart, row_places
 from distrain.models.saved import SavedModel
 from distrain.models.shapes import flat
@@ -83,7 +82,7 @@ class ScoringModel(nn.Module):
         self.input_names = (*INPUT_NAMES, *lists)
         self.targets = model.task.targets
         self.output_names = output_names(self.targets)
-        self._found = list(_lookups(model.embeddings, tables))
+        self._found = list(lookups_of(model.embeddings, tables))
         self.lookups = nn.ModuleList(self._found)
         self._sequences = [c.name for c in model.embeddings.columns if c.is_sequence]
         self.dense = model.dense
@@ -176,87 +175,8 @@ def export_program(model: ScoringModel) -> ExportedProgram:
         return torch.export.export(model, model.example(), dynamic_shapes=model.dynamic_shapes())
 
 
-class _Lookup(nn.Module):
-    starts: Tensor
-
-    def __init__(self, tables: EmbeddingCollection, store: Store, weight: Tensor, form: TableForm):
-        super().__init__()
-        values = weight.detach()
-        self.fp32_bytes = 4 * values.numel()
-        self.table = None
-        if form == "fp32":
-            values = values.float() if values.dtype == torch.bfloat16 else values
-            self.weight = nn.Parameter(values, requires_grad=False)
-        else:
-            self.table = QuantisedTable(values, form)
-        self.tables = tuple(
-            (table.table_name, start, table.cardinality)
-            for table, start in zip(store.tables, store.starts.tolist(), strict=True)
-        )
-        order = {name: place for place, name in enumerate(tables.names)}
-        first_keys = store.starts.tolist()
-        starts = [first_keys[table] for table in store.table_of]
-        num_flat = len(store.flat)
-        self.flat = [order[column.name] for column in store.columns[:num_flat]]
-        self.takes_all = self.flat == list(range(len(order)))
-        self.register_buffer("starts", torch.tensor(starts[:num_flat], dtype=torch.int64))
-        lists = list(zip(store.columns[num_flat:], starts[num_flat:], strict=True))
-        self.lists = [one for one in lists if not one[0].is_sequence]
-        self.of_events = [one for one in lists if one[0].is_sequence]
-        self.places = [place for place in store.places if place >= 0]
-        self.in_order = not self.lists and self.places == sorted(self.places)
-
-    def forward(self, ids: Tensor, lists: Mapping[str, Ragged]) -> Tensor:
-        own = ids if self.takes_all else ids[:, self.flat]
-        flat = self._rows(own.long() + self.starts)
-        if self.in_order or not self.places:
-            return flat
-        pooled = [self._pooled(column, start, lists[column.name]) for column, start in self.lists]
-        found = dict(zip(self.places, [*flat.unbind(1), *pooled], strict=True))
-        return torch.stack([found[place] for place in sorted(found)], dim=1)
-
-    def sequences(self, lists: Mapping[str, Ragged]) -> Iterator[tuple[str, Tensor]]:
-        for column, start in self.of_events:
-            ids = lists[column.name].values.long() + start
-            yield column.name, self._rows(ids)
-
-    def _rows(self, ids: Tensor) -> Tensor:
-        if self.table is None:
-            return functional.embedding(ids, self.weight)
-        rows: Tensor = self.table(ids)
-        return rows
-
-    def _pooled(self, column: TableColumn, start: int, lists: Ragged) -> Tensor:
-        """A column of lists: each row's embeddings combined, `[rows, dim]`.
-
-        The same bits as torch's embedding_bag, of which ONNX makes a loop over the rows.
-        """
-        lengths = lists.lengths
-        found = self._rows(lists.values.long() + start)
-        pooled = found.new_zeros(lengths.shape[0], found.shape[1])
-        pooled = pooled.index_add(0, lists.row_of_values, found)
-        counts = lengths.clamp(min=1).to(pooled.dtype).unsqueeze(1)
-        if column.combiner == "mean":
-            return pooled / counts
-        return pooled * counts.sqrt().reciprocal() if column.combiner == "sqrtn" else pooled
-
-
 def _offsets(lengths: Tensor) -> Tensor:
     return torch.cat([lengths.new_zeros(1), lengths]).cumsum(0)
-
-
-def _lookups(tables: EmbeddingCollection, form: TableForm) -> Iterator[_Lookup]:
-    stores, groups = tables.stores, tables.groups
-    whole = all(store.num_local_rows == store.num_rows for store in stores)
-    if not whole or len(stores) != len(groups):
-        raise ModelError(
-            "only a model with all its tables in one place can be exported",
-            where={"placements": ", ".join(sorted({store.placement for store in stores}))},
-            hint="Save it, and export what load_model gives.",
-        )
-    tables.settle()
-    for store, weight in zip(stores, tables.weights, strict=True):
-        yield _Lookup(tables, store, weight, form)
 
 
 def model_file(to: Form) -> str:
