@@ -9,7 +9,7 @@ from itertools import accumulate, chain, groupby
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from distrain.errors import DataError, DistrainError, Unavailable
-from distrain.partition.table import RowGroup
+from distrain.partition.table import RowGroup, Table
 from distrain.storage import (
     first_line,
     is_transient,
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 Columns: TypeAlias = "Mapping[str, ChunkedArray]"
 
 _READERS = 16
+_SAMPLED_ROWS = 2_000_000  # about so many: more say no more of a mean
 _CHANGED = "The file is damaged, or was removed or changed since its footer was read; start again."
 
 ItemT = TypeVar("ItemT")
@@ -55,37 +56,6 @@ def read_files(
     finally:  # also after Ctrl-C during a wait
         over.set()
         readers.shutdown(cancel_futures=True)
-
-
-def column_moments(
-    files: Sequence[str], names: Sequence[str], retry_s: float
-) -> tuple[int, dict[str, tuple[float, float]]]:
-    """The rows of parquet files, and mean and standard deviation of columns of numbers in them."""
-    import numpy as np
-    from pyarrow.parquet import ParquetFile
-
-    def read(number: int) -> tuple[int, dict[str, Any]]:
-        with open_input(files[number]) as handle:
-            file = ParquetFile(handle)
-            here = [name for name in names if name in file.schema_arrow.names]
-            table = file.read(columns=here)
-            sums = {}
-            for name in here:
-                values = table[name].drop_null().to_numpy().astype(np.float64)
-                sums[name] = np.array([len(values), values.sum(), np.square(values).sum()])
-            return file.metadata.num_rows, sums
-
-    rows, totals = 0, {name: np.zeros(3) for name in names}
-    for of_file, sums in read_files(files, read, retry_s):
-        rows += of_file
-        for name, found in sums.items():
-            totals[name] += found
-    moments = {}
-    for name, (count, total, squares) in totals.items():
-        if count:
-            mean = float(total / count)
-            moments[name] = (mean, float(np.sqrt(max(0.0, squares / count - mean * mean))))
-    return rows, moments
 
 
 def scan_columns(
@@ -120,6 +90,44 @@ def scan_columns(
         return _scan_file(pieces[number], columns, result_of)
 
     return list(chain.from_iterable(read_files([p[0].file for p in pieces], scan, retry_s)))
+
+
+def column_moments(
+    table: Table, names: Sequence[str], weight: str | None = None
+) -> dict[str, tuple[float, float]]:
+    """Mean and standard deviation of columns of numbers, of evenly spaced row groups.
+
+    Args:
+        weight: The column of the rows' weights; `None` if all are 1.
+    """
+    import numpy as np
+
+    def of_group(_: RowGroup, columns: Columns, __: int) -> dict[str, tuple[float, float, float]]:
+        numbers = {name: columns[name].to_numpy().astype(np.float64) for name in columns}
+        found = {}
+        for name in (name for name in names if name in numbers):
+            weights = np.ones_like(numbers[name]) if weight is None else numbers[weight]
+            counts = np.isfinite(numbers[name]) & (weights > 0)
+            values, weights = numbers[name][counts], weights[counts]
+            if len(values):
+                mean = np.average(values, weights=weights)
+                squares = (weights * np.square(values - mean)).sum()
+                found[name] = (weights.sum(), mean, squares)
+        return found
+
+    stride = -(-table.num_rows // _SAMPLED_ROWS)
+    groups = [table.row_groups[n] for n in range(0, len(table.row_groups), stride)]
+    wanted = [*names, *([] if weight is None else [weight])]
+    parts = scan_columns(groups, wanted, of_group)
+    moments = {}
+    for name in names:
+        if some := [part[name] for part in parts if name in part]:
+            sizes, means, squares = np.array(some).T
+            mean = np.average(means, weights=sizes)
+            # No difference of large sums: that would lose a spread that is small beside the mean.
+            variance = (squares + sizes * np.square(means - mean)).sum() / sizes.sum()
+            moments[name] = (float(mean), float(np.sqrt(variance)))
+    return moments
 
 
 def _scan_file(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.optimizers import optimizer_facts
-from distrain.spec import DataSpec, JobSpec
+from distrain.spec import DataSpec, JobSpec, TrainSpec
 from distrain.storage import is_remote
 from distrain.wording import some
 
@@ -44,13 +44,49 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
             f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
             "model is saved"
         )
-    return notes
+    return [*notes, *_late_notes(spec, rows), *_idle_options(spec.train)]
+
+
+def _late_notes(spec: JobSpec, rows: int) -> Iterator[str]:
+    """What is to begin after the last step: numbers that were chosen for smaller batches."""
+    if spec.data.windows is not None:  # each window ends with a step of its own
+        return
+    train, steps = spec.train, _steps_of(spec, rows)
+    if train.max_steps is not None:
+        steps = min(steps, train.max_steps)
+    every = spec.evaluate.every_steps
+    if spec.best_metric is not None and every is not None and every > steps:
+        yield (
+            f"evaluate.every_steps is {every:,}, and the job takes {steps:,} steps: no validation "
+            f"before the last step can stop it, or keep a model by {spec.best_metric}"
+        )
+    schedule = train.schedule
+    if schedule.decay != "none" and schedule.last_peak_step >= steps:
+        yield (
+            f"train.schedule.decay begins at step {schedule.last_peak_step:,}, and the job takes "
+            f"{steps:,} steps: its learning rate does not fall"
+        )
+
+
+def _steps_of(spec: JobSpec, rows: int) -> int:
+    batch = spec.train.batch_rows
+    return spec.train.num_epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
+
+
+def _idle_options(train: TrainSpec) -> Iterator[str]:
+    if train.table_optimizer is not None and train.table_optimizer.weight_decay:
+        yield (
+            "train.table_optimizer.weight_decay has no effect: rows of tables do not decay; that "
+            "of dense parameters is train.optimizer.weight_decay"
+        )
+    if train.clip_groups == "apart" and train.clip_grad_norm is None:
+        yield "train.clip_groups apart has no effect while train.clip_grad_norm is null"
 
 
 def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     train = spec.train
     batch, epochs = train.batch_rows, train.num_epochs
-    steps = epochs * (rows // batch if spec.data.drop_last else -(-rows // batch))
+    steps = _steps_of(spec, rows)
     smaller = min(batch, max(rows // _SOME_STEPS, min(_SMALL_BATCH, rows // 8), 1))
     smaller = 1 << (smaller.bit_length() - 1)
     more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))

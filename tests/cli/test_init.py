@@ -1,13 +1,17 @@
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from small_jobs import write_prepared
+from small_jobs import CARDINALITIES, write_prepared
 
 from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
 from distrain.jobs.states import JobState
-from distrain.schema import ColumnSchema, Schema
+from distrain.partition import column_moments, read_footers
+from distrain.schema import ColumnSchema, Schema, criteo_schema
 from distrain.spec import MODELS, TableFacts, job_for, load_spec, parse_spec
 from distrain.spec.presets import PRESETS
 from distrain.submission.inline import run_inline
@@ -140,3 +144,34 @@ def test_a_written_spec_is_fitted_to_the_rows_of_the_folder(tmp_path: Path) -> N
     assert spec.train.global_batch_size == 32
     assert spec.best_metric == "log_loss"
     assert spec.model.number_pieces == 12
+
+
+def test_moments_are_weighted_exact_and_of_some_row_groups(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = (
+        ColumnSchema("price", "float64", ("target", "regression")),
+        ColumnSchema("counts", "float32", ("weight",)),
+        ColumnSchema("user", "int32", ("categorical",), 9),
+    )
+    price = 1e9 + np.array([0.0, 3.0, 50.0, 70.0, 1.0, 5.0])
+    counts = np.array([1, 3, 1, 1, 2, 1], np.float32)
+    rows = {"price": price, "counts": counts, "user": np.zeros(6, np.int32)}
+    pq.write_table(pa.table(rows), tmp_path / "a.parquet", row_group_size=2)
+    table = read_footers(str(tmp_path), Schema(columns))
+    for sampled, taken in ((6, slice(None)), (3, [0, 1, 4, 5])):
+        monkeypatch.setattr("distrain.partition.scanning._SAMPLED_ROWS", sampled)
+        repeated = np.repeat(price[taken], counts[taken].astype(int))
+        (mean, std) = column_moments(table, ["price"], "counts")["price"]
+        assert mean == pytest.approx(repeated.mean(), abs=1e-6)
+        assert std == pytest.approx(repeated.std(), rel=1e-6)
+
+
+def test_a_damaged_table_is_said_to_be_unread(tmp_path: Path) -> None:
+    (tmp_path / "train").mkdir()
+    (tmp_path / "train" / "a.parquet").write_bytes(b"no parquet")
+    criteo_schema(CARDINALITIES).save(tmp_path / "schema.pbtxt")
+    options = ["--data", str(tmp_path), "--out", str(tmp_path / "job.yaml")]
+    done = CliRunner().invoke(command, options)
+    assert done.exit_code == 0
+    assert "note: the training is not fitted to the table: " in done.stderr

@@ -219,6 +219,27 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
 
 
 @pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ("table_optimizer: {kind: adamw, weight_decay: 0.1}", "table_optimizer.weight_decay has"),
+        ("clip_groups: apart", "clip_groups apart has no effect"),
+        ("clip_groups: apart, clip_grad_norm: 1", None),
+        ("schedule: {decay: linear, decay_start_step: 315}", "decay begins at step 315, and"),
+        ("schedule: {decay: linear, decay_start_step: 314}", None),
+        ("early_stopping: {metric: auc}", "every_steps is 316, and the job takes 315 steps"),
+    ],
+)
+def test_options_without_an_effect_are_noted(
+    settings: str, told: str | None, tmp_path: Path
+) -> None:
+    train = f"train={{max_steps: null, global_batch_size: 512, epochs: 15, {settings}}}"
+    spec = make_spec(tmp_path, train, "evaluate.every_steps=316")
+    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
+    notes = surprises(spec, inputs)  # type: ignore[arg-type]
+    assert [told in note for note in notes] == [True] if told else not notes
+
+
+@pytest.mark.parametrize(
     ("batch_rows", "told"),
     [
         (200, "half of the windows have 18 steps or fewer"),

@@ -26,8 +26,8 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
     MODEL is one of docs/models, mlp unless given; or criteo-mlp, the model of NVTabular's
     TensorFlow notebook, or criteo-dlrm, a small DLRM. Targets, weight and windows are those of the
     schema in the data's folder. A model's training is fitted to the table: rows of a step, epochs,
-    learning rate, and an end by validations where there are rows for them. The two presets have
-    their own.
+    learning rate, and early stopping where there are validation rows. The two presets have their
+    own.
 
     \b
     Examples:
@@ -74,16 +74,23 @@ def command(model: str, data: Path, ranks: int, out: Path, overwrite: bool, as_j
 
 def _facts(data: Path, schema: "Schema") -> "TableFacts | None":
     """The facts of the prepared rows; `None` where there are none to be read yet."""
+    from distrain.cli.output import print_warning
     from distrain.errors import DistrainError
-    from distrain.partition import PARQUET_SUFFIXES, column_moments, read_footers
+    from distrain.partition import column_moments, read_footers
     from distrain.schema import Tags
     from distrain.spec import TableFacts, windows_of
-    from distrain.storage import list_inputs
+    from distrain.storage import first_line
 
-    train, windows = str(data / "train"), windows_of(schema)
-    with suppress(DistrainError, OSError, ValueError):
-        files = [file.path for file in list_inputs([train], suffixes=PARQUET_SUFFIXES)]
-        rows, moments = column_moments(files, schema.select_by_tag(Tags.TARGET).names, 0.0)
-        cut = windows and read_footers(train, schema, windows=windows).windows
-        return TableFacts(rows, (data / "valid").is_dir(), moments, len(cut.names) if cut else 1)
-    return None
+    train, windows = data / "train", windows_of(schema)
+    if not train.is_dir():
+        return None
+    targets, weights = (schema.select_by_tag(tag).names for tag in (Tags.TARGET, Tags.WEIGHT))
+    try:
+        table = read_footers(str(train), schema)
+        moments = column_moments(table, targets, next(iter(weights), None))
+        cut = windows and read_footers(str(train), schema, windows=windows).windows
+    except (DistrainError, OSError, ValueError) as error:
+        print_warning(f"note: the training is not fitted to the table: {first_line(error)}")
+        return None
+    count = len(cut.names) if cut else 1
+    return TableFacts(table.num_rows, (data / "valid").is_dir(), moments, count)
