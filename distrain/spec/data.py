@@ -122,7 +122,7 @@ class DataSpec(Section):
     max_list_length: dict[str, PositiveInt] = Field(
         {},
         description="How many items of a list column's rows are kept, the first ones; the saved "
-        "model keeps to it.",
+        "model keeps to it. Lists of events are cut by `model.max_length`.",
     )
     shuffle: Literal["chunk", "full", "none"] = Field(
         "chunk",
