@@ -24,7 +24,6 @@ from distrain.etl.workflow import FitStage, Workflow
 from distrain.schema import LABEL
 
 # Counted values take memory, so few columns to a task; the other states are a few numbers.
-_COUNTING = (Categorify, CountEncode, TargetEncode)
 _COUNTED_COLUMNS_PER_UNIT = 4
 _SAMPLED_TIMES = 1024
 

@@ -11,7 +11,7 @@ _QUICK = 8
 
 @click.command()
 @click.argument("spec_file", metavar="SPEC.yaml", type=PATH)
-@click.option("--trials", type=click.IntRange(1), default=20, help="Runs in all; 20 if not given.")
+@click.option("--trials", type=click.IntRange(1), default=20, help="Runs in all.")
 @click.option("--quick", is_flag=True, help=f"{_QUICK} trials in place of 20.")
 @click.option(
     "--over",
