@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
+from distrain.models.blocks.functional import Linear
 from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 
 
@@ -100,7 +101,7 @@ class _CrossV2(nn.Module):
     def __init__(self, width: int, low_rank: int | None):
         super().__init__()
         self.down = None if low_rank is None else nn.Linear(width, low_rank, bias=False)
-        self.up = nn.Linear(width if low_rank is None else low_rank, width)
+        self.up = Linear(width if low_rank is None else low_rank, width)
         nn.init.zeros_(self.up.bias)
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
@@ -110,7 +111,7 @@ class _CrossV2(nn.Module):
 class _GatedCross(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.up = nn.Linear(width, width)
+        self.up = Linear(width, width)
         self.gate = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.up.bias)
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
+from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.interaction import DotProductInteraction
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.shapes import Columns, Features, Flat, Shape, Vectors
@@ -59,7 +60,7 @@ class DLRMBlock(Block):
         if self._deep:
             last = self.bottom.attach(Flat(len(given.continuous), given.made_by)).width
             if last != dim:
-                self.projection = torch.nn.Linear(last, dim)
+                self.projection = Linear(last, dim)
         pairs = self.interaction.attach(Vectors(pairs_from, dim, given.made_by)).width
         return self.top.attach(Flat(dim * self._deep + pairs, self.label))
 

@@ -1,6 +1,7 @@
-"""Functions that blocks are made of: activations by name, a linear layer over parts, one-hot."""
+"""What blocks are made of: activations by name, linear layers, one-hot."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -38,21 +39,65 @@ def activation_layer(name: str, *, inplace: bool = False) -> nn.Module:
     return _LAYERS[name](inplace=True) if inplace and name in _IN_PLACE else _LAYERS[name]()
 
 
+class Linear(nn.Linear):
+    """torch's linear layer, with a faster gradient on a GPU; see `linear_over`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return linear_over(self, [input])
+
+
 def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
     """`layer(torch.cat(parts, dim=1))` for one or more parts `[rows, width]`, without the copy.
 
     The weight is cut instead. The embeddings of a batch are its largest tensor by far, and a step
     that never copies them, nor their gradient, is about a tenth faster for it (docs/log.md).
 
+    On a GPU the gradient of the bias is a product with a vector of ones.
+
     >>> layer, (a, b) = nn.Linear(5, 2), (torch.ones(4, 3), torch.ones(4, 2))
     >>> torch.allclose(linear_over(layer, [a, b]), layer(torch.cat([a, b], dim=1)))
     True
     """
+    first, *others = parts
+    if not others:
+        return _linear(first, layer.weight, layer.bias)
     weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
-    output = functional.linear(parts[0], weights[0], layer.bias)
-    for part, weight in zip(parts[1:], weights[1:], strict=True):
+    output = _linear(first, weights[0], layer.bias)
+    for part, weight in zip(others, weights[1:], strict=True):
         output = torch.addmm(output, part, weight.t())
     return output
+
+
+def _linear(value: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    if bias is None or value.dim() != 2 or not (bias.requires_grad and is_eager_gpu(value)):
+        return functional.linear(value, weight, bias)
+    output = functional.linear(value, weight, bias.detach())
+    result: Tensor = _BiasGradient.apply(output, bias)  # type: ignore[no-untyped-call]
+    return result
+
+
+def is_eager_gpu(value: Tensor) -> bool:
+    """Whether it lies on a GPU, and neither a compiler nor an exporter looks on."""
+    return value.is_cuda and not torch.compiler.is_compiling()
+
+
+class _BiasGradient(torch.autograd.Function):
+    """Gives a linear layer's output, which has the bias in it, the gradient of the bias.
+
+    torch sums the output's gradient over the rows. For 65,536 rows of 128 that takes an H200 0.06
+    ms, and a product with ones, as wide as a head's, 0.01 ms.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, output: Tensor, bias: Tensor) -> Tensor:
+        ctx.mark_dirty(output)  # is passed on itself, for activations to overwrite
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+        if grad.shape[1] == 1:  # a product of two vectors has one thread block
+            return grad, grad.sum(0)
+        return grad, (grad.new_ones(1, grad.shape[0]) @ grad)[0]
 
 
 def one_hot(ids: Tensor, num_bins: int, dtype: torch.dtype = torch.float32) -> Tensor:

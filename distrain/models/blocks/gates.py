@@ -9,6 +9,7 @@ from torch.nn import functional
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
 from distrain.models.blocks.filter import Filter
+from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.shapes import (
     Branches,
@@ -81,7 +82,7 @@ class _MaskBlock(nn.Module):
     def __init__(self, every: int, width: int, outputs: int, reduction: float):
         super().__init__()
         inner = max(1, round(width * reduction))
-        self.mask = nn.Sequential(nn.Linear(every, inner), nn.ReLU(), nn.Linear(inner, width))
+        self.mask = nn.Sequential(Linear(every, inner), nn.ReLU(), Linear(inner, width))
         self.hidden = nn.Sequential(
             nn.Linear(width, outputs, bias=False), nn.LayerNorm(outputs), nn.ReLU()
         )

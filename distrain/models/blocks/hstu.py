@@ -9,6 +9,7 @@ from torch.utils.checkpoint import checkpoint
 
 from distrain.batch import Ragged
 from distrain.models.blocks.events import EventBlock, RowGroups, with_last
+from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.transformers import check_heads, of_heads
 from distrain.models.shapes import Features, Flat, Shape
 
@@ -27,7 +28,7 @@ class _Unit(nn.Module):
         self.heads = heads
         self.norms = nn.ModuleList(nn.LayerNorm(width, elementwise_affine=False) for _ in range(2))
         self.uvqk = nn.Linear(width, 4 * width, bias=False)
-        self.out = nn.Linear(width, width)
+        self.out = Linear(width, width)
         self.of_place = nn.Parameter(0.02 * torch.randn(num_places))
         times = nn.Parameter(0.02 * torch.randn(_TIME_BUCKETS)) if has_times else None
         self.register_parameter("of_time", times)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.blocks.functional import activation_layer, linear_over
+from distrain.models.blocks.functional import Linear, activation_layer, linear_over
 from distrain.models.blocks.layers import Dice, normalisation_layer
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 
@@ -83,7 +83,7 @@ class MLPBlock(Block):
         for number, next_width in enumerate(self.widths):
             is_last = number == len(self.widths) - 1
             if is_last and self.no_activation_last_layer:
-                self.layers.append(nn.Linear(width, next_width, bias=self.bias))
+                self.layers.append(Linear(width, next_width, bias=self.bias))
             else:
                 self.layers.extend(self._layer(width, next_width, self.dropout[number]))
             width = next_width
@@ -109,7 +109,7 @@ class MLPBlock(Block):
         active_width = next_width if inplace else width
         norm_width = next_width if self._is_after_linear("norm") else width
         modules: dict[str, Callable[[], nn.Module]] = {
-            "linear": lambda: nn.Linear(width, next_width, bias=self.bias),
+            "linear": lambda: Linear(width, next_width, bias=self.bias),
             "norm": lambda: normalisation_layer(self.normalisation, norm_width),
             "activation": lambda: self._activation(active_width, inplace),
             "dropout": lambda: nn.Dropout(dropout) if dropout else nn.Identity(),

@@ -11,7 +11,7 @@ from distrain.batch import Ragged
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.events import EventBlock, RowGroups, of_rows, padded, with_last
-from distrain.models.blocks.functional import activation_layer
+from distrain.models.blocks.functional import Linear, activation_layer
 from distrain.models.shapes import Features, Flat, Shape, flat, some_width
 
 Queries = Literal["all", "causal", "newest"]
@@ -30,7 +30,7 @@ class _Layer(nn.Module):
         self.qkv = nn.Linear(width, 3 * width, bias=False)
         self.joined = nn.Linear(width, width, bias=False)
         self.feed = nn.Sequential(
-            nn.Linear(width, width), activation_layer(activation), nn.Linear(width, width)
+            Linear(width, width), activation_layer(activation), Linear(width, width)
         )
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.drop = nn.Dropout(dropout)
