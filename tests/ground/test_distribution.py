@@ -1,12 +1,17 @@
 """What people get who do not clone: the source distribution and the wheel."""
 
+import email
+import importlib.util
 import os
 import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
+import venv
 import zipfile
+from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
@@ -14,6 +19,11 @@ import pytest
 from distrain.version import build
 
 ROOT = Path(__file__).parents[2]
+SPEC = importlib.util.spec_from_file_location(
+    "make_release", ROOT / "deploy" / "release" / "make_release.py"
+)
+make_release = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(make_release)
 MADE = shutil.ignore_patterns(
     ".*_cache", ".git", ".hypothesis", ".venv", "__pycache__", "*.so", "*.egg-info", "_build"
 )
@@ -55,6 +65,43 @@ def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("distrain-*"))
 
 
+def with_the_needs_of(wheel: Path, environment: Path) -> None:
+    """An environment that has what the wheel and its service ask for, and nothing else.
+
+    The packages are those of this environment, whose files are linked: pip would need minutes.
+    """
+    venv.create(environment)
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        wanted = email.message_from_bytes(archive.read(name)).get_all("Requires-Dist") or []
+    site = Path(sysconfig.get_path("purelib", vars={"base": str(environment)}))
+    for package in {"pip", *make_release.needed(wanted, ("", "service"), set())}:
+        for file in distribution(package).files or ():
+            source, target = Path(file.locate()), site / file
+            if ".." in file.parts or not source.is_file() or target.exists():
+                continue
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                target.hardlink_to(source)
+            except OSError:  # another filesystem
+                shutil.copy2(source, target)
+
+
+@pytest.mark.timeout(600)
+def test_a_wheel_alone_trains_and_serves_and_goes(compiled: Path, tmp_path: Path) -> None:
+    environment = tmp_path / "environment"
+    with_the_needs_of(compiled, environment)
+    done = subprocess.run(
+        [sys.executable, ROOT / "deploy" / "release" / "try_wheel.py", compiled, environment],
+        env={**os.environ, "PIP_NO_INDEX": "1", "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=580,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_the_source_distribution_holds_all_that_the_documentation_names(unpacked: Path) -> None:
     for folder in ("benchmarks", "deploy", "distrain", "docs", "examples", "tests"):
         wanted = {
@@ -76,12 +123,17 @@ def test_the_source_distribution_holds_all_that_the_documentation_names(unpacked
         assert (unpacked / name).is_file()
 
 
-def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
-    unpacked: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def compiled(unpacked: Path) -> Path:
+    """The wheel with kernels that is built from the source distribution."""
     if shutil.which("cc") is None and shutil.which("gcc") is None:
         pytest.skip("there is no C compiler")
-    compiled = built("build_wheel", unpacked, tmp_path / "compiled")
+    return built("build_wheel", unpacked, unpacked.parent / "compiled")
+
+
+def test_the_tag_of_a_wheel_says_whether_its_kernels_were_built(
+    unpacked: Path, compiled: Path, tmp_path: Path
+) -> None:
     assert "-cp311-abi3-" in compiled.name
     with zipfile.ZipFile(compiled) as wheel:
         names = wheel.namelist()
