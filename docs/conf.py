@@ -15,7 +15,7 @@ project_copyright = "The distrain authors, Apache-2.0"
 version = release = distrain.__version__
 language = "en-GB"
 
-extensions = ["myst_parser"]
+extensions = ["llms_text", "myst_parser"]
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_ext"]
