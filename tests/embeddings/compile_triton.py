@@ -45,9 +45,11 @@ def cases():
         types = pointers | {"target": "*bf16" if rounds else "*fp32"}
         constants = {"RULE": kind, "SUMS": summed, "ROUNDS": rounds}
         yield programs.add_and_update, types, constants | {"TILE": 64, "SLOTS": 64, "WIDTH": 16}
-    for values, precision, chunk in (("fp32", "ieee", 16), ("bf16", "ieee", 64)):
-        constants = {"VECTORS": 64, "CHUNK": chunk, "PRECISION": precision}
-        types = dict.fromkeys(("vectors", "out", "grad", "result"), f"*{values}")
+    names = "deep", "others", "out", "grad", "deep_grad", "others_grad"
+    for results, is_deep, vectors, chunk in (("fp32", False, 64, 16), ("bf16", True, 32, 16)):
+        constants = {"DEEP": is_deep, "VECTORS": vectors, "CHUNK": chunk, "PRECISION": "ieee"}
+        types = dict.fromkeys(names, "*fp32")
+        types |= dict.fromkeys(("deep", "out", "grad", "deep_grad"), f"*{results}")
         yield interaction_triton._forward, types, constants
         yield interaction_triton._backward, types, constants
 

@@ -5,6 +5,7 @@ import torch
 from triton_cases import (
     KINDS,
     check_interaction,
+    check_interaction_beside,
     check_lookup,
     check_sums,
     check_update,
@@ -13,6 +14,7 @@ from triton_cases import (
 
 from distrain.embeddings.kernels import triton_programs
 from distrain.embeddings.kernels.fixed import runs_triton
+from distrain.models.blocks import functional
 
 
 def test_the_kernels_are_interpreted_unless_switched_off():
@@ -58,3 +60,17 @@ def test_update_of_bfloat16(kind, summed):
 )
 def test_interaction(case):
     check_interaction("cpu", *case)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (3, 27, 16, torch.float32),
+        (3, 27, 16, torch.float16),
+        (2, 4, 70, torch.float16),
+        (0, 3, 4, torch.float16),
+    ],
+)
+def test_interaction_beside(case, monkeypatch):
+    monkeypatch.setattr(functional, "is_eager_gpu", lambda value: True)
+    check_interaction_beside("cpu", *case)

@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from distrain.models.blocks import CrossBlock, DLRMBlock, MLPBlock, cross, functional as forms
 from distrain.models.blocks.functional import Linear
+from distrain.models.shapes import Column, Columns, Features, Group
 
 pytestmark = [
     pytest.mark.gpu,
@@ -36,3 +38,39 @@ def test_bias_gradients(width, bf16):
     tolerance = 2e-2 if bf16 else 1e-4
     for ours, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * ROWS**0.5)
+
+
+NUMBERS = tuple(Column(f"I{i}") for i in range(13))
+COLUMNS = Columns((Group(16, tuple(Column(f"C{i}") for i in range(26))),), NUMBERS)
+NETWORKS = {
+    "cross": lambda: CrossBlock(3),
+    "gated": lambda: CrossBlock(2, "gated"),
+    "dlrm": lambda: DLRMBlock([128, 64], [64, 128]),
+    "mlp": lambda: MLPBlock([128]),
+}
+
+
+@pytest.mark.parametrize("triton", ["0", "1"])
+@pytest.mark.parametrize("name", NETWORKS)
+def test_networks_in_bf16(name, triton, monkeypatch):
+    """Padded and fused beside torch's own operations."""
+    monkeypatch.setenv("DISTRAIN_TRITON", triton)
+    torch.manual_seed(0)
+    network = NETWORKS[name]().connect(MLPBlock([64, 1], no_activation_last_layer=True))
+    network.attach(COLUMNS)
+    network.cuda()
+    vectors = torch.randn(ROWS, 26, 16, device="cuda", requires_grad=True)
+    numbers = torch.randn(13, ROWS, device="cuda").t()
+    leaves = [vectors, *network.parameters()]
+
+    def call():
+        return network(Features((vectors,), numbers))
+
+    output, found = gradients(call, leaves, True)
+    monkeypatch.setenv("DISTRAIN_TRITON", "0")
+    for module in (forms, cross):
+        monkeypatch.setattr(module, "is_eager_gpu", lambda value: False)
+    plain, expected = gradients(call, leaves, True)
+    for one, other in zip([output, *found], [plain, *expected], strict=True):
+        assert one.dtype == other.dtype
+        assert float((one - other).detach().norm() / other.detach().norm()) < 0.05

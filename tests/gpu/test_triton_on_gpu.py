@@ -6,6 +6,7 @@ from devices import no_waiting
 from triton_cases import (
     KINDS,
     check_interaction,
+    check_interaction_beside,
     check_lookup,
     check_sums,
     check_update,
@@ -54,6 +55,12 @@ def test_update(kind, stored, summed):
 @pytest.mark.parametrize("case", [(1000, 27, 16), (1000, 40, 128), (4, 2, 1), (0, 3, 4)])
 def test_interaction(case, dtype):
     check_interaction("cuda", *case, dtype=dtype)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("case", [(1000, 27, 16), (100, 4, 70), (4, 2, 1), (0, 3, 4)])
+def test_interaction_beside(case, dtype):
+    check_interaction_beside("cuda", *case, dtype=dtype)
 
 
 def new_step(kind, dtype):

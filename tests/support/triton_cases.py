@@ -1,12 +1,13 @@
 """Triton's kernels against their twins in torch, on any device: in the interpreter or on a GPU."""
 
 import os
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import torch
 
 from distrain.embeddings.kernels import fixed as kernels_fixed
 from distrain.embeddings.kernels.segments import RowRule, StepRates, segments_of
+from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.interaction import PairProducts
 from distrain.optimizers import UPDATE_RULES
 
@@ -128,3 +129,29 @@ def check_interaction(device, rows, num_vectors, dim, dtype):
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
     assert_close(found, expected, rtol=tolerance, atol=tolerance * dim**0.5)
     assert_close(ours.grad, theirs.grad, rtol=tolerance, atol=tolerance * num_vectors**0.5)
+
+
+def check_interaction_beside(device, rows, num_vectors, dim, dtype):
+    """Of a vector of `dtype` and others of float32, as in DLRM under autocast."""
+    generator = torch.Generator().manual_seed(3)
+    deep = torch.randn(rows, dim, generator=generator).to(device, dtype)
+    others = torch.randn(rows, num_vectors - 1, dim, generator=generator).to(device)
+    pairs = PairProducts(num_vectors).to(device)
+    linear = Linear(dim + pairs.num_pairs, 5).to(device)
+    found = []
+    for is_plain in (False, True):
+        leaves = [one.clone().requires_grad_() for one in (deep, others)]
+        with (
+            twins() if is_plain else nullcontext(),
+            torch.autocast(device, dtype, enabled=dtype != torch.float32),
+        ):
+            beside = pairs.beside(*leaves)
+            output = linear(beside)
+        grads = torch.autograd.grad(output.float().square().sum(), [*leaves, linear.weight])
+        found.append((beside, output, *grads))
+    is_padded = dtype != torch.float32 and found[0][0].shape[1] % 8 > 0
+    assert hasattr(found[0][0], "padded") == is_padded
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    for ours, theirs in zip(*found, strict=True):
+        scale = float(theirs.detach().abs().max()) if theirs.numel() else 1.0
+        assert_close(ours, theirs, rtol=tolerance, atol=tolerance * scale)

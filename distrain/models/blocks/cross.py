@@ -1,14 +1,21 @@
 """Explicit crosses of features, of a bounded degree: the cross layers of DCN, DCN-v2 and GDCN."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.blocks.functional import Linear
-from distrain.models.shapes import Flat, Shape, Value, flat, some_width
+from distrain.models.blocks.functional import (
+    grown,
+    is_eager_gpu,
+    linear_as_wide,
+    padded,
+    pads,
+    without_padding,
+)
+from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 
 
 class CrossBlock(Block):
@@ -71,15 +78,17 @@ class CrossBlock(Block):
 
     def build(self, given: Shape) -> Shape:
         width = some_width(given, self.label)
+        self.width = width
         layers = (self._layer(width) for _ in range(self.depth))
         self.layers = nn.ModuleList(layers)
         return Flat(width)
 
     def forward(self, value: Value) -> Tensor:
-        x0 = x = flat(value)
+        parts = flat_parts(value)
+        x0 = x = padded(parts) if pads(parts[0]) else flat(value)
         for layer in self.layers:
             x = layer(x0, x)
-        return x
+        return without_padding(x, self.width)
 
     def _layer(self, width: int) -> nn.Module:
         if self.version == "gated":
@@ -94,26 +103,50 @@ class _CrossV1(nn.Module):
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x + self.bias, x0, self.weight(x))
+        bias = grown(self.bias, x.shape[1] - len(self.bias))
+        return torch.addcmul(x + bias, x0, linear_as_wide(self.weight, x, 1))
 
 
 class _CrossV2(nn.Module):
     def __init__(self, width: int, low_rank: int | None):
         super().__init__()
         self.down = None if low_rank is None else nn.Linear(width, low_rank, bias=False)
-        self.up = Linear(width if low_rank is None else low_rank, width)
+        self.up = nn.Linear(width if low_rank is None else low_rank, width)
         nn.init.zeros_(self.up.bias)
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x, x0, self.up(x if self.down is None else self.down(x)))
+        down = x if self.down is None else linear_as_wide(self.down, x, self.down.out_features)
+        return _add_product(x, x0, linear_as_wide(self.up, down, x.shape[1]))
 
 
 class _GatedCross(nn.Module):
     def __init__(self, width: int):
         super().__init__()
-        self.up = Linear(width, width)
+        self.up = nn.Linear(width, width)
         self.gate = nn.Linear(width, width, bias=False)
         nn.init.zeros_(self.up.bias)
 
     def forward(self, x0: Tensor, x: Tensor) -> Tensor:
-        return torch.addcmul(x, x0, self.up(x) * torch.sigmoid(self.gate(x)))
+        up, gate = (linear_as_wide(layer, x, x.shape[1]) for layer in (self.up, self.gate))
+        return _add_product(x, x0, up * torch.sigmoid(gate))
+
+
+def _add_product(x: Tensor, x0: Tensor, factor: Tensor) -> Tensor:
+    if not is_eager_gpu(x):
+        return torch.addcmul(x, x0, factor)
+    result: Tensor = _AddProduct.apply(x, x0, factor)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _AddProduct(torch.autograd.Function):
+    """`torch.addcmul`, whose own backward pass multiplies each factor by 1 first."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, x0: Tensor, factor: Tensor) -> Tensor:
+        ctx.save_for_backward(x0, factor)
+        return torch.addcmul(x, x0, factor)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x0, factor = ctx.saved_tensors
+        return grad, grad * factor, grad * x0

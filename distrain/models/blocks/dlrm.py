@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from typing import cast
 
-import torch
 from torch import Tensor
 
 from distrain.errors import ModelError
@@ -70,6 +69,4 @@ class DLRMBlock(Block):
             return cast(Tensor, self.top(self.interaction(vectors)))
         deep = self.bottom(value.continuous)
         deep = deep if self.projection is None else self.projection(deep)
-        pairs = self.interaction(torch.cat([deep.unsqueeze(1), vectors], dim=1))
-        # Copied side by side: they are narrow, and cutting the weight instead took a fifth longer.
-        return cast(Tensor, self.top(torch.cat([deep, pairs], dim=1)))
+        return cast(Tensor, self.top(self.interaction.pairs.beside(deep, vectors)))

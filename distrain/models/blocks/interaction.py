@@ -11,6 +11,7 @@ from torch.nn import functional
 from distrain.embeddings.kernels import runs_triton
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
+from distrain.models.blocks.functional import side_by_side
 from distrain.models.shapes import Flat, Shape, Value, Vectors, stacked, vectors_of
 
 # A program holds the products of all pairs of a row.
@@ -42,7 +43,7 @@ class PairProducts(nn.Module):
 
     def __init__(self, num_vectors: int):
         super().__init__()
-        n = num_vectors
+        self.num_vectors = n = num_vectors
         first, second = torch.tril_indices(n, n, offset=-1)
         self.num_pairs = len(first)
         # pick[p] is where pair p lies in a flat n*n matrix. spread is the way back: which pair, if
@@ -54,7 +55,7 @@ class PairProducts(nn.Module):
         self.register_buffer("spread", spread.flatten(), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
-        if runs_triton(vectors) and vectors.shape[1] <= _MOST_VECTORS_IN_TRITON:
+        if self._in_triton(vectors):
             from distrain.models.blocks import interaction_triton
 
             return interaction_triton.pair_products(vectors)
@@ -62,6 +63,19 @@ class PairProducts(nn.Module):
             vectors, self.pick, self.spread
         )
         return products
+
+    def beside(self, deep: Tensor, others: Tensor) -> Tensor:
+        """A vector, then the pairs of it, as the first one, and others: `[rows, dim + pairs]`."""
+        if self._in_triton(others):
+            from distrain.models.blocks import interaction_triton
+
+            return interaction_triton.pairs_beside(deep, others)
+        pairs = self(torch.cat([deep.unsqueeze(1), others], dim=1))
+        # Copied: they are narrow, and cutting the next layer's weight took a fifth longer.
+        return side_by_side([deep, pairs])
+
+    def _in_triton(self, vectors: Tensor) -> bool:
+        return runs_triton(vectors) and self.num_vectors <= _MOST_VECTORS_IN_TRITON
 
 
 class DotProductInteraction(Block):

@@ -13,40 +13,65 @@ import triton.language as tl
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from distrain.models.blocks.functional import ALIGNED, pads, without_padding
+
 
 def pair_products(vectors: Tensor) -> Tensor:
     """`interaction.PairProducts` of `[rows, n, dim]`, n at most 64, of the type of the vectors.
 
     Where autocast is on, the result has its type.
     """
-    products: Tensor = _PairProducts.apply(vectors)  # type: ignore[no-untyped-call]
+    products: Tensor = _PairProducts.apply(None, vectors)  # type: ignore[no-untyped-call]
     return products
+
+
+def pairs_beside(deep: Tensor, others: Tensor) -> Tensor:
+    """`PairProducts.beside` of `[rows, dim]` and `[rows, n - 1, dim]`, which are not copied."""
+    _, count, dim = others.shape
+    found: Tensor = _PairProducts.apply(deep, others)  # type: ignore[no-untyped-call]
+    return without_padding(found, dim + count * (count + 1) // 2)
 
 
 class _PairProducts(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, vectors: Tensor) -> Tensor:
-        vectors = vectors.contiguous()
-        ctx.save_for_backward(vectors)
-        rows, n, dim = vectors.shape
-        dtype = vectors.dtype
-        if torch.is_autocast_enabled(vectors.device.type):
-            dtype = torch.get_autocast_dtype(vectors.device.type)
-        out = torch.empty(rows, n * (n - 1) // 2, dtype=dtype, device=vectors.device)
+    def forward(ctx: Any, deep: Tensor | None, others: Tensor) -> Tensor:
+        vectors, n = _contiguous(deep, others)
+        ctx.save_for_backward(*vectors)
+        ctx.has_deep = deep is not None
+        rows, _, dim = others.shape
+        dtype = others.dtype
+        if torch.is_autocast_enabled(others.device.type):
+            dtype = torch.get_autocast_dtype(others.device.type)
+        width = n * (n - 1) // 2 + dim * ctx.has_deep
+        if ctx.has_deep and pads(others):
+            width += -width % ALIGNED
+        out = torch.empty(rows, width, dtype=dtype, device=others.device)
         if rows:
-            _forward[(rows,)](vectors, out, n, dim, **_constants(n, dim, dtype))
+            options = _options(n, dim, dtype)
+            _forward[(rows,)](*vectors, out, n, dim, width, DEEP=ctx.has_deep, **options)
         return out
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (vectors,) = ctx.saved_tensors
-        rows, n, dim = vectors.shape
-        result = torch.empty_like(vectors)
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor]:
+        deep, others = ctx.saved_tensors
+        rows, count, dim = others.shape
+        n = count + ctx.has_deep
+        result = torch.empty_like(others)
+        of_deep = torch.empty_like(deep) if ctx.has_deep else result
         if rows:
-            constants = _constants(n, dim, vectors.dtype)
-            _backward[(rows,)](vectors, grad.contiguous(), result, n, dim, **constants)
-        return result
+            tensors = deep, others, grad.contiguous(), of_deep, result
+            options = _options(n, dim, grad.dtype)
+            _backward[(rows,)](*tensors, n, dim, grad.shape[1], DEEP=ctx.has_deep, **options)
+        return (of_deep if ctx.has_deep else None), result
+
+
+def _contiguous(deep: Tensor | None, others: Tensor) -> tuple[list[Tensor], int]:
+    """Both, the others twice if there is no first one, and how many vectors a row has."""
+    others = others.contiguous()
+    if deep is None:
+        return [others, others], others.shape[1]
+    return [deep.contiguous(), others], others.shape[1] + 1
 
 
 def _width(count: int) -> int:
@@ -54,13 +79,15 @@ def _width(count: int) -> int:
     return max(16, int(triton.next_power_of_2(count)))
 
 
-def _constants(n: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
+def _options(n: int, dim: int, dtype: torch.dtype) -> dict[str, Any]:
     precision = _precision()
     # Without matrix units each thread multiplies one by one, in code without loops: 64 vectors of
     # 128 at once took the compiler minutes.
     is_slow = dtype == torch.float32 and precision == "ieee"
     chunk = 16 if is_slow else min(_width(dim), 64)
-    return {"VECTORS": _width(n), "CHUNK": chunk, "PRECISION": precision}
+    # A row is little work for matrix units: one warp a row has no others to wait for.
+    num_warps = 1 if not is_slow and _width(n) <= 32 else 4
+    return {"VECTORS": _width(n), "CHUNK": chunk, "PRECISION": precision, "num_warps": num_warps}
 
 
 def _precision() -> str:
@@ -73,51 +100,86 @@ def _precision() -> str:
 
 @triton.jit
 def _forward(
-    vectors,
+    deep,
+    others,
     out,
     n,
     dim,
+    width,
+    DEEP: tl.constexpr,
     VECTORS: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> Any:
     row = tl.program_id(0).to(tl.int64)
+    out += row * width
     first, second = tl.arange(0, VECTORS), tl.arange(0, VECTORS)
     products = tl.zeros((VECTORS, VECTORS), dtype=tl.float32)
     for start in range(0, dim, CHUNK):
         values = start + tl.arange(0, CHUNK)
-        mask = (first < n)[:, None] & (values < dim)[None, :]
-        at = vectors + row * n * dim + first[:, None] * dim + values[None, :]
-        own = tl.load(at, mask=mask, other=0).to(out.dtype.element_ty)
+        own = _vectors(deep, others, row, n, dim, first, values, DEEP, out.dtype.element_ty)
+        if DEEP:
+            one = tl.load(deep + row * dim + values, mask=values < dim, other=0)
+            tl.store(out + values, one, mask=values < dim)
         products = tl.dot(own, tl.trans(own), products, input_precision=PRECISION)
+    if DEEP:
+        padding = dim + n * (n - 1) // 2 + tl.arange(0, 8)
+        tl.store(out + padding, tl.zeros((8,), dtype=tl.float32), mask=padding < width)
+        out += dim
     is_pair = (first < n)[:, None] & (second[None, :] < first[:, None])
     pair = (first * (first - 1) // 2)[:, None] + second[None, :]
-    tl.store(out + row * (n * (n - 1) // 2) + pair, products, mask=is_pair)
+    tl.store(out + pair, products, mask=is_pair)
 
 
 @triton.jit
 def _backward(
-    vectors,
+    deep,
+    others,
     grad,
-    result,
+    deep_grad,
+    others_grad,
     n,
     dim,
+    width,
+    DEEP: tl.constexpr,
     VECTORS: tl.constexpr,
     CHUNK: tl.constexpr,
     PRECISION: tl.constexpr,
 ) -> Any:
     row = tl.program_id(0).to(tl.int64)
+    grad += row * width
     first, second = tl.arange(0, VECTORS), tl.arange(0, VECTORS)
     # The symmetric matrix of the pairs' gradients, zeros on its diagonal, times the vectors.
     larger = tl.maximum(first[:, None], second[None, :])
     smaller = tl.minimum(first[:, None], second[None, :])
     is_pair = (larger < n) & (smaller < larger)
     pair = larger * (larger - 1) // 2 + smaller
-    symmetric = tl.load(grad + row * (n * (n - 1) // 2) + pair, mask=is_pair, other=0)
-    symmetric = symmetric.to(vectors.dtype.element_ty)
+    symmetric = tl.load(grad + DEEP * dim + pair, mask=is_pair, other=0)
     for start in range(0, dim, CHUNK):
         values = start + tl.arange(0, CHUNK)
-        mask = (first < n)[:, None] & (values < dim)[None, :]
-        at = row * n * dim + first[:, None] * dim + values[None, :]
-        own = tl.load(vectors + at, mask=mask, other=0)
-        tl.store(result + at, tl.dot(symmetric, own, input_precision=PRECISION), mask=mask)
+        own = _vectors(deep, others, row, n, dim, first, values, DEEP, grad.dtype.element_ty)
+        found = tl.dot(symmetric, own, input_precision=PRECISION)
+        at, is_there = _places(row, n, dim, first, values, DEEP)
+        tl.store(others_grad + at, found, mask=is_there)
+        if DEEP:
+            of_deep = tl.sum(tl.where((first == 0)[:, None], found, 0), axis=0)
+            of_deep += tl.load(grad + values, mask=values < dim, other=0)
+            tl.store(deep_grad + row * dim + values, of_deep, mask=values < dim)
+
+
+@triton.jit
+def _vectors(deep, others, row, n, dim, numbers, values, DEEP: tl.constexpr, TYPE: tl.constexpr):
+    """A row's vectors, the deep one first if there is one, of the type that is multiplied."""
+    at, is_there = _places(row, n, dim, numbers, values, DEEP)
+    own = tl.load(others + at, mask=is_there, other=0).to(TYPE)
+    if DEEP:
+        one = tl.load(deep + row * dim + values, mask=values < dim, other=0).to(TYPE)
+        own = tl.where((numbers == 0)[:, None], one[None, :], own)
+    return own
+
+
+@triton.jit
+def _places(row, n, dim, numbers, values, DEEP: tl.constexpr):
+    """Where a row's vectors lie among the others, and whether they do."""
+    is_there = ((numbers >= DEEP) & (numbers < n))[:, None] & (values < dim)[None, :]
+    return (row * (n - DEEP) + numbers[:, None] - DEEP) * dim + values[None, :], is_there

@@ -1,16 +1,23 @@
 """The forms of dense layers for a GPU, on a CPU, against torch's own."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
 
-from distrain.models.blocks import functional
-from distrain.models.blocks.functional import Linear, linear_over
+from distrain.models.blocks import cross, functional
+from distrain.models.blocks.cross import CrossBlock
+from distrain.models.blocks.dlrm import DLRMBlock
+from distrain.models.blocks.functional import Linear, linear_over, padded, side_by_side
+from distrain.models.blocks.mlp import MLPBlock
+from distrain.models.shapes import Column, Columns, Features, Group
 
 
 @pytest.fixture
 def as_on_gpu(monkeypatch):
-    monkeypatch.setattr(functional, "is_eager_gpu", lambda value: True)
+    for module in (functional, cross):
+        monkeypatch.setattr(module, "is_eager_gpu", lambda value: True)
 
 
 def run(call, parameters, given, bf16=False):
@@ -74,3 +81,76 @@ def test_keeps_the_names_and_draws_of_torch():
     theirs = nn.Linear(3, 2).state_dict()
     assert list(ours) == list(theirs)
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+
+
+COLUMNS = Columns((Group(4, tuple(Column(f"C{i}") for i in range(7))),), (Column("x"), Column("y")))
+CROSSES = [("v1", None), ("v2", None), ("v2", 3), ("gated", None)]
+NETWORKS = {
+    **{f"cross {v} {r}": lambda v=v, r=r: CrossBlock(3, v, r) for v, r in CROSSES},
+    "dlrm": lambda: DLRMBlock([12, 6], [16, 8]),
+    "dlrm alone": lambda: DLRMBlock([], [16, 8]),
+    "mlp": lambda: MLPBlock([10, 8], "tanh"),
+}
+
+
+def network_and_rows(name, rows=200):
+    torch.manual_seed(0)
+    # A ReLU would turn a last bit near 0 into a gradient that is there or not.
+    network = NETWORKS[name]().connect(MLPBlock([8, 1], "tanh", no_activation_last_layer=True))
+    network.attach(COLUMNS)
+    for parameter_name, parameter in network.named_parameters():
+        if parameter_name.endswith("bias"):
+            nn.init.normal_(parameter)
+    return network, [torch.randn(rows, 7, 4), torch.randn(rows, 2)]
+
+
+def of_features(network):
+    return lambda leaves: network(Features((leaves[0],), leaves[1]))
+
+
+def errors(given, network, monkeypatch, *, on_gpu):
+    """Under bf16, of the output and each gradient: the root of the mean square off float64's."""
+    exact = copy.deepcopy(network).double()
+    doubled = [value.double() for value in given]
+    true_output, true_grads = run(of_features(exact), exact.parameters(), doubled)
+    with monkeypatch.context() as patch:
+        for module in (functional, cross):
+            patch.setattr(module, "is_eager_gpu", lambda value: on_gpu)
+        output, grads = run(of_features(network), network.parameters(), given, bf16=True)
+    pairs = zip([output.detach(), *grads], [true_output.detach(), *true_grads], strict=True)
+    return [float((ours - true).norm() / true.norm()) for ours, true in pairs]
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_bf16_with_padding_is_as_near_to_float64(name, monkeypatch):
+    network, given = network_and_rows(name)
+    plain = errors(given, network, monkeypatch, on_gpu=False)
+    found = errors(given, network, monkeypatch, on_gpu=True)
+    for ours, theirs in zip(found, plain, strict=True):
+        assert ours < theirs + torch.finfo(torch.bfloat16).eps
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_forms_for_a_gpu_in_float64(name, monkeypatch):
+    """Padding too, as if autocast gave float64."""
+    network, given = network_and_rows(name, 5)
+    given = [value.double() for value in given]
+    plain, plain_grads = run(of_features(network.double()), network.parameters(), given)
+    for module in (functional, cross):
+        monkeypatch.setattr(module, "is_eager_gpu", lambda value: True)
+        monkeypatch.setattr(module, "pads", lambda value: True)
+    monkeypatch.setattr(torch, "get_autocast_dtype", lambda kind: torch.float64)
+    output, grads = run(of_features(network), network.parameters(), given)
+    torch.testing.assert_close([output, *grads], [plain, *plain_grads])
+
+
+def test_padding_is_found_again(as_on_gpu):
+    parts = [torch.randn(4, 3), torch.randn(4, 2)]
+    with torch.autocast("cpu", torch.bfloat16):
+        joined = side_by_side(parts)
+        assert joined.shape == (4, 5)
+        assert padded([joined]) is padded([joined])
+        assert padded([joined])[:, 5:].tolist() == [[0, 0, 0]] * 4
+        assert torch.equal(joined, torch.cat(parts, dim=1).bfloat16())
+        with pytest.raises(RuntimeError, match="shapes"):
+            Linear(6, 2)(joined)
