@@ -13,7 +13,7 @@ from torch import Tensor
 
 from distrain.embeddings import kernels
 from distrain.embeddings.collection import TouchedRows
-from distrain.embeddings.kernels import Segments, segments_of
+from distrain.embeddings.kernels import Segments, segments_of, sources_of
 from distrain.embeddings.padded import PaddedRows
 from distrain.embeddings.store import Store
 
@@ -26,7 +26,7 @@ class FixedStoreRoute:
     # the owners send
     keys: Tensor
     own: Segments  # which of these are the same, with room for all that there may be
-    # `[columns * rows]`, int64: for each of `own.order` where its gradient lies in `[rows *
+    # `[columns * rows]`: for each of `own.order` where its gradient lies in `[rows *
     # columns of the group, dim]`
     sources: Tensor
     union: Segments | None = None  # which sums of several ranks are of one row
@@ -60,8 +60,7 @@ class FixedStore:
         return everywhere + self._moves[tables]
 
     def _sources(self, order: Tensor, num_rows: int) -> Tensor:
-        rows, columns = order % max(1, num_rows), order // max(1, num_rows)
-        return rows * self._group_columns + self.places[columns]
+        return sources_of(order, num_rows, self.places, self._group_columns)
 
 
 class WholeStore(FixedStore):

@@ -27,12 +27,17 @@ def cases():
     for weight in ("*fp32", "*bf16"):
         types = {"weight": weight, "keys": "*i32", "places": "*i64", "out": "*fp32"}
         yield programs.lookup, types, {"ROWS": 64, "WIDTH": 16}
+    sorted_places = dict.fromkeys(("order", "places", "starts", "keys"), "*i64")
+    sorted_places |= dict.fromkeys(("sources", "in_order", "numbers"), "*i32")
+    for program in (programs.sources_of, programs.begin_segments):
+        yield program, sorted_places, {"SLOTS": 1024}
     for by_source in (False, True):
-        types = {"rows": "*fp32", "sources": "*i64", "in_order": "*i32", "sums": "*fp32"}
-        constants = {"SPAN": 64, "TILE": 64, "BY_SOURCE": by_source, "WIDTH": 128}
+        types = {"rows": "*fp32", "sources": "*i32", "in_order": "*i32", "sums": "*fp32"}
+        constants = {"SPAN": 32, "TILE": 32, "BY_SOURCE": by_source, "WIDTH": 128}
         yield programs.sum_tiles, types, constants
     pointers = dict.fromkeys(("first", "second", "grads", "tiles", "groups"), "*fp32")
-    pointers |= dict.fromkeys(("sources", "starts", "keys", "rounding_keys", "seed"), "*i64")
+    pointers["sources"] = "*i32"
+    pointers |= dict.fromkeys(("starts", "keys", "rounding_keys", "seed"), "*i64")
     pointers |= dict.fromkeys(("rate", "scale"), "*fp64")
     pointers |= dict.fromkeys(("eps", "new_of_mean", "old_of_square", "new_of_square"), "fp32")
     kinds = ("sgd", "adagrad", "rowwise_adagrad", "adam")
@@ -44,7 +49,7 @@ def cases():
     ]:
         types = pointers | {"target": "*bf16" if rounds else "*fp32"}
         constants = {"RULE": kind, "SUMS": summed, "ROUNDS": rounds}
-        yield programs.add_and_update, types, constants | {"TILE": 64, "SLOTS": 64, "WIDTH": 16}
+        yield programs.add_and_update, types, constants | {"TILE": 32, "SLOTS": 16, "WIDTH": 16}
     names = "deep", "others", "out", "grad", "deep_grad", "others_grad"
     for results, is_deep, vectors, chunk in (("fp32", False, 64, 16), ("bf16", True, 32, 16)):
         constants = {"DEEP": is_deep, "VECTORS": vectors, "CHUNK": chunk, "PRECISION": "ieee"}

@@ -7,6 +7,8 @@ from triton_cases import (
     check_interaction,
     check_interaction_beside,
     check_lookup,
+    check_segments,
+    check_sources,
     check_sums,
     check_update,
     twins,
@@ -31,8 +33,21 @@ def test_lookup(types):
     check_lookup("cpu", *types)
 
 
-# Segments within a tile of 64, of several tiles, of a group of 64 tiles; padding; nothing at all.
-@pytest.mark.parametrize("sizes", [(30, 50, 0), (4, 700, 130), (2, 6000, 70), (3, 0, 0), (3, 0, 9)])
+# Segments within a tile of 32, of several tiles, of a group of 32 tiles; padding; nothing at all.
+SIZES = [(30, 50, 0), (4, 700, 130), (2, 6000, 70), (3, 0, 0), (3, 0, 9)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+def test_segments(sizes):
+    check_segments("cpu", *sizes)
+
+
+@pytest.mark.parametrize("num_rows", [0, 400])
+def test_sources(num_rows):
+    check_sources("cpu", num_rows)
+
+
+@pytest.mark.parametrize("sizes", SIZES)
 def test_sums(sizes):
     check_sums("cpu", *sizes)
 

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, TableColumn
 from distrain.embeddings.fixed import FixedTables
-from distrain.embeddings.kernels.segments import segments_of
+from distrain.embeddings.kernels.fixed import segments_of
 from distrain.embeddings.padded import PaddedRoutes, PaddedRows
 from distrain.errors import InputError
 from distrain.optimizers import UPDATE_RULES

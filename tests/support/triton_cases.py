@@ -6,7 +6,8 @@ from contextlib import contextmanager, nullcontext
 import torch
 
 from distrain.embeddings.kernels import fixed as kernels_fixed
-from distrain.embeddings.kernels.segments import RowRule, StepRates, segments_of
+from distrain.embeddings.kernels.fixed import segments_of
+from distrain.embeddings.kernels.segments import RowRule, StepRates
 from distrain.models.blocks.functional import Linear
 from distrain.models.blocks.interaction import PairProducts
 from distrain.optimizers import UPDATE_RULES
@@ -57,6 +58,22 @@ def sorted_places(device, num_rows, num_places, num_padding):
     segments = segments_of(keys, min(num_rows, num_places) + 3, num_rows)
     rows = torch.randn(len(keys), 6, generator=generator).to(device)
     return rows, segments
+
+
+def check_segments(device, num_rows, num_places, num_padding):
+    _, ours = sorted_places(device, num_rows, num_places, num_padding)
+    with twins():
+        _, theirs = sorted_places(device, num_rows, num_places, num_padding)
+    assert ours.end == theirs.end
+    assert all(torch.equal(a, b) for a, b in zip(ours[:4], theirs[:4], strict=True))
+
+
+def check_sources(device, num_rows):
+    places = torch.tensor([4, 0, 2], device=device)
+    order = torch.randperm(3 * num_rows, generator=torch.Generator().manual_seed(4)).to(device)
+    found = kernels_fixed.sources_of(order, num_rows, places, 5)
+    expected = torch.arange(5 * num_rows, device=device).view(num_rows, 5).T[places].reshape(-1)
+    assert torch.equal(found.long(), expected[order])
 
 
 def check_sums(device, num_rows, num_places, num_padding):

@@ -18,6 +18,8 @@ from distrain.embeddings.kernels.dispatch import (
 from distrain.embeddings.kernels.fixed import (
     lookup as lookup,
     runs_triton as runs_triton,
+    segments_of as segments_of,
+    sources_of as sources_of,
     sum_and_update as sum_and_update,
     sum_segments as sum_segments,
     update_padded as update_padded,
@@ -28,5 +30,4 @@ from distrain.embeddings.kernels.segments import (
     RowRule as RowRule,
     Segments as Segments,
     StepRates as StepRates,
-    segments_of as segments_of,
 )

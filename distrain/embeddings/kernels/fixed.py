@@ -20,7 +20,13 @@ from torch.nn import functional
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
 from distrain.embeddings.kernels.random_bits import round_to_bfloat16
-from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, sums_in_pieces
+from distrain.embeddings.kernels.segments import (
+    RowRule,
+    Segments,
+    StepRates,
+    places_of,
+    sums_in_pieces,
+)
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
@@ -37,10 +43,41 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
     out.index_copy_(1, places, values.to(out.dtype))
 
 
+def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
+    """Sort places by keys, `[places]`, in `0 .. end`, of which `capacity` at most are distinct.
+
+    >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
+    >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
+    ([2, 4, 9], [0, 1, 3, 4], [1, 0, 3, 2])
+    """
+    if on_triton := _triton_for(keys):
+        found: Segments = on_triton.segments_of(keys, capacity, end)
+        return found
+    in_order, order = torch.sort(keys, stable=True)
+    first = torch.ones(1, dtype=torch.bool, device=keys.device)
+    is_start = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(keys)]
+    starts = places_of(is_start, capacity + 1)
+    with_end = functional.pad(in_order, (0, 1), value=end)
+    return Segments(with_end[starts[:-1]].long(), starts, in_order, order, end)
+
+
+def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
+    """Which of `[num_rows * columns]` vectors each of `order` means, `[len(order)]`, int64 or int32.
+
+    `order` counts `[len(places), num_rows]`, row `c` of which are the vectors in column
+    `places[c]`.
+    """
+    if on_triton := _triton_for(order):
+        sources: Tensor = on_triton.sources_of(order, num_rows, places, columns)
+        return sources
+    rows, numbers = order % max(1, num_rows), order // max(1, num_rows)
+    return rows * columns + places[numbers]
+
+
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
     """The sum of each segment's rows, `[capacity, dim]`, float32 (float64); zeros in the padding.
 
-    `rows` is `[any, dim]`; `sources`, `[places]`, int64, says which each of `segments.order` means.
+    `rows` is `[any, dim]`; `sources`, `[places]`, says which each of `segments.order` means.
     """
     if on_triton := _triton_for(rows):
         sums: Tensor = on_triton.sum_segments(rows, sources, segments)

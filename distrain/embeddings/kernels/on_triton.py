@@ -13,15 +13,18 @@ from distrain.embeddings.kernels import triton_programs
 from distrain.embeddings.kernels.segments import RowRule, Segments, StepRates, unknown_rule
 from distrain.optimizers import UPDATE_RULES
 
-_TILE = 64
+_TILE = 32
 _SUM = RowRule("sum")  # sums are written, and nothing is updated
 _BLOCK_VALUES = 1024  # values that a program holds at once
+# A program's segments take as long as its longest one: few of them, and few threads.
+_UPDATED_VALUES = 256
+_UPDATING_WARPS = 1
 
 
 def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
     num_columns, num_rows = keys.shape
     dim = weight.shape[1]
-    rows, width = _block(dim)
+    rows, width = _block(dim, _BLOCK_VALUES)
     if keys.numel():
         # A grid's first axis has 2^31 - 1 programs at most, the others 65,535.
         triton_programs.lookup[(triton.cdiv(num_rows, rows) * num_columns,)](
@@ -37,6 +40,31 @@ def lookup(weight: Tensor, keys: Tensor, places: Tensor, out: Tensor) -> None:
             rows,
             width,
         )
+
+
+def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
+    in_order, order = torch.sort(keys, stable=True)
+    count = len(keys)
+    starts = torch.full((capacity + 1,), count, dtype=torch.int64, device=keys.device)
+    distinct = torch.full((capacity,), end, dtype=torch.int64, device=keys.device)
+    if count:
+        numbers = torch.zeros(count, dtype=torch.int32, device=keys.device)
+        is_start = torch.ne(in_order[1:], in_order[:-1])
+        torch.cumsum(is_start, 0, dtype=torch.int32, out=numbers[1:])
+        triton_programs.begin_segments[(triton.cdiv(count, _BLOCK_VALUES),)](
+            in_order, numbers, starts, distinct, count, capacity, _BLOCK_VALUES
+        )
+    return Segments(distinct, starts, in_order, order, end)
+
+
+def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
+    most = num_rows * columns
+    sources = torch.empty_like(order, dtype=torch.int32 if most < 2**31 else torch.int64)
+    if len(order):
+        triton_programs.sources_of[(triton.cdiv(len(order), _BLOCK_VALUES),)](
+            order, places, sources, len(order), num_rows, columns, _BLOCK_VALUES
+        )
+    return sources
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
@@ -62,7 +90,7 @@ def add_and_update(
     count, dim = len(segments.keys), rows.shape[1]
     if count == 0:
         return
-    slots, width = _block(dim)
+    slots, width = _block(dim, _UPDATED_VALUES)
     tiles = groups = rows
     if sources is not None:
         count_tiles, span = len(sources) // _TILE, _TILE * _TILE
@@ -98,6 +126,7 @@ def add_and_update(
         TILE=_TILE,
         SLOTS=slots,
         WIDTH=width,
+        num_warps=_UPDATING_WARPS,
     )
 
 
@@ -122,6 +151,6 @@ def _sums_of_tiles(
     return sums
 
 
-def _block(dim: int) -> tuple[int, int]:
+def _block(dim: int, values: int) -> tuple[int, int]:
     width = triton.next_power_of_2(dim)
-    return max(1, _BLOCK_VALUES // width), width
+    return max(1, values // width), width

@@ -45,21 +45,6 @@ def unknown_rule(rule: RowRule) -> InputError:
     )
 
 
-def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
-    """Sort places by keys, `[places]`, in `0 .. end`, of which `capacity` at most are distinct.
-
-    >>> segments = segments_of(torch.tensor([4, 2, 9, 4]), capacity=3, end=9)
-    >>> segments.keys.tolist(), segments.starts.tolist(), segments.order.tolist()
-    ([2, 4, 9], [0, 1, 3, 4], [1, 0, 3, 2])
-    """
-    in_order, order = torch.sort(keys, stable=True)
-    first = torch.ones(1, dtype=torch.bool, device=keys.device)
-    is_start = torch.cat([first, in_order[1:] != in_order[:-1]])[: len(keys)]
-    starts = places_of(is_start, capacity + 1)
-    with_end = functional.pad(in_order, (0, 1), value=end)
-    return Segments(with_end[starts[:-1]].long(), starts, in_order, order, end)
-
-
 def places_of(marks: Tensor, count: int) -> Tensor:
     """Where the first `count` marks are, `[count]`, int64; past the last of them the length."""
     # Marks are looked for, not written to their numbers: all places without a mark would be written

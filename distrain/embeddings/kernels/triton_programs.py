@@ -41,6 +41,31 @@ def lookup(
 
 
 @triton.jit
+def sources_of(order, places, sources, num_places, num_rows, columns, SLOTS: tl.constexpr) -> Any:
+    at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    mask = at < num_places
+    place = tl.load(order + at, mask=mask, other=0)
+    column = place // num_rows
+    to = (place - column * num_rows) * columns + tl.load(places + column, mask=mask, other=0)
+    tl.store(sources + at, to.to(sources.dtype.element_ty), mask=mask)
+
+
+@triton.jit
+def begin_segments(
+    in_order, numbers, starts, keys, num_places, capacity, SLOTS: tl.constexpr
+) -> Any:
+    """Write where each segment begins, and its key, to the segment's number."""
+    at = tl.program_id(0).to(tl.int64) * SLOTS + tl.arange(0, SLOTS)
+    mask = at < num_places
+    number = tl.load(numbers + at, mask=mask, other=0)
+    before = tl.load(numbers + at - 1, mask=mask & (at > 0), other=-1)
+    is_start = mask & (number != before)
+    tl.store(starts + number, at, mask=is_start & (number <= capacity))
+    key = tl.load(in_order + at, mask=mask, other=0).to(tl.int64)
+    tl.store(keys + number, key, mask=is_start & (number < capacity))
+
+
+@triton.jit
 def sum_tiles(
     rows,
     sources,
