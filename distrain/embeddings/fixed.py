@@ -172,9 +172,7 @@ class FixedTables:
         for number, rows in enumerate(touched):
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
-            named = None
-            if weight.dtype == torch.bfloat16:
-                named = self._stores[number].global_keys(rows.keys)
+            named = self._named(number, rows.keys)
             kernels.update_padded(
                 self.optimizer.rule, weight, state, rows.keys, rows.grads, rates, named
             )
@@ -197,8 +195,16 @@ class FixedTables:
             assert grad is not None
             weight, state = self._state(number)
             rates = self._rates(lr, scale, weight.shape[1])
+            named = self._named(number, own.own.keys)
             kernels.sum_and_update(
-                self.optimizer.rule, weight, state, _as_rows(grad), own.sources, own.own, rates
+                self.optimizer.rule,
+                weight,
+                state,
+                _as_rows(grad),
+                own.sources,
+                own.own,
+                rates,
+                named,
             )
 
     def read_steps(self) -> None:
@@ -215,6 +221,12 @@ class FixedTables:
                 f"ids {list(ids.shape)} for {len(self.tables.columns)} tables and at most "
                 f"{self.max_rows} rows"
             )
+
+    def _named(self, number: int, keys: Tensor) -> Tensor | None:
+        """The keys that the rounding of bfloat16 depends on; `None` where these are it."""
+        if self.tables.weights[number].dtype != torch.bfloat16:
+            return None
+        return self._stores[number].global_keys(keys)
 
     def _state(self, number: int) -> tuple[Tensor, tuple[Tensor, ...]]:
         return self.tables.weights[number], self._state_tensors[number]

@@ -138,12 +138,14 @@ def sum_and_update(
     sources: Tensor,
     segments: Segments,
     rates: StepRates,
+    global_keys: Tensor | None = None,
 ) -> None:
     """`sum_segments` and `update_padded` in one; on a GPU the sums are never written."""
     if on_triton := _triton_for(weight):
-        on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates)
+        on_triton.add_and_update(rule, weight, state, rows, sources, segments, rates, global_keys)
         return
-    update_padded(rule, weight, state, segments.keys, sum_segments(rows, sources, segments), rates)
+    sums = sum_segments(rows, sources, segments)
+    update_padded(rule, weight, state, segments.keys, sums, rates, global_keys)
 
 
 def _with_spare_rows(keys: Tensor, is_row: Tensor, num_rows: int) -> Tensor:

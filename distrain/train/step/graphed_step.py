@@ -198,16 +198,18 @@ class GraphedStep:
         loss_sum, share = self._loss(output, batch)
         self.dense.backward(share)
         self.dense.start_sync()
-        sums = self._tables.collect(route, [leaf.grad for leaf in leaves])
-        touched = self._tables.exchange(route, sums)
-        self.dense.finish_sync()
-        scale = of_rows = self._one
-        if self._clip_grad_norm is not None:
+        scale, grads = self._one, [leaf.grad for leaf in leaves]
+        if self._clip_grad_norm is None:
+            self._tables.update(route, grads, self._table_lr)
+            self.dense.finish_sync()
+        else:
+            touched = self._tables.exchange(route, self._tables.collect(route, grads))
+            self.dense.finish_sync()
             stores = self.model.embeddings.stores
             scale, of_rows = scales(
                 self.dense.grad_sq_norm(), stores, touched, self._clip_grad_norm, self._apart
             )
-        self._tables.apply(touched, self._table_lr, of_rows)
+            self._tables.apply(touched, self._table_lr, of_rows)
         if self.dense.optimizer.capturable:
             self.dense.step(self._lr, scale if self._clip_grad_norm is not None else None)
         scores = self.model.task.scores(output.detach())
