@@ -153,7 +153,7 @@ def _choose_device(job: JobChecks) -> None:
     if resources.backend == "dask":
         check_cluster(ClusterRequest(num_workers=resources.num_ranks, device=resources.device))
     check_precision(job.spec.train.precision, device)
-    if job.spec.train.cuda_graph:
+    if job.spec.train.cuda_graph is True:
         check_graph(job.spec.train, device)
     choose_backend(device)
     job.device = device

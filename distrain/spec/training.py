@@ -262,10 +262,11 @@ class TrainSpec(Section):
     compile: bool = Field(
         False, description="Whether torch compiles the dense part, which takes up to a minute."
     )
-    cuda_graph: bool = Field(
-        False,
+    cuda_graph: bool | Literal["auto"] = Field(
+        "auto",
         description="Whether a GPU's step is recorded once and launched as one; not with "
-        "host-cached tables or lists.",
+        "host-cached tables or lists. `auto`: a rank alone on an NVIDIA GPU records where it can, "
+        "but for a model that is a function of your own.",
     )
     route_ahead: Whole = Field(
         1,
@@ -306,12 +307,6 @@ class TrainSpec(Section):
     @property
     def of_tables(self) -> OptimizerSpec:
         return self.table_optimizer or self.optimizer
-
-    @model_validator(mode="after")
-    def _graphs_have_no_average(self) -> "TrainSpec":
-        if self.ema is not None and self.cuda_graph:
-            raise ValueError("ema and cuda_graph: a recorded step keeps no average; choose one")
-        return self
 
     @property
     def batch_rows(self) -> int:

@@ -24,6 +24,6 @@ def test_no_number_of_rows_is_too_many_for_a_lookups_grid(monkeypatch):
     out = torch.empty((rows, columns, dim), device="meta")
     on_triton.lookup(weight, keys, torch.empty(columns, device="meta"), out)
     ((first, *others),) = grids
-    assert first * on_triton._block(dim)[0] >= rows * columns
+    assert first * on_triton._block(dim, on_triton._BLOCK_VALUES)[0] >= rows * columns
     assert first < 2**31
     assert all(axis <= 65_535 for axis in others)

@@ -14,7 +14,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch, random_bits
+from distrain.embeddings.kernels import (
+    cpu as kernels_cpu,
+    fixed as kernels_fixed,
+    on_torch as kernels_torch,
+    random_bits,
+)
 from distrain.embeddings.kernels.segments import RowRule
 from distrain.host_memory import to_device
 
@@ -56,6 +61,9 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
     `rows` is `[u, dim]`, `inverse` `[columns, n]`, int32, `places` `[columns]`, int64, on the CPU,
     distinct; `out`, `[n, places, dim]`, is contiguous, and other places are left alone.
     """
+    if kernels_fixed.runs_triton(out):
+        kernels_fixed.lookup(rows, inverse, kernels_torch.placed_on(out.device, places), out)
+        return
     in_c = _in_c(rows, torch.float32) and _in_c(out, torch.float32)
     put = kernels_cpu.expand if in_c else kernels_torch.expand
     put(rows, inverse, places, out)
@@ -67,6 +75,10 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
     `grads` is `[n, places, dim]`, `inverse` `[columns, n]`, int32, with no index in two columns, as
     `unique` makes them; `places` `[columns]`, int64, on the CPU; `sums` `[u, dim]`, contiguous.
     """
+    if kernels_fixed.runs_triton(sums):
+        on_device = kernels_torch.placed_on(sums.device, places)
+        kernels_fixed.collect(grads, inverse, on_device, sums)
+        return
     in_c = _in_c(sums, torch.float32) and grads.dtype == torch.float32
     add = kernels_cpu.collect if in_c else kernels_torch.collect
     add(grads, inverse, places, sums)

@@ -10,6 +10,7 @@ bits.
 """
 
 import importlib.util
+import logging
 import os
 from functools import cache
 from types import ModuleType
@@ -62,7 +63,7 @@ def segments_of(keys: Tensor, capacity: int, end: int) -> Segments:
 
 
 def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Tensor:
-    """Which of `[num_rows * columns]` vectors each of `order` means, `[len(order)]`, int64 or int32.
+    """Which of `[num_rows * columns]` vectors each of `order` means, `[places]`, int64 or int32.
 
     `order` counts `[len(places), num_rows]`, row `c` of which are the vectors in column
     `places[c]`.
@@ -72,6 +73,17 @@ def sources_of(order: Tensor, num_rows: int, places: Tensor, columns: int) -> Te
         return sources
     rows, numbers = order % max(1, num_rows), order // max(1, num_rows)
     return rows * columns + places[numbers]
+
+
+def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
+    """As `dispatch.collect`, by way of `sum_segments`: no index asks the device for its rows."""
+    in_order, order = torch.sort(inverse.reshape(-1), stable=True)
+    sources = sources_of(order, inverse.shape[1], places, grads.shape[1])
+    starts, count = kernels_torch.starts_of(in_order, len(sums) + 1), len(sums)
+    keys = torch.arange(count, device=sums.device)
+    sums += sum_segments(
+        grads.reshape(-1, grads.shape[2]), sources, Segments(keys, starts, in_order, order, count)
+    )
 
 
 def sum_segments(rows: Tensor, sources: Tensor, segments: Segments) -> Tensor:
@@ -174,28 +186,46 @@ def _triton_for(values: Tensor) -> ModuleType | None:
 
 
 _SWITCH = "DISTRAIN_TRITON"
+_log = logging.getLogger("distrain")
 
 
 def runs_triton(tensor: Tensor) -> bool:
     """Whether Triton's kernels shall work on such a tensor.
 
-    They do where the environment variable `DISTRAIN_TRITON` is 1, on NVIDIA's GPUs with the package
-    installed, for values of at most 32 bits, outside of `torch.compile`. They are off by default,
-    because a graph of Adam's step with them once failed to record. On a CPU they run in Triton's
-    interpreter, for tests, if `TRITON_INTERPRET=1` asks for it too.
+    They do on NVIDIA's GPUs with the package installed, for values of at most 32 bits, outside of
+    `torch.compile`. The environment variable `DISTRAIN_TRITON` switches them off by 0. Where Triton
+    cannot compile, torch does the work and a warning tells; with 1 that is Triton's error. On a CPU
+    they run in Triton's interpreter, for tests, if it is 1 and `TRITON_INTERPRET` is 1.
     """
-    if tensor.dtype == torch.float64 or torch.compiler.is_compiling():
+    wish, kind = os.environ.get(_SWITCH), tensor.device.type
+    if wish == "0" or tensor.dtype == torch.float64 or torch.compiler.is_compiling():
         return False
-    if tensor.device.type == "cpu":
-        return os.environ.get("TRITON_INTERPRET") == "1" and _is_switched_on()
-    is_nvidia = tensor.device.type == "cuda" and torch.version.hip is None
-    return is_nvidia and _is_switched_on()
-
-
-def _is_switched_on() -> bool:
-    return os.environ.get(_SWITCH) == "1" and _is_installed()
+    if kind == "cpu":
+        return wish == "1" and os.environ.get("TRITON_INTERPRET") == "1" and _is_installed()
+    if kind != "cuda" or torch.version.hip is not None or not _is_installed():
+        return False
+    return wish == "1" or _compiles(tensor.device)
 
 
 @cache
 def _is_installed() -> bool:
     return importlib.util.find_spec("triton") is not None
+
+
+@cache
+def _compiles(device: torch.device) -> bool:
+    from distrain.embeddings.kernels import on_triton
+
+    try:
+        none = torch.zeros(1, dtype=torch.int64, device=device)
+        on_triton.sources_of(none, 1, none, 1)
+    except Exception as error:  # of compilers, files, drivers: Triton names no class
+        _log.warning(
+            "Triton cannot compile here, and torch does its work, more slowly: %s: %s. It wants a "
+            "C compiler, and a folder that can be written (TRITON_CACHE_DIR). DISTRAIN_TRITON=0 "
+            "ends this warning.",
+            type(error).__name__,
+            str(error).strip().split("\n")[0],
+        )
+        return False
+    return True

@@ -48,7 +48,7 @@ def expand(rows: Tensor, inverse: Tensor, places: Tensor, out: Tensor) -> None:
     if len(inverse) == out.shape[1]:
         out.copy_(values)
     else:
-        out.index_copy_(1, _on(out.device, places), values)
+        out.index_copy_(1, placed_on(out.device, places), values)
 
 
 def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
@@ -69,20 +69,25 @@ def collect(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> Non
 def collect_in_pieces(grads: Tensor, inverse: Tensor, places: Tensor, sums: Tensor) -> None:
     """`collect` for a GPU: indices without a gradient are empty segments, and nobody waits."""
     in_order, sources = _sorted_sources(grads, inverse, places)
-    every = torch.arange(len(sums), dtype=in_order.dtype, device=sums.device)
-    starts = torch.searchsorted(in_order, every)
+    starts = starts_of(in_order, len(sums))
     rows = grads.reshape(-1, grads.shape[2])
     sums += sums_in_pieces(rows, sources, starts, in_order)
+
+
+def starts_of(in_order: Tensor, count: int) -> Tensor:
+    """Where each of the numbers below `count` begins among sorted ones, `[count]`, int64."""
+    every = torch.arange(count, dtype=in_order.dtype, device=in_order.device)
+    return torch.searchsorted(in_order, every)
 
 
 def _sorted_sources(grads: Tensor, inverse: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     num_rows = inverse.shape[1]
     in_order, order = torch.sort(inverse.reshape(-1), stable=True)
-    columns = _on(grads.device, places)[order // num_rows]
+    columns = placed_on(grads.device, places)[order // num_rows]
     return in_order, (order % num_rows) * grads.shape[1] + columns
 
 
-def _on(device: torch.device, places: Tensor) -> Tensor:
+def placed_on(device: torch.device, places: Tensor) -> Tensor:
     """Places on a device; only the first time is there a copy, for which the host waits."""
     return places if device.type == "cpu" else made_once(device, tuple(places.tolist()))
 

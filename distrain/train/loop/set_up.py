@@ -25,7 +25,7 @@ from distrain.train.control import Control
 from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
 from distrain.train.planning import check_metric, plan_tables, tables_budget_bytes
 from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir, likely_start
-from distrain.train.step import GraphedStep, OpenWindow, TrainStep
+from distrain.train.step import GraphedStep, OpenWindow, TrainStep, may_record
 from distrain.train.timing import PEERS, READER, waiting
 from distrain.train.warm_start import take_weights
 
@@ -131,11 +131,20 @@ def _build(job: RankJob) -> TrainStep | GraphedStep:
     model.dense.embedding_dropout = spec.embeddings.dropout
     model.to(job.device).train()
     with waiting(PEERS):  # for rank 0's dense parameters
-        if not spec.train.cuda_graph:
+        if not _records(spec, job.device, model):
             return TrainStep(model, spec.train, world.num_ranks)
         lanes = spec.train.lanes // world.num_ranks
         max_rows = lanes * -(-spec.train.batch_rows // spec.train.lanes)
         return GraphedStep(model, spec.train, world.num_ranks, max_rows)
+
+
+def _records(spec: JobSpec, device: torch.device, model: ClickModel) -> bool:
+    """What `train.cuda_graph` says, or `auto` means."""
+    if spec.train.cuda_graph != "auto":
+        return spec.train.cuda_graph
+    # What a user's own function does besides in its forward pass, a replay would leave out.
+    is_known = "model.function" not in spec.functions
+    return is_known and may_record(spec.train, device, model.embeddings)
 
 
 Arguments = ParamSpec("Arguments")

@@ -66,7 +66,7 @@ def plan_tables(
         costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,
-        captured=spec.train.cuda_graph,
+        captured=spec.train.cuda_graph is True,
     )
 
 

@@ -7,7 +7,11 @@ from distrain.train.step.device_metrics import (
     TargetRows as TargetRows,
     rows_of as rows_of,
 )
-from distrain.train.step.graphed_step import GraphedStep as GraphedStep, check_graph as check_graph
+from distrain.train.step.graphed_step import (
+    GraphedStep as GraphedStep,
+    check_graph as check_graph,
+    may_record as may_record,
+)
 from distrain.train.step.learning_rate import lr_at as lr_at
 from distrain.train.step.precision import check_precision as check_precision
 from distrain.train.step.routing import (

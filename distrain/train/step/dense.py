@@ -59,6 +59,7 @@ class DenseTraining:
     Args:
         module: `module(embedded, continuous, *lists) -> logits`, on its device, where it must stay.
         num_ranks: How many train it together; above 1 a process group must be there.
+        captured: Whether a CUDA graph shall hold the optimizer's step, if it can.
     """
 
     def __init__(
@@ -67,6 +68,8 @@ class DenseTraining:
         train: TrainSpec,
         num_ranks: int = 1,
         group: dist.ProcessGroup | None = None,
+        *,
+        captured: bool = False,
     ):
         _check_trained(module)
         self._precision = train.precision
@@ -92,7 +95,7 @@ class DenseTraining:
         self.splits = num_ranks > 1 and on_cpu and not train.compile
         averaging = None if train.ema is None else Averaging(train.ema)
         vectors = [self._flat.vector]
-        self.optimizer = DenseOptimizer(vectors, train.optimizer, train.cuda_graph, averaging)
+        self.optimizer = DenseOptimizer(vectors, train.optimizer, captured, averaging)
         self.zero_grad()
 
     def begin_slice(self, last: bool) -> None:

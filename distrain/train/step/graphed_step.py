@@ -107,7 +107,7 @@ class GraphedStep:
                 hint="Set train.cuda_graph to false, or take one rank.",
             )
         self.model = model
-        self.dense = DenseTraining(model.dense, train, num_ranks)
+        self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
         self._clip_grad_norm = train.clip_grad_norm
@@ -295,20 +295,32 @@ def check_graph(
         device: The rank's; `None` where graphs need no GPU, as in tests.
         tables: `None` before they exist.
     """
+    found = _problems(train, device, tables)
+    if found:
+        raise SpecError(
+            f"train.cuda_graph cannot be had here: {'; '.join(found)}",
+            hint="Set train.cuda_graph to auto or false, or change what is named.",
+        )
+
+
+def may_record(train: TrainSpec, device: torch.device, tables: EmbeddingCollection) -> bool:
+    """Whether `auto` records: for a rank alone, where nothing stands against it."""
+    return tables.peers.num_ranks == 1 and not _problems(train, device, tables)
+
+
+def _problems(
+    train: TrainSpec, device: torch.device | None, tables: EmbeddingCollection | None
+) -> list[str]:
     lists = ", ".join(tables.list_names) if tables else ""
     by_gloo = tables and tables.peers.num_ranks > 1 and tables.peers.device.type == "cpu"
     problems = {
         f"it is on {device}, and graphs need an NVIDIA GPU": device and device.type != "cuda",
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
         "train.compile must be false": train.compile,
+        "train.ema must be null": train.ema is not None,
         "embeddings.placement must not be host_cached": tables
         and any(store.cache is not None for store in tables.stores),
         "ranks meet through gloo, and a graph holds NCCL's operations alone": device and by_gloo,
         f"columns of lists have no fixed size: {lists}": lists,
     }
-    found = [problem for problem, there in problems.items() if there]
-    if found:
-        raise SpecError(
-            f"train.cuda_graph cannot be had here: {'; '.join(found)}",
-            hint="Set train.cuda_graph to false, or change what is named.",
-        )
+    return [problem for problem, there in problems.items() if there]

@@ -281,6 +281,6 @@ def slicing_of(
     """
     if train.micro_batches != "auto":
         return Slicing(train.micro_batches)
-    if train.compile or train.cuda_graph or not on_cpu or not rows_are_independent:
+    if train.compile or train.cuda_graph is True or not on_cpu or not rows_are_independent:
         return Slicing(1)
     return Slicing(None, ROWS_PER_THREAD * num_threads)

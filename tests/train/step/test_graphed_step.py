@@ -23,10 +23,16 @@ from distrain.errors import SpecError
 from distrain.loader import LoaderStats
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
-from distrain.spec import TrainSpec
+from distrain.spec import TrainSpec, parse_spec
+from distrain.train.loop.set_up import _records
 from distrain.train.step import graphed_step
 from distrain.train.step.device_metrics import DeviceTargets
-from distrain.train.step.graphed_step import WARM_UP_STEPS, GraphedStep, check_graph
+from distrain.train.step.graphed_step import (
+    WARM_UP_STEPS,
+    GraphedStep,
+    check_graph,
+    may_record,
+)
 from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep
 from distrain.train.step.window import OpenWindow
@@ -177,6 +183,39 @@ def test_what_a_graph_cannot_hold_is_refused(train_section, model, problem):
     with pytest.raises(SpecError, match=problem) as caught:
         GraphedStep(make_model("mlp", **model), spec, 1, MOST_ROWS, PlayedGraph)
     assert "train.cuda_graph" in caught.value.hint
+
+
+@pytest.mark.parametrize(
+    ("section", "model", "device", "records"),
+    [
+        ({}, {}, "cuda", True),
+        ({}, {}, "cpu", False),
+        ({"ema": 0.9}, {}, "cuda", False),
+        ({}, {"combiner": "sum"}, "cuda", False),
+        ({}, {"placement": "host_cached"}, "cuda", False),
+    ],
+)
+def test_auto_records_where_nothing_stands_against_it(section, model, device, records):
+    spec = TrainSpec.model_validate(section)
+    tables = make_model("mlp", **model).embeddings
+    assert may_record(spec, torch.device(device), tables) == records
+
+
+def test_auto_records_a_rank_alone():
+    tables = make_model("mlp").embeddings
+    tables.peers = GlooPeers(0, 2)
+    assert not may_record(TrainSpec(), torch.device("cuda"), tables)
+
+
+def test_auto_records_no_function_of_a_user():
+    model = make_model("mlp")
+    section = {
+        "data": {"train": "rows"},
+        "model": {"kind": "custom", "function": "own.module:make"},
+    }
+    assert not _records(parse_spec(section), torch.device("cuda"), model)
+    section["train"] = {"cuda_graph": True}
+    assert _records(parse_spec(section), torch.device("cuda"), model)
 
 
 class GlooPeers(Peers):
