@@ -126,13 +126,16 @@ class FixedTables:
             ),
         )
 
-    def lookup(self, route: FixedRoute) -> tuple[Tensor, ...]:
-        """The embeddings of a batch, as of `EmbeddingCollection.expand`; collective if spread."""
+    def lookup(self, route: FixedRoute, dtype: torch.dtype | None = None) -> tuple[Tensor, ...]:
+        """The embeddings of a batch, as of `EmbeddingCollection.expand`; collective if spread.
+
+        They may be of another type than that of the sums, and so are their gradients.
+        """
         tables = self.tables
         leaves = [
             torch.empty(
                 (route.num_rows, len(group), tables.columns[group[0]].dim),
-                dtype=values_dtype(tables.weights[0]),
+                dtype=dtype or values_dtype(tables.weights[0]),
                 device=self._device,
             )
             for group in tables.groups

@@ -75,6 +75,11 @@ class Network(nn.Module):
         drawn = sequences[-1] if self._draws else None
         return Features(tuple(embedded[:num_groups]), taken, events, drawn)
 
+    @property
+    def only_multiplies(self) -> bool:
+        """As of `Block`."""
+        return self.body.only_multiplies and not self.embedding_dropout
+
     def logits(self, output: Tensor) -> Tensor:
         """The first target's logits, `[rows]`, as of the rows before negatives were left out."""
         return self._shifted(self.task.logits(output))

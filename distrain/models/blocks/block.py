@@ -33,10 +33,13 @@ class Block(nn.Module):
     Attributes:
         given: The input's shape; `None` until the block is attached.
         gives: The output's shape; `None` until then.
+        only_multiplies: Whether embeddings enter products of matrices and nothing else, so that
+            under autocast it does not matter who rounds them.
     """
 
     given: Shape | None = None
     gives: Shape | None = None
+    only_multiplies: bool = False
 
     @property
     def label(self) -> str:

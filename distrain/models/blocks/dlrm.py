@@ -33,6 +33,8 @@ class DLRMBlock(Block):
         columns, all embeddings equally wide, to `[rows, top[-1]]`.
     """
 
+    only_multiplies = True
+
     def __init__(self, bottom: Sequence[int], top: Sequence[int]):
         super().__init__()
         self.bottom = MLPBlock(bottom)

@@ -76,6 +76,10 @@ class MLPBlock(Block):
     def label(self) -> str:
         return f"MLPBlock({list(self.widths)})"
 
+    @property
+    def only_multiplies(self) -> bool:  # type: ignore[override]
+        return bool(self.layers) and isinstance(self.layers[0], nn.Linear)
+
     def build(self, given: Shape) -> Shape:
         width = some_width(given, self.label)
         if not self.widths:

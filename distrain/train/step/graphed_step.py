@@ -110,6 +110,9 @@ class GraphedStep:
         self.dense = DenseTraining(model.dense, train, num_ranks, captured=True)
         self.sparse_optimizer = sparse_optimizer(model.embeddings, train)
         self._tables = FixedTables(model.embeddings, self.sparse_optimizer, max_rows)
+        # Rounded here, they are written, read and summed in half as many bytes.
+        rounds = train.precision == "bf16" and getattr(model.dense, "only_multiplies", False)
+        self._leaf_dtype = torch.bfloat16 if rounds else None
         self._clip_grad_norm = train.clip_grad_norm
         self._apart = train.clip_groups == "apart"
         self._count: Callable[[tuple[Tensor, ...], Batch], None] = lambda scores, batch: None
@@ -193,7 +196,7 @@ class GraphedStep:
         self.dense.zero_grad()
         ids, _ = self.model.table_ids(batch)
         route = self._tables.route(ids, padded)
-        leaves = self._tables.lookup(route)
+        leaves = self._tables.lookup(route, self._leaf_dtype)
         output = self.dense.forward(leaves, batch.continuous)
         loss_sum, share = self._loss(output, batch)
         self.dense.backward(share)

@@ -99,6 +99,22 @@ def test_a_played_graph_gives_the_bits_of_plain_steps(kind, clip, model):
     assert step.sparse_optimizer.num_steps == 11
 
 
+def test_rounded_embeddings_give_the_bits_of_those_that_autocast_rounds():
+    spec = TrainSpec.model_validate({"precision": "bf16", "optimizer": {"kind": "adagrad"}})
+    plain = TrainStep(make_model("mlp"), spec, 1)
+    graphed = GraphedStep(make_model("mlp"), spec, 1, MOST_ROWS, PlayedGraph)
+    seen, lookup = [], graphed._tables.lookup
+
+    def noted(*arguments):
+        seen.extend(lookup(*arguments))
+        return tuple(seen[-1:])
+
+    graphed._tables.lookup = noted
+    for ours, theirs in zip(train(plain), train(graphed), strict=True):
+        assert torch.equal(ours, theirs)
+    assert {leaf.dtype for leaf in seen} == {leaf.grad.dtype for leaf in seen} == {torch.bfloat16}
+
+
 def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
     plain = TrainStep(make_model("mlp"), TrainSpec(), 1)
     graphed = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS, PlayedGraph)
