@@ -50,6 +50,8 @@ BODIES = {
     "mlp": lambda: MLPBlock([64, 64]),
     # Its statistics are buffers, which a replay must move on.
     "batch norm": lambda: MLPBlock([64], normalisation="batch_norm"),
+    # What is drawn comes from the generator's state, which a replay moves on.
+    "dropout": lambda: MLPBlock([64], dropout=0.3),
 }
 
 
@@ -86,6 +88,25 @@ def test_replays_equal_steps_one_by_one_bitwise(kind, also, body, uses_triton, m
     monkeypatch.setenv("DISTRAIN_TRITON", str(int(uses_triton)))
     graphed, plain = (train(*new_step(kind, make, body, **also)) for make in (None, OneByOne))
     assert all(torch.equal(a, b) for a, b in zip(graphed, plain, strict=True))
+
+
+class Asks(MLPBlock):
+    """Reads a value back in its forward pass, which no graph can hold."""
+
+    def forward(self, value):
+        result = super().forward(value)
+        return result if result.sum().item() < 1e9 else -result
+
+
+def test_a_step_that_asks_the_device_runs_one_by_one(caplog, monkeypatch):
+    monkeypatch.setitem(BODIES, "asks", lambda: Asks([64, 64]))
+    spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
+    told = []
+    for body, make in (("asks", None), ("mlp", OneByOne)):
+        step = GraphedStep(new_model(body), spec, 1, ROWS, make)
+        told.append(train(step))
+    assert all(torch.equal(a, b) for a, b in zip(*told, strict=True))
+    assert "cannot be recorded" in caplog.text
 
 
 def test_repeated_runs_agree_bitwise():

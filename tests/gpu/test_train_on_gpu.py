@@ -10,6 +10,7 @@ from distrain.cluster import count_gpus, local_cluster
 from distrain.jobs.view import JobView, Record
 from distrain.submission.handle import JobHandle, raise_for_state
 from distrain.submission.inline import run_inline
+from distrain.train.step.graphed_step import CudaStepGraph
 
 pytestmark = [
     pytest.mark.gpu,
@@ -47,6 +48,29 @@ def test_gpu_follows_the_cpu(prepared: Path, tmp_path: Path, kind: str) -> None:
         _, records = train_inline(prepared, tmp_path / device, *overrides)
         losses[device] = [record.loss for record in records]
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-4)
+
+
+NAMED = "mlp tabular dlrm dcn dcn_v2 deepfm wide_deep gdcn masknet autoint xdeepfm finalmlp"
+
+
+@pytest.mark.parametrize("kind", NAMED.split())
+def test_a_named_model_is_recorded_and_follows_the_cpu(kind, prepared, tmp_path, monkeypatch):
+    recorded, record = [], CudaStepGraph.record
+    monkeypatch.setattr(
+        CudaStepGraph, "record", lambda self, run: recorded.append(record(self, run))
+    )
+    losses = {}
+    for device in ("cpu", "cuda"):
+        overrides = (
+            f"model={{kind: {kind}, embedding_dim: 4}}",
+            f"resources.device={device}",
+            "train.max_steps=8",
+            "train.optimizer={kind: sgd, lr: 0.05}",
+        )
+        _, records = train_inline(prepared, tmp_path / device, *overrides)
+        losses[device] = [record.loss for record in records]
+    assert losses["cuda"] == pytest.approx(losses["cpu"], rel=1e-3)
+    assert len(recorded) == 1
 
 
 def test_host_cached_tables_follow_those_on_the_cpu(prepared: Path, tmp_path: Path) -> None:

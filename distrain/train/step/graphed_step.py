@@ -10,6 +10,7 @@ the rows and their sums travel inside, as much of both in each step. Where a bat
 there was room for, the steps from there on are others: they warm up and are recorded anew.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -36,6 +37,8 @@ WARM_UP_STEPS = 3
 
 _MOST_GRAPHS = 4
 
+_log = logging.getLogger("distrain")
+
 
 class StepGraph(Protocol):
     """A recording of what a function does to tensors."""
@@ -56,13 +59,17 @@ class CudaStepGraph:
 
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
         """Record a call; a wait or a read-back in it is an error of CUDA."""
-        # Other threads, such as the loader's, may go on allocating meanwhile.
-        with torch.cuda.graph(
-            self._graph,
-            pool=self._pool,  # type: ignore[arg-type]
-            capture_error_mode="thread_local",
-        ):
-            self._result = run()
+        stream = torch.cuda.current_stream()
+        try:
+            # Other threads, such as the loader's, may go on allocating meanwhile.
+            with torch.cuda.graph(
+                self._graph,
+                pool=self._pool,  # type: ignore[arg-type]
+                capture_error_mode="thread_local",
+            ):
+                self._result = run()
+        finally:  # torch leaves its own stream current where a recording fails
+            torch.cuda.set_stream(stream)
 
     def replay(self) -> tuple[Tensor, ...]:
         """Launch it; the result's tensors are overwritten by the next replay."""
@@ -126,6 +133,8 @@ class GraphedStep:
         self._recorded: dict[int, _Recorded] = {}
         self._rooms: tuple[tuple[int, ...], ...] = ()
         self._pool: tuple[int, int] | None = None
+        self._may_give_up = train.cuda_graph == "auto"
+        self._gave_up = False
         self._make_graph = make_graph or self._cuda_graph
 
     def __call__(
@@ -247,13 +256,24 @@ class GraphedStep:
             self._recorded.clear()
             self._seen.clear()
         size = batch.num_rows
-        if size in self._recorded or size == 0:
+        if size in self._recorded or size == 0 or self._gave_up:
             return self._recorded.get(size)
         self._seen[size] += 1
         if self._seen[size] <= WARM_UP_STEPS or len(self._recorded) == _MOST_GRAPHS:
             return None
         recorded = _Recorded(self._make_graph(), _copy_of(batch), padded.clone())
-        recorded.graph.record(lambda: self._run(recorded.batch, recorded.padded))
+        try:
+            recorded.graph.record(lambda: self._run(recorded.batch, recorded.padded))
+        except RuntimeError as error:
+            if not self._may_give_up:
+                raise
+            _log.warning(
+                "the step cannot be recorded as a CUDA graph, and its kernels are launched one by "
+                "one: %s. Set train.cuda_graph to false.",
+                str(error).strip().split("\n")[0],
+            )
+            self._gave_up = True
+            return None
         self._recorded[size] = recorded
         return recorded
 

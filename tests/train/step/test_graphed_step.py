@@ -156,6 +156,22 @@ def test_a_recorded_training_goes_on_from_a_checkpoint(kind, after, tmp_path):
     assert all(torch.equal(a, b) for a, b in zip(told, undisturbed, strict=True))
 
 
+class NoGraph(PlayedGraph):
+    def record(self, run):
+        raise RuntimeError("operation not permitted when stream is capturing\nand more")
+
+
+def test_what_cannot_be_recorded_runs_one_by_one(caplog):
+    plain = train(TrainStep(make_model("mlp"), TrainSpec(), 1))
+    step = GraphedStep(make_model("mlp"), TrainSpec(), 1, MOST_ROWS, NoGraph)
+    assert all(torch.equal(a, b) for a, b in zip(plain, train(step), strict=True))
+    (record,) = caplog.records
+    assert "not permitted when stream is capturing. Set" in record.getMessage()
+    step = GraphedStep(make_model("mlp"), TrainSpec(cuda_graph=True), 1, MOST_ROWS, NoGraph)
+    with pytest.raises(RuntimeError, match="capturing"):
+        train(step)
+
+
 def test_a_size_is_recorded_after_its_warm_up():
     spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
     made = []
