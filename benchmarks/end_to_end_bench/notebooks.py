@@ -88,17 +88,20 @@ class Way:
 
 
 TRITON: dict[str, Any] = {"environment": {"DISTRAIN_TRITON": "1"}, "needs": ("triton",)}
+TORCH: dict[str, Any] = {"environment": {"DISTRAIN_TRITON": "0"}}
 CUDF: dict[str, Any] = {**TRITON, "reader": "cudf", "needs": ("triton", "pylibcudf", "rmm")}
+EAGER = {"cuda_graph": False}
 BF16_GRAPH = {"cuda_graph": True, "precision": "bf16"}
 ON_GPU = (
-    Way("eager, fp32"),
+    Way("default"),
     Way("graph, bf16, triton", BF16_GRAPH, **TRITON),
-    Way("graph, bf16", BF16_GRAPH, quick=False),
-    Way("graph, fp32", {"cuda_graph": True}, quick=False),
+    Way("eager, fp32", EAGER),
+    Way("graph, bf16", BF16_GRAPH, quick=False, **TORCH),
+    Way("graph, fp32", {"cuda_graph": True}, quick=False, **TORCH),
     Way("graph, bf16, triton, cudf", BF16_GRAPH, quick=False, **CUDF),
-    Way("eager, tf32", {"precision": "tf32"}, quick=False),
-    Way("eager, bf16", {"precision": "bf16"}, quick=False),
-    Way("compiled, bf16", {"precision": "bf16", "compile": True}, quick=False),
+    Way("eager, tf32", {**EAGER, "precision": "tf32"}, quick=False),
+    Way("eager, bf16", {**EAGER, "precision": "bf16"}, quick=False),
+    Way("compiled, bf16", {**EAGER, "precision": "bf16", "compile": True}, quick=False),
 )
 ON_CPU = (
     Way("eager, fp32"),

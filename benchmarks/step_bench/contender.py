@@ -75,8 +75,7 @@ def serve(open_contender: Open, setup: Setup, data: Path, rank: int, meeting: Pa
     import torch
 
     torch.set_num_threads(1)
-    if setup.triton:
-        os.environ["DISTRAIN_TRITON"] = "1"
+    os.environ["DISTRAIN_TRITON"] = str(int(setup.triton))
     if setup.cuda:
         torch.cuda.set_device(rank)
     if setup.ranks > 1:

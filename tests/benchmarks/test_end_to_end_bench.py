@@ -47,9 +47,11 @@ def test_all_jobs_are_ones_that_distrain_takes():
             for notebook in notebooks.NOTEBOOKS:
                 spec = parse_spec(notebooks.job_document(notebook, way, made, device, 3))
                 assert spec.evaluate.every_steps == -(-made.rows // notebook.batch_rows)
-                assert spec.train.cuda_graph == way.name.startswith("graph")
+                graphs = {"graph": True, "default": "auto"}
+                told = False if device == "cuda" else "auto"
+                assert spec.train.cuda_graph == graphs.get(way.name.split(",")[0], told)
                 assert spec.train.compile == way.name.startswith("compiled")
-                assert spec.train.precision in way.name
+                assert spec.train.precision in way.name or way.name == "default"
     without = notebooks.Way("another", needs=("json", "no_such_package"))
     assert without.lacks == ["no_such_package"]
     names = {notebook.source for notebook in notebooks.NOTEBOOKS}

@@ -24,9 +24,11 @@ NUMBERS = ("x", "y")
 ROWS = 4096
 
 
-@pytest.fixture(autouse=True)
-def no_triton(monkeypatch):
-    monkeypatch.setenv("DISTRAIN_TRITON", "0")
+@pytest.fixture(autouse=True, params=[False, True], ids=["torch", "triton"])
+def uses_triton(monkeypatch, request):
+    if request.param and not torch.cuda.is_available():
+        pytest.skip("Triton's kernels want a GPU")
+    monkeypatch.setenv("DISTRAIN_TRITON", str(int(request.param)))
 
 
 class NeverAsks(TorchDispatchMode):
