@@ -63,9 +63,11 @@ class DeviceDelivery:
     def prepare(self, batch: Any) -> BatchInTransfer:
         """Transform a batch on the side stream, begin its copy, and widen narrow ids behind it."""
         with self._streams.beside():
-            moved = move(self._transform(batch), self._streams)
-            if isinstance(moved.item, NarrowBatch):
-                moved = _widened(moved)
+            item = self._transform(batch)
+            if isinstance(item, NarrowBatch):
+                moved = _widened(item, self._streams)
+            else:
+                moved = move(item, self._streams)
             event = self._streams.mark()
         if moved.sources:
             self._hold(event, moved.sources)
@@ -141,12 +143,12 @@ def move(item: Any, target: CudaStreams) -> Moved:
     return moved._replace(item=map_tensors(item, there))
 
 
-def _widened(moved: Moved) -> Moved:
-    """The batch instead of the narrow one, whose memory only the current stream uses."""
-    batch, block = moved.item.widened()
-    narrow = _storage_key(moved.item.block)
-    others = [tensor for tensor in moved.memory if _storage_key(tensor) != narrow]
-    return Moved(batch, [block, *others], moved.sources)
+def _widened(batch: NarrowBatch, target: CudaStreams) -> Moved:
+    """The batch that a narrow one becomes, whose memory only the current stream uses."""
+    lists = move(batch.lists, target)
+    block = target.copy(batch.block)
+    wide, memory = replace(batch, block=block, lists=lists.item).widened()
+    return Moved(wide, [memory, *lists.memory], [batch.block, *lists.sources])
 
 
 def map_tensors(item: Any, function: Callable[[Tensor], Tensor]) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import torch
@@ -60,15 +61,13 @@ class NarrowLayout:
         if not num_rows:  # torch views no empty memory as another type
             shape = (len(self._cells), 0)
             return torch.empty(shape, dtype=torch.int32, device=narrow.device)
-        parts = []
-        start = 0
-        for letter, numbers in self._numbers.items():
-            end = start + LETTER_BYTES[letter] * len(numbers) * num_rows
-            if numbers:
-                parts.append(_as_int32(narrow[start:end], letter).view(len(numbers), num_rows))
-            start = end
+        counts = [len(numbers) * num_rows for numbers in self._numbers.values()]
+        sizes = [LETTER_BYTES[x] * n for x, n in zip(_LETTERS, counts, strict=True)]
+        parts = zip(torch.split(narrow, sizes), _LETTERS, strict=True)
+        wide = [_as_int32(part, letter) for part, letter in parts if len(part)]
+        columns = torch.cat(wide).view(len(self._cells), num_rows)
         # Not by index_copy_, which sorts indices where torch is told to be deterministic.
-        return torch.cat(parts).index_select(0, self._places_on(narrow.device))
+        return columns.index_select(0, self._places_on(narrow.device))
 
     def _places_on(self, device: torch.device) -> Tensor:
         """Where each column of a block is among those that are sorted by their widths."""
@@ -116,6 +115,11 @@ def _as_int32(cells: Tensor, letter: str) -> Tensor:
     if letter == "B":
         return cells.to(torch.int32)
     if letter == "T":
-        return torch.nn.functional.pad(cells.view(-1, 3), (0, 1)).view(torch.int32)
-    # Not torch.uint16, which few operations know.
-    return cells.view(torch.int16).to(torch.int32).bitwise_and_(0xFFFF)
+        return torch.constant_pad_nd(cells.view(-1, 3), (0, 1)).view(-1).view(torch.int32)
+    # Not torch.uint16, which few operations know. The mask is no number: the result has its type.
+    return torch.bitwise_and(cells.view(torch.int16), _low_half(cells.device))
+
+
+@cache
+def _low_half(device: torch.device) -> Tensor:
+    return torch.full((1,), 0xFFFF, dtype=torch.int32, device=device)
