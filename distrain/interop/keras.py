@@ -9,7 +9,7 @@ import keras
 
 from distrain.errors import SpecError
 from distrain.interop.named_inputs import NamedInputs
-from distrain.loader import EpochIterator, InTurn, Loader, whole_number
+from distrain.loader import EpochIterator, Loader, whole_number
 
 
 class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
@@ -57,7 +57,7 @@ class KerasDataset(keras.utils.PyDataset):  # type: ignore[misc]
             )
         self.loader = loader.map(NamedInputs.of(loader.dataset, inputs, list_lengths))
         self._next_epoch = 0
-        self._running: EpochIterator | InTurn | None = None
+        self._running: EpochIterator | None = None
         self._num_given = 0
 
     def __len__(self) -> int:

@@ -3,7 +3,6 @@
 from distrain.loader.dataset import Dataset as Dataset
 from distrain.loader.delivery import (
     EpochIterator as EpochIterator,
-    InTurn as InTurn,
     LoaderStats as LoaderStats,
     Transform as Transform,
 )

@@ -17,8 +17,8 @@ from distrain.loader.dataset import Dataset
 from distrain.loader.delivery import (
     EpochIterator,
     EpochWork,
-    InTurn,
     LoaderStats,
+    Production,
     StatsRecorder,
     Transform,
     new_delivery,
@@ -34,7 +34,7 @@ from distrain.loader.filling import (
     narrow_layout,
     open_groups,
 )
-from distrain.loader.memory import LoaderMemory, memory_of
+from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of
 from distrain.loader.options import (
     CacheOptions,
     FetchOptions,
@@ -272,7 +272,7 @@ class Loader(IterableDataset[Any]):
             pinned=self.options.pin_memory or on_gpu,
         )
 
-    def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator | InTurn:
+    def epoch(self, epoch: int, *, start_step: int = 0) -> EpochIterator:
         """Start to prepare an epoch's batches, from `start_step` on; close the result after use.
 
         Rows before `start_step` are not read.
@@ -280,37 +280,51 @@ class Loader(IterableDataset[Any]):
         Raises:
             ValueError: `epoch` is negative, or `start_step` not in `0 .. num_steps`.
         """
-        if len(self.steps.plans) == 1:
-            return self.window(epoch, start_step)
-        self._check_place(epoch, start_step)
+        if epoch < 0:
+            raise ValueError(f"epoch is {epoch}, not 0 or more")
+        if not 0 <= start_step <= self.num_steps:
+            raise ValueError(f"start_step {start_step} is not in 0..{self.num_steps}")
         first = epoch * self.num_steps
         return self.in_turn(range(first + start_step, first + self.num_steps))
 
-    def in_turn(self, steps: range) -> InTurn:
-        """The batches of steps counted over all epochs, without a pause between windows."""
-        after_loads = len(self.steps.plans) > 1 and self.options.shuffle != "full"
-        ahead = self.options.prefetch_batches
-        return InTurn(self.window, self.steps, steps, ahead, after_loads=after_loads)
+    def in_turn(self, steps: range) -> EpochIterator:
+        """The batches of steps counted over all epochs, without a pause between epochs.
 
-    def _check_place(self, epoch: int, step: int) -> None:
-        if epoch < 0:
-            raise ValueError(f"epoch is {epoch}, not 0 or more")
-        if not 0 <= step <= self.num_steps:
-            raise ValueError(f"start_step {step} is not in 0..{self.num_steps}")
+        Nothing is read for others.
+        """
+        production = Production(
+            works=self._works(steps),
+            options=self.options,
+            delivery=new_delivery(self._streams, self._transforms),
+            set_up_thread=self._set_up_thread,
+            stats=self._stats,
+        )
+        iterator = EpochIterator(production)
+        self._running.add(iterator)
+        return iterator
 
-    def window(self, epoch: int, start_step: int) -> EpochIterator:
-        """Start to prepare the batches of one window: as `epoch`, to the end of that window."""
-        self._check_place(epoch, start_step)
-        number, options = self.steps.window_of(start_step), self.options
-        dataset = self.dataset.windows[number]
-        work = EpochWork(
-            plan=self.steps.plans[number],
+    def _works(self, steps: range) -> Iterator[EpochWork]:
+        """Windows one after another; what an epoch is made of is found when it begins."""
+        step = steps.start
+        while step < steps.stop:
+            epoch, of_epoch = divmod(step, self.num_steps)
+            window = self.steps.window_of(of_epoch)
+            first, end = self.steps.span(window)
+            count = min(end - of_epoch, steps.stop - step)
+            yield self._work(epoch, window, range(of_epoch - first, of_epoch - first + count))
+            step += count
+
+    def _work(self, epoch: int, window: int, steps: range) -> EpochWork:
+        dataset, options = self.dataset.windows[window], self.options
+        return EpochWork(
+            plan=self.steps.plans[window],
             chunks=epoch_chunks(dataset, options, epoch),
             row_groups=dataset.slices,
             any_remote=dataset.any_remote,
             options=options,
             epoch=epoch,
-            start_step=start_step - self.steps.span(number)[0],
+            steps=steps,
+            open_steps=open_steps_of(dataset, options, self.reader_choice.facts),
             new_backend=partial(
                 new_backend,
                 self.reader_choice.facts,
@@ -327,13 +341,8 @@ class Loader(IterableDataset[Any]):
                 most_open_groups=open_groups(self.dataset, options),
                 narrow=self._narrow,
             ),
-            delivery=new_delivery(self._streams, self._transforms),
-            set_up_thread=self._set_up_thread,
             first_pass=self._first_pass(epoch, len(dataset)),
         )
-        iterator = EpochIterator(work, options.prefetch_batches, self._stats)
-        self._running.add(iterator)
-        return iterator
 
     def _first_pass(self, epoch: int, num_rows: int) -> FirstPass | None:
         if not use_buckets(self.options, self.dataset.columns, self.reader_choice.facts):

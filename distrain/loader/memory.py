@@ -5,28 +5,26 @@ decoded. With S lanes, W ranks, B rows in a global batch, chunks of at most G ro
 threads, a rank serves c = S/W lanes. It works at step s.
 
 - A lane that is in a chunk at step s is at its end at most G rows later.
-- L = T + 1 row groups are loaded ahead. Each lane comes to a new chunk at least every G rows, so
-  these lie among the next ceil(L/c) chunks of each lane.
-- So all rows that have been placed are among each lane's next (1 + ceil(L/c)) G rows, and a lane
-  gives B/S rows a step: `2 + ((1 + ceil(L/c)) G S - 1) // B` steps are open, s included. (Lanes
-  that share a chunk come to it together, see `partition.pieces`.)
+- L = 2 T row groups are loaded ahead, at most A = max(1, L/c) of each lane, as all lanes may come
+  to the ends of chunks at once. With those that are being dealt they have (1 + A) G rows of a lane,
+  which gives B/S a step: these are for the `2 + ((1 + A) G S - 1) // B` steps from s on.
+- No load begins that has a row for a later step, unless step s itself needs it. Its rows are for
+  fewer steps: lanes that share a chunk come to it together (see `partition.pieces`).
 - P finished batches wait in the queue, and the consumer holds one while it takes another.
-- A window's row groups are loaded from when those of the one before are: then each lane is in its
-  last chunk, and `2 + (G S - 1) // B` batches are left of that window.
 
-That many batches, or those of the whole epoch if it has fewer, of B/W rows each: with L <= c and P
-small about 2 c G rows, whatever the table's size. The bound is reached where all lanes come to the
-ends of chunks at the same step, which happens if a lane's rows are a multiple of G; else about
-(c + L) G rows are open. With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie
-in memory or in a file; where lists or the reader cudf do without buckets, the chunk is the table,
-and the bound a rank's share of an epoch. Of row groups that are read in slices, a slice counts as a
-row group does here, and decoders that stay open come on top. Batches that were dropped stay in the
-pool for the next ones, so this is what is kept until `close`.
+That many batches, of B/W rows each: (1 + A) c G rows, or about (c + L) G where lanes come to the
+ends of chunks one after another, whatever the table's size. Of an epoch, or a window, with fewer
+steps no more are open. Epochs in turn share the open steps.
+With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie in memory or in a file;
+where lists or the reader cudf do without buckets, the chunk is the table, and the bound a rank's
+share of an epoch. Of row groups that are read in slices, a slice counts as a row group does here,
+and decoders that stay open come on top. Batches that were dropped stay in the pool for the next
+ones, so this is what is kept until `close`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 
 import numpy as np
@@ -40,10 +38,12 @@ from distrain.loader.bucketing import (
 )
 from distrain.loader.dataset import CELL_BYTES, Dataset
 from distrain.loader.filling import (
-    Load,
+    LoadSteps,
+    LookAhead,
     epoch_chunks,
     open_groups,
     plan_loads,
+    steps_of,
     tile_bytes,
 )
 from distrain.loader.options import LoaderOptions
@@ -129,24 +129,8 @@ def memory_of(
         decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
             most that there can be.
     """
-    bound = LoaderMemory.most_of(
+    return LoaderMemory.most_of(
         _memory_of_window(one, options, reader, pinned, decoded_row_bytes, compressed_group_bytes)
-        for one in dataset.windows
-    )
-    more = _left_of_window(dataset, options, reader)
-    more_bytes = more * (bound.blocks_bytes // bound.batches)
-    return replace(
-        bound, batches=bound.batches + more, blocks_bytes=bound.blocks_bytes + more_bytes
-    )
-
-
-def _left_of_window(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts) -> int:
-    """The most batches that are left of a window when threads begin with the next one."""
-    if len(dataset.windows) == 1 or options.shuffle == "full":
-        return 0
-    # All row groups are loaded: each lane is in its last chunk.
-    return max(
-        open_steps(_plan_of(one, options), 1, _largest_chunk_rows(one, options, reader), 0)
         for one in dataset.windows
     )
 
@@ -229,10 +213,8 @@ def memory_bound(
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
     threads = options.decode_threads
-    steps = open_steps(plan, lanes, chunk_rows, options.loads_ahead)
-    if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
-        steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
-    batches = min(plan.num_steps, steps + options.prefetch_batches + _CONSUMER_BATCHES)
+    steps = open_steps(plan, lanes, chunk_rows, options.loads_ahead, has_buckets=has_buckets)
+    batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
     # The most rows of one step on a rank: each of its lanes may have one more than another.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
     block_bytes = row_bytes * (batch_rows + _SPARE_ROWS)
@@ -292,16 +274,31 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
     return int(np.sort(parts)[-options.parts_per_chunk :].sum())
 
 
-def open_steps(plan: EpochPlan, lanes: int, chunk_rows: int, loads_ahead: int) -> int:
+def open_steps_of(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE) -> int:
+    """Steps of a window whose batches may be open at a time on a rank."""
+    return open_steps(
+        _plan_of(dataset, options),
+        options.lanes // options.num_ranks,
+        _largest_chunk_rows(dataset, options, reader),
+        options.loads_ahead,
+        has_buckets=use_buckets(options, dataset.columns, reader),
+    )
+
+
+def open_steps(
+    plan: EpochPlan, lanes: int, chunk_rows: int, loads_ahead: int, *, has_buckets: bool = False
+) -> int:
     """Steps whose batches may be open at a time on a rank that serves `lanes` lanes.
 
     >>> plan = EpochPlan(num_rows=1_000_000, lanes=24, global_batch_size=65_536)
-    >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=3)
+    >>> open_steps(plan, lanes=24, chunk_rows=4_096, loads_ahead=12)
     4
     """
-    chunks_ahead = -(-loads_ahead // lanes)
-    rows_ahead = (1 + chunks_ahead) * chunk_rows
-    return min(plan.num_steps, 2 + (rows_ahead * plan.lanes - 1) // plan.global_batch_size)
+    rows = -(-chunk_rows * (lanes + max(lanes, loads_ahead)) // lanes)  # of a lane
+    steps = 2 + (rows * plan.lanes - 1) // plan.global_batch_size
+    if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
+        steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
+    return min(plan.num_steps, steps)
 
 
 def batches_held(
@@ -309,50 +306,52 @@ def batches_held(
 ) -> int:
     """The most batches that have memory at a time in the first epoch, for a slow consumer.
 
-    `memory_of` bounds it for any order of chunks. This follows the epoch's own order, often to half
-    of that. When the batches up to some step are finished, `loads_ahead` row groups have been
-    loaded beyond what these needed. Every batch that a row of these went to is open; beside them
-    there are the finished ones in the queue, and those that the consumer keeps.
+    `memory_of` bounds it for any order of chunks. This follows the epoch's own order. While a step
+    is due, all batches are open that a row of the row groups went to that may be loaded by then;
+    beside them there are the finished ones in the queue, and those that the consumer keeps.
 
     Args:
         consumer_batches: Batches that the consumer keeps, including the one that it works on.
         num_steps: The most batches that the consumer takes.
     """
-    most = max(_batches_held(one, options, consumer_batches, num_steps) for one in dataset.windows)
-    return most + _left_of_window(dataset, options, ANY_TABLE)
-
-
-def _batches_held(
-    dataset: Dataset, options: LoaderOptions, consumer_batches: int, num_steps: int
-) -> int:
-    plan = _plan_of(dataset, options)
-    if use_buckets(options, dataset.columns, ANY_TABLE):  # equally large, but for chance
-        chunks = Buckets.chunks(Buckets.of(len(dataset), options.seed, 0).expected_sizes(), plan)
-    else:
-        chunks = epoch_chunks(dataset, options, 0)
-    schedule = plan_loads(plan, chunks, plan.lanes_of_rank(options.rank, options.num_ranks))
-    loads = (load for load in schedule for _ in chunks[load.chunk].row_groups)
     finished = options.prefetch_batches + consumer_batches
-    opened = np.zeros(plan.num_steps, bool)
+    windows = list(dataset.windows)
+    num_epoch = sum(_plan_of(one, options).num_steps for one in windows)
+    if num_steps > num_epoch:  # the next epoch begins while batches of this one are left
+        windows.append(windows[0])
+    opened = np.zeros(sum(_plan_of(one, options).num_steps for one in windows), bool)
+    loads = _planned_loads(windows, options)
+    waiting = next(loads, None)
+    ahead = LookAhead(options.loads_ahead)
     most = num_open = 0
-    ahead: list[Load] = []
-
-    def load_more() -> None:
-        nonlocal num_open
-        while len(ahead) < options.loads_ahead and (load := next(loads, None)) is not None:
-            ahead.append(load)
-            for piece in load.pieces:
-                first = plan.step_of(piece.lane, piece.offset)
-                end = plan.step_of(piece.lane, piece.offset + piece.stop - piece.start - 1) + 1
-                num_open += int(np.count_nonzero(~opened[first:end]))
-                opened[first:end] = True
-
-    load_more()
-    # The queue fills while the consumer is still at its first batch.
-    for step in range(min(plan.num_steps, num_steps + options.prefetch_batches)):
-        while ahead and ahead[0].step <= step:
-            ahead.pop(0)
-            load_more()
-        num_open -= int(opened[step])
-        most = max(most, num_open + min(step + 1, finished))
+    # The queue fills while the consumer is still at its last batch.
+    for step in range(min(num_epoch, num_steps + options.prefetch_batches) + 1):
+        while waiting is not None and ahead.may_begin(waiting[0], step):
+            for span in waiting[1]:
+                num_open += int(np.count_nonzero(~opened[span]))
+                opened[span] = True
+            waiting = next(loads, None)
+        most = max(most, num_open + min(step, finished))
+        num_open -= int(opened[step : step + 1].sum())
     return most
+
+
+def _planned_loads(
+    windows: Sequence[Dataset], options: LoaderOptions
+) -> Iterator[tuple[LoadSteps, list[slice]]]:
+    """The loads of windows in turn, and the steps that each has rows for, counted over all."""
+    before = 0
+    for number, one in enumerate(windows):
+        epoch = int(number > 0 and one is windows[0])
+        plan = _plan_of(one, options)
+        if use_buckets(options, one.columns, ANY_TABLE):  # equally large, but for chance
+            sizes = Buckets.of(len(one), options.seed, epoch).expected_sizes()
+            chunks = Buckets.chunks(sizes, plan)
+        else:
+            chunks = epoch_chunks(one, options, epoch)
+        most = open_steps_of(one, options)
+        for load in plan_loads(plan, chunks, plan.lanes_of_rank(options.rank, options.num_ranks)):
+            spans = [steps_of(plan, piece) for piece in load.pieces]
+            slices = [slice(before + span.start, before + span.stop) for span in spans]
+            yield LoadSteps.of(plan, load, most, before), slices
+        before += plan.num_steps

@@ -92,8 +92,8 @@ class LoaderOptions:
 
     @property
     def loads_ahead(self) -> int:
-        """Row groups in decoding, and one that waits for the first thread to be done."""
-        return self.decode_threads + 1
+        """Row groups in decoding, and as many that wait for a thread, or are done early."""
+        return 2 * self.decode_threads
 
     def order_of_rows(self) -> dict[str, int | str | bool]:
         names = ("global_batch_size", "shuffle", "seed", "lanes", "drop_last", "parts_per_chunk")

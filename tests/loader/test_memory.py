@@ -129,7 +129,7 @@ def test_the_formula_is_reached_where_all_lanes_change_chunks_at_once(
 ) -> None:
     folder = write_table([[20] * 24])  # 4 lanes of 120 rows: 6 whole chunks each
     options: dict[str, Any] = {"lanes": 4, "global_batch_size": 8, "prefetch_batches": 1}
-    with Loader(Dataset(folder, schema), decode_threads=3, **options) as loader:
+    with Loader(Dataset(folder, schema), decode_threads=2, **options) as loader:
         most = loader.memory.batches
         assert most == 2 + (2 * 20 * 4 - 1) // 8 + 1 + 2
         with loader.epoch(0) as batches:
@@ -155,20 +155,20 @@ def test_the_schedule_tells_how_many_batches_wait_for_a_slow_consumer(
     assert held.most == expected < loader.memory.batches
 
 
-def test_a_window_begins_when_all_row_groups_of_the_one_before_are_read(
-    write_table: Any, schema: Schema, held: Held
+@pytest.mark.parametrize("files", [1, 3])
+def test_the_next_epoch_or_window_is_loaded_while_batches_of_the_one_before_are_left(
+    write_table: Any, schema: Schema, held: Held, files: int
 ) -> None:
-    # 4 lanes of 120 rows: the last chunks begin with row 400, in step 50.
-    dataset = Dataset(write_table([[20] * 24] * 3), schema, windows=WindowsSpec(by="file"))
-    begun = []
+    windows = WindowsSpec(by="file") if files > 1 else None
+    dataset = Dataset(write_table([[20] * 24] * files), schema, windows=windows)
     with Loader(dataset, lanes=4, global_batch_size=8, prefetch_batches=1) as loader:
-        with loader.epoch(0) as batches:
-            for batch in batches:
-                begun.append(loader.stats.epochs)
-                if len(begun) == 51:  # of both windows all that may be are open
-                    held.wait_for(20 * 4 // 8 * 2)
+        with loader.in_turn(range(60 * 3)) as batches:  # 60 steps of a window
+            for taken, batch in enumerate(batches, 1):
+                if taken == 50:  # 10 are left, and of the next window's 10 to 20 are open
+                    held.wait_for(20)
+                    begun = loader.stats.epochs
                 assert batch.num_rows == 8
-        assert begun == [1] * 50 + [2] * 60 + [3] * 70
+        assert (taken, begun, loader.stats.epochs) == (180, 2, 3)
         assert held.most <= loader.memory.batches
 
 
@@ -181,7 +181,7 @@ def test_a_full_shuffle_holds_a_ranks_share_from_the_first_step_on(
         with loader.epoch(0) as batches:
             assert next(batches).num_rows <= loader.memory.batch_rows == 6
             held.wait_for(10)
-        assert held.most == loader.memory.batches == 10
+        assert held.most == 10 == loader.memory.batches - loader.options.prefetch_batches - 2
 
 
 def test_memory_does_not_grow_with_the_table(write_table: Any, schema: Schema) -> None:

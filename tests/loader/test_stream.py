@@ -224,6 +224,26 @@ def test_a_start_in_the_middle_gives_the_tail(table: Table, schema: Schema) -> N
         assert same(whole[start_step:], stream(table, schema, 3, start_step))
 
 
+@pytest.mark.parametrize("batch_size", [30, 1000])  # 8 steps an epoch, or one
+@pytest.mark.parametrize("shuffle", ["chunk", "full"])
+def test_epochs_in_turn_are_the_epochs_and_nothing_is_read_for_other_steps(
+    table: Table, schema: Schema, batch_size: int, shuffle: str
+) -> None:
+    with make_loader(table, schema, global_batch_size=batch_size, shuffle=shuffle) as loader:
+        expected = [batch for epoch in range(4) for batch in loader.epoch(epoch)]
+        for first, end in [(0, 4), (1, 4), (3, 3), (4, 27)]:
+            steps = range(min(first, len(expected)), min(end, len(expected)))
+            rows_before = loader.stats.rows
+            with loader.in_turn(steps) as batches:
+                assert same(list(batches), expected[steps.start : steps.stop])
+            rows = sum(batch.num_rows for batch in expected[steps.start : steps.stop])
+            assert loader.stats.rows - rows_before == rows
+    with make_loader(table, schema, global_batch_size=1, lanes=1, shuffle="none") as loader:
+        with loader.in_turn(range(5)) as batches:
+            assert len(list(batches)) == 5
+        assert loader.stats.row_groups == 1
+
+
 def test_a_late_start_does_not_read_what_precedes(table: Table, schema: Schema) -> None:
     Path(table.row_groups[0].file).unlink()
     options = {"lanes": 1, "shuffle": "none", "parts_per_chunk": 1}

@@ -45,7 +45,7 @@ class FirstPass:
         """Put the rows that the rank needs into buckets; `None` if it was cancelled."""
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
-        loads = plan_loads(work.plan, chunks, work.lanes, work.start_step)
+        loads = plan_loads(work.plan, chunks, work.lanes, work.steps.start)
         needed = {number: int(sizes[number]) for number in sorted(_buckets_of(loads, chunks))}
         store: BucketStore = (
             BucketMemory(needed, self.num_columns, self.slabs)

@@ -13,11 +13,9 @@ from distrain.loader.delivery.cuda_streams import (
     thread_set_up as thread_set_up,
 )
 from distrain.loader.delivery.epoch import (
-    Backend as Backend,
     EpochIterator as EpochIterator,
-    EpochWork as EpochWork,
+    Production as Production,
 )
-from distrain.loader.delivery.in_turn import InTurn as InTurn
 from distrain.loader.delivery.stats import (
     LoaderStats as LoaderStats,
     StatsRecorder as StatsRecorder,
@@ -28,4 +26,5 @@ from distrain.loader.delivery.transfer import (
     map_tensors as map_tensors,
     new_delivery as new_delivery,
 )
+from distrain.loader.delivery.work import Backend as Backend, EpochWork as EpochWork
 from distrain.loader.own_threads import in_own_thread as in_own_thread

@@ -29,7 +29,7 @@ class End:
 @dataclass(frozen=True)
 class Ready:
     batch: Any
-    all_loaded: bool = False  # whether nothing is left to be read for later ones
+    rows: int = 0
 
 
 Item = Ready | Failure | End

@@ -30,9 +30,12 @@ from distrain.loader.filling.schedule import (
     ChunkDealer as ChunkDealer,
     Deal as Deal,
     Load as Load,
+    LoadSteps as LoadSteps,
+    LookAhead as LookAhead,
     epoch_chunks as epoch_chunks,
     open_groups as open_groups,
     plan_loads as plan_loads,
+    steps_of as steps_of,
 )
 from distrain.loader.filling.torch_filler import (
     TorchFiller as TorchFiller,

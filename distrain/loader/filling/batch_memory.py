@@ -249,16 +249,20 @@ class OpenBatches(Generic[BlockT]):
         self._open: dict[int, OpenBatch[BlockT]] = {}
         self._lock = threading.Lock()
 
-    def at(self, step: int) -> OpenBatch[BlockT]:
+    def at(self, steps: Sequence[int]) -> list[OpenBatch[BlockT]]:
         with self._lock:
-            if step not in self._open:
-                num_rows = self._rows_in(step)
-                lists: list[list[Any]] = [[] for _ in range(self._num_lists)]
-                lengths = np.empty((self._num_lists, num_rows), np.int32)
-                self._open[step] = OpenBatch(num_rows, self._new_block(num_rows), lists, lengths)
-            return self._open[step]
+            return [self._open.get(step) or self._new(step) for step in steps]
 
     def take(self, step: int) -> OpenBatch[BlockT]:
-        batch = self.at(step)
         with self._lock:
-            return self._open.pop(step, batch)
+            return self._open.pop(step, None) or self._made(step)
+
+    def _new(self, step: int) -> OpenBatch[BlockT]:
+        self._open[step] = self._made(step)
+        return self._open[step]
+
+    def _made(self, step: int) -> OpenBatch[BlockT]:
+        num_rows = self._rows_in(step)
+        lists: list[list[Any]] = [[] for _ in range(self._num_lists)]
+        lengths = np.empty((self._num_lists, num_rows), np.int32)
+        return OpenBatch(num_rows, self._new_block(num_rows), lists, lengths)

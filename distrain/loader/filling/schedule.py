@@ -6,7 +6,10 @@ the batches of the coming steps; lanes that share a chunk come to it at the same
 `partition.pieces`).
 """
 
+from __future__ import annotations
+
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -51,6 +54,39 @@ class Loads(LazySequence[Load]):
     def _make(self, place: int) -> Load:
         pieces = self._pieces[int(self._bounds[place]) : int(self._bounds[place + 1])]
         return Load(int(self._steps[place]), pieces[0].chunk, pieces)
+
+
+class LoadSteps(NamedTuple):
+    first: int  # the first step that a load has rows for
+    last: int
+    open_steps: int  # how many batches may be open, that of the step that is due and later ones
+
+    @classmethod
+    def of(cls, plan: EpochPlan, load: Load, open_steps: int, before: int = 0) -> LoadSteps:
+        """Those of a load; steps count on from `before`."""
+        last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
+        return cls(before + load.step, before + last, open_steps)
+
+
+class LookAhead:
+    """Says which loads may begin, in the order of their first steps, while a step is due.
+
+    Those that it needs may, and `most` others whose rows are all for steps that may be open.
+    """
+
+    def __init__(self, most: int):
+        self._most = most
+        self._ahead: deque[int] = deque()  # the first steps of those that may, and were not needed
+
+    def may_begin(self, load: LoadSteps, step: int) -> bool:
+        """Whether a load may begin; if so, ask for the one after it."""
+        while self._ahead and self._ahead[0] <= step:
+            self._ahead.popleft()
+        is_open = load.last < step + load.open_steps and len(self._ahead) < self._most
+        if load.first <= step or is_open:
+            self._ahead.append(load.first)
+            return True
+        return False
 
 
 class BatchRuns(NamedTuple):
@@ -124,6 +160,12 @@ def plan_loads(plan: EpochPlan, chunks: Chunks, lanes: Iterable[int], start_step
     return Loads(first_steps[order], bounds, Pieces(by_load))
 
 
+def steps_of(plan: EpochPlan, piece: Piece) -> range:
+    """The steps that a piece has rows for."""
+    last = piece.offset + piece.stop - piece.start - 1
+    return range(plan.step_of(piece.lane, piece.offset), plan.step_of(piece.lane, last) + 1)
+
+
 def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     """Where the rows of a piece go in the batches of the rank that serves `lanes`.
 
@@ -132,12 +174,12 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     >>> runs.steps.tolist(), runs.starts.tolist(), runs.counts.tolist()
     ([0, 1, 2], [2, 2, 2], [2, 2, 2])
     """
+    steps = steps_of(plan, piece)
+    if len(steps) <= _FEW_RUNS:
+        return _few_runs(plan, lanes, piece, steps)
     first, last = piece.offset, piece.offset + piece.stop - piece.start
-    from_step, to_step = plan.step_of(piece.lane, first), plan.step_of(piece.lane, last - 1) + 1
-    if to_step - from_step <= _FEW_RUNS:
-        return _few_runs(plan, lanes, piece, range(from_step, to_step))
     # How many rows of the epoch were taken before each of these steps, and before the one after.
-    taken = np.arange(from_step, to_step + 1, dtype=np.int64) * plan.global_batch_size
+    taken = np.arange(steps.start, steps.stop + 1, dtype=np.int64) * plan.global_batch_size
     taken = np.minimum(taken, plan.num_rows)
     below = plan.rows_below(piece.lane, taken)
     of_lane = plan.rows_below(piece.lane + 1, taken) - below
@@ -145,7 +187,7 @@ def runs_of(plan: EpochPlan, lanes: range, piece: Piece) -> BatchRuns:
     bounds = np.minimum(np.maximum(of_lane, first), last)
     skipped = bounds[:-1] - of_lane[:-1]  # of the first run, where the piece begins inside a step
     return BatchRuns(
-        np.arange(from_step, to_step), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
+        np.arange(steps.start, steps.stop), earlier[1:] - earlier[:-1] + skipped, np.diff(bounds)
     )
 
 

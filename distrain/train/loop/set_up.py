@@ -15,7 +15,7 @@ from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ran
 from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.jobs import World
-from distrain.loader import InTurn, Loader
+from distrain.loader import EpochIterator, Loader
 from distrain.models import ClickModel, TableFactory, build_model
 from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
@@ -54,7 +54,7 @@ class TrainingParts:
     window: OpenWindow
     checkpoints: RankCheckpoints
     start: TrainingStart
-    batches: InTurn
+    batches: EpochIterator
 
 
 def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:

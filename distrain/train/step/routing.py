@@ -22,7 +22,7 @@ MakeRoute = Callable[[Batch], Route | PaddedRoutes]
 
 
 class Batches(Protocol):
-    """The source of batches: `InTurn`."""
+    """The source of batches: `EpochIterator`."""
 
     def __next__(self) -> Batch: ...
 

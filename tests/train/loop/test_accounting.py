@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,7 @@ from small_jobs import make_spec, write_prepared
 from distrain.errors import DataError
 from distrain.events import STEP_BOUNDS_S, Event, RankFinished, StepsDone, TrainingStarted
 from distrain.jobs import World
-from distrain.loader import InTurn
-from distrain.partition import EpochPlan, EpochSteps
+from distrain.loader import EpochIterator
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run
 from distrain.submission.inline import run_inline
@@ -133,13 +132,13 @@ def test_waiting_for_the_first_batch_of_every_epoch_is_waiting_for_data(
 
     slow = SlowTime()
     monkeypatch.setattr("distrain.train.timing.phases.time", slow)
-    take = InTurn.__next__
+    take, taken = EpochIterator.__next__, count()
 
-    def leap(self: InTurn) -> Any:
-        slow.leaps_s += 100.0 if self._taken % 3 == 0 else 0.0  # steps of an epoch
+    def leap(self: EpochIterator) -> Any:
+        slow.leaps_s += 100.0 if next(taken) % 3 == 0 else 0.0  # steps of an epoch
         return take(self)
 
-    monkeypatch.setattr(InTurn, "__next__", leap)
+    monkeypatch.setattr(EpochIterator, "__next__", leap)
     events: list[Event] = []
     trainer_of(
         prepared,
@@ -182,94 +181,6 @@ def test_metrics_and_summary_tell_what_was_done_and_held(prepared: Path, tmp_pat
     assert summary.setup_s[0] > 0
 
 
-@dataclass
-class FakeEpoch:
-    """An epoch that hands out its numbers, as (epoch, step)."""
-
-    epoch: Any
-    steps: int
-    log: list[str]
-    taken: int = 0
-    wait_s: float = 0.0
-
-    @property
-    def all_loaded(self) -> bool:
-        return self.taken >= self.steps - 3
-
-    def __next__(self) -> tuple[int, int]:
-        self.taken += 1
-        return self.epoch, self.taken - 1
-
-    def close(self) -> None:
-        self.log.append(f"close {self.epoch} after {self.taken}")
-
-
-@dataclass
-class FakeLoader:
-    """What `InTurn` knows of a loader."""
-
-    steps: EpochSteps
-    log: list[str] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, *steps: int) -> "FakeLoader":
-        """One whose windows have so many steps."""
-        return cls(EpochSteps(tuple(EpochPlan(n, 1, 1) for n in steps)))
-
-    def window(self, epoch: int, start_step: int) -> FakeEpoch:
-        first, end = self.steps.span(self.steps.window_of(start_step))
-        begin = epoch if len(self.steps.plans) == 1 else (epoch, first)
-        self.log.append(f"begin {begin}")
-        return FakeEpoch(epoch, end, self.log, start_step)
-
-
-def in_turn(loader: FakeLoader, steps: range, ahead: int, *, after_loads: bool = False) -> InTurn:
-    begin: Any = loader.window
-    return InTurn(begin, loader.steps, steps, ahead, after_loads=after_loads)
-
-
-@pytest.mark.parametrize("per_epoch", [1, 2, 5])
-@pytest.mark.parametrize("num_steps", [1, 4, 5, 10, 12])
-@pytest.mark.parametrize("ahead", [1, 2, 7])
-def test_epochs_follow_each_other_and_none_begins_without_need(
-    per_epoch: int, num_steps: int, ahead: int
-) -> None:
-    loader = FakeLoader.of(per_epoch)
-    batches = in_turn(loader, range(num_steps), ahead)
-    assert list(batches) == [divmod(step, per_epoch) for step in range(num_steps)]
-    epochs = -(-num_steps // per_epoch)
-    assert [line for line in loader.log if "begin" in line] == [f"begin {e}" for e in range(epochs)]
-    assert [line for line in loader.log if "close" in line] == [
-        f"close {e} after {per_epoch}" for e in range(epochs - 1)
-    ]
-
-
-@pytest.mark.parametrize("first_step", range(11))
-@pytest.mark.parametrize("ahead", [1, 3])
-def test_epochs_go_on_from_any_step(first_step: int, ahead: int) -> None:
-    loader = FakeLoader.of(4)
-    batches = in_turn(loader, range(first_step, 10), ahead)
-    assert list(batches) == [divmod(step, 4) for step in range(first_step, 10)]
-    begun = [line for line in loader.log if "begin" in line]
-    assert begun == [f"begin {e}" for e in range(first_step // 4, 3) if first_step < 10]
-
-
-def test_an_epoch_begins_when_so_many_batches_of_the_one_before_are_left() -> None:
-    loader = FakeLoader.of(5)
-    batches = in_turn(loader, range(10), 2)
-    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
-    assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
-
-
-def test_a_window_begins_while_the_last_batches_of_the_one_before_are_left() -> None:
-    loader = FakeLoader.of(3, 1, 4)
-    batches = in_turn(loader, range(11), 1)
-    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
-    assert begun == [1, 2, 2, 3, 3, 3, 4, 4, 4, 4, 4]
-    started = [line for line in loader.log if "begin" in line]
-    assert started == ["begin (0, 0)", "begin (0, 3)", "begin (0, 4)", "begin (1, 0)"]
-
-
 def own_threads() -> list[str]:
     return [
         t.name for t in threading.enumerate() if t.name.startswith(("loader", "decode", "routes"))
@@ -303,10 +214,3 @@ def test_a_job_that_fails_on_its_way_leaves_no_thread(
     with pytest.raises(DataError, match="gone"):
         trainer.run()
     assert own_threads() == []
-
-
-def test_a_window_begins_when_nothing_is_left_to_read_of_the_one_before() -> None:
-    loader = FakeLoader.of(6, 6)
-    batches = in_turn(loader, range(12), 1, after_loads=True)
-    begun = [len([line for line in loader.log if "begin" in line]) for _ in batches]
-    assert begun == [1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2]

@@ -1,0 +1,195 @@
+"""Row groups that are loaded ahead of the step that is due, over the ends of epochs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any, NamedTuple
+
+from distrain.batch import Batch
+from distrain.loader.delivery.work import Backend, EpochWork
+from distrain.loader.filling import (
+    ChunkDealer,
+    Load,
+    LoadSteps,
+    LookAhead,
+    NarrowBatch,
+    OpenBatches,
+    plan_loads,
+)
+from distrain.loader.reading import Expected
+from distrain.partition import RowGroup
+
+BeginWork = Callable[[EpochWork], tuple[EpochWork, Backend] | None]
+"""Makes a work's backend and runs its first pass; `None` if that was cancelled."""
+
+
+class _Task(NamedTuple):
+    epoch: _OpenEpoch
+    steps: LoadSteps  # counted over all epochs
+    dealer: ChunkDealer
+    number: int  # of the row group in its chunk
+    group: RowGroup
+
+    def run(self) -> None:
+        deal = self.dealer.deal(self.number)
+        if len(deal.rows):
+            batches = self.epoch.batches.at(deal.steps.tolist())
+            self.epoch.backend.load(self.group, deal, batches)
+
+
+class _OpenEpoch:
+    """An epoch with rows that were loaded and batches that were not given."""
+
+    def __init__(self, work: EpochWork, backend: Backend, first: int):
+        self.work = work
+        self.backend = backend
+        self.batches: OpenBatches[Any] = OpenBatches(
+            work.rows_in, backend.new_block, backend.num_lists
+        )
+        self.end = first + len(work.steps)
+        self._offset = first - work.steps.start  # of steps counted over all epochs
+        loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
+        self._loads = loads
+        # Telling of each row group costs as much as decoding a hundred rows.
+        self._expected = backend.expect(self._groups()) if work.any_remote else Expected()
+        self._num_done = 0
+
+    def tasks(self) -> Generator[_Task, None, None]:
+        """Each row group to load, that which is needed first before the others."""
+        work = self.work
+        seed = None if work.options.shuffle == "none" else work.options.seed
+        for load in self._needed():
+            chunk = work.chunks[load.chunk]
+            sizes = [chunk.num_rows]
+            if len(chunk.row_groups) > 1:
+                sizes = [work.row_groups[group].num_rows for group in chunk.row_groups]
+            order = work.order_of and partial(work.order_of, load.chunk)
+            dealer = ChunkDealer(work.plan, work.lanes, chunk, load, sizes, seed, work.epoch, order)
+            steps = LoadSteps.of(work.plan, load, work.open_steps, self._offset)
+            for number, group in enumerate(chunk.row_groups):
+                yield _Task(self, steps, dealer, number, work.row_groups[group])
+
+    def _needed(self) -> Iterator[Load]:
+        for load in self._loads:
+            if load.step >= self.work.steps.stop:
+                return
+            yield load
+
+    def _groups(self) -> Iterator[RowGroup]:
+        work = self.work
+        numbers = (n for load in self._needed() for n in work.chunks[load.chunk].row_groups)
+        return (work.row_groups[number] for number in numbers)
+
+    def count_done(self) -> None:
+        self._num_done += 1
+        self._expected.passed(self._num_done)
+
+    def rows_in(self, step: int) -> int:
+        return self.work.rows_in(step - self._offset)
+
+    def finished(self, step: int) -> Batch | NarrowBatch:
+        return self.backend.finish(self.batches.take(step - self._offset))
+
+    def expect_no_more(self) -> None:
+        self._expected.close()
+
+    def close(self) -> None:
+        self.expect_no_more()
+        self.backend.close()
+
+
+class LoadsAhead:
+    """Loads row groups in the order in which they are needed, within the memory that there is.
+
+    Steps are counted over all epochs, from 0. Which loads begin depends on the step that is due
+    (see `LookAhead`), and not on the order in which others are done. So threads go on to the next
+    epoch while batches of one are left, and its batches share the same memory.
+    """
+
+    def __init__(
+        self,
+        works: Iterator[EpochWork],
+        begin: BeginWork,
+        pool: ThreadPoolExecutor,
+        look_ahead: LookAhead,
+    ):
+        self._works = works
+        self._look_ahead = look_ahead
+        self._begin = begin
+        self._pool = pool
+        self._epochs: deque[_OpenEpoch] = deque()
+        self._following: EpochWork | None = None  # the work that begins next, once looked at
+        self._tasks: Generator[_Task, None, None] | None = None  # of the last open epoch
+        self._task: _Task | None = None  # the next of them
+        self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
+
+    def epoch_at(self, step: int) -> _OpenEpoch | None:
+        """The epoch of a step, all before which were given; `None` if no step is left."""
+        while self._epochs and self._epochs[0].end <= step:
+            self._epochs.popleft().close()
+        if not self._epochs:
+            self._open_following(step)
+        return self._epochs[0] if self._epochs else None
+
+    def begin_loads(self, step: int) -> None:
+        """Begin all loads that may begin while a step is due."""
+        while task := self._next_task(step):
+            if not self._look_ahead.may_begin(task.steps, step):
+                return
+            self._task = None
+            self._in_flight.append((task, self._pool.submit(task.run)))
+
+    def wait_for(self, step: int) -> None:
+        """Sleep until all rows of a step are in its batch."""
+        while self._in_flight and self._in_flight[0][0].steps.first <= step:
+            task, result = self._in_flight.popleft()
+            result.result()
+            task.epoch.count_done()
+
+    def drop(self) -> None:
+        """Drop the loads that have not begun: a circle of references would keep their batches."""
+        if self._tasks is not None:
+            self._tasks.close()
+        self._task = None
+        self._in_flight.clear()
+        for epoch in self._epochs:
+            epoch.expect_no_more()
+
+    def close(self) -> None:
+        """Close the files; no thread may be loading."""
+        while self._epochs:
+            self._epochs.popleft().close()
+
+    def _next_task(self, step: int) -> _Task | None:
+        while self._task is None:
+            if self._tasks is not None:
+                self._task = next(self._tasks, None)
+            if self._task is None and not self._open_early(step):
+                return None
+        return self._task
+
+    def _open_early(self, step: int) -> bool:
+        """Open the following epoch if loads of it may begin while batches of the last are left."""
+        last = self._epochs[-1]
+        if last.end >= step + last.work.open_steps:
+            return False
+        work = self._peek()
+        # A first pass takes all threads, and as much memory as the one before.
+        return work is not None and work.first_pass is None and self._open_following(last.end)
+
+    def _open_following(self, first: int) -> bool:
+        work, self._following = self._peek(), None
+        begun = None if work is None else self._begin(work)
+        if begun is None:
+            return False
+        self._epochs.append(_OpenEpoch(*begun, first))
+        self._tasks = self._epochs[-1].tasks()
+        return True
+
+    def _peek(self) -> EpochWork | None:
+        if self._following is None:
+            self._following = next(self._works, None)
+        return self._following

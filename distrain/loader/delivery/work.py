@@ -1,0 +1,68 @@
+"""What an epoch's batches are made of, and who makes them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from distrain.batch import Batch
+from distrain.loader.filling import Deal, NarrowBatch, OpenBatch
+from distrain.loader.options import LoaderOptions
+from distrain.loader.reading import Expected
+from distrain.partition import Chunks, EpochPlan, RowGroup
+
+
+class Backend(Protocol):
+    @property
+    def num_lists(self) -> int: ...
+
+    def new_block(self, num_rows: int) -> Any: ...
+
+    def expect(self, groups: Iterator[RowGroup | None]) -> Expected:
+        """Look ahead to the row groups that will be loaded, in this order."""
+        ...
+
+    def load(self, group: RowGroup, deal: Deal, batches: Sequence[OpenBatch[Any]]) -> None:
+        """Write a row group's rows to the batches of the deal's runs; from any thread."""
+        ...
+
+    def finish(self, batch: OpenBatch[Any]) -> Batch | NarrowBatch: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class EpochWork:
+    """The batches of some steps of an epoch, or of a window of it."""
+
+    plan: EpochPlan
+    chunks: Chunks
+    row_groups: Sequence[RowGroup]
+    options: LoaderOptions
+    epoch: int
+    steps: range  # of the plan
+    open_steps: int  # steps whose batches may be open: the one that is due and those after it
+    new_backend: Callable[[], Backend]  # called in the producer's thread
+    # Runs before the first batch is made, if set: gives what makes the batches instead of the work
+    # and its backend; `None` if it was cancelled.
+    first_pass: Preparation | None = None
+    # the order of a chunk's rows, by its number; by default that of `row_permutation`
+    order_of: Callable[[int], NDArray[np.int64]] | None = None
+    any_remote: bool = True  # whether a file may be a remote one, which readers fetch ahead
+
+    @property
+    def lanes(self) -> range:
+        return self.plan.lanes_of_rank(self.options.rank, self.options.num_ranks)
+
+    def rows_in(self, step: int) -> int:
+        return self.plan.rank_rows(step, self.options.rank, self.options.num_ranks)
+
+
+Preparation = Callable[
+    [EpochWork, Any, ThreadPoolExecutor, Callable[[], bool]], tuple[EpochWork, Backend] | None
+]
