@@ -263,7 +263,7 @@ def test_a_file_changed_in_the_middle_of_an_epoch_is_told(
     change: Callable[[Path], None],
     cached: bool,
 ) -> None:
-    monkeypatch.setattr(LoaderOptions, "loads_ahead", 1)  # or all of the file would be read
+    monkeypatch.setattr(LoaderOptions, "loads_ahead", 0)  # or all of the file would be read
     cache = str(tmp_path / "cache") if cached else None
     loader = loader_of(
         folder, schema, **IN_ORDER, decode_threads=1, prefetch_batches=1, cache=cache
