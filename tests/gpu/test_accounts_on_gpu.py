@@ -29,7 +29,7 @@ def train(prepared: Path, root: Path, route_ahead: int) -> JobView:
     spec = make_spec(
         prepared,
         "resources={backend: inline, num_ranks: 1, device: cuda}",
-        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5}",
+        "train={global_batch_size: 500, epochs: 2, log_every_steps: 5, cuda_graph: false}",
         f"train.route_ahead={route_ahead}",
     )
     recorder = open_run(root, spec, "job")

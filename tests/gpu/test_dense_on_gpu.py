@@ -19,7 +19,7 @@ def gradients(call, leaves, bf16):
     with torch.autocast("cuda", torch.bfloat16, enabled=bf16):
         output = call()
     torch.manual_seed(1)
-    grad = torch.randn(output.shape, device="cuda", dtype=output.dtype)
+    grad = torch.randn(output.shape, device="cuda").to(output.dtype)
     return output, torch.autograd.grad(output, leaves, grad)
 
 
@@ -53,7 +53,7 @@ NETWORKS = {
 @pytest.mark.parametrize("triton", ["0", "1"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_networks_in_bf16(name, triton, monkeypatch):
-    """Padded and fused beside torch's own operations."""
+    """Padded and fused, they err no more than torch's own operations."""
     monkeypatch.setenv("DISTRAIN_TRITON", triton)
     torch.manual_seed(0)
     network = NETWORKS[name]().connect(MLPBlock([64, 1], no_activation_last_layer=True))
@@ -70,7 +70,10 @@ def test_networks_in_bf16(name, triton, monkeypatch):
     monkeypatch.setenv("DISTRAIN_TRITON", "0")
     for module in (forms, cross):
         monkeypatch.setattr(module, "is_eager_gpu", lambda value: False)
-    plain, expected = gradients(call, leaves, True)
-    for one, other in zip([output, *found], [plain, *expected], strict=True):
+    plain, theirs = gradients(call, leaves, True)
+    exact, expected = gradients(call, leaves, False)
+    triples = zip([output, *found], [plain, *theirs], [exact, *expected], strict=True)
+    for one, other, right in triples:
         assert one.dtype == other.dtype
-        assert float((one - other).detach().norm() / other.detach().norm()) < 0.05
+        ours, usual = (float((x - right).detach().norm() / right.norm()) for x in (one, other))
+        assert ours < 1.5 * usual + 0.01

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
 @contextmanager
@@ -14,6 +15,9 @@ def deterministic(device: torch.device) -> Iterator[None]:
     does not hold for tables, routes and metrics: these add up sorted segments or whole numbers,
     which is the same in any order of threads, and the switch would have torch sort every index that
     they write to, and write equal ones one after another.
+
+    Attention is the one of plain products: the gradients of torch's fused ones differ from run to
+    run unless the switch refuses, instead of warning of, what is not deterministic.
     """
     if device.type != "cuda":
         yield
@@ -26,7 +30,8 @@ def deterministic(device: torch.device) -> Iterator[None]:
     # It would also fill every new tensor first; ours are written whole before they are read.
     filling.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         torch.use_deterministic_algorithms(was_on, warn_only=only_warned)
         filling.fill_uninitialized_memory = filled  # type: ignore[attr-defined]

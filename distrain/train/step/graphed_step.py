@@ -10,6 +10,7 @@ the rows and their sums travel inside, as much of both in each step. Where a bat
 there was room for, the steps from there on are others: they warm up and are recorded anew.
 """
 
+import gc
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -60,6 +61,10 @@ class CudaStepGraph:
     def record(self, run: Callable[[], tuple[Tensor, ...]]) -> None:
         """Record a call; a wait or a read-back in it is an error of CUDA."""
         stream = torch.cuda.current_stream()
+        # Objects of an older graph that are freed amid a recording end it; torch collects none.
+        gc.collect()
+        collects = gc.isenabled()
+        gc.disable()
         try:
             # Other threads, such as the loader's, may go on allocating meanwhile.
             with torch.cuda.graph(
@@ -70,6 +75,8 @@ class CudaStepGraph:
                 self._result = run()
         finally:  # torch leaves its own stream current where a recording fails
             torch.cuda.set_stream(stream)
+            if collects:
+                gc.enable()
 
     def replay(self) -> tuple[Tensor, ...]:
         """Launch it; the result's tensors are overwritten by the next replay."""
