@@ -41,6 +41,8 @@ Report = TypeVar("Report", StepsDone, EvaluationDone)
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
 """Fields of `RankFinished` that a `JobView` has for each rank."""
 
+_SOME_WINDOWS = 3  # the first ones are scored by a model that knows next to nothing
+
 
 class Collector:
     """Progress of one job, attempt by attempt, in about `limit_bytes` of memory; `None` is any.
@@ -257,14 +259,14 @@ class Collector:
                 f"the {result.rows:,} validation rows all have label {label}: AUC and normalised "
                 "entropy are not defined, and no validation is the best by them",
             )
-        figures = _figures_of(merged)
-        useless = is_no_use(figures["normalised_entropy"]) or useless_targets(figures["targets"])
-        if first.window and useless:
+        figures, so_far = _figures_of(merged), first.progressive
+        useless = is_no_use(so_far.get("normalised_entropy")) or useless_targets(figures["targets"])
+        if useless and (so_far.get("windows") or 0) >= _SOME_WINDOWS:
             self._note_once(
                 "window",
-                f"window {first.window}: before it is trained, predictions are no better than a "
-                "constant; set train.global_batch_size smaller, or train.optimizer.lr or "
-                "data.windows.size larger",
+                f"window {first.window}: of windows before they are trained, predictions are no "
+                "better than a constant; set train.global_batch_size smaller, or "
+                "train.optimizer.lr or data.windows.size larger",
             )
         if reports[0].auc is not None:
             self._note_once(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.optimizers import optimizer_facts
-from distrain.spec import DataSpec, JobSpec, TrainSpec
+from distrain.spec import DataSpec, JobSpec, TrainSpec, batch_for
 from distrain.storage import is_remote
 from distrain.wording import some
 
@@ -91,8 +91,9 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
     smaller = 1 << (smaller.bit_length() - 1)
     more = max(epochs, -(-_SOME_STEPS // max(1, -(-rows // smaller))))
     is_free = train.max_steps is None and train.init_from is None  # few steps may be meant
+    comes_again = spec.data.windows is None  # else the oldest window would follow the newest
     better = [f"train.global_batch_size to {smaller:,}"] if smaller < batch else []
-    better += [f"train.epochs to {more:,}"] if more > epochs and is_free else []
+    better += [f"train.epochs to {more:,}"] if more > epochs and is_free and comes_again else []
     if (
         is_free and not optimizer_facts(train.optimizer.kind).dense_state
     ):  # it has hardly learnt by then
@@ -103,7 +104,7 @@ def _steps_notes(spec: JobSpec, rows: int) -> Iterator[str]:
             f"train.global_batch_size {batch:,} is more than the {rows:,} training rows: an epoch "
             f"is one step of all rows; {remedy}"
         )
-    elif steps < _FEW_STEPS and is_free:
+    elif better and steps < _FEW_STEPS and is_free:
         yield (
             f"the job takes {steps:,} steps, and models hardly learn in fewer than some hundred: "
             f"{remedy}"
@@ -120,13 +121,12 @@ def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
             f"{sum(n < batch for n in rows):,} windows have fewer rows than "
             f"train.global_batch_size ({batch:,}), and data.drop_last leaves these out"
         )
-    steps = -(-middle // batch)
+    steps, smaller = -(-middle // batch), batch_for(middle)
     if steps < _WINDOW_STEPS:
-        smaller = max(1, middle // (5 * _WINDOW_STEPS))
+        better = f"train.global_batch_size to {smaller:,}, or " if smaller < batch else ""
         yield (
             f"half of the windows have {steps:,} steps or fewer, in which models hardly learn what "
-            f"is new in them: set train.global_batch_size to {1 << (smaller.bit_length() - 1):,}, "
-            "or train.optimizer.lr or data.windows.size larger"
+            f"is new in them: set {better}train.optimizer.lr or data.windows.size larger"
         )
 
 

@@ -108,4 +108,5 @@ from distrain.spec.training import (
     ScheduleSpec as ScheduleSpec,
     TrainSpec as TrainSpec,
     ValidationMetric as ValidationMetric,
+    batch_for as batch_for,
 )

@@ -187,12 +187,14 @@ def test_a_window_that_a_constant_predicts_better_is_told_of_once():
     collector = Collector()
     collector.begin_attempt(1, 1)
     labels = np.array([0, 1, 0, 1])
-    right, wrong = (np.where(labels == one, 3, -3).astype(np.float32) for one in (1, 0))
-    for step, logits, window in ((1, wrong, ""), (2, right, "a"), (3, wrong, "b"), (4, wrong, "c")):
-        metrics = state((logits, labels))
-        collector.add(EvaluationDone(0, 0, step, 1.0, metrics, window=window))
+    metrics = state((np.zeros(4, np.float32), labels))
+    for windows, entropy in ((0, None), (1, 1.5), (2, 1.2), (3, 0.99), (4, 1.0), (5, 1.1)):
+        so_far = {"windows": windows, "normalised_entropy": entropy} if windows else {}
+        name = f"day {windows}" if windows else ""
+        done = EvaluationDone(0, 0, windows, 1.0, metrics, window=name, progressive=so_far)
+        collector.add(done)
     (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
-    assert told.startswith("window b: before it is trained, predictions are no better")
+    assert told.startswith("window day 4: of windows before they are trained, predictions are no")
 
 
 def test_records_say_what_a_naive_computation_over_all_rows_says():
