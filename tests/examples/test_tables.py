@@ -81,11 +81,16 @@ def check_numbers(found, labels, predictions):
 
 
 @pytest.fixture(scope="module")
-def baskets(tmp_path_factory):
-    log = Path(__file__).resolve().parents[3] / "shared/data/online_retail"
-    log /= "online_retail_first80pct.csv.gz"
-    if not log.is_file():
+def log():
+    file = Path(__file__).resolve().parents[3] / "shared/data/online_retail"
+    file /= "online_retail_first80pct.csv.gz"
+    if not file.is_file():
         pytest.skip("the log of the shop is not among the real data")
+    return file
+
+
+@pytest.fixture(scope="module")
+def baskets(log, tmp_path_factory):
     table = tmp_path_factory.mktemp("baskets") / "baskets.parquet"
     make("online_retail_baskets.py", log, "--out", table)
     return prepare(table, name_targets)
@@ -108,6 +113,30 @@ def test_who_buys_again_and_for_how_much(baskets, tmp_path):
     spent = found["targets"]["spent"]
     check_numbers(spent, scores["spent_next"], scores["prediction_spent"])
     assert spent["r2"] > 0.2
+
+
+def test_items_are_learnt_best_in_the_order_of_weeks(log, tmp_path):
+    make("online_retail_items.py", log, "--out", tmp_path / "items.parquet")
+
+    def cut_by_weeks(document):  # what docs/examples-online-retail.md changes
+        assert document["target"] == "sold"
+        document["windows"] = {"by": "day", "size": "7d"}
+        document["split"] = {"by": "time", "column": "day", "from": "2011-05-12"}
+        del document["columns"]["day_month"]
+
+    data = prepare(tmp_path / "items.parquet", cut_by_weeks)
+
+    def of_the_week_after(name, *options):
+        paths = (f"data.train={data}/train", f"data.valid={data}/valid")
+        sets = [word for one in (*paths, *options) for word in ("--set", one)]
+        run("train", EXAMPLES / "items_weekly.yaml", "--run-dir", tmp_path / name, *sets)
+        return json.loads((tmp_path / name / "summary.json").read_text())
+
+    weeks = of_the_week_after("weeks")
+    shuffled = of_the_week_after("mixed", "data.windows=null", "evaluate.next_window=false")
+    assert weeks["progressive"]["windows"] == 22
+    assert weeks["auc"] > shuffled["auc"] + 0.003
+    assert weeks["log_loss"] < shuffled["log_loss"] - 0.004
 
 
 def test_the_digits_of_scikit_learn(tmp_path):
