@@ -19,7 +19,7 @@ from distributed.protocol import dumps, loads
 
 from distrain.events import StepsDone, from_json, to_json
 from distrain.metrics import BinaryMetrics
-from distrain.progress import Collector, WindowJoiner
+from distrain.progress import Collector, ReportJoiner
 from distrain.spec import parse_spec
 
 GOAL_SHARE = 0.05
@@ -66,7 +66,7 @@ def run(every_s: float, simulated_s: float) -> dict[str, Any]:
     window_s = STEPS * BATCH_ROWS / ROWS_PER_S
     windows = int(simulated_s / window_s / 128) * 128  # whole ones, however they are joined
     states = [state(seed) for seed in range(8)]
-    joiners = [WindowJoiner(every_s) for _ in range(RANKS)]
+    joiners = [ReportJoiner(every_s) for _ in range(RANKS)]
     collector = Collector(4 * 2**20)
     collector.begin_attempt(1, RANKS)
     messages = size_bytes = 0

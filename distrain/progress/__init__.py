@@ -7,7 +7,7 @@ from distrain.progress.kept_reports import (
     remove_reports as remove_reports,
 )
 from distrain.progress.merging import (
-    WindowJoiner as WindowJoiner,
+    ReportJoiner as ReportJoiner,
     phase_shares as phase_shares,
     stall_pct as stall_pct,
 )

@@ -26,7 +26,7 @@ from distrain.metrics import TargetMetrics, add_up_exchanges, reliability
 from distrain.progress.entries import EntryLog
 from distrain.progress.merging import (
     add_up_loaders,
-    join_windows,
+    join_reports,
     mean_device_seconds,
     mean_seconds,
     merge,
@@ -78,7 +78,7 @@ class Collector:
         self._why = (reason, message)
         self._trains = False
         self._noted: set[str] = set()
-        self._windows: dict[int, list[StepsDone]] = defaultdict(list)
+        self._waiting: dict[int, list[StepsDone]] = defaultdict(list)
         self._ends: dict[int, set[int]] = defaultdict(set)
         # By step and window.
         self._evaluations: dict[tuple[int, str], dict[int, EvaluationDone]]
@@ -98,9 +98,9 @@ class Collector:
             case StepsDone():
                 if event.rank not in self._ends[event.step]:
                     self._ends[event.step].add(event.rank)
-                    self._windows[event.rank].append(event)
+                    self._waiting[event.rank].append(event)
                 if len(self._ends[event.step]) == self.num_ranks:
-                    self._merge_window(self._windows_up_to(event.step))
+                    self._merge_steps(self._reports_up_to(event.step))
             case EvaluationDone():
                 scored = event.step, event.window
                 self._evaluations[scored][event.rank] = event
@@ -206,21 +206,21 @@ class Collector:
             write_s=before.write_s + event.write_s,
         )
 
-    def _windows_up_to(self, step: int) -> list[StepsDone]:
-        """Each rank's windows that end by this step, as one and in rank order; they are removed."""
+    def _reports_up_to(self, step: int) -> list[StepsDone]:
+        """Each rank's reports up to this step, as one and in rank order; they are removed."""
         joined = []
-        for rank in sorted(self._windows):
-            windows = self._windows[rank]
-            joined.append(join_windows([one for one in windows if one.step <= step]))
-            self._windows[rank] = [one for one in windows if one.step > step]
+        for rank in sorted(self._waiting):
+            reports = self._waiting[rank]
+            joined.append(join_reports([one for one in reports if one.step <= step]))
+            self._waiting[rank] = [one for one in reports if one.step > step]
         for end in [end for end in self._ends if end <= step]:
             del self._ends[end]
         return joined
 
-    def _merge_window(self, reports: Sequence[StepsDone]) -> None:
+    def _merge_steps(self, reports: Sequence[StepsDone]) -> None:
         last = reports[-1]
         merged = merge([report.metrics for report in reports])
-        window_s = max(training_s(report.seconds) for report in reports)
+        longest_s = max(training_s(report.seconds) for report in reports)
         trained_rows = merged.rows - self._open_rows  # the others were trained before
         self._open_rows = 0
         self._recorded = (last.step, False)
@@ -233,7 +233,7 @@ class Collector:
                 rows=merged.rows,
                 rows_total=self.rows_total,
                 elapsed_s=self._elapsed_s(reports),
-                rows_per_s=trained_rows / window_s if window_s > 0 else None,
+                rows_per_s=trained_rows / longest_s if longest_s > 0 else None,
                 **_figures_of(merged),
                 **stalls_of([stall_pct(report.seconds) for report in reports]),
                 seconds=mean_seconds([report.seconds for report in reports], PHASES),

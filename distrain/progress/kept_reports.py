@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 
 from distrain.errors import DistrainError
 from distrain.events import EvaluationDone, StepsDone, TrainingStarted, to_json
-from distrain.progress.merging import join_windows
+from distrain.progress.merging import join_reports
 from distrain.progress.report_file import pack, read_reports
 from distrain.run_paths import RunPaths, of_all_ranks
 from distrain.storage import BackgroundWriter, Inbox, whole_file
@@ -140,7 +140,7 @@ class ReportWriter:
                 if place in earlier_of:
                     first, count = self._items[earlier_of[place]].first, 2 * count
                     if isinstance(event, StepsDone):
-                        event = join_windows([held.pop(earlier_of[place]), event])
+                        event = join_reports([held.pop(earlier_of[place]), event])
                 data = pack(json.dumps(to_json(event)).encode(), first, count, kept.num_ranks)
                 file.write(data)
                 items.append(KeptItem(item.kind, first, count, len(data)))

@@ -1,4 +1,4 @@
-"""Figures of several ranks merged into those of the job, and a rank's windows of steps joined."""
+"""Figures of several ranks merged into those of the job, and a rank's reports of steps joined."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -106,7 +106,7 @@ def mean_device_seconds(per_rank: Sequence[Mapping[str, float]]) -> dict[str, fl
     return mean_seconds(per_rank, phases)
 
 
-def join_windows(reports: Sequence[StepsDone]) -> StepsDone:
+def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
     """One rank's successive reports as one report that carries their sums."""
     if len(reports) == 1:
         return reports[0]
@@ -136,15 +136,15 @@ _PASSING = frozenset(
 _MOST_HELD = 256
 
 
-class WindowJoiner:
+class ReportJoiner:
     """One rank's reports on their way to the scheduler, one in `every_s` seconds; 0: all.
 
-    Counts of joined windows are exact sums, so nothing is lost but the records in between. Each
-    rank decides alone when it joins, by the time that its windows take, and the scheduler needs
-    windows of all ranks that end at the same step. So a joined report ends at a multiple of a power
+    Counts of joined reports are exact sums, so nothing is lost but the records in between. Each
+    rank decides alone when it joins, by the time between its reports, and the scheduler needs
+    reports of all ranks that end at the same step. So a joined report ends at a multiple of a power
     of two: of two ranks that join unlike numbers, the coarser one's ends are the finer one's, too.
 
-    Whatever else a rank reports, but for its signs of life, comes after all windows before it, one
+    Whatever else a rank reports, but for its signs of life, comes after all reports before it, one
     by one: those before a validation and those before a failure are never held back.
     """
 
@@ -177,18 +177,18 @@ class WindowJoiner:
         return held
 
 
-def _stride(every_s: float, window_s: float) -> int:
-    """The least power of two of windows that take so long.
+def _stride(every_s: float, report_s: float) -> int:
+    """The least power of two of reports that come so far apart.
 
-    >>> [_stride(1.0, window_s) for window_s in (2.0, 0.6, 0.3, 0.0)]
+    >>> [_stride(1.0, report_s) for report_s in (2.0, 0.6, 0.3, 0.0)]
     [1, 2, 4, 256]
     """
-    if window_s <= every_s / _MOST_HELD:
+    if report_s <= every_s / _MOST_HELD:
         return _MOST_HELD
-    return max(1, int(2 ** math.ceil(math.log2(every_s / window_s))))
+    return max(1, int(2 ** math.ceil(math.log2(every_s / report_s))))
 
 
 def _joined(held: list[Mapping[str, Any]]) -> Mapping[str, Any]:
     events = [from_json(dict(event)) for event in held]
-    windows = [event for event in events if isinstance(event, StepsDone)]
-    return held[0] if len(held) == 1 else to_json(join_windows(windows))
+    reports = [event for event in events if isinstance(event, StepsDone)]
+    return held[0] if len(held) == 1 else to_json(join_reports(reports))

@@ -1,6 +1,6 @@
 """The progress of a job's attempts, made again from its ranks' kept reports.
 
-The files are read side by side, a window at a time: from one step at which every rank has a report
+The files are read side by side, a stretch at a time: from one step at which every rank has a report
 to the next. What is held does not grow with their length. Metrics of few ranks are held at once:
 they are added up, in rank order, while the ranks are read one after the other.
 """
@@ -16,12 +16,12 @@ from distrain.jobs import Entry, Notice, Record
 from distrain.metrics import TargetMetrics
 from distrain.progress.collector import Collector
 from distrain.progress.kept_reports import kept_files
-from distrain.progress.merging import join_windows, merge
+from distrain.progress.merging import join_reports, merge
 from distrain.progress.report_file import KeptReport, read_reports
 from distrain.run_paths import RunPaths
 
 FOLDED_RANKS = 16  # ranks whose metrics are added up at once
-FOLDED_REPORTS = 8  # reports of one rank in one window that are joined at once
+FOLDED_REPORTS = 8  # reports of one rank in one stretch that are joined at once
 OPEN_FILES = 256  # with more ranks than this, a rank's file is closed while others are read
 
 READINGS = 3
@@ -83,13 +83,13 @@ class _Attempt:
             assert isinstance(kept.event, TrainingStarted)
             yield from self._add(kept.event)
             self._begin(kept.event)
-        yield from self._windows()
+        yield from self._stretches()
 
     def _begin(self, event: TrainingStarted) -> None:
         self._step, self._rows = event.first_step, event.rows_before
         self._rows_per_step = event.total_rows / max(1, event.num_steps)
 
-    def _windows(self) -> Iterator[Entry]:
+    def _stretches(self) -> Iterator[Entry]:
         trained, scored = _common_steps(self._files)
         keep_open = len(self._files) <= OPEN_FILES
         with ExitStack() as stack:
@@ -97,9 +97,9 @@ class _Attempt:
             for cursor in cursors:
                 stack.callback(cursor.close)
             for step in [*sorted(trained), None]:
-                yield from self._window(cursors, step, scored)
+                yield from self._stretch(cursors, step, scored)
 
-    def _window(
+    def _stretch(
         self, cursors: "list[_Cursor]", step: int | None, scored: "set[_Scored]"
     ) -> Iterator[Entry]:
         """The entries after the last common step up to this one; `None`: up to the end."""
@@ -107,18 +107,18 @@ class _Attempt:
         evaluations: dict[_Scored, _Fold[EvaluationDone]] = {}
         whole, count = True, 1
         for cursor in cursors:
-            window: list[StepsDone] = []
+            reports: list[StepsDone] = []
             for kept in cursor.until(step):
                 if isinstance(kept.event, StepsDone):
-                    window.append(kept.event)
-                    if len(window) == FOLDED_REPORTS:
-                        window = [join_windows(window)]
+                    reports.append(kept.event)
+                    if len(reports) == FOLDED_REPORTS:
+                        reports = [join_reports(reports)]
                 elif isinstance(kept.event, EvaluationDone) and _scored(kept.event) in scored:
                     evaluations.setdefault(_scored(kept.event), _Fold()).add(kept.event)
             if step is not None:
                 if not cursor.is_complete:
                     raise _WrittenAnewError
-                steps.add(join_windows(window))
+                steps.add(join_reports(reports))
                 whole, count = whole and cursor.is_whole, max(count, cursor.count)
         begin, rows_before = self._step, self._rows
         train: list[Entry] = []
@@ -186,12 +186,12 @@ class _Cursor:
         self._end = 0
         self._reports: Iterator[KeptReport] | None = None
         self._next = 0
-        self.is_complete = True  # whether the last window ends where it was to end
-        self.is_whole = True  # whether no report is missing in the last window
-        self.count = 0  # how many reports the last window holds
+        self.is_complete = True  # whether the last stretch ends where it was to end
+        self.is_whole = True  # whether no report is missing in the last stretch
+        self.count = 0  # how many reports the last stretch holds
 
     def until(self, step: int | None) -> Iterator[KeptReport]:
-        """The reports after the last window, up to that of a step; `None`: all that are left."""
+        """The reports after the last stretch, up to that of a step; `None`: all that are left."""
         self.is_complete, self.is_whole, self.count = False, True, 0
         if self._reports is None:
             self._reports = read_reports(self._path, self._end)

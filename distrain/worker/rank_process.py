@@ -26,7 +26,7 @@ from distrain.events import (
     to_json,
 )
 from distrain.jobs import Assignment, Reason
-from distrain.progress import ReportQueue, ReportWriter, WindowJoiner
+from distrain.progress import ReportJoiner, ReportQueue, ReportWriter
 from distrain.spec import JobSpec, parse_spec
 from distrain.storage import BackgroundWriter
 from distrain.worker.log_pump import LogPump, RankLogWriter
@@ -76,7 +76,7 @@ class RankProcess:
         self.spec = parse_spec(assignment.spec)
         self._rank = assignment.world.rank
         self._report = report
-        self._joiner = WindowJoiner(self.spec.log_every_s)
+        self._joiner = ReportJoiner(self.spec.log_every_s)
         self._writer: BackgroundWriter | None = None
         self._report_queue: ReportQueue | None = None
         self._process: asyncio.SubprocessTransport | None = None

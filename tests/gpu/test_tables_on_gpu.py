@@ -13,9 +13,9 @@ from distrain.embeddings.kernels.on_torch import collect, collect_in_pieces
 from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
+from distrain.train.step.open_report import OpenReport
 from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep
-from distrain.train.step.window import OpenWindow
 from distrain.train.timing.phases import PhaseClock
 
 KINDS = ["sgd", "adagrad", "rowwise_adagrad", "adam"]
@@ -149,7 +149,7 @@ def new_train_step(device, kind, body, dtype=torch.float32, **train):
 def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
     """With its route made ahead, as in a job; what it leaves goes into the open window."""
     step = new_train_step(device, kind, MLPBlock([64, 64]), dtype, **train)
-    window = OpenWindow(0, torch.device(device), 10, step.model.task.targets)
+    window = OpenReport(0, torch.device(device), 10, step.model.task.targets)
     batches = list(model_batches(device, 4))
     routes = [step.model.embeddings.route(batch.categorical) for batch in batches]
 
@@ -172,7 +172,7 @@ def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(kind, mo
     monkeypatch.setattr(kernels, "_in_c", lambda *_: False)
     monkeypatch.setattr(kernels_torch, "collect", collect_in_pieces)
     step = new_train_step("cpu", kind, MLPBlock([8]))
-    window = OpenWindow(0, torch.device("cpu"), 10, step.model.task.targets)
+    window = OpenReport(0, torch.device("cpu"), 10, step.model.task.targets)
     (batch,) = model_batches("cpu", 1)
     route = step.model.embeddings.route(batch.categorical)
     with NeverAsks():

@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.events import CheckpointSaved, Heartbeat, RankExited, StepsDone, from_json, to_json
 from distrain.metrics import BinaryMetrics
-from distrain.progress import Collector, WindowJoiner
+from distrain.progress import Collector, ReportJoiner
 from distrain.spec import parse_spec
 
 RANKS = 3
@@ -28,7 +28,7 @@ def window(rank: int, number: int, elapsed_s: float) -> dict[str, Any]:
     return to_json(event)
 
 
-def sent(joiner: WindowJoiner, rank: int, times_s: list[float]) -> list[Mapping[str, Any]]:
+def sent(joiner: ReportJoiner, rank: int, times_s: list[float]) -> list[Mapping[str, Any]]:
     out: list[Mapping[str, Any]] = []
     for number, at_s in enumerate(times_s, start=1):
         out += joiner.take(window(rank, number, at_s))
@@ -50,8 +50,8 @@ def collected(per_rank: list[list[Mapping[str, Any]]]) -> Collector:
 )
 def test_ranks_that_join_unlike_windows_give_the_same_sums(spans: list[list[float]]) -> None:
     times = [np.cumsum(of_rank).tolist() for of_rank in spans]
-    plain = collected([sent(WindowJoiner(0.0), r, times[r]) for r in range(RANKS)])
-    joined = collected([sent(WindowJoiner(1.0), r, times[r]) for r in range(RANKS)])
+    plain = collected([sent(ReportJoiner(0.0), r, times[r]) for r in range(RANKS)])
+    joined = collected([sent(ReportJoiner(1.0), r, times[r]) for r in range(RANKS)])
     assert joined.rows_total == plain.rows_total == RANKS * 13 * 20
     assert joined.records[-1].step == plain.records[-1].step == 130
     assert sum(record.rows for record in joined.records) == plain.rows_total
@@ -65,7 +65,7 @@ def test_ranks_that_join_unlike_windows_give_the_same_sums(spans: list[list[floa
 
 def test_a_second_of_windows_is_one_report_of_the_same_counts() -> None:
     times = [n / 16 for n in range(1, 65)]
-    events = sent(WindowJoiner(1.0), 0, times)
+    events = sent(ReportJoiner(1.0), 0, times)
     reports = [event for event in events if event["kind"] == StepsDone.kind]
     assert [report["step"] for report in reports] == [160, 320, 480, 640]
     assert [report["windows"] for report in reports] == [16] * 4
@@ -77,7 +77,7 @@ def test_a_second_of_windows_is_one_report_of_the_same_counts() -> None:
 
 
 def test_signs_of_life_pass_and_all_else_comes_after_the_windows_before_it() -> None:
-    joiner = WindowJoiner(1.0)
+    joiner = ReportJoiner(1.0)
     assert joiner.take(window(0, 1, 0.1)) == []
     for event in (Heartbeat(0, 1, 1, "setup"), CheckpointSaved(0, 10, "a", 1, 0.0, 0.0)):
         assert joiner.take(to_json(event)) == [to_json(event)]
@@ -87,7 +87,7 @@ def test_signs_of_life_pass_and_all_else_comes_after_the_windows_before_it() -> 
 
 
 def test_slow_windows_are_sent_as_they_come() -> None:
-    joiner = WindowJoiner(1.0)
+    joiner = ReportJoiner(1.0)
     for number in range(1, 4):
         event = window(0, number, 1.5 * number)
         assert joiner.take(event) == [event]

@@ -242,8 +242,11 @@ def test_options_without_an_effect_are_noted(
 @pytest.mark.parametrize(
     ("batch_rows", "told"),
     [
-        (200, "half of the windows have 18 steps or fewer, in which models hardly learn what is new "
-         "in them: set train.global_batch_size to 32, or train.optimizer.lr or"),
+        (
+            200,
+            "half of the windows have 18 steps or fewer, in which models hardly learn what is new "
+            "in them: set train.global_batch_size to 32, or train.optimizer.lr or",
+        ),
         (100, None),
         (4_000, "3 windows have fewer rows than train.global_batch_size (4,000)"),
     ],

@@ -1,4 +1,4 @@
-"""What a rank reports of its training: events of its window, clocks, counts and memory."""
+"""What a rank reports of its training: events of its steps, clocks, counts and memory."""
 
 import re
 import resource
@@ -23,7 +23,7 @@ from distrain.spec import ScheduleSpec, TrainSpec
 from distrain.train.data import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.saving import TrainingStart, Validations
-from distrain.train.step import OpenWindow, lr_at
+from distrain.train.step import OpenReport, lr_at
 from distrain.train.timing import PhaseClock
 
 
@@ -56,7 +56,7 @@ class RankEvents:
     device: torch.device
     train: TrainSpec
     span: JobSpan
-    window: OpenWindow
+    open_report: OpenReport
     steps_before: int = 0  # of runs whose optimizers' state this one began with
     step_counts: StepCounts = field(default_factory=StepCounts)
 
@@ -75,9 +75,9 @@ class RankEvents:
             start.step,
             self.span.rows_in(start.step),
             start.elapsed_s,
-            self.window.restored_rows,
+            self.open_report.restored_rows,
             start.checkpoint,
-            start.window_steps,
+            start.open_steps,
             scored,
         )
 
@@ -95,8 +95,8 @@ class RankEvents:
         return lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
-        """Close the window after `taken` steps; waits for the device."""
-        metrics, loader, exchange = self.window.close(taken, stats)
+        """Close the report after `taken` steps; waits for the device."""
+        metrics, loader, exchange = self.open_report.close(taken, stats)
         seconds, device_seconds = clock.lap(), clock.device_lap()
         return StepsDone(
             self.rank,
@@ -134,12 +134,12 @@ class RankEvents:
         return RankFinished(
             self.rank,
             taken,
-            self.window.rows_trained,
+            self.open_report.rows_trained,
             clock.elapsed_s,
             dict(clock.totals),
             setup_s,
             stats.to_json(),
-            self.window.exchanged_in_all.to_json(),
+            self.open_report.exchanged_in_all.to_json(),
             clock.device_totals,
             peak_memory(self.device),
         )

@@ -25,7 +25,7 @@ from distrain.train.control import Control
 from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
 from distrain.train.planning import check_metric, plan_tables, tables_budget_bytes
 from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir, likely_start
-from distrain.train.step import GraphedStep, OpenWindow, TrainStep, may_record
+from distrain.train.step import GraphedStep, OpenReport, TrainStep, may_record
 from distrain.train.timing import PEERS, READER, waiting
 from distrain.train.warm_start import take_weights
 
@@ -51,7 +51,7 @@ class RankJob:
 class TrainingParts:
     model: ClickModel
     step: TrainStep | GraphedStep
-    window: OpenWindow
+    open_report: OpenReport
     checkpoints: RankCheckpoints
     start: TrainingStart
     batches: EpochIterator
@@ -70,7 +70,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
         start, spoilt = parts[-1].load()
     if spoilt:
         parts = _make(job, span, directory)
-    step, window, checkpoints = parts
+    step, open_report, checkpoints = parts
     if start.checkpoint is None and job.spec.train.init_from is not None:
         with waiting(READER):
             _take_weights(job, checkpoints)
@@ -78,7 +78,7 @@ def set_up(job: RankJob, loader: Loader, span: JobSpan) -> TrainingParts:
     if start.step != guess:  # the newest checkpoint was damaged
         batches.close()
         batches = loader.in_turn(range(start.step, span.num_steps))
-    return TrainingParts(step.model, step, window, checkpoints, start, batches)
+    return TrainingParts(step.model, step, open_report, checkpoints, start, batches)
 
 
 def _claim(job: RankJob, directory: CheckpointDir) -> None:
@@ -93,16 +93,16 @@ def _claim(job: RankJob, directory: CheckpointDir) -> None:
 
 def _make(
     job: RankJob, span: JobSpan, directory: CheckpointDir
-) -> tuple[TrainStep | GraphedStep, OpenWindow, RankCheckpoints]:
+) -> tuple[TrainStep | GraphedStep, OpenReport, RankCheckpoints]:
     step = _build(job)
     most_steps = min(job.spec.train.log_every_steps, span.num_steps)
     graphed = step if isinstance(step, GraphedStep) else None
     targets = step.model.task.targets
-    window = OpenWindow(job.world.rank, job.device, most_steps, targets, graphed)
+    open_report = OpenReport(job.world.rank, job.device, most_steps, targets, graphed)
     checkpoints = RankCheckpoints(
-        job.spec, job.inputs, directory, job.attempt, step, window, job.control, job.report
+        job.spec, job.inputs, directory, job.attempt, step, open_report, job.control, job.report
     )
-    return step, window, checkpoints
+    return step, open_report, checkpoints
 
 
 def _take_weights(job: RankJob, checkpoints: RankCheckpoints) -> None:

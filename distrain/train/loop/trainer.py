@@ -64,10 +64,15 @@ class Trainer(RankJob):
         spec, rank = self.spec, self.world.rank
         self.span = JobSpan.of(spec, self.loader)
         parts = set_up(self, self.loader, self.span)
-        self.model, self.step, self.window = parts.model, parts.step, parts.window
+        self.model, self.step, self.open_report = parts.model, parts.step, parts.open_report
         self.checkpoints, self.start, self._read = parts.checkpoints, parts.start, parts.batches
         self.rank_events = RankEvents(
-            rank, self.device, spec.train, self.span, self.window, self.checkpoints.steps_before
+            rank,
+            self.device,
+            spec.train,
+            self.span,
+            self.open_report,
+            self.checkpoints.steps_before,
         )
         self.taken = self.control.activity.step = self.start.step
         self.validated, self.validations = self.start.validated, self.start.validations
@@ -80,7 +85,7 @@ class Trainer(RankJob):
 
     def _all_steps(self) -> None:
         self._score_what_is_left()
-        if self.taken == self.span.num_steps and self.window.steps:
+        if self.taken == self.span.num_steps and self.open_report.steps:
             self._report_steps()  # the job has become shorter meanwhile
         for step in range(self.start.step, self.span.num_steps):
             if is_over(self.validations, self.spec.train.early_stopping):
@@ -119,7 +124,7 @@ class Trainer(RankJob):
         rows = self.loader.rows_in_step(of_epoch)
         lr, table_lr = self.rank_events.lr_of(step), self.rank_events.table_lr_of(step)
         scores, loss_sum = self.step(routed.batch, rows, lr, self.clock, routed.route, table_lr)
-        self.window.add(step, routed, scores, loss_sum)
+        self.open_report.add(step, routed, scores, loss_sum)
         self.rank_events.step_counts.add(time.perf_counter() - began_s)
 
     def _after_step(self) -> None:

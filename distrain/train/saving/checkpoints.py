@@ -26,7 +26,7 @@ from distrain.train.control import Control
 from distrain.train.data import Inputs, Vocabularies, find_vocabularies
 from distrain.train.saving.early_stopping import Validations, read_best_weights
 from distrain.train.saving.stored_model import keep_workflow
-from distrain.train.step import GraphedStep, OpenWindow, TrainStep
+from distrain.train.step import GraphedStep, OpenReport, TrainStep
 from distrain.train.timing import waiting
 
 
@@ -71,7 +71,7 @@ class Progressive:
 class TrainingStart:
     step: int = 0
     validated: bool = True  # whether the validation after these steps is done, if there is one
-    window_steps: int = 0
+    open_steps: int = 0
     elapsed_s: float = 0.0
     checkpoint: str | None = None  # `None` at the very beginning
     validations: Validations | None = None
@@ -98,7 +98,7 @@ class RankCheckpoints:
     directory: CheckpointDir
     attempt: int
     step: TrainStep | GraphedStep
-    window: OpenWindow
+    open_report: OpenReport
     control: Control
     report: Callable[[Event], None]
 
@@ -151,7 +151,7 @@ class RankCheckpoints:
         start = TrainingStart(
             step=loaded.entry.step,
             validated=values["validated"],
-            window_steps=values["window_steps"],
+            open_steps=values["window_steps"],
             elapsed_s=values["elapsed_s"],
             checkpoint=loaded.entry.url,
             validations=Validations.resume(self.spec, values.get("validations")),
@@ -163,7 +163,7 @@ class RankCheckpoints:
 
     def _restore(self, loaded: LoadResult, start: TrainingStart) -> None:
         saved = loaded.rank_tensors
-        self.window.restore(list(saved.values()), start.window_steps)
+        self.open_report.restore(list(saved.values()), start.open_steps)
         if loaded.saved_by == self._peers.num_ranks:
             self._set_rng(saved[self._peers.rank])
 
@@ -213,7 +213,7 @@ class RankCheckpoints:
         values: dict[str, Any] = progress_values(self.spec, self.inputs) | {
             "step": step,
             "validated": validated,
-            "window_steps": self.window.steps,
+            "window_steps": self.open_report.steps,
             "elapsed_s": elapsed_s,
             "rows": rows,
             "steps_before": self.steps_before,
@@ -223,7 +223,7 @@ class RankCheckpoints:
             "schema": self.inputs.schema.to_json(),
             **self.vocabularies.to_json(),
         }
-        tensors = self.window.tensors() | {"rng": torch.get_rng_state()}
+        tensors = self.open_report.tensors() | {"rng": torch.get_rng_state()}
         if self._device.type == "cuda":
             tensors["cuda_rng"] = torch.cuda.get_rng_state(self._device)
         best = None if validations is None else validations.best_step

@@ -13,6 +13,7 @@ from distrain.train.step.graphed_step import (
     may_record as may_record,
 )
 from distrain.train.step.learning_rate import lr_at as lr_at
+from distrain.train.step.open_report import NonFiniteLoss as NonFiniteLoss, OpenReport as OpenReport
 from distrain.train.step.precision import check_precision as check_precision
 from distrain.train.step.routing import (
     Batches as Batches,
@@ -28,4 +29,3 @@ from distrain.train.step.step import (
     TrainStep as TrainStep,
     slicing_of as slicing_of,
 )
-from distrain.train.step.window import NonFiniteLoss as NonFiniteLoss, OpenWindow as OpenWindow

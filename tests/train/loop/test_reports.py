@@ -79,7 +79,7 @@ def test_no_epoch_is_begun_that_is_not_trained_on(prepared: Path, tmp_path: Path
     assert trainer.loader.num_steps == 3
     assert trainer.loader.stats.epochs == 2
     assert (
-        len(trainer.window.tensors()["losses"]) == 6
+        len(trainer.open_report.tensors()["losses"]) == 6
     )  # not one place for each of two billion steps
 
 

@@ -33,9 +33,9 @@ from distrain.train.step.graphed_step import (
     check_graph,
     may_record,
 )
+from distrain.train.step.open_report import OpenReport
 from distrain.train.step.routing import Routed
 from distrain.train.step.step import TrainStep
-from distrain.train.step.window import OpenWindow
 from distrain.train.timing.phases import PhaseClock
 
 CARDINALITIES, DIM = (5, 40, 300), 4
@@ -122,7 +122,7 @@ def test_a_graph_counts_its_rows_and_nobody_counts_them_again(monkeypatch):
     counted = lambda *rows: updates.append(1) or update(*rows)  # noqa: E731
     monkeypatch.setattr(DeviceTargets, "update", counted)
     for step, own in ((plain, None), (graphed, graphed)):
-        window = OpenWindow(0, torch.device("cpu"), 20, step.model.task.targets, own)
+        window = OpenReport(0, torch.device("cpu"), 20, step.model.task.targets, own)
         for number, batch in enumerate(batches()):
             with HostWork() as outside:
                 (logits,), loss = step(batch, max(1, batch.num_rows), 0.1, PhaseClock())

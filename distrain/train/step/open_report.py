@@ -31,7 +31,7 @@ class NonFiniteLoss(Exception):
         )
 
 
-class OpenWindow:
+class OpenReport:
     """The steps since the last report.
 
     Args:
@@ -79,7 +79,7 @@ class OpenWindow:
     def close(
         self, steps_done: int, stats: LoaderStats
     ) -> tuple[dict[str, Any], dict[str, float], dict[str, float]]:
-        """The window's metrics, loader statistics and exchange statistics; begins a new window."""
+        """The metrics, loader statistics and exchange statistics so far; begins anew."""
         self._check_losses(steps_done)
         metrics = self._metrics.read_and_reset().to_json()
         loader, self._loader_reported = difference(stats, self._loader_reported).to_json(), stats
