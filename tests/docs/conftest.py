@@ -27,8 +27,8 @@ class _Text(html.parser.HTMLParser):
 
 
 @pytest.fixture(scope="session")
-def pages(tmp_path_factory):
-    """Each page's text by its name, such as `spec`.
+def built(tmp_path_factory):
+    """The folder of the built pages, as JSON.
 
     The build takes seconds, but would take more with a theme around each page (`make check`).
     """
@@ -42,11 +42,17 @@ def pages(tmp_path_factory):
         check=False,
     )
     assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="session")
+def pages(built):
+    """Each page's text by its name, such as `spec`."""
     found = {}
-    for file in out.rglob("*.fjson"):
+    for file in built.rglob("*.fjson"):
         text = _Text()
         text.feed(json.loads(file.read_text(encoding="utf-8")).get("body", ""))
-        found[file.relative_to(out).with_suffix("").as_posix()] = "".join(text.pieces)
+        found[file.relative_to(built).with_suffix("").as_posix()] = "".join(text.pieces)
     return found
 
 
@@ -62,5 +68,5 @@ def pytest_collection_modifyitems(items):
     """Mark slow what needs the built pages; `make check` builds them too."""
     here = Path(__file__).parent
     for item in items:  # of the whole session
-        if item.path.parent == here and "pages" in getattr(item, "fixturenames", ()):
+        if item.path.parent == here and "built" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.slow)
