@@ -36,6 +36,7 @@ def test_wrong_values_are_refused_with_their_places():
         "workers.replicas=many": "/workers/replicas",
         "workers.replica=3": "'replica'",
         "workers.gpu.perPod=0": "/workers/gpu/perPod",
+        "workers.terminationGracePeriodSeconds=5": "/workers/terminationGracePeriodSeconds",
         "service.projects.ads.max_rank=3": "'max_rank'",
         "mode=cluster": "/mode",
         "tls.source=none": "/tls/source",
@@ -62,6 +63,8 @@ def test_wrong_values_are_refused_with_their_places():
         ("ingress.enabled=true", "ingress.hosts: name one"),
         ("clusters.main.url=http://a", "clusters.main: the chart's own"),
         ("network.rendezvousPorts.last=40000", "network.rendezvousPorts: they overlap"),
+        ("workers.shmSize=64Gi", "workers.shmSize: 64Gi of /dev/shm count as memory"),
+        ("workers.resources.limits.memory=2000M", "workers.shmSize: 2Gi of /dev/shm"),
     ],
 )
 def test_values_that_exclude_each_other_are_refused(wrong, told):

@@ -30,4 +30,15 @@
 {{- if and (ne $values.mode "external") (gt (int $values.workers.autoscale.min) (int $values.workers.autoscale.max)) -}}
 {{- fail "workers.autoscale: min is larger than max" -}}
 {{- end -}}
+{{- $memory := dig "limits" "memory" "" $values.workers.resources -}}
+{{- if and $memory (ge (float64 (include "distrain.bytes" $values.workers.shmSize)) (float64 (include "distrain.bytes" $memory))) -}}
+{{- fail (printf "workers.shmSize: %v of /dev/shm count as memory, of which a pod has %v (workers.resources.limits.memory)" $values.workers.shmSize $memory) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The bytes of a quantity, such as 2Gi. */}}
+{{- define "distrain.bytes" -}}
+{{- $unit := regexFind "[A-Za-z]*$" (toString .) -}}
+{{- $sizes := dict "m" 1e-3 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{- mulf (float64 (trimSuffix $unit (toString .))) (float64 (get $sizes $unit | default 1)) -}}
 {{- end -}}
