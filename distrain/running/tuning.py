@@ -15,7 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from distrain.errors import DistrainError, InputError, SpecError
+from distrain.errors import DistrainError, InputError, JobError, SpecError
+from distrain.reasons import Reason
 from distrain.run_paths import RunPaths, new_job_id
 from distrain.running.reporting import LoggedProgress
 from distrain.running.resuming import find_run
@@ -35,6 +36,9 @@ _BATCH = "train.global_batch_size"
 _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
 """Numbers of steps, which stay the same part of an epoch where its steps become more or fewer."""
 
+_OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
+"""Why a trial fails of which others need not know."""
+
 Row = dict[str, Any]
 """A trial that has ended: `number`, `state`, `value` and `values`."""
 
@@ -48,7 +52,8 @@ class Search:
     """A search of a spec.
 
     Attributes:
-        trials: How many there shall be in all; the first one is the spec as it is.
+        trials: How many there shall be in all. The first has the spec's own values where they lie
+            in the space.
         space: `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none
             for `usual_space`.
     """
@@ -63,14 +68,14 @@ class Search:
         """Run the trials that are still to be run; all of them, the best one first."""
         optuna = _optuna()
         metric = self._metric()
-        space = distributions(self.space or usual_space(self.spec))
+        space = distributions(self.spec, self.space or usual_space(self.spec))
         self._claim()
         journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(journal),
             study_name="trials",
             load_if_exists=True,
-            direction="maximize" if _more_is_better(metric) else "minimize",
+            direction="maximize" if _best(metric) is max else "minimize",
             sampler=optuna.samplers.TPESampler(seed=self.spec.train.seed),
             pruner=optuna.pruners.SuccessiveHalvingPruner(min_resource=2, reduction_factor=3),
         )
@@ -85,6 +90,10 @@ class Search:
             say(f"trial {trial.number + 1} of {self.trials}: {short}")
             self._run_trial(trial, values, metric, say)
         return self._finish(study)
+
+    def is_as_given(self, row: Row) -> bool:
+        """Whether a trial has the spec's own values."""
+        return with_values(self.spec, row["values"]) == self.spec
 
     def _metric(self) -> str:
         metric = self.spec.best_metric
@@ -117,16 +126,13 @@ class Search:
         metric: str,
         say: Callable[[str], None],
     ) -> None:
-        from optuna.trial import TrialState
-
         root = self.folder / "trials" / f"{trial.number:04}"
-        paths, state = RunPaths(root), TrialState.COMPLETE
-        seen = len(_validations(paths, metric))
+        paths, state = RunPaths(root), "COMPLETE"
+        seen = len(_validations(read_records(paths), metric))
 
         def watch(record: Record) -> None:
             nonlocal seen
-            value = _value(record, metric)
-            if value is not None:
+            for value in _validations([record], metric):
                 seen += 1
                 trial.report(value, seen)
                 if trial.should_prune():
@@ -138,17 +144,17 @@ class Search:
         except CallbackFailed as failed:
             if not isinstance(failed.error, _PrunedError):
                 raise failed.error from None
-            state = TrialState.PRUNED
-        except SpecError as error:
-            if trial.number == 0:
+            state = "PRUNED"
+        except (SpecError, JobError) as error:
+            of_values = isinstance(error, SpecError) or error.where.get("reason") in _OF_VALUES
+            if trial.number == 0 or not of_values:
                 raise
-            say(f"trial {trial.number + 1} cannot be trained: {error}")
-            state = TrialState.FAIL
-        found = _validations(paths, metric) if state == TrialState.COMPLETE else []
-        if state == TrialState.COMPLETE and not found:
-            state = TrialState.FAIL
-        best = (max if _more_is_better(metric) else min)(found, default=None)
-        trial.study.tell(trial.number, best, state=state)
+            say(f"trial {trial.number + 1} cannot be trained: {error.message}")
+            state = "FAIL"
+        found = _validations(read_records(paths), metric) if state == "COMPLETE" else []
+        best = _best(metric)(found, default=None)
+        state = "FAIL" if state == "COMPLETE" and not found else state
+        trial.study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
 
     def _request(
         self, root: Path, values: Mapping[str, Any], watch: Callable[[Record], None]
@@ -191,8 +197,13 @@ def usual_space(spec: JobSpec) -> tuple[str, ...]:
     return tuple(f"{name}={values}" for name, values in space.items() if name in fields)
 
 
-def distributions(space: Iterable[str]) -> dict[str, BaseDistribution]:
-    """Optuna's distributions of a space; choices are kept as their text."""
+def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribution]:
+    """Optuna's distributions of a space; choices are kept as their text.
+
+    Raises:
+        SpecError: A text is no range and no choice, a field comes twice, or the spec takes none of
+            its values.
+    """
     from optuna import distributions as kinds
 
     found: dict[str, BaseDistribution] = {}
@@ -201,20 +212,32 @@ def distributions(space: Iterable[str]) -> dict[str, BaseDistribution]:
         left, dots, right = values.partition("..")
         ends: list[Any] = [parse_yaml(end) if dots else None for end in (left, right)]
         low, high = ends
-        numbers = isinstance(low, int | float) and isinstance(high, int | float)
-        if dots and numbers and low < high:
-            whole = isinstance(low, int) and isinstance(high, int)
+        if name in found:
+            raise SpecError(f"{name} is to be searched twice", hint="Give one --over a field.")
+        if dots and all(isinstance(end, int | float) for end in ends) and low < high:
+            whole = not any(isinstance(one, float) for one in (*ends, _fields(spec).get(name)))
             kind = kinds.IntDistribution if whole else kinds.FloatDistribution
-            found[name] = kind(low, high, log=low > 0)
+            found[name], some = kind(low, high, log=low > 0), ends
         elif values and not dots:
-            choices = values.split(";" if "[" in values else ",")
-            found[name] = kinds.CategoricalDistribution([one.strip() for one in choices])
+            some = [one.strip() for one in values.split(";" if "[" in values else ",")]
+            found[name] = kinds.CategoricalDistribution(some)
         else:
             raise SpecError(
                 f"{text!r} is no range and no choice of values",
                 hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
             )
+        mistakes = [mistake for one in some if (mistake := _mistake(spec, {name: one}))]
+        if len(mistakes) == len(some):
+            raise mistakes[0]
     return found
+
+
+def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
+    try:
+        with_values(spec, values)
+    except SpecError as error:
+        return error
+    return None
 
 
 def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
@@ -222,7 +245,7 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
     before, now = fields[_BATCH], parse_yaml(str(values.get(_BATCH, fields[_BATCH])))
-    if before != now and "auto" not in (before, now):
+    if before != now and isinstance(before, int) and isinstance(now, int) and now > 0:
         steps = {n: fields.get(n) for n in _OF_STEPS if n not in values}
         overrides += [f"{n}={max(1, round(v * before / now))}" for n, v in steps.items() if v]
     return parse_spec(document, overrides)
@@ -230,12 +253,15 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
 
 def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
     """The spec's own values, as far as they lie in the space."""
-    fields, found = _fields(spec), {}
+    fields, found = _fields(spec), dict[str, Any]()
     for name, one in space.items():
         value, choices = fields.get(name), getattr(one, "choices", None)
-        same = [choice for choice in choices or () if parse_yaml(choice) == value]
-        if same or (choices is None and value is not None):
-            found[name] = same[0] if same else value
+        if choices is None:  # a range
+            same = [value] if value is not None and one._contains(value) else []
+        else:
+            same = [choice for choice in choices if parse_yaml(choice) == value]
+        if same:
+            found[name] = same[0]
     return found
 
 
@@ -243,19 +269,14 @@ def _fields(spec: JobSpec) -> dict[str, Any]:
     return flat(spec.model_dump(mode="json"))
 
 
-def _value(record: Record, metric: str) -> float | None:
-    if record.split != "valid":
-        return None
-    return record.loss if metric == "log_loss" else record.value(metric)
-
-
-def _validations(paths: RunPaths, metric: str) -> list[float]:
-    found = (_value(record, metric) for record in read_records(paths))
+def _validations(records: Iterable[Record], metric: str) -> list[float]:
+    of_valid = [record for record in records if record.split == "valid"]
+    found = (one.loss if metric == "log_loss" else one.value(metric) for one in of_valid)
     return [value for value in found if value is not None]
 
 
-def _more_is_better(metric: str) -> bool:
-    return metric.rpartition(".")[2] in MORE_IS_BETTER
+def _best(metric: str) -> Callable[..., Any]:
+    return max if metric.rpartition(".")[2] in MORE_IS_BETTER else min
 
 
 def _write(place: Path, text: str) -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from optuna.distributions import FloatDistribution, IntDistribution
 from small_jobs import make_spec, write_prepared
 
 from distrain.cli.main import cli
-from distrain.errors import InputError, SpecError
+from distrain.errors import InputError, JobError, SpecError
+from distrain.running import tuning
 from distrain.running.tuning import Search, distributions, usual_space, with_values
 from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec
 
@@ -76,13 +78,52 @@ def test_steps_follow_the_rows_of_a_step() -> None:
 
 def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
     spec = spec_of({"global_batch_size": 64})
-    space: dict[str, Any] = dict(distributions(usual_space(spec)))
+    space: dict[str, Any] = dict(distributions(spec, usual_space(spec)))
     assert space["train.global_batch_size"].choices == ("32", "64", "128")
     assert space["model.hidden"].choices[0] == "[128, 128, 128]"
     assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)
     for wrong in ("lr", "lr=", "lr=3..2", "lr=a..b"):
         with pytest.raises(SpecError, match="no range and no choice"):
-            distributions([wrong])
+            distributions(spec, [wrong])
+
+
+def test_a_range_is_of_the_type_of_its_field() -> None:
+    spec = spec_of({"global_batch_size": 64})
+    space: dict[str, Any] = distributions(spec, ["train.optimizer.lr=0..1", "train.epochs=1..3"])
+    assert isinstance(space["train.optimizer.lr"], FloatDistribution)
+    assert isinstance(space["train.epochs"], IntDistribution)
+    for wrong, said in (
+        (["train.optimizer.lrr=1,2"], "did you mean 'lr'"),
+        (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
+        (["model.hidden=[a];[b]"], "a whole number is needed"),
+    ):
+        with pytest.raises(SpecError, match=said):
+            distributions(spec, wrong)
+
+
+def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_search(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec = make_spec(tmp_path, *JOB)
+    search, reasons = Search(spec, tmp_path / "search", 3, SPACE), ["NonFiniteLoss", "WorkerLost"]
+
+    def train(request: Any, _: object) -> None:
+        if request.run_dir.name != "0000":
+            raise JobError("ended", where={"reason": reasons.pop(0)})
+
+    monkeypatch.setattr(tuning, "train", train)
+    said: list[str] = []
+    with pytest.raises(JobError):
+        search.run(said.append)
+    assert said[-2:] == ["trial 2 cannot be trained: ended", said[-1]]
+    reasons.append("NonFiniteLoss")
+    assert [row["state"] for row in search.run(said.append)] == ["fail"] * 3
+
+
+def test_a_first_trial_outside_of_the_space_is_not_called_the_spec(tmp_path: Path) -> None:
+    search = Search(spec_of({"global_batch_size": 64}), tmp_path, 2)
+    assert search.is_as_given({"values": {"train.global_batch_size": "64"}})
+    assert not search.is_as_given({"values": {"train.global_batch_size": "32"}})
 
 
 def test_a_search_needs_validations(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ def command(
 ) -> None:
     """Train a spec with other values, and write the best as a spec.
 
-    The first trial is the spec as it is. Optuna chooses the values of the others, and ends one
-    early (successive halving) where others were better after as many validations. What is compared
-    is the best value of checkpoint.keep_best.
+    The first trial is the spec as it is, where its values lie in the space. Optuna chooses the
+    values of the others, and ends one early (successive halving) where others were better after as
+    many validations. What is compared is the best value of checkpoint.keep_best.
 
     The same command goes on with a search that was stopped: trials that ended stay, one that was
     killed goes on from its checkpoint. `--trials` may be larger then.
@@ -66,7 +66,8 @@ def command(
         print_result(f"{row['number'] + 1:>4}  {row['state']:9} {value:>9}  {values}")
     first = min(rows, key=lambda row: row["number"])
     if first["state"] == rows[0]["state"] == "complete":
+        how = "as the spec is" if search.is_as_given(first) else "by trial 1"
         print_result(
-            f"{spec.best_metric}: {first['value']:.5f} as the spec is, {rows[0]['value']:.5f} by "
+            f"{spec.best_metric}: {first['value']:.5f} {how}, {rows[0]['value']:.5f} by "
             f"trial {rows[0]['number'] + 1}, written to {run_dir / 'best.yaml'}"
         )
