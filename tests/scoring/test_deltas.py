@@ -208,9 +208,23 @@ def test_a_changed_file_of_the_base_is_refused_by_name(chain: Path) -> None:
     assert not (chain / "out").exists()
 
 
-def test_a_delta_names_no_files_outside_of_its_folder(chain: Path) -> None:
+def test_a_delta_takes_the_place_of_none_that_it_needs(chain: Path) -> None:
+    for out, since in (("e0", "e0"), ("d2", "d2"), ("e0", "d2"), ("d1", "d2")):
+        with pytest.raises(InputError, match="cannot take the place"):
+            write_delta(chain / out, chain / since, chain / "e2", chain / "e1", replace=True)
     document = json.loads((chain / "d1" / "delta.json").read_text())
-    document["files"] = {"../e2/inputs.json": "0" * 64}
+    del document["version"]
+    text = json.dumps(signed(document | {"since": "../d2"}))
+    (chain / "d1" / "delta.json").write_text(text)
+    with pytest.raises(DataError, match="d2 is one of the deltas that follow it"):
+        delta_of(chain / "d", chain / "d2", chain / "e2")
+
+
+@pytest.mark.parametrize(
+    "names", [{"files": {"../e2/inputs.json": "0" * 64}}, {"vocabularies": ["../../e2/name.of"]}]
+)
+def test_a_delta_names_no_files_outside_of_its_folder(chain: Path, names: dict[str, Any]) -> None:
+    document = json.loads((chain / "d1" / "delta.json").read_text()) | names
     del document["version"]
     (chain / "d1" / "delta.json").write_text(json.dumps(signed(document)))
     with pytest.raises(DamagedExport, match="files outside of its folder"):

@@ -118,9 +118,10 @@ class Delta:
             self.before, self.after, self.files, own = (
                 self.document[key] for key in ("before", "after", "files", "own")
             )
+            names = [*self.files, *self.document[VOCABULARIES]]
         except KeyError as error:
             raise DamagedExport(f"{DELTA} of {self.name} lacks {error}") from None
-        if any(".." in name.split("/") or name.startswith("/") for name in self.files):
+        if any(".." in name.split("/") or name.startswith("/") for name in names):
             raise DamagedExport(f"{DELTA} of {self.name} names files outside of its folder")
         check_files(self.folder, own)
 

@@ -53,27 +53,15 @@ def previous_export(folder: Path) -> Iterator[Path]:
         InputError: The folder is neither.
         DataError: What a delta was made since is not there any more, or a file was changed.
     """
-    chain, base = [], folder
     try:
-        while (base / DELTA).exists():
-            chain.append(base)
-            base = Path(os.path.normpath(base.absolute() / Delta(base).document["since"]))
-        if not (base / MANIFEST).exists():
-            raise InputError(
-                f"the delta {chain[-1]} was made since an export that is not there"
-                if chain
-                else "no export to compare with: it has no manifest",
-                where={"folder": str(base)},
-                hint="Give --since a folder that `distrain export` wrote. What a delta was made "
-                "since must stay where it was, seen from the delta.",
-            )
+        base, *chain = _chain(folder)
         if not chain:
             deltas.verified(base)
             yield base
             return
         with scratch_folder(folder.absolute().parent) as scratch:
             whole = Path(scratch) / "whole"
-            deltas.apply_deltas(whole, base, chain[::-1])
+            deltas.apply_deltas(whole, base, chain)
             yield whole
     except (DamagedExport, WrongDelta) as error:
         raise DataError(
@@ -81,6 +69,26 @@ def previous_export(folder: Path) -> Iterator[Path]:
             where={"since": str(folder)},
             hint="Write a whole export, without --since.",
         ) from None
+
+
+def _chain(folder: Path) -> list[Path]:
+    """A whole export, and the deltas from it to the one in the folder."""
+    chain = [folder.absolute()]
+    while (chain[0] / DELTA).exists():
+        base = Path(os.path.normpath(chain[0] / Delta(chain[0]).document["since"]))
+        if base in chain:
+            raise WrongDelta(f"{base.name} is one of the deltas that follow it")
+        chain.insert(0, base)
+    if not (chain[0] / MANIFEST).exists():
+        raise InputError(
+            f"the delta {chain[1]} was made since an export that is not there"
+            if chain[1:]
+            else "no export to compare with: it has no manifest",
+            where={"folder": str(chain[0])},
+            hint="Give --since a folder that `distrain export` wrote. What a delta was made since "
+            "must stay where it was, seen from the delta.",
+        )
+    return chain
 
 
 def write_delta(
@@ -92,9 +100,15 @@ def write_delta(
         since: The folder that `before` is the whole export of.
 
     Raises:
-        InputError: The exports are of different forms.
+        InputError: The exports are of different forms, or the folder is one that the delta needs.
         OutputError: The folder exists and `replace` is false, or it could not be written.
     """
+    if Path(path).resolve() in [one.resolve() for one in _chain(since)]:
+        raise InputError(
+            "a delta cannot take the place of an export that it is made since",
+            where={"folder": str(path)},
+            hint="Give another folder; to replace this one leave --since out.",
+        )
     forms = [_form(folder) for folder in (before, after)]
     if forms[0] != forms[1]:
         raise InputError(
@@ -103,14 +117,13 @@ def write_delta(
             hint="Give the options of the export before, or leave --since out.",
         )
     old, new = (json.loads((folder / MANIFEST).read_text()) for folder in (before, after))
-    changed = [n for n, found in new["files"].items() if old["files"].get(n) != found]
     with whole_dir(path, replace=replace) as folder:
         writer = _Writer(before, after, folder)
-        for name in changed:
-            if name in old["files"]:
-                writer.add(name)
-            else:
+        for name, found in new["files"].items():
+            if name not in old["files"]:
                 writer.add_whole(name)
+            elif found != old["files"][name]:
+                writer.add(name)
         writer.add_whole(MANIFEST)
         source = Path(str(deltas.__file__))
         shutil.copyfile(source, folder / source.name)
@@ -160,7 +173,7 @@ class _Writer:
         vocabulary = deltas.vocabulary_of(name)
         places = [place for place in self._new if place["file"] == name]
         if places:
-            with (self.after / name).open("rb") as file, _new_file(self._patch(name)) as patch:
+            with (self.after / name).open("rb") as file, self._patch(name) as patch:
                 self.patches[name] = list(self._pieces(name, places, file, patch))
         elif vocabulary is None or not self._holds_alike(vocabulary):
             self.add_whole(name)
@@ -172,8 +185,10 @@ class _Writer:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.after / name, target)
 
-    def _patch(self, name: str) -> Path:
-        return self.folder / PATCHES / name
+    def _patch(self, name: str) -> BinaryIO:
+        path = self.folder / PATCHES / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
 
     def _pieces(
         self, name: str, places: list[dict[str, Any]], file: BinaryIO, patch: BinaryIO
@@ -214,15 +229,10 @@ class _Writer:
         old, new = (Entries.load(one / VOCABULARIES, name) for one in (self.before, self.after))
         gone, fresh = _apart(old, new), _apart(new, old)
         added = {k: v for k, v in new.take(fresh)._asdict().items() if v is not None}
-        with _new_file(self._patch(f"{VOCABULARIES}/{name}.npz")) as file:
+        with self._patch(f"{VOCABULARIES}/{name}.npz") as file:
             np.savez(file, tombstones=old.ids[gone], **added)
         self.vocabularies.add(name)
         self._values = [self._values[0] + len(fresh), self._values[1] + len(gone)]
-
-
-def _new_file(path: Path) -> BinaryIO:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return path.open("wb")
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
