@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import signal
 import threading
@@ -137,7 +138,7 @@ class Gang:
         self._exited = {0}
         self._ended = threading.Event()
         self._signalled = threading.Event()
-        self._next_checkpoint_s: float | None = None
+        self._every_s = self._next_checkpoint_s = math.inf
         self._error: BaseException | None = None
         self.failures: list[RankFailed] = []
         self.was_stopped = False
@@ -160,22 +161,18 @@ class Gang:
         """Give the others their assignments; yields rank 0's way to report, and its control."""
         from distrain.train.control import Control
 
-        every_s = spec.checkpoint.every_s
+        self._every_s = spec.checkpoint.every_s or math.inf
 
         def report(event: Event) -> None:
-            self._note(event, every_s)
+            self._note(event)
             if isinstance(event, ReportsAwaited):
                 assert control.kept_reports is not None
                 control.kept_reports.told(event.number)
             else:
                 take(event)
 
-        def leave() -> None:
-            os._exit(_TERMINATED)
-
-        control = Control.supervised(
-            assignment, report, leave, timeout_s=spec.deadlines.collective_s
-        )
+        timeout_s = spec.deadlines.collective_s
+        control = Control.supervised(assignment, report, _leave, timeout_s=timeout_s)
         control = replace(control, look=self.raise_error)
         orders = _Orders(self._store, control)
         self._store.set("assignment", assignment.dumps())
@@ -183,8 +180,8 @@ class Gang:
         def watch() -> None:
             try:
                 while not self._ended.wait(_POLL_S):
-                    self._take_events(take, every_s)
-                    self._give_orders(every_s, spec.deadlines.stop_grace_s)
+                    self._take_events(take)
+                    self._give_orders(spec.deadlines.stop_grace_s)
                     orders.take_new()
             except BaseException as error:
                 self._error = error
@@ -204,10 +201,10 @@ class Gang:
         if self.was_stopped and not self.failures:
             raise Terminated
 
-    def _note(self, event: Event, every_s: float | None) -> None:
+    def _note(self, event: Event) -> None:
         match event:
-            case TrainingStarted() if self._next_checkpoint_s is None and every_s is not None:
-                self._next_checkpoint_s = time.monotonic() + every_s
+            case TrainingStarted() if self._next_checkpoint_s == math.inf:
+                self._next_checkpoint_s = time.monotonic() + self._every_s
             case StopNoticed():
                 self._signalled.set()
             case RankStopped():
@@ -218,10 +215,8 @@ class Gang:
                 with self._changed:
                     self._exited.add(event.rank)
                     self._changed.notify_all()
-            case _:
-                pass
 
-    def _take_events(self, take: Callable[[Event], None], every_s: float | None) -> None:
+    def _take_events(self, take: Callable[[Event], None]) -> None:
         while self._store.check([key := f"event/{self._num_events + 1}"]):
             event = from_json(json.loads(self._store.get(key)))
             self._store.delete_key(key)
@@ -230,15 +225,15 @@ class Gang:
                 self._store.set(f"kept/{event.rank}/{event.number}", "")
             else:
                 take(event)
-                self._note(event, every_s)
+                self._note(event)
 
-    def _give_orders(self, every_s: float | None, grace_s: float) -> None:
+    def _give_orders(self, grace_s: float) -> None:
         order: dict[str, object] = {}
         if self._signalled.is_set():
             self._signalled.clear()
             order = {"op": "stop", "grace_s": grace_s}
-        elif self._next_checkpoint_s is not None and time.monotonic() >= self._next_checkpoint_s:
-            self._next_checkpoint_s = time.monotonic() + (every_s or 0.0)
+        elif time.monotonic() >= self._next_checkpoint_s:
+            self._next_checkpoint_s = time.monotonic() + self._every_s
             order = {"op": "checkpoint"}
         if order:
             order["number"] = self._num_orders
@@ -301,10 +296,7 @@ def follow(launch: Launch) -> int:
             stopped.set()
         report(event)
 
-    def leave() -> None:
-        os._exit(_TERMINATED)
-
-    control = Control.supervised(assignment, tell, leave, timeout_s=spec.deadlines.collective_s)
+    control = Control.supervised(assignment, tell, _leave, timeout_s=spec.deadlines.collective_s)
     report.control = control
     orders, signalled = _Orders(store, control), threading.Event()
 
@@ -328,6 +320,10 @@ def follow(launch: Launch) -> int:
     if failure is not None:
         log.error("%s", "\n".join(filter(None, (failure.message, failure.traceback))))
     return code
+
+
+def _leave() -> None:
+    os._exit(_TERMINATED)
 
 
 @contextmanager

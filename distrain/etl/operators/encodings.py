@@ -117,9 +117,7 @@ class ValueTable:
         with readable(file):
             read = read_table(file).combine_chunks()
             values, *lists = (concrete(read[column]) for column in ("value", "counts", "sums"))
-            counts, sums = (
-                one.flatten().to_numpy().reshape(-1, one.type.list_size) for one in lists
-            )
+            counts, sums = (x.flatten().to_numpy().reshape(-1, x.type.list_size) for x in lists)
         return cls(_wide(values), counts, sums)
 
     def __reduce__(self) -> Any:
@@ -189,8 +187,15 @@ class _Encoding(OnHost):
     def served(self, column: str) -> dict[str, Any]:
         return {"vocabulary": column}
 
-    def checksums(self) -> dict[str, str]:
-        return {column: table.checksum for column, table in self.tables.items()}
+    def numbers(self, column: str) -> Floats:
+        """The number of each value of the column's table, and of one that it does not have."""
+        raise NotImplementedError
+
+    def transform(self, column: str, values: pa.Array) -> pa.Array:
+        return pa.array(self.numbers(column)[self.tables[column].places_of(values)])
+
+    def to_json(self) -> dict[str, Any]:
+        return {"tables": {column: table.checksum for column, table in self.tables.items()}}
 
 
 @dataclass(frozen=True)
@@ -211,15 +216,8 @@ class CountEncode(_Encoding):
         return ValueTable.of(values, 1, np.zeros(len(values), np.int64), np.zeros(len(values)))
 
     def numbers(self, column: str) -> Floats:
-        """The number of each value of the column's table, and of one that it does not have."""
         counts: Floats = _with_unknown(self.tables[column].counts)[:, 0].astype(np.float64)
         return counts
-
-    def transform(self, column: str, values: pa.Array) -> pa.Array:
-        return pa.array(self.numbers(column)[self.tables[column].places_of(values)])
-
-    def to_json(self) -> dict[str, Any]:
-        return {"tables": self.checksums()}
 
 
 class TargetMeanSpec(Section):
@@ -290,17 +288,15 @@ class TargetEncode(_Encoding):
         return np.searchsorted(np.array(self.edges), rows.places, side="right")
 
     def numbers(self, column: str) -> Floats:
-        """The mean of each value of the column's table, and of one that it does not have."""
         table = self.tables[column]
         counts, sums = (_with_unknown(x).sum(1) for x in (table.counts, table.sums))
         return self._smoothed(counts, sums, counts.sum(), sums.sum())
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
-        table = self.tables[column]
-        places = table.places_of(values)
         if self.rows is None:
-            return pa.array(self.numbers(column)[places])
-        folds = self._folds(self.rows)
+            return super().transform(column, values)
+        table, folds = self.tables[column], self._folds(self.rows)
+        places = table.places_of(values)
         others = _before if self.by_time else _without
         cells = (others(_with_unknown(x))[places, folds] for x in (table.counts, table.sums))
         of_all = (others(x.sum(0, keepdims=True))[0, folds] for x in (table.counts, table.sums))
@@ -316,7 +312,7 @@ class TargetEncode(_Encoding):
             "smoothing": self.smoothing,
             "by_time": self.by_time,
             "edges": list(self.edges),
-            "tables": self.checksums(),
+            **super().to_json(),
         }
 
 
