@@ -190,7 +190,7 @@ def _table(rows: Any) -> pa.Table:
         rows = {name: [row.get(name) for row in rows] for name in names}
     try:
         table = pa.table(rows)
-    except (TypeError, ValueError, pa.ArrowException) as error:
+    except (OverflowError, TypeError, ValueError, pa.ArrowException) as error:
         raise InputError(
             f"the {type(rows).__name__} given cannot be read as a table: {error}",
             hint="A DataFrame or an Arrow table is needed, whose columns hold values of one type "

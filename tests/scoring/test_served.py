@@ -16,6 +16,7 @@ from typing import Any
 
 import dask
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -386,13 +387,68 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
     np.testing.assert_array_equal(column.made(*reader.read({"x": given})["x"])[0], wanted)
 
 
+NARROW = pa.table(
+    {
+        "x": pa.array([0.1, None, 2.5], pa.float32()),
+        "tags": pa.array([[0.1, None], None, [2.5]], pa.list_(pa.float32())),
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "frame", [NARROW, NARROW.to_pandas(), NARROW.to_pandas(types_mapper=pd.ArrowDtype)]
+)
+def test_texts_of_32_bit_numbers_in_frames_are_those_of_the_etl(tmp_path: Path, frame: Any) -> None:
+    columns = [column_program(name, (), None, name == "tags", True)[0] for name in ("x", "tags")]
+    for column in columns:
+        column |= {"to": "text", "takes": ["number"]}
+    program = {"form": "table", "text": NO_TEXT, "columns": columns, "vocabularies": {}}
+    reader = Preprocessor(program | {"lists": [], "categorical": [], "continuous": []}, tmp_path)
+    found = reader.read(frame)
+    assert found["x"][0] == ["0.1", None, "2.5"]
+    assert found["tags"] == (["0.1", None, "2.5"], [2, 0, 1])
+
+
+def test_rows_of_other_shapes_are_refused_in_words(root: Path) -> None:
+    scorer, frame = Scorer(root / "x"), TABLE.to_pandas()
+    for rows, said in (
+        (pd.concat([frame, frame[["shop"]]], axis=1), "'shop': given twice"),
+        (ROWS[0] | {"shop": "s1"}, r"'s1' is no list of values; one row is \[\{column: value\}\]"),
+        (frame.to_numpy(), "row 0: ndarray is no row"),
+        ([ROWS[0] | {"at": datetime.time(3)}], "'at', row 0: .* is of kind time of day"),
+        ([ROWS[0] | {"price": 10**400}], "'price', row 0: int too large"),
+    ):
+        with pytest.raises(BadValue, match=said):
+            scorer.score(rows)
+    gap, nan = (scorer.score([ROWS[0] | {"price": one}]) for one in (None, Decimal("NaN")))
+    np.testing.assert_array_equal(gap["probability"], nan["probability"])
+    with pytest.raises(InputError, match="cannot be read as a table"):
+        score_rows(root / "r" / "model", [ROWS[0] | {"user": 2**64}])
+
+
+def test_the_program_of_an_export_tells_what_is_wrong_without_a_traceback(
+    root: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "rows.jsonl"
+    for text, said in (
+        ("\n{", "line 2: no JSON"),
+        ('{"shop": "s1"}', "row 0: not given"),
+    ):
+        file.write_text(text)
+        words = [sys.executable, str(root / "x" / "score.py"), str(file)]
+        done = subprocess.run(words, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith("error: ")
+        assert said in done.stderr
+
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.fixture
 def other_modules(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Modules of an export are imported by their own names, and forgotten afterwards."""
-    names = ("score", "preprocess", "raw_values", "steps", "deltas")
+    names = ("score", "preprocess", "rows", "raw_values", "steps", "deltas")
     monkeypatch.setattr(sys, "path", list(sys.path))
     for name in names:
         sys.modules.pop(name, None)
@@ -482,7 +538,7 @@ def test_the_http_scorer_answers_with_the_scores_of_predict(
         np.testing.assert_allclose(found.json()["probability"], again, atol=1e-6)
         assert http.post("/score", json={"shop": ["a"]}).status_code == 422
         refused = http.post("/score", json=[rows[0] | {"user": "nobody"}])
-        assert (refused.status_code, "'user_mean', row 0" in refused.text) == (422, True)
+        assert (refused.status_code, "'user', row 0" in refused.text) == (422, True)
         manifest = json.loads((root / "x" / "manifest.json").read_text())
         assert http.get("/health").json() == {"version": manifest["version"]}
         assert "scorer_rows_total 9\n" in http.get("/metrics").text

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from distrain.errors import DataError, DistrainError
-from distrain.etl import FeatureConfig, RawSample, Workflow, first_rows, saved_features
+from distrain.etl import Workflow, first_rows, saved_features
 from distrain.models import (
     INPUTS_FILE,
     Form,
@@ -30,7 +30,7 @@ from distrain.models.heads import output_names
 from distrain.scoring.in_memory import score_rows
 from distrain.scoring.raw import RawOptions, workflow_for
 from distrain.scoring.score_columns import score_names
-from distrain.scoring.serving import deltas, preprocess, raw_values, score, steps
+from distrain.scoring.serving import deltas, preprocess, raw_values, rows, score, steps
 from distrain.scoring.serving.program import Program, entries_of, program_of
 from distrain.scoring.serving.sample import SAMPLE_ROWS, values_of, with_edges, writable, write_text
 from distrain.scoring.serving.since import DeltaSize, previous_export, write_delta
@@ -39,7 +39,7 @@ from distrain.train.saving import open_model
 from distrain.version import __version__
 
 TOLERANCE = 1e-6
-_MODULES = (score, preprocess, raw_values, steps, deltas)
+_MODULES = (score, preprocess, rows, raw_values, steps, deltas)
 _MISTAKE = (
     "This is a mistake of distrain: please report it. Without --with-workflow the model is "
     "exported for ids."
@@ -135,11 +135,73 @@ class _ServedWorkflow:
         manifest = _manifest(folder, self._saved, to)
         write_manifest(folder, manifest)
         with self._model_to_compare() as model_dir:
-            golden, checked = _checked(folder, model_dir, self._first, self._features)
+            golden, checked = self._checked(folder, model_dir)
         text = json.dumps(golden, ensure_ascii=False, separators=(",", ":"))
         (folder / score.GOLDEN).write_text(text + "\n", encoding="utf-8")
         write_manifest(folder, manifest | {"largest_difference": checked.largest_difference})
         return checked
+
+    def _checked(self, folder: Path, model_dir: str | Path) -> tuple[dict[str, Any], ServedExport]:
+        """The golden rows with the scores of `predict`, which the folder's are compared with."""
+        scorer, sample = score.Scorer(folder), with_edges(self._first)
+        form, features = sample.form, self._features
+        given = {name: values_of(sample.table[name]) for name in sample.table.column_names}
+        usable, refused = [], 0
+        for place in range(sample.table.num_rows):
+            row = {name: [values[place]] for name, values in given.items()}
+            if form == "csv" and features and not writable([v for (v,) in row.values()], features):
+                continue
+            try:
+                scorer.preprocessor.inputs(row, form)
+            except preprocess.BadValue as bad:
+                refused += 1
+                if place < self._first.table.num_rows:
+                    self._check_refused(model_dir, sample.table.slice(place, 1), row, bad)
+            else:
+                usable.append(place)
+        if not usable:
+            raise DataError(
+                "no row of the sample can be scored",
+                hint="Give --sample raw rows as `distrain predict` takes them.",
+            )
+        kept = {name: [values[place] for place in usable] for name, values in given.items()}
+        wanted = self._predicted(model_dir, sample.table.take(pa.array(usable)), kept)
+        found = scorer.score(kept, form)
+        difference = score.largest_difference(found, wanted)
+        if not difference <= TOLERANCE:
+            raise _differs(kept, found, wanted)
+        golden = {"form": form, "rows": score.encoded(kept), "scores": wanted}
+        return golden, ServedExport(len(usable), refused, difference)
+
+    def _check_refused(
+        self, model_dir: str | Path, table: pa.Table, row: dict[str, list[Any]], bad: Exception
+    ) -> None:
+        """Refuse to write a folder that refuses a row which `predict` takes."""
+        try:
+            self._predicted(model_dir, table, row)
+        except DistrainError:
+            return
+        raise DataError(
+            f"the export refuses a row of the sample that predict takes: {bad}; nothing was "
+            "written",
+            hint=_MISTAKE,
+        )
+
+    def _predicted(
+        self, model_dir: str | Path, table: pa.Table, rows: dict[str, list[Any]]
+    ) -> dict[str, list[Any]]:
+        raw, form = RawOptions(is_raw=True), self._first.form
+        if form == "table":
+            scores = score_rows(model_dir, table, raw=raw)
+        else:
+            assert self._features is not None  # Criteo's text has none, and is a table with types
+            with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
+                file = write_text(rows, form, self._features, Path(place))
+                scores = score_rows(model_dir, file, raw=raw)
+        if scores.num_rows != table.num_rows:
+            raise DataError(f"predict scores {scores.num_rows} of {table.num_rows} golden rows")
+        of_rows = ("logit", "probability", "prediction", "class")
+        return {n: scores[n].to_pylist() for n in scores.column_names if n.startswith(of_rows)}
 
     @contextmanager
     def _model_to_compare(self) -> Iterator[str | Path]:
@@ -199,81 +261,6 @@ def write_manifest(folder: Path, facts: Mapping[str, Any]) -> None:
     made = {"format": deltas.FORMAT, "distrain": __version__, "files": deltas.hashes_of(folder)}
     text = json.dumps(deltas.signed({**made, **facts}), indent=1, ensure_ascii=False)
     (folder / deltas.MANIFEST).write_text(text + "\n", encoding="utf-8")
-
-
-def _checked(
-    folder: Path, model_dir: str | Path, first: RawSample, features: FeatureConfig | None
-) -> tuple[dict[str, Any], ServedExport]:
-    """The golden rows with the scores of `predict`, which those of the folder are compared with."""
-    scorer = score.Scorer(folder)
-    sample = with_edges(first)
-    rows = {name: values_of(sample.table[name]) for name in sample.table.column_names}
-    usable, refused = [], 0
-    for place in range(sample.table.num_rows):
-        row = {name: [values[place]] for name, values in rows.items()}
-        texts = [values[0] for values in row.values()]
-        if sample.form == "csv" and features and not writable(texts, features):
-            continue
-        try:
-            scorer.preprocessor.inputs(row, sample.form)
-        except preprocess.BadValue as bad:
-            if place < first.table.num_rows:
-                _check_refused(bad, model_dir, sample, place, row, features)
-            refused += 1
-        else:
-            usable.append(place)
-    if not usable:
-        raise DataError(
-            "no row of the sample can be scored",
-            hint="Give --sample raw rows as `distrain predict` takes them.",
-        )
-    kept = {name: [values[place] for place in usable] for name, values in rows.items()}
-    wanted = _predicted(model_dir, sample.table.take(pa.array(usable)), kept, sample.form, features)
-    found = scorer.score(kept, sample.form)
-    difference = score.largest_difference(found, wanted)
-    if not difference <= TOLERANCE:
-        raise _differs(kept, found, wanted)
-    golden = {"form": sample.form, "rows": score.encoded(kept), "scores": wanted}
-    return golden, ServedExport(len(usable), refused, difference)
-
-
-def _check_refused(
-    bad: preprocess.BadValue,
-    model_dir: str | Path,
-    sample: RawSample,
-    place: int,
-    row: dict[str, list[Any]],
-    features: FeatureConfig | None,
-) -> None:
-    """Refuse to write a folder that refuses a row which `predict` takes."""
-    try:
-        _predicted(model_dir, sample.table.slice(place, 1), row, sample.form, features)
-    except DistrainError:
-        return
-    raise DataError(
-        f"the export refuses a row of the sample that predict takes: {bad}; nothing was written",
-        hint=_MISTAKE,
-    )
-
-
-def _predicted(
-    model_dir: str | Path,
-    table: pa.Table,
-    rows: dict[str, list[Any]],
-    form: str,
-    features: FeatureConfig | None,
-) -> dict[str, list[Any]]:
-    raw = RawOptions(is_raw=True)
-    if form == "table":
-        scores = score_rows(model_dir, table, raw=raw)
-    else:
-        assert features is not None  # Criteo's text has none, and is a table with types
-        with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
-            scores = score_rows(model_dir, write_text(rows, form, features, Path(place)), raw=raw)
-    if scores.num_rows != table.num_rows:
-        raise DataError(f"predict scores {scores.num_rows} of {table.num_rows} golden rows")
-    of_rows = ("logit", "probability", "prediction", "class")
-    return {n: scores[n].to_pylist() for n in scores.column_names if n.startswith(of_rows)}
 
 
 def _differs(

@@ -7,10 +7,9 @@ that the model was trained with, by the names of distrain's operators.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from distrain.scoring.serving.raw_values import (
     refuse,
     to_numbers,
 )
+from distrain.scoring.serving.rows import BadValue as BadValue, columns_of, is_single, listed
 from distrain.scoring.serving.steps import STEPS, Vocabulary
 
 FORMS = ("table", "csv", "json")
@@ -38,15 +38,6 @@ MOST_KEPT = 1 << 16
 _KEPT_TYPES = frozenset([str, int, type(None)])
 _TEXTS = frozenset([str, type(None)])
 _PLAIN_NUMBERS = frozenset([float, int, type(None)])
-
-
-class BadValue(ValueError):
-    """A value that cannot be scored; the message names its column and row."""
-
-    def __init__(self, column: str, row: int | None, problem: str):
-        at = "" if row is None else f", row {row}"
-        super().__init__(f"column {column!r}{at}: {problem}")
-        self.column, self.row = column, row
 
 
 class Preprocessor:
@@ -85,7 +76,8 @@ class Preprocessor:
 
         Args:
             rows: A list of dictionaries, or columns by name: a dictionary of lists or arrays, a
-                data frame of pandas or polars. `None` and NaN stand for missing values.
+                data frame of pandas or polars, a table of Arrow. `None` and NaN stand for missing
+                values.
             form: One of `FORMS`; `None` for that of the rows that the export was checked with.
 
         Raises:
@@ -170,62 +162,19 @@ def _in_cross(text: str | None) -> str:
     return text.replace("\\", "\\\\").replace(BETWEEN_TEXTS, "\\u")
 
 
-def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
-    """The columns of rows: arrays, or lists or tuples of Python's values."""
-    held = getattr(rows, "column_names", getattr(rows, "columns", None))
-    if isinstance(rows, Mapping):
-        held = rows.keys()
-    if held is not None:
-        there = list(held)
-        missing = [name for name in names if name not in there]
-        if missing:
-            others = f", and {len(missing) - 1} more" if missing[1:] else ""
-            raise BadValue(missing[0], None, f"not given{others}")
-        found: dict[str, Any] = {name: _listed(rows[name]) for name in names}
-    else:
-        found = _transposed(list(rows), names)
-    sizes = {len(values) for values in found.values()}
-    if len(sizes) > 1:
-        raise ValueError(f"the columns have different numbers of rows: {sorted(sizes)}")
-    return found
-
-
-def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:
-    """Row by row, since a row's values lie near each other."""
-    try:
-        values = map(itemgetter(*names), rows)
-        columns = zip(*values, strict=True) if names[1:] else [tuple(values)]
-        return dict(zip(names, columns, strict=True))
-    except (KeyError, TypeError, ValueError):
-        for number, row in enumerate(rows):
-            if not isinstance(row, Mapping):
-                raise BadValue(names[0], number, f"{type(row).__name__} is no row") from None
-            for name in names:
-                if name not in row:
-                    problem = "not given; null stands for a missing value"
-                    raise BadValue(name, number, problem) from None
-        return dict.fromkeys(names, ())
-
-
-def _listed(values: Any) -> Any:
-    if isinstance(values, np.ndarray):
-        is_exact = values.dtype.kind in "OUiub" or values.dtype == np.float64
-        return values.tolist() if is_exact else values
-    return values.to_list() if hasattr(values, "to_list") else list(values)
-
-
 class _Column:
     def __init__(
         self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
     ):
         self.name, self.source, self.steps = spec["name"], spec["source"], spec["steps"]
+        self.told = self.name if BETWEEN_TEXTS in self.source else self.source
         self.has_ids = any(step["kind"] == "Categorify" for step in self.steps)
         self.dtype = np.int64 if self.has_ids else np.float32
         self.takes = frozenset(spec["takes"])
         self._spec, self._known = spec, known
         self.holds_text = spec["to"] == "text"
         self._nulls = frozenset(text["null_values"])
-        self._items = {form: _reader(spec, text, form) for form in FORMS}
+        self._text = text
         self.met: dict[str, dict[Any, int]] = {form: {} for form in FORMS}
 
     @property
@@ -237,9 +186,7 @@ class _Column:
         """`made` of `read`; the ids of values that were met before are kept in memory."""
         if not self.has_ids:
             return self.made(*self.read(values, form))
-        lengths = None
-        if self._spec["lists"]:
-            values, lengths = self._flat(values, form)
+        values, lengths = self._flat(values, form)
         # Only texts equal texts, while True equals 1.
         if self.holds_text or set(map(type, values)) <= _KEPT_TYPES:
             with suppress(KeyError, TypeError):
@@ -262,9 +209,7 @@ class _Column:
         return np.array([met[value] for value in values], np.int64)
 
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
-        lengths = None
-        if self._spec["lists"]:
-            values, lengths = self._flat(values, form)
+        values, lengths = self._flat(values, form)
         return self._read_items(values, lengths, form), lengths
 
     def made(self, values: Any, lengths: list[int] | None) -> tuple[Array, Any]:
@@ -284,11 +229,18 @@ class _Column:
     def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
         if not self._spec["lists"]:
             items = self._without_nulls(items, form)
+        takes, text = self.takes, self._text
+        if form == "table":
+            text = {"decimal_point": ".", "timestamp": None}
+        else:
+            takes |= {"text", "integer", "number", "bool"}
         with self._rows_of(lengths):
-            return self._items[form](items)
+            return READERS[self._spec["to"]](items, takes, text, self._spec)
 
-    def _flat(self, values: Any, form: str) -> tuple[list[Any], list[int]]:
+    def _flat(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         """The items of lists, and the lists' lengths."""
+        if not self._spec["lists"]:
+            return values, None
         with self._rows_of(None):
             values = each(self._list_of, self._without_nulls(values, form))
         for start, end in self._spec["slices"]:
@@ -304,11 +256,13 @@ class _Column:
 
     def _list_of(self, value: Any) -> Any:
         separator = self._spec["separator"]
+        if isinstance(value, list):
+            return value
         if separator is not None and isinstance(value, str):
             return value.split(separator)
-        if isinstance(value, str | bytes | Mapping) or not hasattr(value, "__len__"):
+        if is_single(value):
             raise ValueError(f"{value!r} is no list")
-        return value.tolist() if isinstance(value, np.ndarray) else list(value)
+        return list(listed(self.source, value))
 
     @contextmanager
     def _rows_of(self, lengths: list[int] | None) -> Iterator[None]:
@@ -319,17 +273,7 @@ class _Column:
             row = bad.place
             if lengths is not None:
                 row = int(np.searchsorted(np.cumsum(lengths), row, side="right"))
-            raise BadValue(self.name, row, bad.problem) from None
-
-
-def _reader(spec: Mapping[str, Any], text: Mapping[str, Any], form: str) -> Callable[[Any], Any]:
-    takes = frozenset(spec["takes"])
-    if form == "table":
-        text = {"decimal_point": ".", "timestamp": None}
-    else:
-        takes |= {"text", "integer", "number", "bool"}
-    read = READERS[spec["to"]]
-    return lambda values: read(values, takes, text, spec)
+            raise BadValue(self.told, row, bad.problem) from None
 
 
 def _as_float32(values: Array) -> Array:
@@ -371,7 +315,7 @@ class _Matrix:
             return _as_float32(x).T
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
-            raise BadValue(self._columns[place].name, row, bad.problem) from None
+            raise BadValue(self._columns[place].told, row, bad.problem) from None
 
     def _read(self, given: Mapping[str, Any], form: str) -> Array:
         raw = [given[column.source] for column in self._columns]

@@ -17,6 +17,7 @@ from distrain.etl import (
     TEXTS,
     Categorify,
     Clip,
+    ColumnGroup,
     ColumnSpec,
     CountEncode,
     FeatureConfig,
@@ -47,15 +48,6 @@ Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
-class Unserved:
-    """A column that an export cannot make of one raw row, and why."""
-
-    column: str
-    operator: str
-    why: str
-
-
-@dataclass(frozen=True)
 class Program:
     """The program of a workflow, and the vocabularies that it needs by name."""
 
@@ -78,15 +70,15 @@ def program_of(
     inputs = saved.model.inputs
     lists = (*inputs.list_names, *inputs.number_names)
     names = (*inputs.categorical_names, *inputs.continuous_names, *lists)
-    unserved = list(_unserved(workflow, features, names))
+    groups = {column: group for group in workflow.groups for column in group.columns}
+    unserved = {name: why for name in names for why in _mistakes(name, groups, workflow, features)}
     if unserved:
         raise InputError(
             "the workflow cannot be exported: of one raw row alone these cannot be made",
-            where={f"column {one.column}": f"{one.operator}: {one.why}" for one in unserved},
+            where={f"column {name}": why for name, why in unserved.items()},
             hint="Leave --with-workflow out and give the model ids, which `distrain prep "
             "--workflow` makes; or train without these columns (model and data sections).",
         )
-    groups = {column: group for group in workflow.groups for column in group.columns}
     vocabularies: dict[str, Vocabulary] = {}
     numbers: dict[str, Floats] = {}
     columns = []
@@ -186,31 +178,28 @@ def described(vocabulary: Vocabulary) -> dict[str, Any]:
     return {"holds": holds, "num_oov": vocabulary.num_oov}
 
 
-def _unserved(
-    workflow: Workflow, features: FeatureConfig | None, names: Sequence[str]
-) -> Iterator[Unserved]:
-    groups = {column: group for group in workflow.groups for column in group.columns}
-    document = None if features is None else features.document
-    joined = {name for join in (document.joins if document else ()) for name in join.columns}
-    for name in names:
-        if name not in groups:
-            is_history = workflow.history is not None and name.startswith("history_")
-            operator = "History" if is_history else "no operator"
-            why = "it looks at earlier rows" if is_history else "the workflow does not make it"
-            yield Unserved(name, operator, why)
-            continue
-        spec = None if document is None else document.columns[name]
-        if spec is not None and joined.intersection(spec.sources(name)):
-            yield Unserved(name, "joins", "it comes from a side table")
-        numbers = []
-        for one in groups[name].operators:
-            is_step = one.kind in STEPS or isinstance(one, ListSlice)
-            if not (isinstance(one, ServedOperator) and is_step):
-                yield Unserved(name, one.kind, "it has no form without distrain")
-            if isinstance(one, Clip | LogOp | Normalize):
-                numbers.append(one.kind)
-        if groups[name].is_categorical and numbers:
-            yield Unserved(name, numbers[0], "it stands before Categorify")
+def _mistakes(
+    name: str,
+    groups: Mapping[str, ColumnGroup],
+    workflow: Workflow,
+    features: FeatureConfig | None,
+) -> Iterator[str]:
+    """Why a column cannot be made of one raw row, behind the name of an operator."""
+    if name not in groups:
+        is_history = workflow.history is not None and name.startswith("history_")
+        what = "no operator: the workflow does not make it"
+        yield "History: it looks at earlier rows" if is_history else what
+        return
+    if features is not None:
+        joined = {column for join in features.document.joins for column in join.columns}
+        if joined.intersection(features.document.columns[name].sources(name)):
+            yield "joins: it comes from a side table"
+    for one in groups[name].operators:
+        is_step = one.kind in STEPS or isinstance(one, ListSlice)
+        if not (isinstance(one, ServedOperator) and is_step):
+            yield f"{one.kind}: it has no form without distrain"
+        if groups[name].is_categorical and isinstance(one, Clip | LogOp | Normalize):
+            yield f"{one.kind}: it stands before Categorify"
 
 
 def _slices(operators: Sequence[Any], spec: ColumnSpec | None) -> Iterator[list[int | None]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from functools import partial
 from typing import Any
@@ -109,7 +109,7 @@ def each(convert: Callable[[Any], Any], values: Iterable[Any]) -> list[Any]:
 def is_missing(value: Any) -> bool:
     if value is None or type(value).__name__ in _MISSING_TYPES:
         return True
-    if isinstance(value, float | np.floating):
+    if isinstance(value, float | np.floating | Decimal):
         return bool(value != value)
     return isinstance(value, np.datetime64) and bool(np.isnat(value))
 
@@ -122,6 +122,7 @@ def _kind(value: Any) -> str:
         ((float, np.floating), "number"),
         (Decimal, "decimal"),
         ((datetime, date, np.datetime64), "time"),
+        (time, "time of day"),
     ):
         if isinstance(value, kinds):
             return name
@@ -231,8 +232,8 @@ def _parsed(text: str, pattern: str | None) -> int:
         raise ValueError(f"{text!r} is not a time as in ISO 8601")
     *parts, fraction, zone = match.groups()
     year, month, day, hour, minute, second = (int(part or 0) for part in parts)
-    time: Any = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
-    found = time // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
+    since: Any = datetime(year, month, day, hour, minute, second) - datetime(1970, 1, 1)
+    found = since // timedelta(microseconds=1) + int((fraction or "").ljust(6, "0"))
     if zone and zone != "Z":
         digits = zone[1:].replace(":", "").ljust(4, "0")
         away = (int(digits[:2]) * 60 + int(digits[2:])) * 60_000_000

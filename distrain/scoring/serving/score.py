@@ -186,18 +186,33 @@ def main() -> int:
     parser.add_argument("rows", nargs="?", help="a file of JSON lines")
     parser.add_argument("--check", action="store_true", help="score the golden rows again")
     args = parser.parse_args()
-    scorer = Scorer()
-    if args.check:
-        difference, bound = scorer.check(), scorer.manifest["tolerance"]
-        print(f"largest difference {difference:.2e}, at most {bound:g} is allowed")
-        return 0 if difference <= bound else 1
-    if args.rows is None:
+    if not args.check and args.rows is None:
         parser.error("give a file of rows, or --check")
-    with open(args.rows, encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file if line.strip()]
-    scores = {name: values.tolist() for name, values in scorer.score(rows, "json").items()}
-    for row in zip(*scores.values(), strict=True):
-        print(json.dumps(dict(zip(scores, row, strict=True))))
+    try:
+        return _check() if args.check else _score_lines(args.rows)
+    except (DamagedExport, OSError, ValueError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+def _check() -> int:
+    scorer = Scorer()
+    difference, bound = scorer.check(), scorer.manifest["tolerance"]
+    print(f"largest difference {difference:.2e}, at most {bound:g} is allowed")
+    return 0 if difference <= bound else 1
+
+
+def _score_lines(file: str) -> int:
+    rows = []
+    with open(file, encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            try:
+                rows += [json.loads(line)] if line.strip() else []
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{file}, line {number}: no JSON: {error.msg}") from None
+    scores = {name: values.tolist() for name, values in Scorer().score(rows, "json").items()}
+    for scored in zip(*scores.values(), strict=True):
+        print(json.dumps(dict(zip(scores, scored, strict=True))))
     return 0
 
 

@@ -57,7 +57,11 @@ def _bucketize(x: Array, step: Mapping[str, Any], _: Any) -> list[int | None]:
         sizes = np.clip(np.abs(x), 2, np.finfo(np.float64).max)
         above = np.copysign(np.floor(np.log(sizes) ** 2) + 2, x)
         found = np.where(np.abs(x) <= 2, np.floor(x), above)
-    whole = np.where(missing, 0, found).astype(np.int64).tolist()
+    return _with_gaps(np.where(missing, 0, found), missing)
+
+
+def _with_gaps(numbers: Array, missing: Array) -> list[int | None]:
+    whole = np.floor(numbers).astype(np.int64).tolist()
     return [None if gap else n for n, gap in zip(whole, missing.tolist(), strict=True)]
 
 
@@ -85,8 +89,8 @@ def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> An
     if part == "seconds":
         found = utc.astype(np.int64) / 1e6
     elif part in ("minute", "hour"):
-        size = {"minute": 60_000_000, "hour": 3_600_000_000}[part]
-        found = counted // size % {"minute": 60, "hour": 24}[part]
+        size, many = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}[part]
+        found = counted // size % many
     elif part == "weekday":
         found = (days.astype(np.int64) + 3) % 7
     elif part == "day":
@@ -97,16 +101,13 @@ def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> An
         found = months.astype("M8[Y]").astype(np.int64) + 1970
     if not step["whole"]:
         return np.where(missing, np.nan, found)
-    whole = np.floor(found).astype(np.int64).tolist()
-    return [None if gap else n for n, gap in zip(whole, missing.tolist(), strict=True)]
+    return _with_gaps(found, missing)
 
 
 def _limits(x: Array, step: Mapping[str, Any], _: Any) -> Array:
-    low, high = step["low"], step["high"]
-    if low is None and high is None:
-        return x
-    far = False if low is None else x < low
-    refuse(far | (False if high is None else x > high), "beyond float32, which ends at 3.4e38")
+    for bound, compare in ((step["low"], np.less), (step["high"], np.greater)):
+        if bound is not None:
+            refuse(compare(x, bound), "beyond float32, which ends at 3.4e38")
     return x
 
 
