@@ -8,6 +8,7 @@ goes on from its checkpoint, so none is lost and none is begun twice.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,7 +71,9 @@ class Search:
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
         self._claim()
-        journal = optuna.storages.journal.JournalFileBackend(str(self.folder / "trials.journal"))
+        file = self.folder / "trials.journal"
+        _drop_torn_line(file)
+        journal = optuna.storages.journal.JournalFileBackend(str(file))
         study = optuna.create_study(
             storage=optuna.storages.JournalStorage(journal),
             study_name="trials",
@@ -282,6 +285,13 @@ def _best(metric: str) -> Callable[..., Any]:
 def _write(place: Path, text: str) -> None:
     with whole_file(place) as file:
         file.write_text(text)
+
+
+def _drop_torn_line(file: Path) -> None:
+    """Drop a last line that a kill or a full disk cut off: Optuna would go on in it."""
+    content = file.read_bytes() if file.exists() else b""
+    if content:
+        os.truncate(file, content.rfind(b"\n") + 1)
 
 
 def _optuna() -> Any:

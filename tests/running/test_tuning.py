@@ -118,6 +118,12 @@ def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_sea
     assert said[-2:] == ["trial 2 cannot be trained: ended", said[-1]]
     reasons.append("NonFiniteLoss")
     assert [row["state"] for row in search.run(said.append)] == ["fail"] * 3
+    journal = tmp_path / "search/trials.journal"
+    journal.write_bytes(journal.read_bytes()[:-10])  # the end of the last trial
+    reasons.append("NonFiniteLoss")
+    for _ in range(2):
+        assert [row["state"] for row in search.run(said.append)] == ["fail"] * 3
+    assert not reasons
 
 
 def test_a_first_trial_outside_of_the_space_is_not_called_the_spec(tmp_path: Path) -> None:
