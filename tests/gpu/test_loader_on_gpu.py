@@ -18,6 +18,7 @@ from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.delivery.cuda_streams import CudaStreams, resolve_device
+from distrain.loader.filling.narrow import _low_half
 from distrain.schema import ColumnSchema, Schema, Tags
 
 HAS_GPU = torch.cuda.is_available()
@@ -66,6 +67,7 @@ def dataset(tmp_path: Path) -> Dataset:
 
 @pytest.fixture(autouse=True)
 def no_memory_is_left() -> Any:
+    _low_half(torch.device("cuda", torch.cuda.current_device()))  # is kept for the process
     gc.collect()
     torch.cuda.synchronize()
     before = torch.cuda.memory_allocated()
