@@ -77,8 +77,9 @@ class Network(nn.Module):
 
     @property
     def only_multiplies(self) -> bool:
-        """As of `Block`."""
-        return self.body.only_multiplies and not self.embedding_dropout
+        """As of `Block`; a user's subclass may do more with them than its parent."""
+        is_ours = type(self.body).__module__.startswith("distrain.models.")
+        return is_ours and self.body.only_multiplies and not self.embedding_dropout
 
     def logits(self, output: Tensor) -> Tensor:
         """The first target's logits, `[rows]`, as of the rows before negatives were left out."""

@@ -185,7 +185,7 @@ class TrainSpec(Section):
 
     may_differ = (
         *("early_stopping", "init_from", "init_state", "init_strict", "log_every_steps"),
-        *("log_every_s", "route_ahead", "audit"),
+        *("log_every_s", "route_ahead", "audit", "cuda_graph"),
     )
 
     global_batch_size: _PositiveOrAuto = Field(

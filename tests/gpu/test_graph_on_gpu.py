@@ -99,10 +99,11 @@ class Asks(MLPBlock):
 
 
 def test_a_step_that_asks_the_device_runs_one_by_one(caplog, monkeypatch):
-    monkeypatch.setitem(BODIES, "asks", lambda: Asks([64, 64]))
+    for name, block in (("asks", Asks), ("plain", MLPBlock)):
+        monkeypatch.setitem(BODIES, name, lambda block=block: block([64, 64], dropout=0.3))
     spec = TrainSpec.model_validate({"optimizer": {"kind": "sgd"}})
     told = []
-    for body, make in (("asks", None), ("mlp", OneByOne)):
+    for body, make in (("asks", None), ("plain", OneByOne)):
         step = GraphedStep(new_model(body), spec, 1, ROWS, make)
         told.append(train(step))
     assert all(torch.equal(a, b) for a, b in zip(*told, strict=True))

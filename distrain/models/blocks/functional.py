@@ -149,9 +149,12 @@ class _BiasGradient(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, output: Tensor, bias: Tensor) -> Tensor:
-        ctx.mark_dirty(output)  # is passed on itself, for activations to overwrite
+    def forward(output: Tensor, bias: Tensor) -> Tensor:
         return output
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        ctx.mark_dirty(output)  # is passed on itself, for activations to overwrite
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:

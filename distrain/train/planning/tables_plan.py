@@ -55,6 +55,7 @@ def plan_tables(
     tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
     no_average = spec.train.ema is None
+    auto_records = spec.train.cuda_graph == "auto" and num_ranks == 1 and device_type == "cuda"
     return plan_placements(
         tables,
         num_ranks=num_ranks,
@@ -66,7 +67,7 @@ def plan_tables(
         costs=costs or DEFAULT_COSTS.get(device_type, DEFAULT_COSTS["cpu"]),
         wanted=spec.embeddings.placement,
         overrides=spec.embeddings.tables,
-        captured=spec.train.cuda_graph is True,
+        captured=spec.train.cuda_graph is True or auto_records,
     )
 
 

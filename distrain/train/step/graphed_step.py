@@ -14,7 +14,7 @@ import gc
 import logging
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -73,10 +73,25 @@ class CudaStepGraph:
                 capture_error_mode="thread_local",
             ):
                 self._result = run()
+        except RuntimeError:
+            self._forget()
+            raise
         finally:  # torch leaves its own stream current where a recording fails
             torch.cuda.set_stream(stream)
             if collects:
                 gc.enable()
+
+    def _forget(self) -> None:
+        """Let torch's allocator and generator know that a failed recording is over.
+
+        torch tells neither. The allocator would free nothing more that another stream has used, and
+        the generator would refuse to draw.
+        """
+        device = torch.cuda.current_device()
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(device, self._pool)
+        generator = torch.cuda.default_generators[device]
+        generator.graphsafe_set_state(generator.clone_state())
 
     def replay(self) -> tuple[Tensor, ...]:
         """Launch it; the result's tensors are overwritten by the next replay."""
