@@ -88,8 +88,9 @@ class CudaStepGraph:
         the generator would refuse to draw.
         """
         device = torch.cuda.current_device()
-        with suppress(RuntimeError):
-            torch._C._cuda_endAllocateToPool(device, self._pool)
+        if self._pool is not None:
+            with suppress(RuntimeError):
+                torch._C._cuda_endAllocateToPool(device, self._pool)
         generator = torch.cuda.default_generators[device]
         generator.graphsafe_set_state(generator.clone_state())
 
