@@ -263,7 +263,7 @@ class Loader(IterableDataset[Any]):
 
     @property
     def memory(self) -> LoaderMemory:
-        """The most that this loader holds on the host while it prepares one epoch."""
+        """The most that this loader holds on the host at a time."""
         on_gpu = self.device is not None and self.device.type == "cuda"
         return memory_of(
             self.dataset,
@@ -288,7 +288,7 @@ class Loader(IterableDataset[Any]):
         return self.in_turn(range(first + start_step, first + self.num_steps))
 
     def in_turn(self, steps: range) -> EpochIterator:
-        """The batches of steps counted over all epochs, without a pause between epochs.
+        """The batches of steps counted over all epochs; epochs overlap as `EpochIterator` says.
 
         Nothing is read for others.
         """

@@ -53,8 +53,8 @@ from distrain.spec import ANY_TABLE, ReaderFacts
 _SPARE_ROWS = 64  # what the pool adds to a block, so that batches of a few rows more fit
 _CONSUMER_BATCHES = 2
 # A row group's place in the table (16), in parts (4), in chunks (16), its pieces (40), their loads
-# (16), and what sorts these while they are planned.
-_SCHEDULE_BYTES_PER_GROUP = 160
+# (16), and what sorts these while they are planned; chunks, pieces and loads of the epoch before.
+_SCHEDULE_BYTES_PER_GROUP = 232
 # Philox' keys and the row numbers (8 bytes each), then the order (4) and its cut to lanes (4).
 _ORDER_BYTES_PER_ROW = 24
 # Of a row group whose rows go to buckets: keys, buckets, and what sorts them.

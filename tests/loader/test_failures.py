@@ -18,8 +18,10 @@ import pytest
 from distrain.errors import DataError
 from distrain.loader import Dataset, EpochIterator, Loader
 from distrain.loader.cpu_backend import CpuBackend
+from distrain.loader.delivery import loads_ahead
 from distrain.loader.delivery.channel import Channel
 from distrain.loader.delivery.stats import StatsRecorder
+from distrain.loader.filling import plan_loads
 from distrain.partition import RowGroup, Table, read_footers
 from distrain.schema import Schema
 
@@ -310,8 +312,30 @@ def test_loads_run_ahead_by_twice_as_many_as_there_are_threads_only(
     monkeypatch.setattr(Channel, "wait_for_room", telling_wait)
     with in_order(table, schema, prefetch_batches=2, decode_threads=2).epoch(0):
         assert full.wait(60)
-        # Two batches of 10 rows need one row group.
-        assert len(begun) <= 1 + 2 * 2
+        # Two batches of 10 rows need one row group, and the batch that is due the second one.
+        assert len(begun) <= 2 + 2 * 2
+
+
+def test_an_epoch_that_cannot_begin_is_an_error_after_the_batches_before_it(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, plan = read_footers(write_table([[20] * 4]), schema), plan_loads
+    calls: list[int] = []
+
+    def failing_plan(*arguments: Any) -> Any:
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError("no plan")
+        return plan(*arguments)
+
+    monkeypatch.setattr(loads_ahead, "plan_loads", failing_plan)
+    loader = in_order(table, schema, decode_threads=4)
+    with loader.in_turn(range(2 * loader.num_steps)) as batches:
+        for _ in range(loader.num_steps):
+            next(batches)
+        with pytest.raises(RuntimeError, match="no plan"):
+            next(batches)
+    assert loader._reader._users == 0
 
 
 def test_many_files_do_not_exhaust_the_descriptors(

@@ -188,7 +188,7 @@ def test_memory_does_not_grow_with_the_table(write_table: Any, schema: Schema) -
     short = Loader(Dataset(write_table([[16] * 40]), schema), lanes=2, batch_size=8).memory
     long = Loader(Dataset(write_table([[16] * 200]), schema), lanes=2, batch_size=8).memory
     # But for what tells the row groups apart.
-    more = 160 * 160
+    more = 160 * 232
     assert replace(short, schedule_bytes=short.schedule_bytes + more) == long
 
 

@@ -100,8 +100,8 @@ def _make_batches(loads: LoadsAhead, delivery: Delivery, channel: Channel) -> No
 class EpochIterator:
     """Iterates over a rank's batches, which background threads prepare.
 
-    Where they are of several epochs, or windows, there is no pause between these: the first row
-    groups of one are loaded while batches of the one before are left.
+    Where they are of several epochs, or windows, the first row groups of one are loaded while
+    batches of the one before are left, but for a full shuffle through buckets.
 
     Use it in a `with` statement: leaving it, at the end, early or by an exception, ends the threads
     and closes the files. So does its garbage collection.

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple
 
 from distrain.batch import Batch
@@ -51,17 +52,17 @@ class _OpenEpoch:
         )
         self.end = first + len(work.steps)
         self._offset = first - work.steps.start  # of steps counted over all epochs
-        loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
-        self._loads = loads
+        self._loads = plan_loads(work.plan, work.chunks, work.lanes, work.steps.start)
         # Telling of each row group costs as much as decoding a hundred rows.
-        self._expected = backend.expect(self._groups()) if work.any_remote else Expected()
+        is_told = work.any_remote
+        self._expected = backend.expect(_groups(work, self._loads)) if is_told else Expected()
         self._num_done = 0
 
     def tasks(self) -> Generator[_Task, None, None]:
         """Each row group to load, that which is needed first before the others."""
         work = self.work
         seed = None if work.options.shuffle == "none" else work.options.seed
-        for load in self._needed():
+        for load in _needed(work, self._loads):
             chunk = work.chunks[load.chunk]
             sizes = [chunk.num_rows]
             if len(chunk.row_groups) > 1:
@@ -71,17 +72,6 @@ class _OpenEpoch:
             steps = LoadSteps.of(work.plan, load, work.open_steps, self._offset)
             for number, group in enumerate(chunk.row_groups):
                 yield _Task(self, steps, dealer, number, work.row_groups[group])
-
-    def _needed(self) -> Iterator[Load]:
-        for load in self._loads:
-            if load.step >= self.work.steps.stop:
-                return
-            yield load
-
-    def _groups(self) -> Iterator[RowGroup]:
-        work = self.work
-        numbers = (n for load in self._needed() for n in work.chunks[load.chunk].row_groups)
-        return (work.row_groups[number] for number in numbers)
 
     def count_done(self) -> None:
         self._num_done += 1
@@ -99,6 +89,16 @@ class _OpenEpoch:
     def close(self) -> None:
         self.expect_no_more()
         self.backend.close()
+
+
+# Of an epoch's work, not of the epoch: a circle of references would keep its batches.
+def _needed(work: EpochWork, loads: Iterable[Load]) -> Iterator[Load]:
+    return takewhile(lambda load: load.step < work.steps.stop, loads)
+
+
+def _groups(work: EpochWork, loads: Iterable[Load]) -> Iterator[RowGroup]:
+    numbers = (n for load in _needed(work, loads) for n in work.chunks[load.chunk].row_groups)
+    return (work.row_groups[number] for number in numbers)
 
 
 class LoadsAhead:
@@ -122,6 +122,7 @@ class LoadsAhead:
         self._pool = pool
         self._epochs: deque[_OpenEpoch] = deque()
         self._following: EpochWork | None = None  # the work that begins next, once looked at
+        self._error: Exception | None = None  # that it could not begin, for when its turn comes
         self._tasks: Generator[_Task, None, None] | None = None  # of the last open epoch
         self._task: _Task | None = None  # the next of them
         self._in_flight: deque[tuple[_Task, Future[None]]] = deque()
@@ -131,6 +132,8 @@ class LoadsAhead:
         while self._epochs and self._epochs[0].end <= step:
             self._epochs.popleft().close()
         if not self._epochs:
+            if self._error is not None:
+                raise self._error
             self._open_following(step)
         return self._epochs[0] if self._epochs else None
 
@@ -174,18 +177,27 @@ class LoadsAhead:
     def _open_early(self, step: int) -> bool:
         """Open the following epoch if loads of it may begin while batches of the last are left."""
         last = self._epochs[-1]
-        if last.end >= step + last.work.open_steps:
+        if last.end >= step + last.work.open_steps or self._error is not None:
             return False
-        work = self._peek()
-        # A first pass takes all threads, and as much memory as the one before.
-        return work is not None and work.first_pass is None and self._open_following(last.end)
+        try:
+            work = self._peek()
+            # A first pass takes all threads, and as much memory as the one before.
+            return work is not None and work.first_pass is None and self._open_following(last.end)
+        except Exception as error:  # comes after the batches before it
+            self._error = error
+            return False
 
     def _open_following(self, first: int) -> bool:
         work, self._following = self._peek(), None
         begun = None if work is None else self._begin(work)
         if begun is None:
             return False
-        self._epochs.append(_OpenEpoch(*begun, first))
+        work, backend = begun
+        try:
+            self._epochs.append(_OpenEpoch(work, backend, first))
+        except BaseException:
+            backend.close()
+            raise
         self._tasks = self._epochs[-1].tasks()
         return True
 

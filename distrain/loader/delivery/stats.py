@@ -22,7 +22,7 @@ class LoaderStats:
         decode_s: Seconds of reading and decoding, over all threads.
         fill_s: Seconds of shuffling, checking and laying out, over all threads.
         wait_s: Seconds the consumer waited for batches, the first ones included.
-        first_batch_s: Seconds from the start to the first batch, of epochs that follow no other.
+        first_batch_s: Seconds from the start of an iterator to its first batch, over all iterators.
         epochs: Epochs that were begun; of a dataset with windows, windows.
         queue_depth_sum: Finished batches that waited at each call for the next one, summed.
     """

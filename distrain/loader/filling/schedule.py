@@ -275,6 +275,7 @@ class ChunkDealer:
         runs = [runs_of(plan, lanes, piece) for piece in load.pieces]
         self._steps, self._starts, self._counts = map(_joined, zip(*runs, strict=True))
         self._lock = threading.Lock()
+        self._left = len(rows_per_group)  # row groups that are not dealt; then the order goes
         self._order: NDArray[np.int32] | None = None
         self._by_group: NDArray[np.int64] | None = None
 
@@ -287,9 +288,13 @@ class ChunkDealer:
             if self._order is None:
                 self._order = self._dealt_rows()
                 self._by_group, self._splits = self._group_order(self._order)
-        assert self._by_group is not None
-        entries = self._by_group[self._splits[number] : self._splits[number + 1]]
-        return self._deal_entries(number, entries, self._order)
+            assert self._by_group is not None
+            order, by_group = self._order, self._by_group
+            self._left -= 1
+            if not self._left:
+                self._order = self._by_group = None
+        entries = by_group[self._splits[number] : self._splits[number + 1]]
+        return self._deal_entries(number, entries, order)
 
     def _dealt_rows(self) -> NDArray[np.int32]:
         if self._order_of_rows is not None:

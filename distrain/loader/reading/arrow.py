@@ -54,7 +54,7 @@ class ArrowReader(Reader):
 
     Each thread has its own handle of a file, so that threads don't wait for each other; the handles
     of a file share its footer, which is read once. A thread keeps its 32 latest files open until it
-    ends: a loader whose epochs overlap never closes its reader, but each epoch has new threads. Of
+    ends: a loader whose epochs overlap never closes its reader, but its threads end. Of
     a remote file, each row group is a file of its own, in memory, which is fetched as a whole, and
     ahead if it is expected (`Fetcher`); a thread keeps none of these.
 
