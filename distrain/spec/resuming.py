@@ -23,7 +23,7 @@ MAY_DIFFER = (
     ),
 )
 """Fields of the spec, and whole sections, on which neither rows nor arithmetic depend; another
-number of ranks adds the same numbers in another order."""
+number of ranks, and a recorded step, adds the same numbers in another order."""
 
 MAY_DIFFER_WITHOUT_DECAY = ("train.epochs", "train.max_steps")
 """How long to train: a decaying learning rate depends on it in every step."""
