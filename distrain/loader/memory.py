@@ -66,7 +66,7 @@ _STREAM_BYTES_PER_COLUMN = 2 << 20
 
 @dataclass(frozen=True)
 class LoaderMemory:
-    """The most that one rank's loader holds on the host for one epoch.
+    """The most that one rank's loader holds on the host at a time.
 
     It leaves out lists, whose length is unknown before they are read, memory of Arrow and Python
     themselves, footers that readers keep (8 bytes a row group of long ones), and batches that the

@@ -76,10 +76,6 @@ class MLPBlock(Block):
     def label(self) -> str:
         return f"MLPBlock({list(self.widths)})"
 
-    @property
-    def only_multiplies(self) -> bool:  # type: ignore[override]
-        return bool(self.layers) and isinstance(self.layers[0], nn.Linear)
-
     def build(self, given: Shape) -> Shape:
         width = some_width(given, self.label)
         if not self.widths:
@@ -91,6 +87,7 @@ class MLPBlock(Block):
             else:
                 self.layers.extend(self._layer(width, next_width, self.dropout[number]))
             width = next_width
+        self.only_multiplies = isinstance(self.layers[0], nn.Linear)
         return Flat(width)
 
     def forward(self, value: Value) -> Value:
