@@ -116,6 +116,8 @@ def test_the_clusters_that_the_service_gets(tmp_path):
     everything = settings_of(rendered("everything"), tmp_path)
     assert everything.clusters["gpu"].kubernetes.workload == "statefulset/clicks-worker"
     assert everything.clusters["gpu"].allowed_roots == ("s3://clicks/", "/data")
+    in_bucket = settings_of(rendered("argocd"), tmp_path).clusters["main"]
+    assert (in_bucket.run_root, in_bucket.allowed_roots) == ("s3://clicks/runs", ("s3://clicks/",))
     assert everything.listen.public_url == "https://jobs.example.com"
     assert everything.limits.submits_per_s == 5
 

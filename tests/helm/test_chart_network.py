@@ -1,7 +1,7 @@
 """What reaches what, as the NetworkPolicies together say, against the table of docs/security.md."""
 
 import pytest
-from helm_chart import NAMES, pods, rendered
+from helm_chart import NAMES, find, pods, rendered
 
 PARTS = ("service", "api", "reconciler", "scheduler", "worker")
 
@@ -36,8 +36,10 @@ def _has(ports, port):
 
 
 def _is_peer(peer, labels, namespace):
+    if "ipBlock" in peer:  # what has no labels
+        return False
     where = peer.get("namespaceSelector", {}).get("matchLabels", {})
-    if where.get("kubernetes.io/metadata.name") != namespace:
+    if where != ({"kubernetes.io/metadata.name": namespace} if namespace else {}):
         return False
     return _selects(peer.get("podSelector", {}), labels)
 
@@ -56,15 +58,18 @@ def test_each_port_of_the_table_is_open_to_its_peers_alone(name):
     objects = rendered(name)
     first, store = (50000, 30000) if name == "everything" else (40000, 29400)
     services = {part for part in pods(objects) if part in ("service", "api", "reconciler")}
-    assert reached(objects, "scheduler", 8786) == {"worker"}
+    workers = {part for part in pods(objects) if part.startswith("worker")}
+    assert reached(objects, "scheduler", 8786) == workers
     assert reached(objects, "scheduler", 8787) == services
-    assert reached(objects, "scheduler", store) == {"worker"}  # rendezvous
-    [container] = pods(objects)["worker"]["spec"]["containers"]
-    comm = container["ports"][0]["containerPort"]
-    assert reached(objects, "worker", comm) == {"scheduler", "worker"}
-    assert reached(objects, "worker", first) == {"scheduler", "worker"}  # gloo, NCCL, nannies
-    assert reached(objects, "worker", 9002) == set()  # the worker's HTTP, on loopback
-    assert "--dashboard-address=127.0.0.1:9002" in container["args"]
+    assert reached(objects, "scheduler", store) == workers  # rendezvous
+    for worker in workers:
+        [container] = pods(objects)[worker]["spec"]["containers"]
+        comm = container["ports"][0]["containerPort"]
+        gpus = int(container["resources"]["limits"].get("nvidia.com/gpu", 1))
+        for port in (comm, comm + gpus - 1, first):  # the last: gloo, NCCL, nannies
+            assert reached(objects, worker, port) == {"scheduler", *workers}
+        assert reached(objects, worker, 9002) == set()  # the worker's HTTP, on loopback
+        assert "--dashboard-address=127.0.0.1:9002" in container["args"]
     api = next(part for part in ("service", "api") if part in services)
     assert reached(objects, api, 8686) == set()
 
@@ -90,6 +95,15 @@ def test_who_else_gets_in_where_values_say_so():
     assert allowed(objects, "scheduler", 8786, {"team": "notebooks"})
     assert not allowed(rendered("minimal"), "service", 8686, prometheus, "monitoring")
     assert allowed(rendered("operator"), "scheduler", 8786, {}, "dask-operator")
+
+
+def test_ranks_in_the_nodes_network_reach_the_scheduler_from_there():
+    [_, _, rule] = find(rendered("rdma"), "NetworkPolicy", "-scheduler")["spec"]["ingress"]
+    assert rule["from"] == [{"ipBlock": {"cidr": "10.4.0.0/16"}}]
+    assert all(any(_has(ports, port) for ports in rule["ports"]) for port in (8786, 29400, 29499))
+    pod = pods(rendered("rdma"))["worker"]["spec"]
+    assert "sysctls" not in pod["securityContext"]  # the node's, which a pod may not set
+    assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"
 
 
 def test_ports_that_the_kernel_gives_are_those_of_the_policy():

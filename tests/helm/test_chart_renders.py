@@ -3,7 +3,7 @@ import re
 
 import pytest
 import yaml
-from helm_chart import NAMES, ROOT, faults, find, rendered, run_helm, template
+from helm_chart import NAMES, ROOT, faults, find, pods, rendered, run_helm, template
 
 OTHERS = {  # kinds of operators whose schemas no package index has
     "cert-manager.io/v1": {"Certificate", "Issuer"},
@@ -58,19 +58,66 @@ def test_wrong_values_are_refused_with_their_places():
     [
         ("service.replicas=2", "service.replicas: several pods need PostgreSQL"),
         ("mode=external", "clusters: mode external"),
-        ("tls.source=existing", "tls.existing.worker: name the Secret"),
+        ("tls.source=existing", "tls.existing.service: name the Secret"),
         ("network.localPorts.first=60000", "network.localPorts: first is larger"),
         ("ingress.enabled=true", "ingress.hosts: name one"),
         ("clusters.main.url=http://a", "clusters.main: the chart's own"),
         ("network.rendezvousPorts.last=40000", "network.rendezvousPorts: they overlap"),
         ("workers.shmSize=64Gi", "workers.shmSize: 64Gi of /dev/shm count as memory"),
         ("workers.resources.limits.memory=2000M", "workers.shmSize: 2Gi of /dev/shm"),
+        ("workers.pools.a.shmSize=64Gi", "workers.pools.a.shmSize: 64Gi of /dev/shm"),
+        (
+            r"workers.gpu.enabled=true,workers.gpu.perPod=7,workers.gpu.resourceName=nvidia.com/mig-1g\.10gb",
+            "workers.gpu.perPod: CUDA shows a process one MIG slice",
+        ),
+        (
+            r"workers.gpu.enabled=true,workers.resources.limits.nvidia\.com/gpu=2",
+            "workers.resources: nvidia.com/gpu is set by workers.gpu.perPod",
+        ),
+        ("workers.hostNetwork=true", "workers.hostNetwork: NetworkPolicies know no pods"),
+        ("mode=operator,workers.pools.a.replicas=1", "workers.pools: they need mode standalone"),
+        ("runs.url=s3://a/b,runs.existingClaim=c", "runs.url: run directories lie there or in"),
     ],
 )
 def test_values_that_exclude_each_other_are_refused(wrong, told):
     done = run_helm("template", "r", ".", "--set", wrong)
     assert done.returncode != 0
     assert told in done.stderr
+
+
+def test_pools_differ_from_workers_in_what_they_name():
+    found = pods(rendered("kueue"))
+    for part, gpus, memory in (("worker", "8", "512Gi"), ("worker-small", "4", "256Gi")):
+        [container] = found[part]["spec"]["containers"]
+        assert container["resources"]["limits"] == {"memory": memory, "nvidia.com/gpu": gpus}
+        assert found[part]["spec"]["nodeSelector"] == {"node.example.com/gpus": gpus}
+        taint = {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}
+        assert found[part]["spec"]["tolerations"] == [taint]
+        queue = find(rendered("kueue"), "StatefulSet", part)["metadata"]["labels"]
+        assert queue["kueue.x-k8s.io/queue-name"] == "training"
+    off = pods(template("--set", "workers.gpu.enabled=true,workers.pools.cpu.gpu.enabled=false"))
+    assert off["worker-cpu"]["spec"]["containers"][0]["args"][:2] == ["dask", "worker"]
+
+
+def test_what_only_renders_finds_the_same_each_time_and_no_secret():
+    objects = template("--values", "ci/argocd-values.yaml")
+    assert objects == rendered("argocd")
+    kinds = {each["kind"] for each in objects}
+    assert "Secret" not in kinds
+    assert "PersistentVolumeClaim" not in kinds  # run directories are in a bucket
+    [container] = pods(objects)["worker"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "bucket"}}]
+    assert {"name": "models", "mountPath": "/models", "readOnly": True} in container["volumeMounts"]
+    [proxy] = [each for each in container["env"] if each["name"] == "HTTPS_PROXY"]
+    assert proxy["valueFrom"] == {"configMapKeyRef": {"name": "egress", "key": "proxy"}}
+    assert find(objects, "Service", "-api")["spec"]["type"] == "LoadBalancer"
+
+
+def test_labels_of_a_company_are_on_all_objects_and_pods():
+    objects = rendered("mesh")
+    label = {"example.com/cost-centre": "ads"}.items()
+    assert all(label <= each["metadata"]["labels"].items() for each in objects)
+    assert all(label <= pod["metadata"]["labels"].items() for pod in pods(objects).values())
 
 
 def test_what_prometheus_operator_knows_comes_by_itself_where_it_is():

@@ -3,12 +3,13 @@
 import json
 import shutil
 from contextlib import ExitStack
+from pathlib import Path
 
 import networks
 import pytest
 import yaml
 from chart_pods import Network, Pod
-from helm_chart import rendered
+from helm_chart import find, rendered
 from service_processes import until
 from small_jobs import small_document, write_prepared
 
@@ -63,6 +64,16 @@ def test_the_service_finds_nothing_to_mend(cluster):
     assert done.returncode == 0, done.stdout + done.stderr
     checks = {check["name"]: check["verdict"] for check in json.loads(done.stdout)}
     assert checks["clusters.main"] == "ok"
+
+
+def test_the_command_of_helm_test_finds_it_ready(cluster):
+    [container] = find(rendered("minimal"), "Pod", "-test")["spec"]["containers"]
+    *command, url, ca = container["args"]
+    service = cluster["service"]
+    here = str(service.folder / "tls" / Path(ca).name)
+    done = service.run(*command, url.replace("/readyz", ":8686/readyz"), here)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["status"] == "ok"
 
 
 def test_no_token_is_in_the_logs_and_the_notes_make_one(cluster, tmp_path):

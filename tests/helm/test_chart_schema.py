@@ -42,5 +42,5 @@ def _open(schema, whole, values, path):
             yield from _open(inner, whole, below, f"{path}.{name}")
 
 
-PODS_OWN = {"affinity", "topologySpreadConstraints"}
+PODS_OWN = {"affinity", "topologySpreadConstraints", "podSecurityContext", "securityContext"}
 """Kubernetes' own structures, which the API server checks."""

@@ -4,7 +4,10 @@ import pytest
 from chart_rules import RULES, confinement, disruption, kept, resources, secrets, service_accounts
 from helm_chart import NAMES, containers, find, pods, rendered
 
-EXPECTED = {"everything": ["api: no budget", "reconciler: no budget"]}  # as its values ask for
+EXPECTED = {  # as their values ask for
+    "everything": ["api: no budget", "reconciler: no budget"],
+    "rdma": ["worker: hostNetwork", "worker: worker: capabilities"],
+}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -80,6 +83,28 @@ def test_each_rule_finds_a_planted_fault(rule, plant):
     assert not list(rule(objects))
     plant(objects)
     assert list(rule(objects))
+
+
+def test_the_pod_of_helm_test_is_confined_and_let_in():
+    for name in ("minimal", "everything"):
+        objects = rendered(name)
+        pod = find(objects, "Pod", "-test")
+        labels = {"app.kubernetes.io/component": "test"}
+        job = {"kind": "Job", "spec": {"template": {"metadata": {"labels": labels}}}}
+        job["spec"]["template"]["spec"] = pod["spec"]
+        # It writes nothing, and so has no /tmp.
+        assert list(confinement([job])) == ["test: ready: no /tmp"]
+        [rule] = find(objects, "NetworkPolicy", "-api")["spec"]["ingress"]
+        peer = {"podSelector": {"matchLabels": pod["metadata"]["labels"]}}
+        assert peer in rule["from"]
+
+
+def test_users_are_the_platforms_where_values_say_so():
+    users = {"runAsUser", "runAsGroup", "fsGroup"}
+    for pod in pods(rendered("minimal")).values():
+        assert users <= set(pod["spec"]["securityContext"])
+    for pod in pods(rendered("openshift")).values():
+        assert not users & set(pod["spec"]["securityContext"])
 
 
 def test_secrets_are_made_only_where_no_value_names_one():

@@ -15,7 +15,7 @@ def confinement(objects: list[Object]) -> Iterator[str]:
     """No root, no writable image, no rights beyond the least."""
     for name, pod in pods(objects).items():
         own = pod["spec"]["securityContext"]
-        if not own.get("runAsNonRoot") or not own.get("runAsUser"):
+        if not own.get("runAsNonRoot") or own.get("runAsUser") == 0:
             yield f"{name}: runs as root"
         if own.get("seccompProfile", {}).get("type") != "RuntimeDefault":
             yield f"{name}: seccomp"

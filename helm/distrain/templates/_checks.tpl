@@ -30,9 +30,33 @@
 {{- if and (ne $values.mode "external") (gt (int $values.workers.autoscale.min) (int $values.workers.autoscale.max)) -}}
 {{- fail "workers.autoscale: min is larger than max" -}}
 {{- end -}}
-{{- $memory := dig "limits" "memory" "" $values.workers.resources -}}
-{{- if and $memory (ge (float64 (include "distrain.bytes" $values.workers.shmSize)) (float64 (include "distrain.bytes" $memory))) -}}
-{{- fail (printf "workers.shmSize: %v of /dev/shm count as memory, of which a pod has %v (workers.resources.limits.memory)" $values.workers.shmSize $memory) -}}
+{{- if and $values.workers.pools (ne $values.mode "standalone") -}}
+{{- fail "workers.pools: they need mode standalone; the Dask operator's cluster has one group of workers" -}}
+{{- end -}}
+{{- if and $values.runs.url $values.runs.existingClaim -}}
+{{- fail "runs.url: run directories lie there or in runs.existingClaim, not in both" -}}
+{{- end -}}
+{{- range $group := include "distrain.workerGroups" . | fromJsonArray -}}
+{{- $at := eq $group.component "worker" | ternary "workers" (printf "workers.pools.%s" (trimPrefix "worker-" $group.component)) -}}
+{{- include "distrain.workerChecks" (list $values $at $group.workers) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Sizes of one group of workers. Arguments: a list of all values, the group's place in them, its values. */}}
+{{- define "distrain.workerChecks" -}}
+{{- $values := index . 0 -}}{{- $at := index . 1 -}}{{- $workers := index . 2 -}}
+{{- $memory := dig "limits" "memory" "" $workers.resources -}}
+{{- if and $memory (ge (float64 (include "distrain.bytes" $workers.shmSize)) (float64 (include "distrain.bytes" $memory))) -}}
+{{- fail (printf "%s.shmSize: %v of /dev/shm count as memory, of which a pod has %v (%s.resources.limits.memory)" $at $workers.shmSize $memory $at) -}}
+{{- end -}}
+{{- if and $workers.gpu.enabled (contains "/mig-" $workers.gpu.resourceName) (gt (int $workers.gpu.perPod) 1) -}}
+{{- fail (printf "%s.gpu.perPod: CUDA shows a process one MIG slice, so that %d of %s would be one worker: set perPod to 1 and %s.replicas higher" $at (int $workers.gpu.perPod) $workers.gpu.resourceName $at) -}}
+{{- end -}}
+{{- if and $workers.gpu.enabled (hasKey (merge (dict) $workers.resources.limits $workers.resources.requests) $workers.gpu.resourceName) -}}
+{{- fail (printf "%s.resources: %s is set by %s.gpu.perPod, whose number of workers must be that of the GPUs" $at $workers.gpu.resourceName $at) -}}
+{{- end -}}
+{{- if and $workers.hostNetwork $values.networkPolicy.enabled (not $values.networkPolicy.commFrom) -}}
+{{- fail (printf "%s.hostNetwork: NetworkPolicies know no pods in the nodes' network, so that the scheduler would refuse these: name the nodes' addresses in networkPolicy.commFrom, as ipBlock" $at) -}}
 {{- end -}}
 {{- end -}}
 

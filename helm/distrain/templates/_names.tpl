@@ -26,6 +26,14 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/part-of: distrain
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- include "distrain.commonLabels" . }}
+{{- end -}}
+
+{{/* Those of a company; none that selectors or the chart have. */}}
+{{- define "distrain.commonLabels" -}}
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
 {{- end -}}
 
 {{/* Arguments: a list of the root and the component. */}}
@@ -100,6 +108,10 @@ statefulset/{{ include "distrain.fullname" . }}-worker
 {{- else -}}
 {{ include "distrain.fullname" $root }}-tls-{{ index . 1 }}
 {{- end -}}
+{{- end -}}
+
+{{- define "distrain.runRoot" -}}
+{{ .Values.runs.url | default .Values.runs.mountPath }}
 {{- end -}}
 
 {{- define "distrain.runsClaim" -}}

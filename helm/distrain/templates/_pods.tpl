@@ -8,6 +8,9 @@ imagePullSecrets:
   {{- end }}
 {{- end }}
 terminationGracePeriodSeconds: {{ .part.terminationGracePeriodSeconds }}
+{{- with .part.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
 {{- with .part.priorityClassName }}
 priorityClassName: {{ . }}
 {{- end }}
@@ -29,34 +32,24 @@ topologySpreadConstraints:
 {{- end }}
 {{- end -}}
 
-{{/* Arguments: a dict of root, localPorts (whether ranks' ports are taken there). */}}
+{{/* Arguments: a dict of root, part (its values), localPorts (whether ranks' ports are taken there). */}}
 {{- define "distrain.podSecurity" -}}
 {{- $pod := .root.Values.podSecurity -}}
 {{- $ports := .root.Values.network.localPorts -}}
-securityContext:
-  runAsNonRoot: true
-  runAsUser: {{ $pod.runAsUser }}
-  runAsGroup: {{ $pod.runAsGroup }}
-  fsGroup: {{ $pod.fsGroup }}
-  # At every start anew it would open the service's private folder to the group.
-  fsGroupChangePolicy: OnRootMismatch
-  {{- with $pod.supplementalGroups }}
-  supplementalGroups: {{- toYaml . | nindent 4 }}
-  {{- end }}
-  seccompProfile: {type: RuntimeDefault}
-  {{- if and .localPorts $ports.set }}
-  sysctls:
-    - name: net.ipv4.ip_local_port_range
-      value: {{ printf "%d %d" (int $ports.first) (int $ports.last) | quote }}
-  {{- end }}
+{{- /* On OnRootMismatch: at every start anew it would open the service's private folder to the group. */ -}}
+{{- $context := dict "runAsNonRoot" true "fsGroupChangePolicy" "OnRootMismatch" "seccompProfile" (dict "type" "RuntimeDefault") -}}
+{{- range $name, $value := $pod }}{{ if $value }}{{ $_ := set $context $name $value }}{{ end }}{{ end -}}
+{{- if and .localPorts $ports.set (not .part.hostNetwork) -}}
+{{- $range := printf "%d %d" (int $ports.first) (int $ports.last) -}}
+{{- $_ := set $context "sysctls" (list (dict "name" "net.ipv4.ip_local_port_range" "value" $range)) -}}
+{{- end -}}
+securityContext: {{- mergeOverwrite $context .part.podSecurityContext | toYaml | nindent 2 }}
 {{- end -}}
 
+{{/* Arguments: a component's values. */}}
 {{- define "distrain.containerSecurity" -}}
-securityContext:
-  allowPrivilegeEscalation: false
-  privileged: false
-  readOnlyRootFilesystem: true
-  capabilities: {drop: [ALL]}
+{{- $context := dict "allowPrivilegeEscalation" false "privileged" false "readOnlyRootFilesystem" true "capabilities" (dict "drop" (list "ALL")) -}}
+securityContext: {{- mergeOverwrite $context .securityContext | toYaml | nindent 2 }}
 {{- end -}}
 
 {{/* Arguments: a list of the root, the component and its values. */}}
@@ -75,6 +68,7 @@ labels:
   {{- if has $component (list "service" "api") }}
   distrain-api: "true"
   {{- end }}
+  {{- include "distrain.commonLabels" $root | nindent 2 }}
   {{- with omit $part.podLabels "app.kubernetes.io/name" "app.kubernetes.io/instance" "app.kubernetes.io/component" "distrain-api" }}
   {{- toYaml . | nindent 2 }}
   {{- end }}
@@ -86,14 +80,21 @@ annotations: {{- toYaml . | nindent 2 }}
 {{/* Variables of a component's values, as a list. */}}
 {{- define "distrain.ownEnv" -}}
 {{- range $name, $value := .env }}
+{{- if kindIs "map" $value }}
+- {name: {{ $name }}, valueFrom: {{ toJson $value.valueFrom }}}
+{{- else }}
 - {name: {{ $name }}, value: {{ $value | quote }}}
+{{- end }}
 {{- end }}
 {{- end -}}
 
 {{- define "distrain.envFrom" -}}
-{{- with .envFromSecrets }}
+{{- if or .envFrom .envFromSecrets }}
 envFrom:
-  {{- range . }}
+  {{- with .envFrom }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+  {{- range .envFromSecrets }}
   - secretRef: {name: {{ . }}}
   {{- end }}
 {{- end }}
@@ -132,23 +133,35 @@ envFrom:
 {{- end }}
 {{- end -}}
 
-{{/* Run directories and data, the same in all pods. */}}
+{{/* Run directories and data, the same in all pods, and a component's own. Arguments: a list of the root and the component's values. */}}
 {{- define "distrain.fileVolumes" -}}
+{{- $values := (index . 0).Values -}}
+{{- if not $values.runs.url }}
 - name: runs
-  persistentVolumeClaim: {claimName: {{ include "distrain.runsClaim" . }}}
-{{- with .Values.data.existingClaim }}
+  persistentVolumeClaim: {claimName: {{ include "distrain.runsClaim" (index . 0) }}}
+{{- end }}
+{{- with $values.data.existingClaim }}
 - name: data
   persistentVolumeClaim: {claimName: {{ . }}, readOnly: true}
+{{- end }}
+{{- with (index . 1).extraVolumes }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}
 
 {{- define "distrain.fileMounts" -}}
+{{- $values := (index . 0).Values -}}
+{{- if not $values.runs.url }}
 - name: runs
-  mountPath: {{ .Values.runs.mountPath }}
-  {{- with .Values.runs.subPath }}
+  mountPath: {{ $values.runs.mountPath }}
+  {{- with $values.runs.subPath }}
   subPath: {{ . }}
   {{- end }}
-{{- if .Values.data.existingClaim }}
-- {name: data, mountPath: {{ .Values.data.mountPath }}, readOnly: true}
+{{- end }}
+{{- if $values.data.existingClaim }}
+- {name: data, mountPath: {{ $values.data.mountPath }}, readOnly: true}
+{{- end }}
+{{- with (index . 1).extraVolumeMounts }}
+{{ toYaml . }}
 {{- end }}
 {{- end -}}

@@ -5,7 +5,7 @@ serviceAccountName: {{ include "distrain.fullname" . }}-scheduler
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- include "distrain.podBasics" (dict "root" . "component" "scheduler" "part" $part) }}
-{{ include "distrain.podSecurity" (dict "root" . "localPorts" true) }}
+{{ include "distrain.podSecurity" (dict "root" . "part" $part "localPorts" true) }}
 containers:
   - name: scheduler
     image: {{ include "distrain.image" . }}
@@ -54,16 +54,16 @@ containers:
       timeoutSeconds: 10
       failureThreshold: 9
     resources: {{- toYaml $part.resources | nindent 6 }}
-    {{- include "distrain.containerSecurity" . | nindent 4 }}
+    {{- include "distrain.containerSecurity" $part | nindent 4 }}
     volumeMounts:
       - {name: tmp, mountPath: /tmp}
       {{- include "distrain.tlsMount" . | trim | nindent 6 }}
-      {{- include "distrain.fileMounts" . | nindent 6 }}
+      {{- include "distrain.fileMounts" (list . $part) | trim | nindent 6 }}
 volumes:
   - name: tmp
     emptyDir: {sizeLimit: 2Gi}
   {{- include "distrain.tlsVolume" (list . "scheduler") | trim | nindent 2 }}
-  {{- include "distrain.fileVolumes" . | nindent 2 }}
+  {{- include "distrain.fileVolumes" (list . $part) | trim | nindent 2 }}
 {{- end -}}
 
 {{/* Without an address of its own, so that ranks reach the stores on the pod's other ports. */}}
@@ -72,6 +72,6 @@ type: ClusterIP
 clusterIP: None
 selector: {{- include "distrain.selector" (list . "scheduler") | nindent 2 }}
 ports:
-  - {name: tcp-comm, port: 8786, targetPort: tcp-comm, protocol: TCP}
-  - {name: http-dashboard, port: 8787, targetPort: http-dashboard, protocol: TCP}
+  - {name: tcp-comm, port: 8786, targetPort: tcp-comm, protocol: TCP, appProtocol: {{ ternary "tls" "tcp" .Values.tls.enabled }}}
+  - {name: http-dashboard, port: 8787, targetPort: http-dashboard, protocol: TCP, appProtocol: {{ ternary "https" "http" .Values.tls.enabled }}}
 {{- end -}}

@@ -42,9 +42,9 @@ url: {{ ternary "https" "http" .Values.tls.enabled }}://{{ include "distrain.sch
 tls: {ca_file: /etc/distrain/tls/ca.pem}
 {{- end }}
 token_file: /etc/distrain/token/token
-run_root: {{ .Values.runs.mountPath }}
+run_root: {{ include "distrain.runRoot" . }}
 # Never empty, which would allow every path.
-allowed_roots: {{ toJson ($roots | default (list .Values.runs.mountPath)) }}
+allowed_roots: {{ toJson ($roots | default (list (include "distrain.runRoot" .))) }}
 model_packages: {{ toJson .Values.cluster.modelPackages }}
 projects: {{ toJson .Values.cluster.projects }}
 max_priority: {{ .Values.cluster.maxPriority }}
@@ -67,7 +67,7 @@ tls: {ca_file: /etc/distrain/clusters/{{ $name }}/ca.pem}
 {{- if $cluster.tokenSecret }}
 token_file: /etc/distrain/clusters/{{ $name }}/token
 {{- end }}
-run_root: {{ $cluster.runRoot | default $root.Values.runs.mountPath }}
+run_root: {{ $cluster.runRoot | default (include "distrain.runRoot" $root) }}
 allowed_roots: {{ toJson ($cluster.allowedRoots | default list) }}
 model_packages: {{ toJson ($cluster.modelPackages | default list) }}
 projects: {{ toJson ($cluster.projects | default list) }}
@@ -82,7 +82,7 @@ serviceAccountName: {{ include "distrain.fullname" $root }}-service
 automountServiceAccountToken: {{ if $scales }}true{{ else }}false{{ end }}
 enableServiceLinks: false
 {{- include "distrain.podBasics" (dict "root" $root "component" .component "part" $part) }}
-{{ include "distrain.podSecurity" (dict "root" $root "localPorts" false) }}
+{{ include "distrain.podSecurity" (dict "root" $root "part" $part "localPorts" false) }}
 {{- if include "distrain.hasPostgres" $root }}
 initContainers:
   # It waits its turn under a lock of the database, and finds nothing to do in all pods but the first.
@@ -154,7 +154,7 @@ volumes:
   {{- end }}
   {{- end }}
   {{- include "distrain.tlsVolume" (list $root "service") | trim | nindent 2 }}
-  {{- include "distrain.fileVolumes" $root | nindent 2 }}
+  {{- include "distrain.fileVolumes" (list $root $part) | trim | nindent 2 }}
 {{- end -}}
 
 {{/* What the containers of the service have in common. */}}
@@ -177,7 +177,7 @@ env:
   {{- include "distrain.ownEnv" $part | trim | nindent 2 }}
 {{- include "distrain.envFrom" $part }}
 resources: {{- toYaml $part.resources | nindent 2 }}
-{{ include "distrain.containerSecurity" . }}
+{{ include "distrain.containerSecurity" $part }}
 volumeMounts:
   - {name: tmp, mountPath: /tmp}
   - {name: config, mountPath: /etc/distrain/serve.yaml, subPath: serve.yaml, readOnly: true}
@@ -194,5 +194,5 @@ volumeMounts:
   {{- end }}
   {{- end }}
   {{- include "distrain.tlsMount" . | trim | nindent 2 }}
-  {{- include "distrain.fileMounts" . | nindent 2 }}
+  {{- include "distrain.fileMounts" (list . $part) | trim | nindent 2 }}
 {{- end -}}

@@ -33,9 +33,33 @@
 - --death-timeout=300
 {{- end -}}
 
+{{/* A list of what is made: component, and values as `workers` has them. The first is `workers` itself, the others are its pools. */}}
+{{- define "distrain.workerGroups" -}}
+{{- $base := omit .Values.workers "pools" -}}
+{{- $groups := list (dict "component" "worker" "workers" $base) -}}
+{{- range $name, $own := .Values.workers.pools -}}
+{{- $groups = append $groups (dict "component" (print "worker-" $name) "workers" (mergeOverwrite (deepCopy $base) $own)) -}}
+{{- end -}}
+{{- toJson $groups -}}
+{{- end -}}
+
+{{- define "distrain.workerComponents" -}}
+{{- $names := list -}}
+{{- range include "distrain.workerGroups" . | fromJsonArray }}{{ $names = append $names .component }}{{ end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* A root in which a group's values are `workers`. Arguments: a list of the root and the group. */}}
+{{- define "distrain.workerPodOf" -}}
+{{- $root := index . 0 -}}{{- $group := index . 1 -}}
+{{- $values := merge (dict "workers" $group.workers) (omit $root.Values "workers") -}}
+{{- include "distrain.workerPod" (dict "Values" $values "Release" $root.Release "Chart" $root.Chart "component" $group.component) -}}
+{{- end -}}
+
 {{/* The workers' pod, of a StatefulSet or of a DaskCluster. */}}
 {{- define "distrain.workerPod" -}}
 {{- $part := .Values.workers -}}
+{{- $tolerated := dict "tolerations" (append $part.tolerations (dict "key" $part.gpu.resourceName "operator" "Exists" "effect" "NoSchedule") | uniq) -}}
 {{- $gpus := ternary (dict $part.gpu.resourceName ($part.gpu.perPod | toString)) dict $part.gpu.enabled -}}
 serviceAccountName: {{ include "distrain.fullname" . }}-worker
 automountServiceAccountToken: false
@@ -43,8 +67,12 @@ enableServiceLinks: false
 {{- with and $part.gpu.enabled $part.gpu.runtimeClassName }}
 runtimeClassName: {{ . }}
 {{- end }}
-{{- include "distrain.podBasics" (dict "root" . "component" "worker" "part" $part) }}
-{{ include "distrain.podSecurity" (dict "root" . "localPorts" true) }}
+{{- if $part.hostNetwork }}
+hostNetwork: true
+dnsPolicy: ClusterFirstWithHostNet
+{{- end }}
+{{- include "distrain.podBasics" (dict "root" . "component" (.component | default "worker") "part" (ternary (merge (dict) $tolerated $part) $part $part.gpu.enabled)) }}
+{{ include "distrain.podSecurity" (dict "root" . "part" $part "localPorts" true) }}
 containers:
   - name: worker
     image: {{ include "distrain.workerImage" . }}
@@ -85,12 +113,12 @@ containers:
     resources:
       requests: {{- merge (dict) $gpus $part.resources.requests | toYaml | nindent 8 }}
       limits: {{- merge (dict) $gpus $part.resources.limits | toYaml | nindent 8 }}
-    {{- include "distrain.containerSecurity" . | nindent 4 }}
+    {{- include "distrain.containerSecurity" $part | nindent 4 }}
     volumeMounts:
       - {name: scratch, mountPath: /tmp}
       - {name: shm, mountPath: /dev/shm}
       {{- include "distrain.tlsMount" . | trim | nindent 6 }}
-      {{- include "distrain.fileMounts" . | nindent 6 }}
+      {{- include "distrain.fileMounts" (list . $part) | trim | nindent 6 }}
 volumes:
   - name: scratch
     {{- if $part.scratch.storageClass }}
@@ -106,5 +134,5 @@ volumes:
   - name: shm
     emptyDir: {medium: Memory, sizeLimit: {{ $part.shmSize }}}
   {{- include "distrain.tlsVolume" (list . "worker") | trim | nindent 2 }}
-  {{- include "distrain.fileVolumes" . | nindent 2 }}
+  {{- include "distrain.fileVolumes" (list . $part) | trim | nindent 2 }}
 {{- end -}}
