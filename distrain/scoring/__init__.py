@@ -21,6 +21,8 @@ from distrain.scoring.prediction import (
 from distrain.scoring.raw import RawOptions as RawOptions, labelled_rows as labelled_rows
 from distrain.scoring.resuming import kept_logits as kept_logits
 from distrain.scoring.retrieval import (
+    Index as Index,
+    check_index as check_index,
     evaluate_retrieval as evaluate_retrieval,
     item_vectors as item_vectors,
     write_towers as write_towers,

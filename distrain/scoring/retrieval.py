@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +21,7 @@ from distrain.models.zoo import id_column, tower_vectors
 from distrain.schema import Tags
 from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
+from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
 """Pairs of users and items whose scores are held at a time."""
@@ -42,17 +45,42 @@ def item_vectors(
         yield batch[name].cpu().numpy().astype(np.int64), vectors
 
 
-def write_towers(folder: Path, saved: SavedModel, to: Form, items: Dataset) -> None:
+Index = Literal["flat", "hnsw"]
+_FACTORIES: dict[Index, str] = {"flat": "IDMap,Flat", "hnsw": "IDMap,HNSW32"}
+
+
+def check_index() -> None:
+    """`InputError`: Faiss is not installed."""
+    if find_spec("faiss") is None:
+        raise InputError(
+            "an index of items needs Faiss, which is not installed",
+            hint=f"Install it by {how_to_install('faiss')}, or leave --index out.",
+        )
+
+
+def write_towers(
+    folder: Path, saved: SavedModel, to: Form, items: Dataset, index: Index | None = None
+) -> None:
     """Write the tower of users in a form, and the vectors of items, to a folder.
 
     `items.parquet` has the column of ids, and `vector`, lists of float32 of one length. The ids
     rise. Errors are those of `evaluate_retrieval`.
+
+    Args:
+        index: Also write `items.faiss`: Faiss's index of the vectors by inner product, exact
+            (`flat`) or approximate (`hnsw`), which finds the items' ids.
     """
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     ids, vectors = _all_vectors(saved, items, torch.device("cpu"))
     lists = pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1)), vectors.shape[1])
     table = pa.table({name: pa.array(ids.astype(np.int32)), "vector": lists})
     pq.write_table(table, folder / "items.parquet")
+    if index is not None:
+        import faiss
+
+        found = faiss.index_factory(vectors.shape[1], _FACTORIES[index], faiss.METRIC_INNER_PRODUCT)
+        found.add_with_ids(vectors, ids)
+        faiss.write_index(found, str(folder / "items.faiss"))
     write_query(folder, saved, to)
 
 

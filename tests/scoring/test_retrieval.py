@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 
+import faiss
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -128,6 +129,28 @@ def test_the_commands(shop, tmp_path):
         lists = (column.values.long(), column.lengths.long())
         found = query(batch.categorical.long(), batch.continuous, *lists)
         assert torch.equal(found, tower_vectors(saved.model, batch)["user"])
+
+
+def test_an_index_finds_the_items_that_products_find(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "write_query", lambda *_: None)
+    root = shop[0]
+    saved, items = load_model(root / "model"), Dataset(root / "items", SCHEMA, need_label=False)
+    write_towers(tmp_path, saved, "torch", items, "flat")
+    table = pq.read_table(tmp_path / "items.parquet")
+    vectors = np.stack(table["vector"].to_numpy())
+    users = np.random.default_rng(3).normal(size=(20, vectors.shape[1])).astype(np.float32)
+    best = np.argsort(-users @ vectors.T, axis=1)[:, :10]
+    _, found = faiss.read_index(str(tmp_path / "items.faiss")).search(users, 10)
+    np.testing.assert_array_equal(found, table["item"].to_numpy()[best])
+
+
+def test_an_index_without_faiss_names_the_extra(shop, tmp_path, monkeypatch):
+    monkeypatch.setattr(retrieval, "find_spec", lambda _: None)
+    words = [str(shop[0] / "model"), str(tmp_path / "out"), "--index", "flat"]
+    done = CliRunner().invoke(export, [*words, "--items", str(shop[0] / "items")])
+    assert "needs Faiss, which is not installed" in str(done.exception)
+    assert ".[faiss]" in done.exception.hint
+    assert "--items names, which is missing" in str(CliRunner().invoke(export, words).exception)
 
 
 def test_what_cannot_be_ranked_is_refused(shop, tmp_path):

@@ -15,6 +15,7 @@ from distrain.wording import byte_size
 
 if TYPE_CHECKING:
     from distrain.models import Form, SavedModel, TableForm
+    from distrain.scoring import Index
 
 _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 
@@ -48,6 +49,12 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     "with a row for each.",
 )
 @click.option(
+    "--index",
+    type=click.Choice(["flat", "hnsw"]),
+    help="With --items: write `items.faiss`, too, Faiss's index of these vectors; flat: exact; "
+    "hnsw: approximate and quicker.",
+)
+@click.option(
     "--with-workflow",
     is_flag=True,
     help="Write what the run's workflow does, too: the folder scores raw rows, without distrain.",
@@ -74,6 +81,7 @@ def command(
     tables: "TableForm",
     valid: tuple[str, ...],
     items: Path | str | None,
+    index: "Index | None",
     with_workflow: bool,
     sample: str | None,
     since: Path | None,
@@ -105,7 +113,7 @@ def command(
       distrain export runs/NAME exported --to onnx
       distrain export runs/NAME exported --checkpoint best
       distrain export runs/NAME exported --tables int8 --valid criteo/valid
-      distrain export runs/NAME exported --items shop/items
+      distrain export runs/NAME exported --items shop/items --index hnsw
       distrain export runs/NAME served --to onnx --with-workflow --sample raw.csv
       distrain export runs/NEXT tuesday --to onnx --since monday
     """
@@ -120,6 +128,8 @@ def command(
             if with_workflow
             else "Without it the model takes ids, and no raw rows.",
         )
+    if index is not None and items is None:
+        raise InputError("--index is of the items that --items names, which is missing")
     folder = find_model(model, checkpoint)
     check_free(out, overwrite)
     if valid:
@@ -130,16 +140,18 @@ def command(
     from functools import partial
 
     from distrain.loader import Dataset
-    from distrain.scoring import export_folder, write_towers
+    from distrain.scoring import check_index, export_folder, write_towers
     from distrain.train.saving import open_model
 
+    if index is not None:
+        check_index()
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
     found = _measured(folder, saved, tables, valid) if valid else None
     beside = None
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)
-        beside = partial(write_towers, saved=saved, to=to, items=dataset)
+        beside = partial(write_towers, saved=saved, to=to, items=dataset, index=index)
     written = export_folder(
         out,
         folder,
