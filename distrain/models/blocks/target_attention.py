@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 
 from distrain.batch import Ragged
 from distrain.models.blocks.events import EventBlock, of_rows, sum_of_rows
@@ -43,7 +44,14 @@ class TargetAttention(EventBlock):
 
     def forward(self, value: Features) -> Tensor:
         target, keys, offsets = self.vectors(value)
-        queries = of_rows(target, Ragged(keys, offsets).row_of_values)
-        pairs = torch.cat([queries, keys, queries - keys, queries * keys], dim=1)
-        weights: Tensor = self.weigh(pairs)
+        first, *others = self.weigh.layers
+        assert isinstance(first, nn.Linear)
+        of_q, of_k, of_difference, of_product = first.weight.chunk(4, dim=1)
+        rows = Ragged(keys, offsets).row_of_values
+        # The first layer without copies side by side, and what it makes of q once a row.
+        asked = functional.linear(target, of_q + of_difference, first.bias)
+        weights = torch.addmm(of_rows(asked, rows), keys, (of_k - of_difference).t())
+        weights = torch.addmm(weights, of_rows(target, rows) * keys, of_product.t())
+        for layer in others:
+            weights = layer(weights)
         return sum_of_rows(weights * keys, offsets)
