@@ -10,10 +10,11 @@
   memory   the bytes that a step of `din`, `sasrec` and `hstu` keeps for its backward pass, per
            event, where one row has 1,000 events and where none has more than 20
 
-Embeddings are 32 wide, one thread. The peer of `din` does what FuxiCTR 2.3.10 publishes
-(`DIN_Attention`, Apache-2.0): an MLP of 64 over `[q, k, q - k, q * k]` of each place, a mask, an
-MLP over item and sum. That of `sasrec` has the layers of arXiv:1808.09781, made of
-`nn.TransformerEncoderLayer`. Contenders take turns; ratios are taken turn by turn.
+Embeddings are 32 wide, one thread. The peer of `din` has FuxiCTR's `DIN_Attention`, where that is
+installed beside distrain, and else a copy of it (2.3.10, Apache-2.0): an MLP of 64 over
+`[q, k, q - k, q * k]` of each place and a mask; then an MLP over item and sum. That of `sasrec` has
+the layers of arXiv:1808.09781, made of `nn.TransformerEncoderLayer`. Contenders take turns; ratios
+are taken turn by turn.
 """
 
 import argparse
@@ -24,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -112,21 +114,37 @@ def ours(kind: str, max_length: int = MOST) -> Callable[[Batch], object]:
     return lambda batch: step(batch, batch.num_rows, 0.001, clock)
 
 
+class CopiedAttention(nn.Module):
+    """What FuxiCTR's `DIN_Attention` does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weigh = nn.Sequential(nn.Linear(4 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+
+    def forward(self, target: Tensor, keys: Tensor, mask: Tensor) -> Tensor:
+        query = target[:, None].expand_as(keys)
+        pairs = torch.cat([query, keys, query - keys, query * keys], dim=2)
+        weights = self.weigh(pairs)[..., 0] * mask.float()
+        pooled: Tensor = (weights[..., None] * keys).sum(1)
+        return pooled
+
+
 class DINPeer(nn.Module):
-    """As FuxiCTR's."""
+    """FuxiCTR's attention, below an MLP."""
 
     def __init__(self) -> None:
         super().__init__()
         self.table = nn.Embedding(ITEMS + 1, DIM, padding_idx=ITEMS)
-        self.weigh = nn.Sequential(nn.Linear(4 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
+        self.attention: nn.Module = CopiedAttention()
+        if find_spec("fuxictr"):
+            from fuxictr.pytorch.layers import DIN_Attention
+
+            self.attention = DIN_Attention(DIM, [HIDDEN])
         self.top = nn.Sequential(nn.Linear(2 * DIM, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, 1))
 
     def forward(self, item: Tensor, seen: Tensor, _: Tensor) -> Tensor:
-        target, keys = self.table(item), self.table(seen)
-        query = target[:, None].expand_as(keys)
-        pairs = torch.cat([query, keys, query - keys, query * keys], dim=2)
-        weights = self.weigh(pairs)[..., 0] * (seen != ITEMS)
-        pooled = (weights[..., None] * keys).sum(1)
+        target = self.table(item)
+        pooled = self.attention(target, self.table(seen), seen != ITEMS)
         logits: Tensor = self.top(torch.cat([target, pooled], dim=1))[:, 0]
         return logits
 
@@ -186,8 +204,9 @@ def train(turns: int) -> list[dict[str, float | str]]:
                 if turn:  # the first one warms up
                     rates[name].append(len(batches) * ROWS / (time.process_time() - began))
         ratio = median(a / b for a, b in zip(*rates.values(), strict=True))
+        beside = "fuxictr" if kind == "din" and find_spec("fuxictr") else "torch"
         told.append(
-            {"model": kind, "lengths": lengths, "ratio": round(ratio, 2)}
+            {"model": kind, "beside": beside, "lengths": lengths, "ratio": round(ratio, 2)}
             | {f"{name}_rows_per_cpu_s": round(median(found)) for name, found in rates.items()}
         )
     return told
