@@ -75,12 +75,15 @@ SASREC: dict[str, Any] = {
         "dropout": 0.2,
         "targets": {"history": "item"},
         "every_event": True,
-        "log_q": "none",
+        "negatives": "uniform",
+        "num_negatives": 16,
     },
+    "embeddings": {"init": 0.035},
     "train": {
-        "global_batch_size": 128,
-        "epochs": 40,
-        "optimizer": {"kind": "adam", "lr": 0.001},
+        "global_batch_size": 64,
+        "epochs": 20,
+        "optimizer": {"kind": "adam", "lr": 0.003},
+        "schedule": {"decay": "linear"},
     },
 }
 Way = Callable[[str, Path, argparse.Namespace], dict[str, float]]
