@@ -44,7 +44,7 @@ def test_checkpoints_on_the_way_are_shown_and_pruned(prepared: Path, tmp_path: P
     assert steps == {"step-0000000004", "step-0000000005"}
 
 
-def test_a_rank_inline_trains_without_dask(prepared: Path, tmp_path: Path) -> None:
+def test_a_rank_inline_loads_neither_dask_nor_a_compiler(prepared: Path, tmp_path: Path) -> None:
     code = f"""
 import sys
 from pathlib import Path
@@ -52,7 +52,7 @@ from distrain.spec import parse_spec
 from distrain.submission import run_inline
 spec = parse_spec({small_document(prepared)!r}, [{INLINE!r}])
 print(run_inline(spec, Path({str(tmp_path)!r}), "a", lambda view: None).state)
-print(sorted(name for name in ("dask", "distributed") if name in sys.modules))
+print(sorted(name for name in ("dask", "distributed", "torch._dynamo") if name in sys.modules))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-2:] == ["succeeded", "[]"]

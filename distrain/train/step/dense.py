@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from inspect import signature
+from functools import cache, partial
+from inspect import signature, unwrap
 from typing import Any
 
 import torch
@@ -350,7 +350,7 @@ def _make(
     facts = optimizer_facts(spec.kind)
     given = {name: getattr(spec, name) for name in facts.dense_options}
     options = {**facts.dense_options, **{n: v for n, v in given.items() if v is not None}}
-    make: Callable[..., Optimizer] = getattr(torch.optim, facts.dense_class)
+    make = _without_compiler(getattr(torch.optim, facts.dense_class))
     choices = signature(make).parameters
     if "fused" in choices:  # not every optimizer of torch has the choice
         options["fused"] = fused
@@ -361,6 +361,13 @@ def _make(
     # torch would warn that steps before the capture are not captured.
     optimizer._warned_capturable_if_run_uncaptured = True
     return optimizer
+
+
+@cache
+def _without_compiler(kind: type[Optimizer]) -> Callable[..., Optimizer]:
+    """A class of `torch.optim` without the wrappers that load torch's compiler, for seconds."""
+    plain = {name: unwrap(getattr(kind, name)) for name in ("add_param_group", "zero_grad")}
+    return type(kind.__name__, (kind,), {**plain, "step": torch.no_grad()(unwrap(kind.step))})
 
 
 def _has_fused(spec: OptimizerSpec, like: nn.Parameter) -> bool:
