@@ -9,7 +9,8 @@ JOBS ?= 2
 LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
 # pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a
 # quarter of an hour, with the stacks of its threads, and the others go on in a new process.
-SHARED = --numprocesses $(JOBS) --dist loadfile --max-worker-restart 2 \
+# In the order of folders, files of one long test are not the last, as they are in xdist's own.
+SHARED = --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
 	-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Without its bytecode each rank and command compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -32,7 +33,7 @@ test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
-	$(BIN)/python -m pytest $(SHARED) --no-loadscope-reorder -m "slow and not long" $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m "slow and not long" $(ARGS)
 
 test-long: $(VENV)/.dev $(VENV)/.peers $(VENV)/.helm ## Repeat slow tests for more models, causes and databases (before a release)
 	$(BIN)/python -m pytest $(SHARED) -m long $(ARGS)

@@ -53,7 +53,13 @@ def spells(file: Path, mark: str) -> bool:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """With `-m slow` no file is imported that has no slow test: those would take a minute."""
+    """No helper without doctests is imported and, with `-m slow`, no file without a slow test.
+
+    To import all files takes a minute.
+    """
+    is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
+    if is_helper and ">>>" not in collection_path.read_text():
+        return True
     wanted = config.option.markexpr
     wanted = "slow" if wanted == SLOW else wanted
     if wanted not in CHOSEN_MARKS or collection_path.suffix != ".py":
@@ -87,6 +93,14 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"the real data sets are not here: no {SHARED_DATA.name}/ beside the checkout")
     return SHARED_DATA
+
+
+@pytest.fixture(scope="module")
+def undrawn() -> Iterator[None]:
+    """Runs leave no `curves.png`, which takes twice as long to draw as they train."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("distrain.running.run.draw_curves", None)
+        yield
 
 
 @pytest.fixture(scope="session")

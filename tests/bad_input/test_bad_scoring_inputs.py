@@ -70,10 +70,12 @@ def test_a_bad_model(
     assert_nothing_left(out)
 
 
-def test_evaluate_itself(prepared: Path, model: Path) -> None:
+def test_evaluate_on_a_bad_row(
+    prepared: Path, model: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = prepared / "valid" / "part-0.parquet"
     changed("label", 0.5)(file)
-    done = run_distrain("evaluate", model, file)
+    done = tell(capsys, "evaluate", model, file)
     assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 0.5")
 
 

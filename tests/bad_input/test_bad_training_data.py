@@ -17,6 +17,8 @@ from small_jobs import CARDINALITIES, run_distrain
 
 from distrain.schema import criteo_schema
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 DASK = ("--set", "resources={backend: dask, num_ranks: 2, device: cpu}")
 
 
@@ -92,10 +94,12 @@ def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> No
     assert "Traceback" not in "".join(told)
 
 
-def test_bad_footers_are_told_before_a_cluster_starts(prepared: Path, job: Path) -> None:
+def test_bad_footers_are_told_before_a_cluster_starts(
+    prepared: Path, job: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     file = prepared / "train" / "part-0.parquet"
     changed("label", 2.0)(file)
-    done = run_distrain("train", job, "--run-dir", job.parent / "run", *DASK)
+    done = tell(capsys, "train", job, "--run-dir", job.parent / "run", *DASK)
     assert_one_screen(done, 1, file, "row group: 1", "column: label", "'label' is 2.0")
     assert "cluster" not in done.stdout
     assert_nothing_left(job.parent / "run")

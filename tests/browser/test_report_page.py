@@ -26,13 +26,18 @@ BROKEN_WORDS = """() => {
 }"""
 
 
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("report")
+    write_report(keep_run(folder / "run", finished_view(records_of())), folder / "report.html")
+    return folder / "report.html"
+
+
 @pytest.fixture
-def page(browser: Any, tmp_path: Path) -> Iterator[Any]:
-    root = keep_run(tmp_path / "run", finished_view(records_of()))
-    write_report(root, tmp_path / "report.html")
+def page(browser: Any, report: Path) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 800, "height": 600})
     page = context.new_page()
-    page.goto(f"file://{tmp_path}/report.html")
+    page.goto(f"file://{report}")
     yield page
     context.close()
 

@@ -27,7 +27,7 @@ from distrain.checkpoint import (
 )
 from distrain.embeddings import Peers
 
-KILLS = 30
+KILLS = 16
 STEPS = (1, 2, 3)
 
 
@@ -87,7 +87,7 @@ def main(folder):
     context = get_context("fork")
     for number in range(KILLS):
         place = f"{folder}/{number}"
-        at_call = generator.randrange(1, total)
+        at_call = 1 + int((total - 1) * (number + generator.random()) / KILLS)
         process = context.Process(target=save_all, args=(place, contents, at_call))
         process.start()
         process.join()

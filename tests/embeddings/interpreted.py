@@ -34,7 +34,7 @@ def test_lookup(types):
 
 
 # Segments within a tile of 32, of several tiles, of a group of 32 tiles; padding; nothing at all.
-SIZES = [(30, 50, 0), (4, 700, 130), (2, 6000, 70), (3, 0, 0), (3, 0, 9)]
+SIZES = [(30, 50, 0), (4, 700, 130), (2, 3000, 70), (3, 0, 0), (3, 0, 9)]
 
 
 @pytest.mark.parametrize("sizes", SIZES)

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from damaged import tell
 from distributed import Client
-from small_jobs import distrain_command, is_running, make_spec, run_distrain, small_document
+from small_jobs import distrain_command, is_running, make_spec, small_document
 from yaml import safe_dump
 
 from distrain.jobs.states import JobState
@@ -240,13 +241,15 @@ def test_relative_paths_are_those_of_who_submits(
     assert view.state is JobState.SUCCEEDED, view.message
 
 
-def test_an_inline_failure_ends_the_command(prepared: Path, tmp_path: Path) -> None:
+def test_an_inline_failure_ends_the_command(
+    prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     spec = tmp_path / "job.yaml"
     spec.write_text(safe_dump(small_document(prepared)))
-    done = run_distrain(
-        "train", spec, "--run-dir", tmp_path / "run",
+    done = tell(
+        capsys, "train", spec, "--run-dir", tmp_path / "run",
         "--set", "resources={backend: inline, num_ranks: 1}",
         "--set", "train.optimizer={kind: sgd, lr: 1.0e+30}",
     )  # fmt: skip
-    assert done.returncode == 100
+    assert done.exit_code == 100
     assert "the loss became" in done.stderr

@@ -133,7 +133,7 @@ def test_other_combiners_learn_too_and_are_kept(clicks: Path, tmp_path: Path, ki
 
 
 def test_predict_gives_the_models_scores(
-    clicks: Path, tmp_path: Path, inline: tuple[Path, float], cluster: Client
+    clicks: Path, tmp_path: Path, inline: tuple[Path, float]
 ) -> None:
     rows = pq.read_table(clicks / "valid" / "a.parquet")
     model = load_model(inline[0] / "model").model.eval()
@@ -144,12 +144,11 @@ def test_predict_gives_the_models_scores(
     with torch.no_grad():
         expected = torch.sigmoid(model(batch)).numpy()
     out = tmp_path / "scores"
-    predict(
-        PredictRequest(
-            inline[0] / "model", (str(clicks / "valid"),), out, keep=("tags",), batch_rows=700
-        ),
-        cluster,
+    request = PredictRequest(
+        inline[0] / "model", (str(clicks / "valid"),), out, keep=("tags",), batch_rows=700
     )
+    with Client(processes=False, dashboard_address=":0") as here:
+        predict(request, here)
     scores = pq.read_table(out / "a.parquet")
     assert scores["tags"].equals(rows["tags"])
     np.testing.assert_allclose(scores["probability"].to_numpy(), expected, atol=1e-6)

@@ -169,7 +169,7 @@ def test_models_of_events_learn_what_pooling_cannot_see(
     assert share < 0.5 if model == "mlp" else share >= LEAST[model]
 
 
-STEPS = {"max_steps": 60, "global_batch_size": 250, "optimizer": {"kind": "adam", "lr": 0.01}}
+STEPS = {"max_steps": 24, "global_batch_size": 250, "optimizer": {"kind": "adam", "lr": 0.01}}
 
 
 def saved_bytes(run: Path) -> bytes:
@@ -187,8 +187,8 @@ def saved_bytes(run: Path) -> bytes:
 def test_a_run_that_goes_on_has_the_bits_of_one_that_never_stopped(
     events: tuple[Path, float], tmp_path: Path, model: str
 ) -> None:
-    checkpoint = {"every_steps": 30}
-    for name, steps in (("whole", 60), ("again", 60), ("parted", 30)):
+    checkpoint = {"every_steps": 12}
+    for name, steps in (("whole", 24), ("again", 24), ("parted", 12)):
         train(
             events[0],
             tmp_path / name,

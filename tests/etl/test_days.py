@@ -181,7 +181,7 @@ def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categ
         assert after.vocabulary.values.equals(before.vocabulary.values)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(DAY, DAY, DAY, st.integers(0, 4))
 def test_with_kept_counts_the_same_values_have_ids_in_one_step_or_two(
     first: list[str], second: list[str], third: list[str], freq_threshold: int

@@ -93,7 +93,7 @@ class Here:
         return results
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     rows=ROWS,
     cuts=st.lists(st.integers(0, 40), min_size=3, max_size=6),

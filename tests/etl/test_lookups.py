@@ -37,7 +37,7 @@ def through_files(
     return MappedVocabulary.open(str(folder), "c", lambda file: index / file)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.one_of(st.lists(TEXTS, unique=True), st.lists(INTEGERS, unique=True)),
     st.lists(st.one_of(TEXTS, st.none())),

@@ -182,7 +182,7 @@ def test_every_form_of_input_gives_the_same_rows(
     assert_same_rows(written_rows(result.out / "train"), expected(lines))
 
 
-@pytest.mark.parametrize("block_bytes", [2_000, 7_001, 1 << 20])
+@pytest.mark.parametrize("block_bytes", [4_000, 7_001, 1 << 20])
 def test_the_cuts_do_not_show_in_the_ids(
     prep: Callable[..., PrepResult], raw: Path, make_lines: Lines, block_bytes: int
 ) -> None:

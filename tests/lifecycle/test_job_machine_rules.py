@@ -340,4 +340,4 @@ class AnythingHappens(RuleBasedStateMachine):
 
 
 TestAnythingHappens = AnythingHappens.TestCase
-TestAnythingHappens.settings = settings(deadline=None, max_examples=150, stateful_step_count=50)
+TestAnythingHappens.settings = settings(deadline=None, max_examples=60, stateful_step_count=50)

@@ -135,7 +135,7 @@ def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks
                 assert global_steps(loaders(dataset, num_ranks, **order)) == one
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=15)
 @given(
     files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, percent=st.integers(0, 100),
     data=st.data(),
@@ -245,7 +245,7 @@ def test_leaving_an_epoch_early_makes_the_next_one_another() -> None:
 BY_FILE = WindowsSpec(by="file")
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=10)
 @given(files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, data=st.data())
 def test_windows_are_tables_of_their_own_one_after_another_for_any_number_of_ranks(
     files: list[list[int]], order: dict[str, Any], part_size: int | None, large_rows: int,

@@ -70,7 +70,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 @settings(
     deadline=None,
-    max_examples=60,
+    max_examples=30,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

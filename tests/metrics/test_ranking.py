@@ -43,7 +43,7 @@ def naive_means(rankings, relevant, k):
 item_sets = st.sets(st.integers(0, 11), max_size=12)
 
 
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=40)
 @given(
     users=st.lists(st.tuples(st.integers(0, 2**31), item_sets, item_sets), max_size=6),
     k=st.integers(1, 14),

@@ -44,7 +44,7 @@ def collected(per_rank: list[list[Mapping[str, Any]]]) -> Collector:
     return collector
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     spans=st.lists(st.lists(st.floats(0.01, 0.9), min_size=13, max_size=13), min_size=3, max_size=3)
 )

@@ -27,6 +27,8 @@ from distrain.models.heads.tasks import BinaryClassificationTask
 from distrain.running import LoggedProgress
 from distrain.running.notebook import NotebookProgress, progress_here
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INLINE = {"resources": {"backend": "inline", "num_ranks": 1, "device": "cpu"}}
 
 

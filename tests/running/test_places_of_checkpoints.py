@@ -18,6 +18,8 @@ from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.resuming import find_run
 from distrain.spec import load_spec
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INLINE = (
     "resources={backend: inline, num_ranks: 1, device: cpu}",
     "train.log_every_steps=5",

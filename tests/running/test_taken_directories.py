@@ -12,6 +12,8 @@ from small_jobs import small_document
 from distrain.cli.main import cli
 from distrain.errors import OutputError
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RUN = ("--run-dir", "run")
 
 

@@ -19,6 +19,8 @@ from distrain.models.custom import PACKAGES_VARIABLE
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import read_document
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EXAMPLE = Path(__file__).parents[2] / "examples" / "tasks.yaml"
 ROWS = 4_000
 FEATURES = (

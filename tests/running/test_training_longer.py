@@ -12,6 +12,8 @@ from distrain.running import LoggedProgress, RunRequest, train
 from distrain.running.resuming import find_run
 from distrain.spec import parse_spec
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 PATIENT = ("train.early_stopping={patience: 9}", "evaluate.every_steps=2")
 QUICK = ("resources={backend: inline, num_ranks: 1, device: cpu}", "train.max_steps=4")
 

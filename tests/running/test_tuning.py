@@ -15,6 +15,8 @@ from distrain.running import tuning
 from distrain.running.tuning import Search, distributions, usual_space, with_values
 from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
     "train={global_batch_size: 500, max_steps: 6, log_every_steps: 2}",

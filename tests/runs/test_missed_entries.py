@@ -66,7 +66,7 @@ def cut(data: st.DataObject, entries: list[Entry]) -> Iterator[tuple[int, list[E
 
 
 @given(stories(), st.data())
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 def test_a_viewer_that_missed_entries_ends_with_what_counts(
     story: list[list[Entry]], data: st.DataObject
 ) -> None:

@@ -63,7 +63,7 @@ SCHEMAS = st.builds(Schema, st.lists(COLUMNS, max_size=3, unique_by=lambda c: c.
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=40)
 @given(schema=SCHEMAS)
 def test_any_schema_survives_a_file(ending, schema, tmp_path_factory):
     assert round_trip(schema, tmp_path_factory.mktemp("s"), ending) == schema

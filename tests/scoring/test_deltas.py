@@ -81,7 +81,7 @@ def delta_of(path: Path, since: Path, after: Path) -> Path:
     return path
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(states, min_size=2, max_size=5), st.data())
 def test_a_base_and_its_deltas_are_the_whole_export_in_their_order_alone(
     tmp_path_factory: pytest.TempPathFactory, trained: list[dict[str, Any]], data: st.DataObject

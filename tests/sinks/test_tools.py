@@ -15,6 +15,8 @@ from distrain.sinks.mlflow_tracking import MLflowTracking
 from distrain.sinks.tensorboard_files import TensorBoardFiles
 from distrain.version import how_to_install
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def read_events(folder):
     logging.getLogger("tensorboard").setLevel(logging.ERROR)  # it tells of points made void

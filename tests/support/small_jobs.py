@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,7 @@ ROWS_PER_FILE, ROW_GROUP_ROWS = 3_500, 1_000
 TRAIN_FILES = 3
 
 
+@cache
 def draw_rows(rows: int, seed: int) -> pa.Table:
     """Prepared Criteo-shaped rows whose labels depend on I1, I2 and C5."""
     rng = np.random.default_rng(seed)

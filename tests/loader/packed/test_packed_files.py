@@ -118,7 +118,7 @@ def test_row_groups_larger_than_a_page_of_arrows_choice(tmp_path):
     assert_same_cells(read_all(tmp_path / "packed"), float32_cells(table))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     table=tables(),
     source_rows=st.integers(1, 40),

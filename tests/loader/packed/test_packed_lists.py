@@ -61,7 +61,7 @@ def packed(table: pa.Table, folder: Path, **options: Any) -> Path:
     return folder / "packed" / "part-00000.parquet"
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     lengths=st.lists(st.sampled_from([0, 0, 1, 2, 9]), min_size=1, max_size=70),
     types=st.sampled_from(

@@ -259,7 +259,7 @@ class Interleaved:
             self.changed.notify_all()
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data(), st.integers(2, 5))
 def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ranks):
     with contextlib.closing(Interleaved(num_ranks)) as story:

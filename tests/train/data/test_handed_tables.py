@@ -16,6 +16,8 @@ from distrain.train.data.handed_tables import hand_on, read_tables
 from distrain.train.data.inputs import check_inputs
 from distrain.train.data.loaders import job_loader
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory):

@@ -25,6 +25,8 @@ from distrain.train.data.inputs import check_inputs, check_negatives, read_input
 from distrain.train.loop.trainer import Trainer
 from distrain.train.saving.checkpoint_model import open_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 EFFECTS = np.random.default_rng(7).normal(0, 0.8, 20)
 
 

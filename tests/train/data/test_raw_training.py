@@ -30,6 +30,8 @@ from distrain.loader import Dataset, Loader
 from distrain.spec import parse_spec
 from distrain.train.data import check_inputs
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 COLUMNS = {
     "shop": {"kind": "categorical"},
     "price": {"kind": "continuous", "log": True, "normalize": True, "fill": 0},

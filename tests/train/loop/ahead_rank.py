@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from gloo_ranks import run_gangs
 from small_jobs import make_spec
 

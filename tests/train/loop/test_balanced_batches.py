@@ -95,7 +95,7 @@ def hashes_of(batches: Sequence[Batch]) -> Counter[int]:
     return Counter(value for batch in batches for value in row_hashes(batch).tolist())
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     rows=st.lists(st.integers(0, 9), min_size=2, max_size=4),
     seed=st.integers(0, 99),

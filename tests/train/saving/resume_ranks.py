@@ -24,7 +24,6 @@ from datetime import timedelta
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes longer than a training here
 from gloo_ranks import check_origin
 from small_jobs import make_spec
 from torch.distributed import TCPStore
@@ -41,10 +40,10 @@ ATTEMPT_S = 120.0  # an attempt takes a second; a busy machine's disk may stall
 
 def state_of(trainer):
     """All that the training's future depends on, on this rank."""
-    dense = trainer.step.dense.optimizer.torch_optimizer.state_dict()["state"]
+    dense = trainer.step.dense.optimizer.torch_optimizer.state.values()  # by parameter
     state = {f"model.{name}": value for name, value in trainer.model.state_dict().items()}
     state |= {f"sparse.{n}": v for n, v in trainer.step.sparse_optimizer.state_dict().items()}
-    for number, memory in dense.items():
+    for number, memory in enumerate(dense):
         tensors = {name: value for name, value in memory.items() if torch.is_tensor(value)}
         state |= {f"dense.{number}.{name}": value for name, value in tensors.items()}
     return {name: value.detach().cpu().clone() for name, value in state.items()}

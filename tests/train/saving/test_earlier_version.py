@@ -17,6 +17,8 @@ from distrain.runs import find_logs, read_records, read_run_and_spec, read_run_d
 from distrain.schema import Schema
 from distrain.train.saving import open_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ARCHIVE = Path(__file__).parents[1] / "old_run" / "prepared.tar.xz"
 ONE_RANK = "resources={backend: inline, num_ranks: 1, device: cpu}"
 

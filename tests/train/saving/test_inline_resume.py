@@ -27,6 +27,8 @@ from distrain.train.loop.trainer import Trainer
 from distrain.train.saving import checkpoints as saving
 from distrain.train.saving.checkpoint_model import load_checkpoint
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
     "train={global_batch_size: 700, max_steps: 12, log_every_steps: 4}",

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from small_jobs import make_spec, run_distrain, write_prepared
+from damaged import tell
+from small_jobs import make_spec, write_prepared
 
 from distrain.models import load_model, save_model
 from distrain.submission.inline import run_inline
@@ -31,14 +32,14 @@ def test_validation_after_the_last_step_tells_a_non_finite_loss(
 
 
 def test_evaluating_a_model_of_nans_is_an_error_on_one_screen(
-    prepared: Path, tmp_path: Path
+    prepared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     spec = make_spec(prepared, "resources={backend: inline, num_ranks: 1}")
     run_inline(spec, tmp_path, "job", lambda _: None)
     saved = load_model(tmp_path / "model")
     torch.nn.init.constant_(next(saved.model.dense.parameters()), float("nan"))
     save_model(tmp_path / "spoilt", saved.model, saved.spec, saved.schema)
-    done = run_distrain("evaluate", tmp_path / "spoilt", prepared / "valid")
-    assert done.returncode == 1
+    done = tell(capsys, "evaluate", tmp_path / "spoilt", prepared / "valid")
+    assert done.exit_code == 1
     assert "the model cannot score these rows" in done.stderr
     assert "Traceback" not in done.stderr

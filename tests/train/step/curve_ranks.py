@@ -13,7 +13,6 @@ from itertools import islice
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from gloo_ranks import run_gangs
 from small_jobs import make_spec
 from torch import distributed as dist, nn

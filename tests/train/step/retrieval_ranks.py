@@ -6,7 +6,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from gloo_ranks import run_gangs
 
 from distrain.batch import Batch, Ragged

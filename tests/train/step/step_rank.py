@@ -4,7 +4,6 @@ import sys
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from click_models import model_over
 from gloo_ranks import run_gangs
 

@@ -42,7 +42,7 @@ def same(one, other):
 weights = st.lists(st.integers(0, 3), min_size=1, max_size=9)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(of_rows=weights, of_task=weights)
 def test_a_weight_is_the_number_of_times_that_a_row_comes(of_rows, of_task):
     """Of the batch's weights and of those of one task alone, which others do not see."""
@@ -58,7 +58,7 @@ def test_a_weight_is_the_number_of_times_that_a_row_comes(of_rows, of_task):
         same(trained(weighted, tasks=("price",), own=True), trained(repeated, tasks=("price",)))
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(weights, st.integers(2, 5))
 def test_slices_weigh_as_one_batch(of_rows, slices):
     batch = rank_side.weighted(rank_side.rows_of(len(of_rows)), torch.tensor(of_rows), None)

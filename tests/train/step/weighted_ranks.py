@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-import torch._dynamo  # torch's optimizers import it, which takes long: once, before the forks
 from gloo_ranks import run_gangs
 
 from distrain.batch import Batch

@@ -18,6 +18,8 @@ from distrain.schema import CATEGORICAL
 from distrain.spec import parse_spec, with_absolute_paths
 from distrain.vocabulary import Vocabulary
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
 SHORT = "train={global_batch_size: 500, max_steps: 3, log_every_steps: 5}"
 # In fp32 a step of this size changes no weight: what a run ends with is what it began with.

@@ -20,6 +20,8 @@ from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
 from distrain.train.warm_start import check_warm_start
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 RANKS = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
 JOB = (
     "resources={backend: inline, num_ranks: 1}",
