@@ -1,9 +1,10 @@
 """pydantic's errors in the words of a document: path, what is wrong, what is allowed."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from types import UnionType
+from itertools import groupby
+from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
 from pydantic import BaseModel
@@ -38,14 +39,66 @@ _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
 def explain_all(errors: Sequence[Any], root: type[BaseModel] = JobSpec) -> list[str]:
     """One line for each of pydantic's errors (`ValidationError.errors()`) about a `root`."""
-    inner = {item["loc"][:-1] for item in errors}
+    told = _of_one_type(errors, root)
+    inner = {item["loc"][:-1] for item in told}
     # A list whose only item is wrong is, to pydantic, too short as well.
-    kept = [e for e in errors if not (e["type"] == "too_short" and e["loc"] in inner)]
+    kept = [e for e in told if not (e["type"] == "too_short" and e["loc"] in inner)]
     return [_explain(item, root) for item in kept]
 
 
+def _of_one_type(errors: Iterable[Any], root: type[BaseModel], depth: int = 0) -> list[Any]:
+    """Of pydantic's errors for each type of a union those of the type that comes closest.
+
+    Where a value is of no such type, one error names them all.
+
+    Args:
+        depth: How many unions of each error's place are behind.
+    """
+    found: list[Any] = []
+    for loc, group in groupby(errors, lambda item: _loc_of_union(item["loc"], root, depth)):
+        members = [*group]
+        if loc is None:
+            found += members
+            continue
+        near = [e for e in members if len(e["loc"]) > len(loc) + 1 or not _is_of_type(e)]
+        if near:
+            found += _of_one_type(near, root, depth + 1)
+        else:
+            found.append({**members[0], "loc": loc, "type": "union", "msg": _any_of(members)})
+    return found
+
+
+def _loc_of_union(loc: Sequence[Any], root: type[BaseModel], depth: int) -> tuple[Any, ...] | None:
+    ends = _followed(loc, root)[2][depth:]
+    return tuple(loc[: ends[0]]) if ends else None
+
+
+def _is_of_type(item: Any) -> bool:
+    return item["type"] == "literal_error" or item["type"].endswith(("_type", "_parsing"))
+
+
+def _any_of(errors: Sequence[Any]) -> str:
+    """What the errors ask for.
+
+    >>> _any_of([{"type": "bool_type"}, {"type": "literal_error", "ctx": {"expected": "'auto'"}}])
+    "true or false or 'auto' is needed"
+    """
+    words = [
+        item["ctx"]["expected"] if item["type"] == "literal_error" else _words_for(item)
+        for item in errors
+    ]
+    *first, last = (word.partition(" is needed")[0] for word in words)
+    return f"{', '.join(first)} or {last} is needed"
+
+
+def _words_for(item: Any) -> str:
+    if item["type"] in _MAPPINGS:
+        return "a mapping of keys is needed"
+    return _WORDS.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")
+
+
 def _explain(item: Any, root: type[BaseModel]) -> str:
-    keys, place = _followed(item["loc"], root)
+    keys, place, _ = _followed(item["loc"], root)
     path = ".".join(_key(part) for part in keys)
     match item["type"]:
         case "extra_forbidden":
@@ -67,9 +120,9 @@ def _explain(item: Any, root: type[BaseModel]) -> str:
             return f"{path}: has more than {item['ctx']['max_length']} items"
         case kind if kind in _MAPPINGS:
             section = place if _kinds_of(place)[1] else _inside(place, keys[-1])
-            message = f"a mapping of keys is needed, such as {{{_example(section)}}}"
-        case kind:
-            message = _WORDS.get(kind) or str(item["msg"]).removeprefix("Value error, ")
+            message = f"{_words_for(item)}, such as {{{_example(section)}}}"
+        case _:
+            message = _words_for(item)
     if not keys:
         return message
     return f"{path}: {message[0].lower()}{message[1:]}, not {shown(item['input'])}"
@@ -132,19 +185,34 @@ def _keys_below(place: Any) -> set[str]:
     return {key for section in known for key in _keys_of(section)}
 
 
-def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any]:
-    """A document's keys to `loc`, which has tags of unions too, and what holds the last."""
+def _followed(loc: Sequence[Any], root: type[BaseModel]) -> tuple[list[Any], Any, list[int]]:
+    """A document's keys to `loc`, what holds the last, and where `loc` has types of a union."""
     keys: list[Any] = []
+    unions: list[int] = []
     place: Any = root
     above: Any = root
-    for part in loc:
-        kinds = _kinds_of(place)[1]
-        if kinds:
+    for depth, part in enumerate(loc):
+        if kinds := _kinds_of(place)[1]:
             place = kinds[part]
-            continue
-        keys.append(part)
-        above, place = place, _inside(place, part)
-    return keys, above if not _kinds_of(place)[1] else place
+        elif members := _members(place):
+            unions.append(depth)
+            place = next((one for one in members if str(part).startswith(_name(one))), None)
+            above = place
+        else:
+            keys.append(part)
+            above, place = place, _inside(place, part)
+    return keys, above if not _kinds_of(place)[1] else place, unions
+
+
+def _members(place: Any) -> list[Any]:
+    """The types of a union without a tag."""
+    if get_origin(place) not in (UnionType, Union):
+        return []
+    return [_bare(one) for one in get_args(place) if one is not NoneType]
+
+
+def _name(kind: Any) -> str:
+    return getattr(get_origin(kind) or kind, "__name__", str(kind))
 
 
 def _inside(place: Any, part: Any) -> Any:
@@ -168,9 +236,8 @@ def _bare(annotation: Any) -> Any:
         kind, *extra = get_args(annotation)
         tagged = [e for e in extra if isinstance(e, FieldInfo) and e.discriminator is not None]
         return FieldInfo.from_annotation(annotation) if tagged else _bare(kind)
-    if get_origin(annotation) in (UnionType, Union):
-        return _bare(next(arg for arg in get_args(annotation) if arg is not type(None)))
-    return annotation
+    members = _members(annotation)
+    return members[0] if len(members) == 1 else annotation
 
 
 def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
