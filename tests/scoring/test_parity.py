@@ -22,6 +22,7 @@ import distrain
 from distrain.cli.saved.export import command
 from distrain.errors import DataError
 from distrain.etl import PrepRequest, infer_features, prepare
+from distrain.scoring.serving.folder import _scores_of_graph
 from distrain.scoring.serving.preprocess import BadValue
 from distrain.scoring.serving.sample import values_of
 from distrain.scoring.serving.score import Scorer
@@ -144,6 +145,13 @@ def test_whole_tables_score_alike_without_distrain(root: Path, name: str) -> Non
     assert len(run.predict(str(root / file))) == ROWS
     for given_rows in (str(root / file), table):
         same(found, scores_of(run.predict(given_rows)))
+
+
+def test_a_graph_of_raw_columns_scores_a_whole_table(root: Path) -> None:
+    table, folder = table_of(root, "retail"), root / "retail-x"
+    rows = {column: values_of(table[column]) for column in table.column_names}
+    found = _scores_of_graph(Scorer(folder), rows, "csv")
+    same(found, scores_of(distrain.load(root / "retail-r").predict(str(root / "retail.csv"))))
 
 
 texts = st.sampled_from(WORDS[:12]) | st.text(st.characters(exclude_categories=["Cs"]), max_size=5)

@@ -16,6 +16,8 @@ from typing import Any
 
 import dask
 import numpy as np
+import onnx
+import onnxruntime  # type: ignore[import-untyped, unused-ignore]
 import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -45,16 +47,19 @@ from distrain.etl import (
 from distrain.etl.operators import OPERATORS
 from distrain.models import save_model
 from distrain.scoring import in_memory, score_rows
-from distrain.scoring.serving import folder as serving_folder
+from distrain.scoring.serving import folder as serving_folder, raw_graph
 from distrain.scoring.serving.deltas import apply_deltas
+from distrain.scoring.serving.onnx_steps import Nodes
 from distrain.scoring.serving.preprocess import BadValue, Preprocessor
 from distrain.scoring.serving.program import (
     NO_TEXT,
+    Program,
     column_program,
     described,
     entries_of,
     program_of,
 )
+from distrain.scoring.serving.raw_graph import raw_inputs
 from distrain.scoring.serving.score import DamagedExport, Scorer, decoded, largest_difference
 from distrain.scoring.serving.steps import STEPS
 from distrain.train.saving import open_model
@@ -158,6 +163,18 @@ def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: 
     assert {None, "", "never seen 🧿"} <= set(rows["shop"])
     assert [] in rows["tags"]
     assert -(2**63) in rows["user"]
+    told = json.loads((root / "x" / "manifest.json").read_text())["no_raw_graph"]
+    assert {name: why.partition(":")[0] for name, why in told.items()} == {
+        "shop": "Categorify",
+        "cost": "price is read as number and as text",
+        "price": "price is read as number and as text",
+        "cheap": "price is read as number and as text",
+        "tags": "list_slice",
+        "both": "cross",
+        "both_mean": "cross",
+        "shop_hash": "HashBucket",
+        "hash_rows": "HashBucket",
+    }
 
 
 @pytest.mark.slow
@@ -384,7 +401,44 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
         with pytest.raises(BadValue):
             column.made(*reader.read({"x": given})["x"])
         return
-    np.testing.assert_array_equal(column.made(*reader.read({"x": given})["x"])[0], wanted)
+    read = reader.read({"x": given})["x"]
+    np.testing.assert_array_equal(column.made(*read)[0], wanted)
+    if not (items is text and operators[0].num_buckets > 1):
+        found = in_onnx(Program({**program, "lists": []}, vocabularies, {}), read)
+        np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-6)
+
+
+def in_onnx(program: Program, read: Any) -> Any:
+    """The column `x` of a program, made by the nodes of a graph."""
+    (taken,), unserved = raw_inputs(program, [], ())
+    assert not unserved
+    nodes = Nodes(program)
+    given = raw_graph._read(nodes, [taken])
+    column = program.document["columns"][0]
+    made = raw_graph._column(nodes, {"x": raw_graph._value(taken)}, column)
+    output = onnx.helper.make_empty_tensor_value_info(made)
+    graph = onnx.helper.make_graph(nodes.all, "x", given, [output], nodes.constants)
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    session = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    return session.run(None, taken.fed(*read))[0]
+
+
+@pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday", "seconds"])
+def test_calendars_in_onnx_are_those_of_numpy(part: str) -> None:
+    days = np.array(["0001-01-01", "1600-02-29", "1969-12-31", "2000-03-01", "9999-12-31"], "M8[D]")
+    times = [*(days.astype("M8[us]") + np.timedelta64(86_399_999_999, "us")), None]
+    column = {"name": "x", "source": "x", "to": "time", "takes": ["time"], "epoch": None}
+    step = {"kind": "calendar", "part": part, "whole": False}
+    column |= {"lists": False, "separator": None, "slices": [], "is_whole": False, "steps": [step]}
+    program = {"form": "table", "text": NO_TEXT, "columns": [column], "vocabularies": {}}
+    program |= {"lists": [], "categorical": [], "continuous": []}
+    reader = Preprocessor(program, Path())
+    read = reader.read({"x": times})["x"]
+    wanted = STEPS["calendar"](read[0], step, {})
+    np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[:, 0], np.float32(wanted))
 
 
 NARROW = pa.table(

@@ -101,7 +101,8 @@ def command(
 
     With --with-workflow it takes raw rows, as `distrain predict` does: the folder also holds
     `score.py`, which needs NumPy and the model's runtime, vocabularies, hashes of all files, and
-    golden rows, which `python OUT/score.py --check` scores again. See docs/models/serving.md.
+    golden rows, which `python OUT/score.py --check` scores again. With --to onnx `raw.onnx` takes
+    raw columns by itself, unless ONNX has no form for one of them. See docs/models/serving.md.
 
     With --since only rows of tables that changed, values of vocabularies that are new or gone, and
     small files are written. `python OUT/deltas.py NEW WHOLE DELTA ...` makes a whole export of one
@@ -176,6 +177,9 @@ def command(
             "largest difference to predict": f"{served.largest_difference:.1e}",
             "rows with unusable values": f"{served.refused:,}",
         }
+        if to == "onnx":
+            why = "; ".join(f"{name}: {reason}" for name, reason in served.no_graph.items())
+            facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
         print_facts(facts, 30)
     if (delta := written.delta) is not None:
         changed = f"{delta.changed_rows:,} of {delta.rows:,}"

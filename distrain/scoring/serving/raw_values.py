@@ -19,7 +19,7 @@ import numpy as np
 Array = np.ndarray[Any, np.dtype[Any]]
 
 _NONE, _INT64 = type(None), range(-(2**63), 2**63)
-_FIRST, _END = -62_135_596_800_000_000, 253_402_300_800_000_000
+FIRST_TIME, END_OF_TIMES = -62_135_596_800_000_000, 253_402_300_800_000_000
 """Microseconds since 1970 of the years 1 and 10000, between which calendars count."""
 _EPOCHS = {"s": 1_000_000, "ms": 1000, "us": 1}
 _MISSING_TYPES = ("NAType", "NaTType")
@@ -217,7 +217,7 @@ def _as_time(
         utc = local - offset // timedelta(microseconds=1)
     else:
         local = utc = (value.toordinal() - date(1970, 1, 1).toordinal()) * 86_400_000_000
-    if not _FIRST <= utc < _END:
+    if not FIRST_TIME <= utc < END_OF_TIMES:
         raise ValueError(f"{value!r} is not a time of the years 1 to 9999")
     return local, utc
 
