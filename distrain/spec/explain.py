@@ -74,7 +74,8 @@ def _loc_of_union(loc: Sequence[Any], root: type[BaseModel], depth: int) -> tupl
 
 
 def _is_of_type(item: Any) -> bool:
-    return item["type"] == "literal_error" or item["type"].endswith(("_type", "_parsing"))
+    kind: str = item["type"]
+    return kind == "literal_error" or kind.endswith(("_type", "_parsing"))
 
 
 def _any_of(errors: Sequence[Any]) -> str:

@@ -74,11 +74,12 @@ class Nodes:
         return self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
     def constant(self, value: Any, dtype: Any = np.float64) -> str:
-        key = (value if isinstance(value, str) else np.asarray(value).tobytes(), np.shape(value))
-        key = (*key, np.dtype(dtype).str)
+        array = np.asarray(value, dtype)
+        value = array.tolist() if array.dtype == object else array.tobytes()
+        key = (array.dtype.str, array.shape, value)
         if key not in self._known:
             self._known[key] = f"raw/constant_{next(self._numbers)}"
-            self.constants.append(tensor(np.asarray(value, dtype), self._known[key]))
+            self.constants.append(tensor(array, self._known[key]))
         return self._known[key]
 
     def read_as(self, x: Value, kind: str) -> Value:
