@@ -7,7 +7,7 @@
   train    rows per CPU second of whole steps (forward, backward, Adam) of `din` and `sasrec`,
            beside FuxiCTR's DIN and a plain SASRec, both of plain torch, which pad each row to 50;
            with lengths by a Zipf law from 1 to 50, and with 50 events in every row
-  memory   the bytes that a step of `din`, `sasrec` and `hstu` keeps for its backward pass, per
+  memory   the bytes that a step of each model of events keeps for its backward pass, per
            event, where one row has 1,000 events and where none has more than 20
 
 Embeddings are 32 wide, one thread. The peer of `din` has FuxiCTR's `DIN_Attention`, where that is
@@ -215,7 +215,7 @@ def train(turns: int) -> list[dict[str, float | str]]:
 def memory() -> list[dict[str, float | str]]:
     """Bytes per event that the backward pass needs."""
     told: list[dict[str, float | str]] = []
-    for kind in ("din", "sasrec", "hstu"):
+    for kind in ("din", "bst", "sasrec", "hstu"):
         step, per_event = ours(kind, 1000), []
         for longest in (20, 1000):
             batch = draw(0, 4096, 20, longest)

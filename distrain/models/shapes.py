@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from distrain.errors import ModelError
 
@@ -148,7 +149,37 @@ class Features(NamedTuple):
     drawn: Tensor | None = None
 
 
-Value = Tensor | Features | dict[str, "Value"]
+class GroupedRows(NamedTuple):
+    """Rows of several widths, as if zeros stood after them, in groups of like widths.
+
+    >>> rows = GroupedRows((torch.ones(1, 3), torch.ones(2, 1)), torch.tensor([1, 0, 2]), 3)
+    >>> rows.dense().tolist()
+    [[1.0, 0.0, 0.0], [1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]
+    >>> rows.times(torch.ones(1, 3)).tolist()
+    [[1.0], [3.0], [1.0]]
+    """
+
+    groups: tuple[Tensor, ...]  # `[rows of the group, width of the group]`
+    places: Tensor  # of the rows, among those of all groups, `[rows]`
+    width: int  # with the zeros
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self.places), self.width
+
+    def dense(self) -> Tensor:
+        """`[rows, width]`."""
+        more = [self.width - group.shape[1] for group in self.groups]
+        wide = [functional.pad(one, (0, n)) for one, n in zip(self.groups, more, strict=True)]
+        return functional.embedding(self.places, torch.cat(wide))
+
+    def times(self, weight: Tensor) -> Tensor:
+        """`dense() @ weight.t()`, `[rows, outputs]`, of which nothing is held but the groups."""
+        found = [functional.linear(one, weight[:, : one.shape[1]]) for one in self.groups]
+        return functional.embedding(self.places, torch.cat(found))
+
+
+Value = Tensor | Features | GroupedRows | dict[str, "Value"]
 
 
 def flat_parts(value: Value) -> list[Tensor]:
@@ -158,12 +189,19 @@ def flat_parts(value: Value) -> list[Tensor]:
     >>> [tuple(part.shape) for part in parts]
     [(5, 6), (5, 4)]
     """
+    return [part.dense() if isinstance(part, GroupedRows) else part for part in all_parts(value)]
+
+
+def all_parts(value: Value) -> list[Tensor | GroupedRows]:
+    """The same, but for grouped rows, which stay as they are."""
+    if isinstance(value, GroupedRows):
+        return [value]
     if isinstance(value, Tensor):
         return [value if value.dim() == 2 else value.flatten(1)]
     if isinstance(value, Features):
-        parts = [group.flatten(1) for group in value.embedded]
+        parts: list[Tensor | GroupedRows] = [group.flatten(1) for group in value.embedded]
         return [*parts, value.continuous] if value.continuous.shape[1] or not parts else parts
-    return [part for one in value.values() for part in flat_parts(one)]
+    return [part for one in value.values() for part in all_parts(one)]
 
 
 def flat(value: Value) -> Tensor:
@@ -216,6 +254,8 @@ def stacked(value: Value) -> Tensor:
         return value
     if isinstance(value, Features):
         return value.embedded[0]
+    if isinstance(value, GroupedRows):
+        return value.dense()
     return torch.cat([_vectors_of_branch(one) for one in value.values()], dim=1)
 
 

@@ -9,7 +9,7 @@ from torch.nn import functional
 from distrain.batch import Ragged
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.shapes import Columns, Events, Features, Shape
+from distrain.models.shapes import Columns, Events, Features, GroupedRows, Shape
 from distrain.schema import Tags
 
 
@@ -160,6 +160,7 @@ class RowGroups:
 
     def __init__(self, values: Ragged, most: int):
         self._offsets = offsets = values.offsets.long()
+        self._row_of_values, self._most = values.row_of_values, most
         counts = offsets.diff().clamp(max=most)
         starts = offsets[1:] - counts
         self._shapes = [(counts.shape[0], most)]
@@ -181,7 +182,7 @@ class RowGroups:
         self._value_of_place = torch.cat(index)
         numbers = torch.arange(values.values.shape[0], device=offsets.device)
         shift = self.join(first) - starts
-        self._place_of_value = (shift[values.row_of_values] + numbers).clamp(min=0)
+        self._place_of_value = (shift[self._row_of_values] + numbers).clamp(min=0)
 
     def pad(self, values: Tensor) -> list[Tensor]:
         """Each group's rows of `[values, dim]`, `[rows, length, dim]`, with zeros after them."""
@@ -198,6 +199,14 @@ class RowGroups:
         """The inverse of `pad`: `[values, dim]`."""
         places = [group.flatten(0, 1) for group in groups]
         return of_rows(torch.cat(places), self._place_of_value)
+
+    def side_by_side(self, values: Tensor) -> GroupedRows:
+        """Each row's of `[values, dim]` side by side, the newest one first."""
+        ends, rows = self._offsets[1:] + self._offsets[:-1] - 1, self._row_of_values
+        turned = ends[rows] - torch.arange(values.shape[0], device=rows.device)
+        groups = tuple(group.flatten(1) for group in self.pad(of_rows(values, turned)))
+        places = self.join([torch.arange(len(self._offsets) - 1, device=rows.device)])
+        return GroupedRows(groups, places, self._most * values.shape[1])
 
     def newest(self, values: Tensor) -> Tensor:
         """Each row's last one of `[values, dim]`, `[rows, dim]`; zeros for a row without any."""

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.errors import ModelError
+from distrain.models.shapes import GroupedRows, Value, all_parts, flat_parts
 
 _LAYERS: dict[str, Callable[..., nn.Module]] = {
     "relu": nn.ReLU,
@@ -71,6 +72,20 @@ def linear_over(layer: nn.Linear, parts: Sequence[Tensor]) -> Tensor:
     for part, weight in zip(parts[1:], weights[1:], strict=True):
         output = torch.addmm(output, part, weight.t())
     return output
+
+
+def linear_of(layer: nn.Linear, value: Value) -> Tensor:
+    """`layer(flat(value))`, without the copy; grouped rows stay in their groups."""
+    parts = all_parts(value)
+    if not any(isinstance(part, GroupedRows) for part in parts):
+        return linear_over(layer, flat_parts(value))
+    weights = torch.split(layer.weight, [part.shape[1] for part in parts], dim=1)
+    found = [
+        part.times(weight) if isinstance(part, GroupedRows) else functional.linear(part, weight)
+        for part, weight in zip(parts, weights, strict=True)
+    ]
+    output: Tensor = sum(found[1:], found[0])
+    return output if layer.bias is None else output + layer.bias
 
 
 def linear_as_wide(layer: nn.Linear, value: Tensor, width: int) -> Tensor:

@@ -12,6 +12,7 @@ from distrain.models.blocks.block import Block
 from distrain.models.shapes import (
     Features,
     Flat,
+    GroupedRows,
     Shape,
     Value,
     flat,
@@ -140,8 +141,8 @@ class Dropout(Block):
         if isinstance(value, Features):
             embedded = tuple(self.drop(group) for group in value.embedded)
             return Features(embedded, self.drop(value.continuous), value.events)
-        if isinstance(value, Tensor):
-            dropped: Tensor = self.drop(value)
+        if isinstance(value, Tensor | GroupedRows):
+            dropped: Tensor = self.drop(value if isinstance(value, Tensor) else value.dense())
             return dropped
         return {name: self.forward(one) for name, one in value.items()}
 

@@ -6,9 +6,9 @@ from torch import Tensor, nn
 
 from distrain.errors import ModelError
 from distrain.models.blocks.block import Block
-from distrain.models.blocks.functional import Linear, activation_layer, linear_over
+from distrain.models.blocks.functional import Linear, activation_layer, linear_of
 from distrain.models.blocks.layers import Dice, normalisation_layer
-from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
+from distrain.models.shapes import Flat, Shape, Value, flat, some_width
 
 USUAL_ORDER = ("linear", "norm", "activation", "dropout")
 # What fastai's LinBnDrop does with lin_first=True, as its TabularModel does.
@@ -95,10 +95,7 @@ class MLPBlock(Block):
             return value
         first, *others = self.layers
         result: Tensor
-        if isinstance(first, nn.Linear):
-            result = linear_over(first, flat_parts(value))
-        else:
-            result = first(flat(value))
+        result = linear_of(first, value) if isinstance(first, nn.Linear) else first(flat(value))
         for layer in others:
             result = layer(result)
         return result

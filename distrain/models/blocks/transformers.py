@@ -12,7 +12,7 @@ from distrain.errors import ModelError
 from distrain.models.blocks.block import Block, Chain
 from distrain.models.blocks.events import EventBlock, RowGroups, of_rows, padded, with_last
 from distrain.models.blocks.functional import Linear, activation_layer
-from distrain.models.shapes import Features, Flat, Shape, flat, some_width
+from distrain.models.shapes import Features, Flat, GroupedRows, Shape, flat, some_width
 
 Queries = Literal["all", "causal", "newest"]
 """Which tokens ask: each one all of its row, each one those before it, or the newest one alone."""
@@ -127,6 +127,10 @@ class TargetTransformer(_Transformer):
     side by side, with zeros for events that are not there. A position's vector is added to its
     token; the paper makes it of the time between event and target.
 
+    Args:
+        grouped: Hand over `GroupedRows`, which hold no zeros for events that are not there, to an
+            `MLPBlock` above.
+
     Shape:
         columns with such events to `[rows, (max_length + 1) * width]`.
     """
@@ -135,16 +139,31 @@ class TargetTransformer(_Transformer):
     norm_first = False
     positions_beside_events = 1
 
+    def __init__(
+        self,
+        events: str,
+        targets: Mapping[str, str],
+        heads: int = 1,
+        layers: int = 1,
+        dropout: float = 0.0,
+        *,
+        grouped: bool = False,
+    ):
+        super().__init__(events, targets, heads, layers, dropout)
+        self.grouped = grouped
+
     def build(self, given: Shape) -> Shape:
         return Flat((self.build_layers(given)) * (self.max_length + 1))
 
-    def forward(self, value: Features) -> Tensor:
+    def forward(self, value: Features) -> Tensor | GroupedRows:
         target, events, offsets = self.vectors(value)
         rows = with_last(Ragged(events, offsets), target)
         groups = RowGroups(rows, self.max_length + 1)
         tokens = self.placed(rows)
         for layer in self.layers:
             tokens = layer(tokens, groups, "all")
+        if self.grouped and not torch.compiler.is_compiling():
+            return groups.side_by_side(tokens)
         return padded(tokens, rows.offsets, self.max_length + 1, newest_first=True).flatten(1)
 
 

@@ -152,7 +152,7 @@ def bst(
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
     """
     sizes, above = (embedding_dim, max_length), MLPBlock(hidden, "leaky_relu")
-    read = partial(TargetTransformer, heads=heads, layers=layers, dropout=dropout)
+    read = partial(TargetTransformer, heads=heads, layers=layers, dropout=dropout, grouped=True)
     return _ranked("bst", schema, combiners, targets, sizes, read, above, head)
 
 

@@ -325,7 +325,7 @@ class LargestResult(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("kind", ["din", "sasrec", "hstu"])
+@pytest.mark.parametrize("kind", ["din", "bst", "sasrec", "hstu"])
 def test_memory_follows_all_events_and_not_the_longest_row(kind, monkeypatch):
     monkeypatch.setattr("distrain.models.blocks.events._FEW_PLACES", 100)
     monkeypatch.setattr("distrain.models.blocks.hstu._MOST_WEIGHTS", 10_000)
