@@ -25,9 +25,19 @@ _DROPOUT = 0.2
 _MANY_ROWS = 10_000_000
 """From here on an average of the weights changes little, and takes memory."""
 
-_SMALL_INIT = 0.02
-_PAIRWISE = ("deepfm",)
-"""Models that add up products of embeddings, which large first values drown."""
+_OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
+    # It adds up products of embeddings, which large first values drown.
+    "deepfm": {"embeddings": {"init": 0.02}},
+    # The newest event's vector holds all events that matter, since it knows no target.
+    "sasrec": {"model": {"embedding_dim": 32}},
+    # What came closest to a softmax over all items (docs/benchmarks.md).
+    "sasrec_retrieval": {
+        "model": {"embedding_dim": 64, "negatives": "uniform", "num_negatives": 16},
+        "embeddings": {"init": 0.035},
+        "train": {"optimizer": {"kind": "adam", "lr": 0.003}},
+    },
+}
+"""What models want, by section of the spec."""
 
 
 @dataclass(frozen=True)
@@ -65,8 +75,8 @@ def fit_to(
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
-    if document["model"]["kind"] in _PAIRWISE:
-        document["embeddings"]["init"] = _SMALL_INIT
+    for section, wanted in _OF_KIND.get(document["model"]["kind"], {}).items():
+        document[section] |= wanted
     _fit_tasks(document, schema, table)
     metric = _metric_of(document, schema)
     # A window is validated by `evaluate.next_window`.

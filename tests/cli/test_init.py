@@ -71,7 +71,7 @@ def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
 def test_every_model_has_a_spec_for_one_target_of_two_values(kind: str) -> None:
     plain = ColumnSchema("label", "float32", ("target", "binary_classification"))
     schema = Schema((plain, SCHEMA["user"], SCHEMA["item"]))
-    spec = parse_spec(job_for(kind, "data", schema))
+    spec = parse_spec(job_for(kind, "data", schema, TableFacts(2_000, True)))
     assert spec.model.kind == kind
     assert not getattr(spec.model, "tasks", {})
 

@@ -101,7 +101,8 @@ MODELS = {
     "mlp": {"kind": "mlp", "embedding_dim": 16, "hidden": [32]},
     "hstu": {"kind": "hstu", "embedding_dim": 16, "hidden": [32]},
     "bst": {"kind": "bst", "embedding_dim": 16, "heads": 1, "hidden": [32]},
-    "sasrec": {"kind": "sasrec", "embedding_dim": 16, "heads": 1, "hidden": [32]},
+    # Its vector must hold all items that came lately, since it knows no target.
+    "sasrec": {"kind": "sasrec", "embedding_dim": 32, "heads": 1, "hidden": [32]},
     "din": {"kind": "din", "embedding_dim": 16, "attention": [64, 16], "hidden": [32]},
 }
 
@@ -150,11 +151,6 @@ def train(
     return auc
 
 
-LEAST = dict.fromkeys(MODELS, 0.9)
-# Its vector must hold all items that came lately, since it knows no target.
-LEAST["sasrec"] = 0.8
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
@@ -166,7 +162,7 @@ def test_models_of_events_learn_what_pooling_cannot_see(
     root, best = events
     share = (train(root, tmp_path / "run", model) - 0.5) / (best - 0.5)
     print(f"{model}: {share:.1%} of the way to {best:.3f}")
-    assert share < 0.5 if model == "mlp" else share >= LEAST[model]
+    assert share < 0.5 if model == "mlp" else share >= 0.9
 
 
 STEPS = {"max_steps": 24, "global_batch_size": 250, "optimizer": {"kind": "adam", "lr": 0.01}}
