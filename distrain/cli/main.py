@@ -47,6 +47,7 @@ COMMANDS = {
     "logs": ("runs.logs", "Print the logs of a job's ranks, or their first error."),
     "audit": ("runs.audit", "Prove that a run trained every row once."),
     "evaluate": ("saved.evaluate", "Score labelled rows with a saved model and print its metrics."),
+    "ensemble": ("saved.ensemble", "Write the mean of several runs' models as a run."),
     "predict": ("saved.predict", "Write a saved model's scores of rows, raw or prepared."),
     "export": ("saved.export", "Write a saved model for torch alone, or for ONNX runtimes."),
     "schema": ("data.schema", "Show, select from or convert a schema."),

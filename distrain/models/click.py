@@ -1,14 +1,18 @@
 """What every model here is: inputs, tables, and a network."""
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.batch import Batch, Ragged
 from distrain.embeddings import EmbeddingCollection
+from distrain.errors import ModelError
 from distrain.models.blocks import Block
-from distrain.models.heads import Task
+from distrain.models.heads import Target, Task
 from distrain.models.inputs import InputBlock
 from distrain.models.shapes import Events, EventValues, Features
 
@@ -141,3 +145,64 @@ class ClickModel(nn.Module):
     def check_columns(self, batch: Batch) -> None:
         """Raise if the batch's columns are not the model's; see `InputBlock.check_columns`."""
         self.inputs.check_columns(batch)
+
+
+class Ensemble(ClickModel):
+    """Models of the same columns and targets, which score as one; it is not trained.
+
+    Its scores are those of the mean probabilities (`mean_scores`). By Jensen's inequality their
+    log loss is at most the mean of the members' log losses, and they add up to the mean of what
+    the members expect; neither is true of the mean of logits.
+
+    Attributes:
+        members: The models, at least one.
+    """
+
+    members: Sequence[ClickModel]
+
+    def __init__(self, members: Sequence[ClickModel]):
+        nn.Module.__init__(self)
+        self.members = cast(Any, nn.ModuleList(members))
+        self.inputs = members[0].inputs
+        self.continuous_names = members[0].continuous_names
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ("embeddings", "dense"):
+            raise ModelError(
+                "an ensemble has no tables and no network of its own",
+                hint="Name one of its members: they lie in its model folder as `0`, `1`, ...",
+            )
+        return super().__getattr__(name)
+
+    @property
+    def task(self) -> Task:
+        return self.members[0].task
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.scores(batch)[0]
+
+    def scores(self, batch: Batch) -> tuple[Tensor, ...]:
+        return mean_scores(self.task.targets, [one.scores(batch) for one in self.members])
+
+
+def mean_scores(
+    targets: Sequence[Target], of_members: Sequence[Sequence[Tensor]]
+) -> tuple[Tensor, ...]:
+    """Each target's scores by several models as one model's, in the form of `Task.scores`.
+
+    Of a binary target the logit of the mean probability, of a multiclass one the logarithms of the
+    classes' mean probabilities, of a regression the mean prediction; float32.
+    """
+    by_target = zip(*of_members, strict=True)
+    stacked = (torch.stack([one.float() for one in scores]) for scores in by_target)
+    return tuple(_mean_of(target, some) for target, some in zip(targets, stacked, strict=True))
+
+
+def _mean_of(target: Target, scores: Tensor) -> Tensor:
+    if target.kind == "regression":
+        return scores.mean(0)
+    # By logarithms: a probability near 1 keeps its distance to 1.
+    if target.kind == "multiclass":
+        return functional.log_softmax(scores, -1).logsumexp(0) - math.log(len(scores))
+    ones, zeros = (functional.logsigmoid(some).logsumexp(0) for some in (scores, -scores))
+    return ones - zeros

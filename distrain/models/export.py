@@ -13,10 +13,10 @@ import contextlib
 import json
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +25,7 @@ from torch.export import Dim, ExportedProgram
 from distrain.batch import Batch, Ragged
 from distrain.errors import InputError, ModelError
 from distrain.models.blocks import ParallelBlock
-from distrain.models.click import ClickModel
+from distrain.models.click import ClickModel, Ensemble, mean_scores
 from distrain.models.heads import Target, output_names
 from distrain.models.lookups import lookups_of
 from distrain.models.quantised import TableForm
@@ -91,9 +91,14 @@ class ScoringModel(nn.Module):
     def forward(
         self, categorical: Tensor, continuous: Tensor, *lists: Tensor
     ) -> Tensor | tuple[Tensor, ...]:
-        output = self.dense(*self._looked_up(categorical, continuous, lists))
-        scores: tuple[Tensor, ...] = self.dense.scores(output)
+        scores = self.scores(categorical, continuous, *lists)
         return scores[0] if len(scores) == 1 else scores
+
+    def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
+        """Each target's scores, as of `Task.scores`."""
+        output = self.dense(*self._looked_up(categorical, continuous, lists))
+        found: tuple[Tensor, ...] = self.dense.scores(output)
+        return found
 
     def _looked_up(
         self, categorical: Tensor, continuous: Tensor, lists: tuple[Tensor, ...]
@@ -153,6 +158,45 @@ class ScoringModel(nn.Module):
         return ({0: rows}, {0: rows}, varying) if varying else ({0: rows}, {0: rows})
 
 
+class MeanScoringModel(ScoringModel):
+    """An ensemble's scores; its members' tables are called `0/TABLE`, `1/TABLE`, ..."""
+
+    members: Sequence[ScoringModel]
+
+    def __init__(self, model: Ensemble, tables: TableForm = "fp32"):
+        nn.Module.__init__(self)
+        members = [ScoringModel(one, tables) for one in model.members]
+        self.members = cast(Any, nn.ModuleList(members))
+        first = members[0]
+        self._inputs, self._lists = first._inputs, first._lists
+        self.input_names, self.output_names = first.input_names, first.output_names
+        self.targets = first.targets
+        self._found = [lookup for one in members for lookup in one._found]
+        self.eval()
+
+    def scores(self, categorical: Tensor, continuous: Tensor, *lists: Tensor) -> tuple[Tensor, ...]:
+        found = [one.scores(categorical, continuous, *lists) for one in self.members]
+        return mean_scores(self.targets, found)
+
+    @property
+    def table_parts(self) -> list[TablePart]:
+        return [
+            part._replace(
+                tensor=f"members.{number}.{part.tensor}",
+                tables=tuple((f"{number}/{name}", at, rows) for name, at, rows in part.tables),
+            )
+            for number, member in enumerate(self.members)
+            for part in member.table_parts
+        ]
+
+
+def scoring_model(model: ClickModel, tables: TableForm = "fp32") -> ScoringModel:
+    """The plain module of a model, or of an ensemble."""
+    if isinstance(model, Ensemble):
+        return MeanScoringModel(model, tables)
+    return ScoringModel(model, tables)
+
+
 class QueryModel(ScoringModel):
     """The users' vectors of two towers, `[rows, dim]`; what stands in items' columns is ignored."""
 
@@ -206,7 +250,7 @@ def write_export(
         InputError: The libraries that write ONNX are not installed.
         ModelError: torch cannot export the model, or for ONNX a target has an input's name.
     """
-    model = ScoringModel(saved.model, tables)
+    model = scoring_model(saved.model, tables)
     if to == "onnx":
         _check_onnx(model)
     with whole_dir(path, replace=replace) as folder:

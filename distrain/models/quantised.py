@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from distrain.errors import ModelError
-from distrain.models.click import ClickModel
+from distrain.models.click import ClickModel, Ensemble
 
 TableForm = Literal["fp32", "fp16", "int8", "int4"]
 TABLE_FORMS: tuple[TableForm, ...] = get_args(TableForm)
@@ -77,6 +77,10 @@ def round_tables(model: ClickModel, form: TableForm) -> None:
     It changes the model, whose tables all lie here, as from `load_model`.
     """
     if form == "fp32":
+        return
+    if isinstance(model, Ensemble):
+        for member in model.members:
+            round_tables(member, form)
         return
     model.embeddings.settle()
     with torch.no_grad():

@@ -6,6 +6,8 @@
     schema.pbtxt          the schema again, for Merlin's tools; not read back
     workflow/             of models trained on what `distrain prep` wrote, to prepare raw rows
 
+An ensemble's folder has `model.json` alone and its members' folders, `0/`, `1/`, ...
+
 Nothing in it is code and nothing is unpickled. A file may be damaged, of another model, or made to
 do harm: what the description asks for is compared with the shapes in the header of the weights,
 which cannot be larger than their file, before memory is taken for it.
@@ -13,14 +15,15 @@ which cannot be larger than their file, before memory is taken for it.
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor
 
 from distrain.embeddings import (
@@ -33,7 +36,7 @@ from distrain.embeddings import (
 from distrain.errors import DataError, ModelError, SchemaError
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import blueprint_of, build_model
-from distrain.models.click import ClickModel
+from distrain.models.click import ClickModel, Ensemble
 from distrain.models.one_writer import OneWriter
 from distrain.models.tensor_file import Slabs, TensorFile, write_tensors
 from distrain.schema import Schema, Tags
@@ -43,12 +46,20 @@ from distrain.version import __version__
 from distrain.wording import first_of
 
 FORMAT = 1
+ENSEMBLE_FORMAT = 2
 WEIGHTS_FILE = "weights.safetensors"
 MODEL_FILE = "model.json"
 SCHEMA_FILE = "schema.pbtxt"
 
 _TABLE_DTYPES = (torch.float32, torch.bfloat16, torch.float64)
 _MOST_SHOWN = 5
+
+
+class EnsembleSpec(BaseModel):
+    """The model sections of an ensemble's members."""
+
+    kind: Literal["ensemble"] = "ensemble"
+    members: tuple[ModelSpec, ...]
 
 
 @dataclass(frozen=True)
@@ -60,12 +71,34 @@ class SavedModel:
         spec: The model section that it was built from.
         schema: Of the data that it was trained on, target included.
         about: Further facts, such as the step.
+        members: Of an ensemble, the saved models that it is the mean of.
     """
 
     model: ClickModel
-    spec: ModelSpec
+    spec: ModelSpec | EnsembleSpec
     schema: Schema
     about: Mapping[str, Any] = field(default_factory=dict)
+    members: tuple["SavedModel", ...] = ()
+
+    @classmethod
+    def ensemble(
+        cls, members: Sequence["SavedModel"], about: Mapping[str, Any] | None = None
+    ) -> "SavedModel":
+        """The ensemble of models of the same columns and targets."""
+        model = Ensemble([one.model for one in members])
+        spec = EnsembleSpec(members=tuple(one.spec for one in members))
+        return cls(model, spec, members[0].schema, about or {}, tuple(members))
+
+    def save(self, path: str | Path, *, replace: bool = False) -> None:
+        """Write it anew; errors as of `save_model`."""
+        if not isinstance(self.spec, EnsembleSpec):
+            save_model(path, self.model, self.spec, self.schema, about=self.about, replace=replace)
+            return
+        with whole_dir(path, replace=replace) as folder:
+            for number, member in enumerate(self.members):
+                member.save(folder / str(number))
+            document = _document(ENSEMBLE_FORMAT, self.spec, self.schema, self.about)
+            (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
 
 
 def save_model(
@@ -93,14 +126,8 @@ def save_model(
         OutputError: It exists already and `replace` is false, or could not be written.
         torch.distributed.DistError: Rank 0 could not write it; it says why itself.
     """
-    document = {
-        "format": FORMAT,
-        "distrain": __version__,
-        "model": spec.model_dump(mode="json"),
-        "combiners": model.inputs.combiners,
-        "schema": schema.to_json(),
-        "about": dict(about or {}),
-    }
+    document = _document(FORMAT, spec, schema, about or {})
+    document["combiners"] = model.inputs.combiners
     if model.dense.logit_shift:
         document["logit_shift"] = model.dense.logit_shift
     tensors = model_tensors(model)
@@ -114,6 +141,18 @@ def save_model(
             write_tensors(folder / WEIGHTS_FILE, tensors, writer, after_slab)
             (folder / MODEL_FILE).write_text(json.dumps(document, indent=2) + "\n")
             schema.save(folder / SCHEMA_FILE)
+
+
+def _document(
+    format_: int, spec: ModelSpec | EnsembleSpec, schema: Schema, about: Mapping[str, Any]
+) -> dict[str, Any]:
+    return {
+        "format": format_,
+        "distrain": __version__,
+        "model": spec.model_dump(mode="json"),
+        "schema": schema.to_json(),
+        "about": dict(about),
+    }
 
 
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
@@ -143,6 +182,18 @@ def load_model(path: str | Path, *, make_tables: TableFactory | None = None) -> 
             where={"path": str(folder)},
             hint="It is a folder; check its name.",
         )
+    document = _read_document(folder / MODEL_FILE)
+    if document["format"] == ENSEMBLE_FORMAT:
+        section = document["model"]
+        named = section.get("members") if isinstance(section, dict) else None
+        if not named or not isinstance(named, list):
+            raise DataError("an ensemble of no models", where={"file": str(folder / MODEL_FILE)})
+        members = [_load_one(folder / str(number), make_tables) for number in range(len(named))]
+        return SavedModel.ensemble(members, document.get("about"))
+    return _load_one(folder, make_tables)
+
+
+def _load_one(folder: Path, make_tables: TableFactory | None) -> SavedModel:
     described = read_description(folder / MODEL_FILE)
     spec, schema = described.spec, described.schema
     weights = open_weights(folder / WEIGHTS_FILE)
@@ -178,6 +229,12 @@ def read_description(file: Path) -> Description:
         SchemaError: The schema in it is unusable.
     """
     document = _read_document(file)
+    if document["format"] == ENSEMBLE_FORMAT:
+        raise DataError(
+            "an ensemble, and one model is needed",
+            where={"file": str(file)},
+            hint=f"Name one of its members, such as {file.parent / '0'}.",
+        )
     spec = _read_spec(document["model"], file)
     with _file_named(file):
         schema = with_targets_then(Schema.from_json(document["schema"]), spec, document["model"])
@@ -282,7 +339,7 @@ def _read_document(file: Path) -> dict[str, Any]:
             where={"file": str(file)},
             hint="It needs the keys format, model and schema.",
         )
-    if document["format"] != FORMAT:
+    if document["format"] not in (FORMAT, ENSEMBLE_FORMAT):
         raise DataError(
             f"saved in format {shown(document['format'])}; this version of distrain reads {FORMAT}",
             where={"file": str(file), "written by distrain": shown(document.get("distrain"))},

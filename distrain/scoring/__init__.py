@@ -1,5 +1,9 @@
 """Scores and metrics of a saved model on parquet files."""
 
+from distrain.scoring.ensembling import (
+    ensemble_of as ensemble_of,
+    write_ensemble as write_ensemble,
+)
 from distrain.scoring.evaluation import (
     check_group as check_group,
     evaluate_groups as evaluate_groups,

@@ -21,10 +21,8 @@ from distrain.storage import (
     RETRY_S,
     file_identity,
     is_remote,
-    open_folder,
     open_input,
     whole_file,
-    with_retries,
 )
 from distrain.train.saving import open_model
 
@@ -96,10 +94,11 @@ def _scores(
 
 def model_files(model_dir: str) -> list[str]:
     """The files that differ where the model does: those of a saved model, or of a checkpoint."""
-    with_weights = open_folder(model_dir)
-    held = with_retries(with_weights.files, {"folder": model_dir}, RETRY_S)
-    names = (WEIGHTS_FILE, MODEL_FILE) if WEIGHTS_FILE in held else (MANIFEST_FILE,)
-    return [f"{model_dir}/{name}" for name in names]
+    if not is_remote(model_dir):
+        parts = Path(model_dir).rglob("*")  # of an ensemble those of each member
+        if found := sorted(str(one) for one in parts if one.name in (WEIGHTS_FILE, MODEL_FILE)):
+            return found
+    return [f"{model_dir}/{MANIFEST_FILE}"]
 
 
 def _version(model_dir: str) -> tuple[str | None, ...] | None:

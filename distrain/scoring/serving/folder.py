@@ -23,7 +23,6 @@ from distrain.models import (
     TableForm,
     model_file,
     round_tables,
-    save_model,
     write_export,
 )
 from distrain.models.heads import output_names
@@ -231,7 +230,7 @@ class _ServedWorkflow:
         round_tables(rounded.model, self._tables)
         with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
             folder = Path(place) / "model"
-            save_model(folder, rounded.model, rounded.spec, rounded.schema, about=rounded.about)
+            rounded.save(folder)
             shutil.copytree(self._workflow_dir, folder / "workflow")
             yield folder
 
