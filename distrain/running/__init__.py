@@ -15,4 +15,4 @@ from distrain.running.resuming import (
     how_to_resume as how_to_resume,
 )
 from distrain.running.run import RunRequest as RunRequest, train as train
-from distrain.running.tuning import Search as Search
+from distrain.running.tuning import Found as Found, Search as Search

@@ -44,6 +44,36 @@ Row = dict[str, Any]
 """A trial that has ended: `number`, `state`, `value` and `values`."""
 
 
+@dataclass(frozen=True)
+class Found:
+    """The trials of a search that have ended, the best one first.
+
+    Attributes:
+        metric: What they are compared by, of validation rows.
+        given: The value of the spec as it is; `None` where its values do not lie in the space.
+    """
+
+    metric: str
+    trials: list[Row]
+    given: float | None
+
+    @property
+    def best(self) -> float | None:
+        first = self.trials[0]
+        return first["value"] if first["state"] == "complete" else None
+
+    @property
+    def gain(self) -> float | None:
+        """How much better the best one is than the spec: 0 or more."""
+        if self.best is None or self.given is None:
+            return None
+        return abs(self.best - self.given)
+
+    def to_json(self) -> dict[str, Any]:
+        own = {"metric": self.metric, "given": self.given, "best": self.best, "gain": self.gain}
+        return {**own, "trials": self.trials}
+
+
 class _PrunedError(Exception):
     """A trial ends early: others were better after as many validations."""
 
@@ -65,8 +95,8 @@ class Search:
     space: tuple[str, ...] = ()
     scheduler: str | None = None
 
-    def run(self, say: Callable[[str], None]) -> list[Row]:
-        """Run the trials that are still to be run; all of them, the best one first."""
+    def run(self, say: Callable[[str], None]) -> Found:
+        """Run the trials that are still to be run; what all of them found."""
         optuna = _optuna()
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
@@ -92,11 +122,13 @@ class Search:
             short = {name.rpartition(".")[2]: value for name, value in values.items()}
             say(f"trial {trial.number + 1} of {self.trials}: {short}")
             self._run_trial(trial, values, metric, say)
-        return self._finish(study)
+        return self._finish(study, metric)
 
-    def is_as_given(self, row: Row) -> bool:
-        """Whether a trial has the spec's own values."""
-        return with_values(self.spec, row["values"]) == self.spec
+    def given_of(self, rows: Iterable[Row]) -> float | None:
+        """The value of the spec as it is; `None` where no trial has its values."""
+        first = next(row for row in rows if row["number"] == 0)
+        is_as_given = with_values(self.spec, first["values"]) == self.spec
+        return first["value"] if is_as_given and first["state"] == "complete" else None
 
     def _metric(self) -> str:
         metric = self.spec.best_metric
@@ -169,7 +201,7 @@ class Search:
         spec = with_values(self.spec, values)
         return request(spec, root, new_job_id(spec.name), overwrite=True)
 
-    def _finish(self, study: optuna.Study) -> list[Row]:
+    def _finish(self, study: optuna.Study, metric: str) -> Found:
         ended = [trial for trial in study.trials if trial.state.is_finished()]
         sign = -1 if study.direction.name == "MAXIMIZE" else 1
         ended.sort(key=lambda one: (one.state.name != "COMPLETE", sign * (one.value or 0.0)))
@@ -177,11 +209,12 @@ class Search:
             Row(number=t.number, state=t.state.name.lower(), value=t.value, values=t.params)
             for t in ended
         ]
-        _write(self.folder / "trials.json", json.dumps(rows, indent=1) + "\n")
+        found = Found(metric, rows, self.given_of(rows))
+        _write(self.folder / "trials.json", json.dumps(found.to_json(), indent=1) + "\n")
         if rows[0]["state"] == "complete":
             best = with_values(self.spec, rows[0]["values"])
             _write(self.folder / "best.yaml", dump_yaml(best.model_dump(mode="json")))
-        return rows
+        return found
 
 
 def usual_space(spec: JobSpec) -> tuple[str, ...]:

@@ -43,9 +43,10 @@ def test_a_search_that_was_stopped_goes_on_and_ends_with_the_trials_asked_for(
 
     with pytest.raises(StopHereError):
         search.run(stop)
-    rows = search.run(lambda _: None)
+    found = search.run(lambda _: None)
+    rows = found.trials
     assert sorted(row["number"] for row in rows) == [0, 1, 2]
-    assert rows == json.loads((tmp_path / "search/trials.json").read_text())
+    assert found.to_json() == json.loads((tmp_path / "search/trials.json").read_text())
     first = next(row for row in rows if row["number"] == 0)
     assert first["values"] == {
         "train.optimizer.lr": spec.train.optimizer.lr,
@@ -53,14 +54,19 @@ def test_a_search_that_was_stopped_goes_on_and_ends_with_the_trials_asked_for(
     }
     ended = [row["value"] for row in rows if row["state"] == "complete"]
     assert ended == sorted(ended)
+    assert (found.given, found.best) == (first["value"], ended[0])
+    assert found.gain == pytest.approx(first["value"] - ended[0])
     best = load_spec(tmp_path / "search/best.yaml")
     assert best.train.optimizer.lr == rows[0]["values"]["train.optimizer.lr"]
     job = tmp_path / "job.yaml"
     job.write_text(dump_yaml(spec.model_dump(mode="json")))
-    words = ["--run-dir", tmp_path / "search", "--trials", 3, "--json"]
+    other = tmp_path / "prepared/valid/part-0.parquet"  # not other rows, but no matter here
+    words = ["--run-dir", tmp_path / "search", "--trials", 3, "--json", "--test", other]
     words += [word for one in SPACE for word in ("--over", one)]
     done = CliRunner().invoke(cli, ["tune", str(job), *map(str, words)])
-    assert json.loads(done.stdout) == rows, done.output  # no trial is left
+    told = json.loads(done.stdout)
+    assert told["trials"] == rows, done.output  # no trial is left
+    assert told["test"] == pytest.approx({"given": found.given, "best": found.best}, rel=1e-6)
     with pytest.raises(InputError, match="another spec or space"):
         Search(spec, tmp_path / "search", 4).run(lambda _: None)
 
@@ -119,19 +125,28 @@ def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_sea
         search.run(said.append)
     assert said[-2:] == ["trial 2 cannot be trained: ended", said[-1]]
     reasons.append("NonFiniteLoss")
-    assert [row["state"] for row in search.run(said.append)] == ["fail"] * 3
+    assert [row["state"] for row in search.run(said.append).trials] == ["fail"] * 3
     journal = tmp_path / "search/trials.journal"
     journal.write_bytes(journal.read_bytes()[:-10])  # the end of the last trial
     reasons.append("NonFiniteLoss")
     for _ in range(2):
-        assert [row["state"] for row in search.run(said.append)] == ["fail"] * 3
+        assert [row["state"] for row in search.run(said.append).trials] == ["fail"] * 3
     assert not reasons
 
 
 def test_a_first_trial_outside_of_the_space_is_not_called_the_spec(tmp_path: Path) -> None:
     search = Search(spec_of({"global_batch_size": 64}), tmp_path, 2)
-    assert search.is_as_given({"values": {"train.global_batch_size": "64"}})
-    assert not search.is_as_given({"values": {"train.global_batch_size": "32"}})
+    for batch, given in (("64", 0.5), ("32", None)):
+        values = {"train.global_batch_size": batch}
+        row = {"number": 0, "state": "complete", "value": 0.5, "values": values}
+        assert search.given_of([row]) == given
+
+
+def test_quick_is_a_number_of_trials() -> None:
+    words = ["tune", "job.yaml", "--run-dir", "search", "--quick", "--trials", "4"]
+    done = CliRunner().invoke(cli, words)
+    assert done.exit_code == 2
+    assert "--quick is --trials 8: leave one of them out" in done.output
 
 
 def test_a_search_needs_validations(tmp_path: Path) -> None:
