@@ -105,6 +105,7 @@ from distrain.spec.training import (
     EarlyStoppingSpec as EarlyStoppingSpec,
     EvaluateSpec as EvaluateSpec,
     OptimizerSpec as OptimizerSpec,
+    PlateauSpec as PlateauSpec,
     ScheduleSpec as ScheduleSpec,
     TrainSpec as TrainSpec,
     ValidationMetric as ValidationMetric,

@@ -136,9 +136,15 @@ class JobSpec(Section):
                 f"train.early_stopping.metric is {stopping.metric}, but checkpoint.keep_best is "
                 f"{best}; a run has one best model: name the same metric, or leave keep_best out"
             )
-        if stopping is not None and not (self.data.valid and self.evaluate.every_steps):
+        plateau = self.train.reduce_on_plateau
+        for field, section in (("early_stopping", stopping), ("reduce_on_plateau", plateau)):
+            if section is not None and not (self.data.valid and self.evaluate.every_steps):
+                raise ValueError(
+                    f"train.{field} needs validations: set data.valid and evaluate.every_steps"
+                )
+        if plateau is not None and self.best_metric is None:
             raise ValueError(
-                "train.early_stopping needs validations: set data.valid and evaluate.every_steps"
+                "train.reduce_on_plateau needs a metric: set checkpoint.keep_best, such as to auc"
             )
         for field, is_set in (
             ("evaluate.next_window", self.evaluate.next_window),

@@ -155,6 +155,19 @@ class ScheduleSpec(Section):
         return max(self.decay_start_step or 0, self.warmup_steps)
 
 
+class PlateauSpec(Section):
+    """When the learning rate falls for lack of progress, as torch's `ReduceLROnPlateau` has it."""
+
+    factor: Real = Field(0.1, gt=0, lt=1, description="What the rate is multiplied by.")
+    patience: Whole = Field(
+        10, ge=0, le=LARGEST, description="Validations in a row that may pass without a gain."
+    )
+    threshold: Real = Field(
+        1e-4, ge=0, le=1, description="A gain is more than this share of the best before it."
+    )
+    min_lr: Real = Field(0.0, ge=0, description="The rate falls no lower for this reason.")
+
+
 class EarlyStoppingSpec(Section):
     """When to stop before all steps are taken: validations no longer get better."""
 
@@ -219,6 +232,12 @@ class TrainSpec(Section):
     )
     table_schedule: ScheduleSpec | None = Field(
         None, description="The course of the learning rate of embeddings; null: `schedule`."
+    )
+    reduce_on_plateau: PlateauSpec | None = Field(
+        None,
+        description="Multiplies the rates of all parameters by `factor` after a validation when "
+        "more than `patience` of them in a row brought no gain, by the metric of `early_stopping` "
+        "or `checkpoint.keep_best`; null: never.",
     )
     micro_batches: _PositiveOrAuto = Field(
         "auto",

@@ -23,7 +23,7 @@ from distrain.spec import ScheduleSpec, TrainSpec
 from distrain.train.data import JobSpan
 from distrain.train.loop.evaluation import Evaluation
 from distrain.train.saving import TrainingStart, Validations
-from distrain.train.step import OpenReport, lr_at
+from distrain.train.step import OpenReport, lr_at, reduced
 from distrain.train.timing import PhaseClock
 
 
@@ -58,6 +58,7 @@ class RankEvents:
     span: JobSpan
     open_report: OpenReport
     steps_before: int = 0  # of runs whose optimizers' state this one began with
+    reduction: float = 1.0  # of the learning rates by plateaus
     step_counts: StepCounts = field(default_factory=StepCounts)
 
     def started(
@@ -92,7 +93,8 @@ class RankEvents:
 
     def _lr_at(self, step: int, peak_lr: float, schedule: ScheduleSpec) -> float:
         before = self.steps_before
-        return lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
+        lr = lr_at(before + step, before + self.span.num_steps, peak_lr, schedule)
+        return reduced(lr, self.reduction, self.train.reduce_on_plateau)
 
     def steps_done(self, taken: int, stats: LoaderStats, clock: PhaseClock) -> StepsDone:
         """Close the report after `taken` steps; waits for the device."""

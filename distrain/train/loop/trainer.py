@@ -27,7 +27,7 @@ from distrain.train.loop.evaluation import Evaluation, evaluate_over_ranks, own_
 from distrain.train.loop.rank_events import RankEvents
 from distrain.train.loop.routed_batches import routed_batches
 from distrain.train.loop.set_up import RankJob, set_up
-from distrain.train.saving import is_over, put_model
+from distrain.train.saving import Validations, is_over, put_model
 from distrain.train.step import NonFiniteLoss
 from distrain.train.timing import PEERS, PhaseClock, device_clock, waiting
 
@@ -75,13 +75,19 @@ class Trainer(RankJob):
             self.checkpoints.steps_before,
         )
         self.taken = self.control.activity.step = self.start.step
-        self.validated, self.validations = self.start.validated, self.start.validations
+        self.validated = self.start.validated
+        self._take_validations(self.start.validations)
         self.progressive = self.start.progressive
         self.save_asked = False
         self.own_metrics = own_metrics(spec, self.inputs.schema)
         self.audit: AuditLog | None = None
         if spec.train.audit:
             self.audit = AuditLog.begin(self.paths.audit(rank, self.attempt), self.start.step)
+
+    def _take_validations(self, validations: Validations | None) -> None:
+        self.validations = validations
+        reduction = 1.0 if validations is None else validations.reduction
+        self.rank_events = replace(self.rank_events, reduction=reduction)
 
     def _all_steps(self) -> None:
         self._score_what_is_left()
@@ -238,10 +244,11 @@ class Trainer(RankJob):
         self.validated = True
         self.report(self.rank_events.evaluated(self.taken, found, self.clock))
         if self.validations is not None:
-            stopping = self.spec.train.early_stopping
+            stopping, plateau = self.spec.train.early_stopping, self.spec.train.reduce_on_plateau
             value = found.value(self.validations.metric)
             min_delta = 0.0 if stopping is None else stopping.min_delta
-            self.validations = self.validations.after(self.taken, value, min_delta)
+            after = self.validations.after(self.taken, value, min_delta, plateau)
+            self._take_validations(after)
             self._save(found.value("auc"))
 
     def _scored(self, table: Table) -> Evaluation:

@@ -1,4 +1,4 @@
-"""Which validation was the best, whether it is time to stop, and the way back to its weights.
+"""What validations decide: the best one, when to stop, the rate; and the way back to its weights.
 
 Every rank keeps this account, from the same merged metrics, so all come to the same decision. It is
 saved with each checkpoint: a training that was interrupted decides as one that was not.
@@ -21,7 +21,7 @@ from distrain.checkpoint import (
 )
 from distrain.errors import DataError, DistrainError
 from distrain.models import ClickModel
-from distrain.spec import MORE_IS_BETTER, EarlyStoppingSpec, JobSpec
+from distrain.spec import MORE_IS_BETTER, EarlyStoppingSpec, JobSpec, PlateauSpec
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,11 @@ class Validations:
     best_value: float | None = None
     reference: float | None = None  # of the last gain over `min_delta`
     waited: int = 0
+    # of `train.reduce_on_plateau`: the product of its factors so far, the last gain, and how many
+    # validations have passed since that or the last factor
+    reduction: float = 1.0
+    plateau_best: float | None = None
+    plateau_waited: int = 0
 
     @classmethod
     def begin(cls, spec: JobSpec) -> "Validations | None":
@@ -48,26 +53,46 @@ class Validations:
     def resume(cls, spec: JobSpec, saved: Mapping[str, Any] | None) -> "Validations | None":
         """The record of a training that goes on; a new one where the job's metric changed."""
         if saved is None or saved["metric"] != spec.best_metric:
-            return cls.begin(spec)
+            begun = cls.begin(spec)
+            reduction = (saved or {}).get("reduction", 1.0)
+            return None if begun is None else replace(begun, reduction=reduction)
         return cls(**saved)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
-    def after(self, step: int, value: float | None, min_delta: float = 0.0) -> "Validations":
+    def _on_plateau(self, value: float, plateau: PlateauSpec) -> "Validations":
+        """As `torch.optim.lr_scheduler.ReduceLROnPlateau` with a relative threshold."""
+        best, share = self.plateau_best, plateau.threshold * (1 if self._more_is_better else -1)
+        if best is None or self._gain(value, best * (1 + share)) > 0:
+            return replace(self, plateau_best=value, plateau_waited=0)
+        if self.plateau_waited < plateau.patience:
+            return replace(self, plateau_waited=self.plateau_waited + 1)
+        return replace(self, plateau_waited=0, reduction=self.reduction * plateau.factor)
+
+    def after(
+        self,
+        step: int,
+        value: float | None,
+        min_delta: float = 0.0,
+        plateau: PlateauSpec | None = None,
+    ) -> "Validations":
         """The record with one validation more; an undefined metric counts for nothing."""
         if value is None:
             return self
-        after = self
+        after = self if plateau is None else self._on_plateau(value, plateau)
         if self.best_value is None or self._gain(value, self.best_value) > 0:
             after = replace(after, best_step=step, best_value=value)
         if self.reference is None or self._gain(value, self.reference) > min_delta:
             return replace(after, reference=value, waited=0)
         return replace(after, waited=self.waited + 1)
 
+    @property
+    def _more_is_better(self) -> bool:
+        return self.metric.rpartition(".")[2] in MORE_IS_BETTER
+
     def _gain(self, value: float, over: float) -> float:
-        more_is_better = self.metric.rpartition(".")[2] in MORE_IS_BETTER
-        return value - over if more_is_better else over - value
+        return value - over if self._more_is_better else over - value
 
 
 def is_over(seen: Validations | None, stopping: EarlyStoppingSpec | None) -> bool:

@@ -12,7 +12,7 @@ from distrain.train.step.graphed_step import (
     check_graph as check_graph,
     may_record as may_record,
 )
-from distrain.train.step.learning_rate import lr_at as lr_at
+from distrain.train.step.learning_rate import lr_at as lr_at, reduced as reduced
 from distrain.train.step.open_report import NonFiniteLoss as NonFiniteLoss, OpenReport as OpenReport
 from distrain.train.step.precision import check_precision as check_precision
 from distrain.train.step.routing import (

@@ -2,7 +2,7 @@
 
 import math
 
-from distrain.spec import ScheduleSpec
+from distrain.spec import PlateauSpec, ScheduleSpec
 
 
 def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> float:
@@ -29,3 +29,12 @@ def lr_at(step: int, num_steps: int, peak_lr: float, schedule: ScheduleSpec) -> 
     if schedule.decay == "cosine":
         progress = (1 - math.cos(math.pi * progress)) / 2
     return peak_lr * ((1 - progress) + progress * schedule.final_fraction)
+
+
+def reduced(lr: float, reduction: float, plateau: PlateauSpec | None) -> float:
+    """A rate after `reduction`, the product of the factors of all plateaus so far.
+
+    >>> reduced(0.1, 0.01, PlateauSpec(min_lr=0.002)), reduced(0.001, 0.01, None)
+    (0.002, 0.001)
+    """
+    return lr if plateau is None else max(lr * reduction, min(lr, plateau.min_lr))

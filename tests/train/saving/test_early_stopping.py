@@ -3,11 +3,13 @@
 import json
 
 import pytest
+import torch
 from hypothesis import given, strategies as st
 
 from distrain.errors import SpecError
-from distrain.spec import EarlyStoppingSpec, parse_spec
+from distrain.spec import EarlyStoppingSpec, PlateauSpec, parse_spec
 from distrain.train.saving.early_stopping import Validations, is_over
+from distrain.train.step import reduced
 
 METRICS = st.sampled_from(["auc", "log_loss", "normalised_entropy"])
 VALUES = st.lists(st.none() | st.sampled_from([0.1, 0.2, 0.21, 0.3, 0.5]), max_size=12)
@@ -55,6 +57,48 @@ def test_an_interruption_changes_no_decision(metric, values, cut, patience):
         interrupted = interrupted.after(number, value, 0.01)
         assert interrupted == whole
         assert is_over(interrupted, stopping) == is_over(whole, stopping)
+
+
+@given(
+    METRICS,
+    st.lists(st.floats(0.1, 1.0), max_size=12),
+    st.integers(0, 2),
+    st.sampled_from([0.0, 0.01, 0.3]),
+    st.sampled_from([0.0, 0.002]),
+)
+def test_the_rate_falls_as_by_torch(metric, values, patience, threshold, min_lr):
+    plateau = PlateauSpec(patience=patience, threshold=threshold, min_lr=min_lr)
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    mode = "max" if metric == "auc" else "min"
+    theirs = torch.optim.lr_scheduler.ReduceLROnPlateau(
+        optimizer, mode, patience=patience, threshold=threshold, min_lr=min_lr, eps=0.0
+    )
+    told = Validations(metric)
+    for step, value in enumerate(values):
+        theirs.step(value)
+        told = told.after(step, value, 0.0, plateau)
+        told = Validations(**json.loads(json.dumps(told.to_json())))
+        rate = reduced(0.1, told.reduction, plateau)
+        assert rate == pytest.approx(optimizer.param_groups[0]["lr"], rel=1e-12)
+    assert reduced(0.001, told.reduction, plateau) <= 0.001  # in a warm-up it is below `min_lr`
+
+
+def test_a_plateau_needs_validations_and_a_metric():
+    plateau = {"reduce_on_plateau": {}}
+    with pytest.raises(SpecError, match="reduce_on_plateau needs validations"):
+        parse_spec({**document(train=plateau), "evaluate": {}})
+    with pytest.raises(SpecError, match="reduce_on_plateau needs a metric"):
+        parse_spec(document(train=plateau))
+    best = {"keep_best": "log_loss"}
+    assert (
+        parse_spec(document(train=plateau, checkpoint=best)).train.reduce_on_plateau.factor == 0.1
+    )
+
+
+def test_another_metric_begins_a_new_record_at_the_rate_that_was_reached():
+    spec = parse_spec(document(checkpoint={"keep_best": "log_loss"}))
+    saved = Validations("auc", 5, 0.7, 0.7, reduction=0.01).to_json()
+    assert Validations.resume(spec, saved) == Validations("log_loss", reduction=0.01)
 
 
 def test_of_equal_ones_the_first_is_the_best():

@@ -76,6 +76,8 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "embeddings.placement=row_wise",
             "embeddings.storage=bf16",
             "checkpoint.keep_best=auc",
+            # falls after steps 12 and 18
+            "train.reduce_on_plateau={patience: 0, threshold: 0.5, min_lr: 0.001}",
         ],
     ),
     "two, sgd": (2, ["train.optimizer={kind: sgd, lr: 0.1}", "train.route_ahead=0"]),
