@@ -9,7 +9,8 @@
 
 Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
 `torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
-not in every batch; the bias correction counts steps, not touches.
+not in every batch; the bias correction counts steps, not touches. Weight decay is lazy, too: that
+of `torch.optim.AdamW`, for the rows that a step touches.
 """
 
 import math
@@ -35,9 +36,9 @@ class SparseOptimizer:
     The state is made beside the tables, so move these to their device first. `kind` is one of
     `distrain.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
     start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
-    the same on all ranks. With `averaging` it keeps an average of the weights, too, which
-    `FixedTables` does not. `InputError`: there is no such kind, or the averages are of host-cached
-    tables.
+    the same on all ranks. A step first takes `lr * weight_decay` of each touched row. With
+    `averaging` it keeps an average of the weights, too; `FixedTables` does neither. `InputError`:
+    there is no such kind, or the averages are of host-cached tables.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class SparseOptimizer:
         initial_accumulator_value: float = 0.0,
         seed: int = 0,
         averaging: Averaging | None = None,
+        weight_decay: float = 0.0,
     ):
         if averaging is not None and any(store.cache is not None for store in embeddings.stores):
             raise InputError(
@@ -63,6 +65,7 @@ class SparseOptimizer:
         self.rule = RowRule(optimizer_facts(kind).rule, rule.eps if eps is None else eps, betas)
         self.seed = seed
         self.averaging = averaging
+        self.weight_decay = weight_decay
         self.num_steps = 0  # updates so far
         self.corrects_bias = rule.bias_correction  # Adam's, of the learning rate
         starts = dict.fromkeys(rule.accumulators, initial_accumulator_value)
@@ -105,6 +108,8 @@ class SparseOptimizer:
             weight, state = self._on_device(number)
             rounding = self._rounding(number, rows.keys)
             before = weight[rows.keys] if self.averaging else None
+            if self.weight_decay:
+                weight[rows.keys] *= 1 - lr * self.weight_decay
             kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
             if self.averaging is not None and before is not None:
                 gaps = self._state[number][GAP]

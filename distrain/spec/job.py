@@ -152,6 +152,10 @@ class JobSpec(Section):
         ):
             if is_set and self.data.windows is None:
                 raise ValueError(f"{field} needs windows: set data.windows")
+        if self.train.table_weight_decay and self.embeddings.storage == "bf16":
+            raise ValueError(
+                "train.table_weight_decay needs embeddings.storage fp32: bf16 rounds a decay away"
+            )
         if self.train.init_state == "all" and self.train.init_from is None:
             raise ValueError("train.init_state all needs a run to go on from: set train.init_from")
         if self.train.precision == "tf32" and self.resources.device == "cpu":

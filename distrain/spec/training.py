@@ -233,6 +233,12 @@ class TrainSpec(Section):
     table_schedule: ScheduleSpec | None = Field(
         None, description="The course of the learning rate of embeddings; null: `schedule`."
     )
+    table_weight_decay: Real = Field(
+        0.0,
+        ge=0,
+        description="A step also takes `lr * table_weight_decay` of the rows of tables that it "
+        "touches; the others stay as they are.",
+    )
     reduce_on_plateau: PlateauSpec | None = Field(
         None,
         description="Multiplies the rates of all parameters by `factor` after a validation when "

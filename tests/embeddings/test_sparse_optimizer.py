@@ -63,7 +63,7 @@ def train_ours(kind, tables, dtype, optimizer=None, skip=0):
     return optimizer
 
 
-def train_torch(kind, tables, dtype):
+def train_torch(kind, tables, dtype, decay=0.0):
     plain = nn.ModuleList(
         nn.Embedding(
             c.cardinality, c.dim, _weight=tables.table(c.name).clone(), sparse=kind == "adam"
@@ -75,6 +75,9 @@ def train_torch(kind, tables, dtype):
         optimizer.zero_grad()
         embedded = [layer(ids[:, i]) for i, layer in enumerate(plain)]
         loss_of(torch.cat(embedded, dim=1), factors).backward()
+        with torch.no_grad():
+            for i, layer in enumerate(plain):
+                layer.weight[ids[:, i].unique().long()] *= 1 - 0.1 * decay
         optimizer.step()
     return plain
 
@@ -95,6 +98,15 @@ def test_equals_torch_in_float64(kind):
     tables = new_tables(torch.float64)
     plain = train_torch(kind, tables, torch.float64)
     train_ours(kind, tables, torch.float64)
+    assert largest_difference(tables, plain) < 1e-9
+
+
+@pytest.mark.parametrize("kind", sorted(TORCH))
+def test_touched_rows_decay_before_their_update(kind):
+    tables = new_tables(torch.float64)
+    plain = train_torch(kind, tables, torch.float64, decay=0.3)
+    optimizer = SparseOptimizer(tables, kind, weight_decay=0.3)
+    train_ours(kind, tables, torch.float64, optimizer)
     assert largest_difference(tables, plain) < 1e-9
 
 

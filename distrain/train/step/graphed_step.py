@@ -364,6 +364,7 @@ def _problems(
         "train.micro_batches must be 1 or auto": train.micro_batches not in (1, "auto"),
         "train.compile must be false": train.compile,
         "train.ema must be null": train.ema is not None,
+        "train.table_weight_decay must be 0": train.table_weight_decay,
         "embeddings.placement must not be host_cached": tables
         and any(store.cache is not None for store in tables.stores),
         "ranks meet through gloo, and a graph holds NCCL's operations alone": device and by_gloo,

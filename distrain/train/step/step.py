@@ -218,6 +218,7 @@ def sparse_optimizer(tables: EmbeddingCollection, train: TrainSpec) -> SparseOpt
         initial_accumulator_value=options.initial_accumulator_value or 0.0,
         seed=train.seed,
         averaging=None if train.ema is None else Averaging(train.ema),
+        weight_decay=train.table_weight_decay,
     )
 
 
