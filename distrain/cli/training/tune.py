@@ -64,7 +64,7 @@ def command(
       distrain train search/best.yaml
     """
     from distrain.cli.output import json_wanted, print_answer, print_remark, print_result
-    from distrain.cli.saved.models import check_data
+    from distrain.cli.saved import check_data
     from distrain.running import Search
     from distrain.spec import load_spec
 
@@ -101,9 +101,9 @@ def _print_gain(metric: str, rows: str, given: float, best: float) -> None:
     print_result(f"{name} of {rows}: {given:.5f} as given, {best:.5f} ({best - given:+.5f}) best")
 
 
-def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, float]:
+def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, Any]:
     """The metric of test rows, of the spec as it is (the first trial) and of the best."""
-    from distrain.cli.saved.models import find_model
+    from distrain.cli.saved import find_model
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.scoring import RawOptions, ScorerInProcess, evaluate_saved, labelled_rows
     from distrain.train.saving import open_model
