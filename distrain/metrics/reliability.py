@@ -48,3 +48,16 @@ def reliability(
         "observed": observed.tolist(),
         "rows": counts.tolist(),
     }
+
+
+def calibration_error(negatives: Weights, positives: Weights) -> float | None:
+    """The mean distance between predicted and observed rate over the groups of `reliability`.
+
+    Weighted by rows: the expected calibration error of Naeini et al. 2015, "Obtaining Well
+    Calibrated Probabilities Using Bayesian Binning", with groups of about as many rows each.
+    """
+    found = reliability(negatives, positives)
+    if found is None:
+        return None
+    apart = np.abs(np.subtract(found["predicted"], found["observed"]))
+    return float(np.average(apart, weights=found["rows"]))

@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from distrain.metrics.bins import Doubles, Weights
+from distrain.metrics.reliability import calibration_error
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,9 @@ class BinaryReport:
         normalised_entropy: `log_loss` over the entropy of the click rate; `None` as `auc`.
         calibration: Sum of predictions over sum of labels; `None` without positives.
         targets: Metrics by name of the same rows' further targets, by name.
+        calibration_error: The expected calibration error: the mean distance between predicted and
+            observed rate in 20 groups of neighbouring predictions, weighted by their rows; `None`
+            as `auc`.
     """
 
     rows: int
@@ -63,6 +67,7 @@ class BinaryReport:
     normalised_entropy: float | None
     calibration: float | None
     targets: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    calibration_error: float | None = None
 
     def figures(self) -> dict[str, float | None]:
         """The metrics of a target beside others, by name."""
@@ -99,6 +104,7 @@ def report(
         log_loss,
         log_loss / entropy if entropy else None,
         calibration,
+        calibration_error=calibration_error(negatives, positives),
     )
 
 

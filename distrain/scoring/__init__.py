@@ -9,6 +9,7 @@ from distrain.scoring.evaluation import (
     evaluate_groups as evaluate_groups,
     evaluate_saved as evaluate_saved,
 )
+from distrain.scoring.importance import column_importance as column_importance
 from distrain.scoring.in_memory import evaluate_rows as evaluate_rows, score_rows as score_rows
 from distrain.scoring.logits import (
     Scorer as Scorer,

@@ -291,3 +291,15 @@ def test_counts_without_their_bins_and_bins_without_their_counts_are_refused(fie
     packed = pack_counts(np.eye(1, NUM_BINS, 7, np.int64)[0]) | {field: ""}
     with pytest.raises(ValueError, match="not as many as their bins"):
         add_packed(np.zeros(NUM_BINS, np.int64), [packed])
+
+
+def test_calibration_error_is_the_distance_of_predictions_from_what_came_true():
+    metrics = BinaryMetrics()
+    logits = np.repeat([-2.0, 1.0], [300, 100])
+    labels = np.concatenate([np.arange(300) < 60, np.arange(100) < 50])
+    metrics.update(logits, labels)
+    apart = [abs(1 / (1 + np.exp(2.0)) - 0.2), abs(1 / (1 + np.exp(-1.0)) - 0.5)]
+    found = metrics.compute().calibration_error
+    assert found == pytest.approx((300 * apart[0] + 100 * apart[1]) / 400, abs=1e-4)
+    metrics.update(logits, labels, np.full(400, 2.0))
+    assert metrics.compute().calibration_error == pytest.approx(found)

@@ -252,3 +252,34 @@ def test_integers_that_numbers_of_another_file_cannot_tell_apart_are_refused(
     with pytest.raises(DataError, match="values of user do not fit") as caught:
         evaluate_groups(ScorerInProcess(saved, Dataset(tmp_path, saved.schema)), "user")
     assert caught.value.where == {"file": str(tmp_path / "1.parquet")}
+
+
+def test_importance_finds_the_columns_that_labels_follow(folder: Path, tmp_path: Path) -> None:
+    schema, spec = criteo_schema(CARDINALITIES), MlpSpec(embedding_dim=2, hidden=(4,))
+    model = build_model(schema, spec, seed=3)
+    with torch.no_grad():  # the logit is I1 + 0.7 I2, and nothing else
+        for values in model.dense.parameters():
+            values.zero_()
+        first, last = (p for p in model.dense.parameters() if p.dim() == 2)
+        place = first.shape[1] - 13  # of I1, behind the embeddings
+        first[0, place], first[0, place + 1], last[0, 0] = 1.0, 0.7, 1.0
+        next(p for p in model.dense.parameters() if p.dim() == 1)[0] = 10.0
+    save_model(tmp_path / "model", model, spec, schema)
+    words = [str(tmp_path / "model"), str(folder / "data"), "--importance", "3", "--json"]
+    found = json.loads(CliRunner().invoke(command, words).stdout)
+    loss = found["importance"]["loss"]
+    assert list(loss)[:2] == ["I1", "I2"]
+    assert {value for name, value in loss.items() if name not in ("I1", "I2")} == {0.0}
+    assert json.loads(CliRunner().invoke(command, words).stdout) == found
+    refused = CliRunner().invoke(command, [*words, "--workers", "2"])
+    assert "--importance is measured in this process, without --workers" in str(refused.exception)
+    # One column by hand: each file is a batch.
+    saved = load_model(tmp_path / "model")
+    scores, labels, _ = scores_of(saved, folder)
+    shuffled = []
+    for file in sorted((folder / "data").iterdir()):
+        rows = pq.read_table(file)
+        order = torch.randperm(rows.num_rows, generator=torch.Generator().manual_seed(3)).numpy()
+        shuffled.append(rows["I1"].to_numpy()[order] + 0.7 * rows["I2"].to_numpy())
+    expected = roc_auc_score(labels, scores) - roc_auc_score(labels, np.concatenate(shuffled))
+    assert loss["I1"] == pytest.approx(expected, abs=1e-9)

@@ -99,6 +99,16 @@ class ScoringPlace:
     "mean of these, weighted by rows or their weights.",
 )
 @click.option(
+    "--importance",
+    "seed",
+    type=click.IntRange(0),
+    is_flag=False,
+    flag_value=0,
+    metavar="[SEED]",
+    help="Also print how much worse the metric of the first target is with each column shuffled "
+    "among the rows scored at once; all rows are scored once for each column. Default of SEED: 0.",
+)
+@click.option(
     "--max-auc-bound",
     type=click.FloatRange(min=0),
     default=1e-3,
@@ -130,6 +140,7 @@ def command(
     scheduler: str | None,
     resume: Path | None,
     group: str | None,
+    seed: int | None,
     max_auc_bound: float,
     items: Path | str | None,
     top: int,
@@ -157,6 +168,7 @@ def command(
       distrain evaluate runs/NAME orders-of-may.csv
       distrain evaluate runs/NAME criteo/valid --group C1
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
+      distrain evaluate runs/NAME criteo/valid --importance
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
     """
@@ -164,6 +176,7 @@ def command(
     check_data([*data, *([] if items is None else [str(items)])])
     if items is not None and (group is not None or resume is not None):
         raise InputError("--items goes with neither --group nor --resume")
+    _check_importance(seed, {"--items": items, "--workers": workers, "--scheduler": scheduler})
     if items is None and seen:
         raise InputError("--seen leaves items out of those that --items names, which is missing")
 
@@ -172,7 +185,9 @@ def command(
     from distrain.loader import Dataset
     from distrain.scoring import (
         RawOptions,
+        ScorerInProcess,
         check_group,
+        column_importance,
         evaluate_groups,
         evaluate_retrieval,
         evaluate_saved,
@@ -203,9 +218,13 @@ def command(
             table = Dataset(items, saved.schema, need_label=False)
             found = asdict(evaluate_retrieval(scorer, table, top, seen))
         else:
-            found = asdict(evaluate_saved(scorer, max_auc_bound, show))
+            report = evaluate_saved(scorer, max_auc_bound, show)
+            found = asdict(report)
             if not found["targets"]:
                 del found["targets"]
+        if seed is not None and isinstance(scorer, ScorerInProcess):
+            of_columns = column_importance(scorer, report, seed, max_auc_bound, show)
+            found["importance"] = asdict(of_columns) | {"seed": seed}
         if group_column is not None:
             groups = evaluate_groups(scorer, group_column, show).to_json()
             found |= {**groups, "group": group}
@@ -221,8 +240,18 @@ def command(
     _print_found(found)
 
 
+def _check_importance(seed: int | None, elsewhere: "dict[str, Any]") -> None:
+    given = [name for name, value in elsewhere.items() if value is not None]
+    if seed is not None and given:
+        raise InputError(
+            f"--importance is measured in this process, without {' and '.join(given)}",
+            hint="Leave one of them out.",
+        )
+
+
 def _print_found(found: "dict[str, Any]") -> None:
     targets, largest = found.pop("targets", {}), found.pop("largest_groups", [])
+    importance = found.pop("importance", None)
     if found.get("log_loss") is None and targets:  # there is no binary target
         found = {"rows": found["rows"]}
     bounds = ("auc_bound", "average_precision_bound") if found.get("auc") is not None else ()
@@ -234,6 +263,10 @@ def _print_found(found: "dict[str, Any]") -> None:
         print_result(f"\n{target_name(target)}:")
         for name, value in metrics.items():
             print_result(f"  {name.replace('_', ' '):26} {_shown(value)}")
+    if importance:
+        print_result(f"\nhow much worse {importance['metric']} is with a column shuffled:")
+        for column, loss in importance["loss"].items():
+            print_result(f"  {column:26} {loss:+.6f}")
     if largest:
         print_result(f"\nthe largest groups of {found['group']}:")
     for row in largest:
