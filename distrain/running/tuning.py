@@ -147,7 +147,9 @@ class Search:
         if not place.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
             _write(place, dump_yaml(mine))
-        elif parse_yaml(place.read_text()) != mine:
+        held = parse_yaml(place.read_text())
+        # Parsed, so that fields which are newer than the search have their defaults in it.
+        if held["space"] != mine["space"] or parse_spec(held["spec"], of_run=True) != self.spec:
             raise InputError(
                 "the folder holds the trials of another spec or space",
                 where={"path": str(self.folder)},

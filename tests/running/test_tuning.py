@@ -13,7 +13,7 @@ from distrain.cli.main import cli
 from distrain.errors import InputError, JobError, SpecError
 from distrain.running import tuning
 from distrain.running.tuning import Search, distributions, usual_space, with_values
-from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec
+from distrain.spec import JobSpec, dump_yaml, load_spec, parse_spec, parse_yaml
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -140,6 +140,17 @@ def test_a_first_trial_outside_of_the_space_is_not_called_the_spec(tmp_path: Pat
         values = {"train.global_batch_size": batch}
         row = {"number": 0, "state": "complete", "value": 0.5, "values": values}
         assert search.given_of([row]) == given
+
+
+def test_a_search_of_a_version_with_fewer_fields_goes_on(tmp_path: Path) -> None:
+    spec = spec_of({"global_batch_size": 64})
+    Search(spec, tmp_path, 2)._claim()
+    held = parse_yaml((tmp_path / "spec.yaml").read_text())
+    del held["spec"]["train"]["reduce_on_plateau"]
+    (tmp_path / "spec.yaml").write_text(dump_yaml(held))
+    Search(spec, tmp_path, 2)._claim()
+    with pytest.raises(InputError, match="another spec or space"):
+        Search(spec_of({"global_batch_size": 32}), tmp_path, 2)._claim()
 
 
 def test_quick_is_a_number_of_trials() -> None:
