@@ -16,12 +16,15 @@ version = release = distrain.__version__
 language = "en-GB"
 
 extensions = ["llms_text", "myst_parser"]
-myst_enable_extensions = ["colon_fence", "deflist"]
+myst_enable_extensions = ["colon_fence", "deflist", "substitution"]
+myst_substitutions = {"release": release}
 myst_heading_anchors = 3
 exclude_patterns = ["_build", "_ext"]
 nitpicky = True
 
 html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
 html_title = f"distrain {release}"
 html_show_sourcelink = False
 html_copy_source = False
