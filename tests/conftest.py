@@ -2,6 +2,7 @@
 
 import gc
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -82,9 +83,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What collection made lives to the end: no later collection of garbage visits it again."""
+    """What collection made lives to the end: no later collection of garbage visits it again.
+
+    Where processes of tests share the cores, torch's second thread mostly spins, until it is its
+    turn again: the tests of tasks that share took six times the processor time.
+    """
     gc.collect()
     gc.freeze()
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(1)
 
 
 @pytest.fixture

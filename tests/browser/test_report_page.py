@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser_tab import PATIENCE_S
 from kept_runs import finished_view, keep_run, records_of
 
 from distrain.report.run_page import write_report
@@ -37,6 +38,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def page(browser: Any, report: Path) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 800, "height": 600})
     page = context.new_page()
+    page.set_default_timeout(PATIENCE_S * 1000)
     page.goto(f"file://{report}")
     yield page
     context.close()
