@@ -22,6 +22,7 @@ from distrain.jobs.status import (
     find_id as find_id,
     find_job as find_job,
     finite as finite,
+    gpus_in as gpus_in,
     is_storable as is_storable,
     metrics_in as metrics_in,
     storable as storable,

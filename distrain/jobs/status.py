@@ -102,6 +102,7 @@ class JobFigures:
     valid_auc: float | None = _figure("Of the last validation.")
     eta_s: float | None = _figure("Seconds until its end, at its speed of late.")
     checkpoints: int | None = _figure("Checkpoints that were written.")
+    gpus: int | None = _figure("Ranks of the last attempt that compute on a GPU of their own.")
     targets: Mapping[str, Mapping[str, float]] | None = _figure(
         "Metrics by name of each target but the first binary one, by its name; of the last report "
         "of training."
@@ -151,6 +152,16 @@ def targets_in(value: object) -> dict[str, dict[str, float]] | None:
         if kept:
             targets[name] = kept
     return targets or None
+
+
+def gpus_in(places: Iterable[object]) -> int:
+    """How many of the places of ranks are on a GPU.
+
+    >>> gpus_in([{"host": "a", "device": "cuda:0"}, {"host": "a", "device": "cpu"}, None])
+    1
+    """
+    devices = [place.get("device") for place in places if isinstance(place, Mapping)]
+    return sum(str(device).startswith("cuda") for device in devices)
 
 
 def metrics_in(value: object) -> dict[str, dict[str, float | None]]:
@@ -260,7 +271,9 @@ def _view_in(document: Mapping[str, Any]) -> JobView | None:
 def _counted(view: Mapping[str, Any]) -> dict[str, Any]:
     """The figures of a view that are counts of what it lists."""
     restarts, checkpoints = view.get("restarts"), view.get("checkpoints")
+    places = view.get("rank_places")
     return {
+        "gpus": gpus_in(places) if isinstance(places, list | tuple) and places else None,
         "restarts": len(restarts) if isinstance(restarts, list | tuple) else None,
         "checkpoints": checkpoints.get("count") if isinstance(checkpoints, dict) else None,
     }

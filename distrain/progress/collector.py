@@ -152,12 +152,12 @@ class Collector:
             "model_step": self.model_step,
             "stopped_early": self.stopped_early,
             "warm_start": self.warm_start,
-            "rank_places": self._places(),
+            "rank_places": self.places(),
             "rank_stall_pct": tuple(stall_pct(event.seconds) for event in finished),
             **{f"rank_{name}": tuple(getattr(e, name) for e in finished) for name in _OF_RANKS},
         }
 
-    def _places(self) -> tuple[dict[str, str], ...]:
+    def places(self) -> tuple[dict[str, str], ...]:
         if len(self._started) < self.num_ranks:
             return ()
         if not self._known_places:

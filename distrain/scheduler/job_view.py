@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any
 
-from distrain.jobs import JobState, JobStatus, JobView, Slot, targets_in
+from distrain.jobs import JobState, JobStatus, JobView, Slot, gpus_in, targets_in
 from distrain.lifecycle import AttemptFailure, Budgets, Job, Submit
 from distrain.progress import Collector
 from distrain.spec import JobSpec
@@ -39,6 +39,7 @@ def status_of(
     last, valid = (collector.entries.last.get(split) for split in ("train", "valid"))
     waits = job.state.waits
     cause = job.culprit if job.state.is_final else None
+    places = collector.places()
     return JobStatus(
         job_id=job.job_id,
         name=spec.name,
@@ -58,6 +59,7 @@ def status_of(
         auc=last.auc if last else None,
         valid_loss=valid.loss if valid else None,
         valid_auc=valid.auc if valid else None,
+        gpus=gpus_in(places) if places else None,
         targets=targets_in(last and last.targets),
         valid_targets=targets_in(valid and valid.targets),
         age_s=now_s - job.submitted_s,

@@ -14,7 +14,7 @@ from distrain.service.access import token_sha256
 from distrain.service.access.sessions import make_token
 from distrain.service.api import make_app
 from distrain.service.settings import ClusterProfile, Limits, Settings
-from distrain.service.store import JobChange, Store, Token, migrate, open_store
+from distrain.service.store import Attempt, JobChange, Store, Token, migrate, open_store
 from distrain.service.values import Job, Phase, Quota, Role, Scope
 
 ROOT = "/data"
@@ -84,6 +84,15 @@ class World:
         changed = self.store.job(job_id)
         assert changed is not None
         return changed
+
+    def hold(self, job_id: str, since_s: float) -> None:
+        """Have a job's ranks held since then, as a reconciler writes it."""
+        job = self.store.job(job_id)
+        assert job is not None
+        lease = self.store.take_lease(f"cluster:{job.cluster}", "test")
+        assert lease is not None
+        attempts = [Attempt(job.id, 1, "boot", since_s)]
+        assert not self.store.record(lease, [JobChange(job.id, job.rev, {}, attempts)])
 
     def end(self, job_id: str, state: str = "succeeded") -> Job:
         """End a job as a reconciler would."""

@@ -68,6 +68,36 @@ def restore(config: Path | None, data_dir: Path | None, file: Path, as_json: boo
         print_result(f"the one that was there before is {before}")
 
 
+@click.command("prune")
+@settings_options
+@click.option("--dry-run", is_flag=True, help="Show what would go, and delete nothing.")
+@json_option("Print one JSON document.")
+def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bool) -> None:
+    """Delete rows and run directories that are older than `retention` keeps them.
+
+    The service does so by itself, many times a day. Run directories in a bucket stay.
+
+    \b
+    Examples:
+      distrain serve prune --dry-run
+    """
+    settings = read_settings(config, data_dir)
+    from distrain.service.recorder import old_runs, remove_old_runs
+
+    runs = old_runs if dry_run else remove_old_runs
+    with open_database(settings) as store:
+        rows = (store.expired if dry_run else store.prune)(settings.retention)
+        folders = [str(path) for path in runs(settings, store.now_s(), store.has_ended)]
+    if as_json:
+        print_answer(rows=rows, run_directories=folders)
+    for folder in folders:
+        print_result(folder)
+    told = ", ".join(f"{count} of {table}" for table, count in rows.items())
+    print_result(
+        f"{'would go' if dry_run else 'gone'}: rows {told}; run directories {len(folders)}"
+    )
+
+
 @click.group("serve", invoke_without_command=True)
 @settings_options
 @click.option("--port", type=click.IntRange(0, 65535), help="Default: 8686; 0 takes a free one.")
@@ -102,6 +132,7 @@ def command(
       distrain serve migrate           bring the database to this version
       distrain serve backup FILE       copy a database of SQLite
       distrain serve restore FILE      put such a copy back
+    distrain serve prune --dry-run   what retention deletes next
       distrain serve token ...         make, list and revoke tokens
       distrain serve project ...       projects, quotas and members
 
@@ -243,7 +274,7 @@ def migrate(config: Path | None, data_dir: Path | None, as_json: bool) -> None:
     print_result(f"{where} is of this version")
 
 
-for _command in (token, project, backup, restore):
+for _command in (token, project, backup, restore, prune):
     command.add_command(_command)
 
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from re import fullmatch
@@ -17,7 +18,17 @@ from distrain.jobs import Record, record_from_json
 from distrain.run_paths import RunPaths
 from distrain.runs import NotInRun, open_run_folder
 from distrain.service.access import Action, may, visible
-from distrain.service.api import ApiCall, Call, JobDocument, Problem, contacts, job_document
+from distrain.service.api import (
+    USAGE_KEYS,
+    ApiCall,
+    Call,
+    JobDocument,
+    Problem,
+    UsageKey,
+    contacts,
+    job_document,
+    used,
+)
 from distrain.service.decide import HANDING_OVER, QUEUED, STATES
 from distrain.service.page.rendering import PageRoute, page, url_with
 from distrain.service.store import JobFilter
@@ -175,6 +186,32 @@ def queue(call: Call) -> HTMLResponse:
         waiting = [job for job in _documents(call, seen) if job.state in _WAITING]
         queues.append((cluster, sorted(waiting, key=lambda job: -job.priority)))
     return page(call.request, "queue.html", call.caller, queues=queues)
+
+
+@router.get("/usage")
+def usage(
+    call: Call,
+    since: date | None = None,
+    until: date | None = None,
+    by: Annotated[tuple[UsageKey, ...], Query()] = ("project", "user"),
+    tag: str = "",
+) -> HTMLResponse:
+    """The hours that ranks and GPUs were held; of a month, unless told otherwise."""
+    found = used(call, since, until, by, tag or None)
+    columns = [*dict.fromkeys(by), *(["tag"] if tag else [])]
+    shown = {"since": found.since, "until": found.until, "by": by, "tag": tag or None}
+    return page(
+        call.request,
+        "usage.html",
+        call.caller,
+        usage=found,
+        columns=columns,
+        keys=(*USAGE_KEYS, "cluster"),
+        tag=tag,
+        table=urlencode(
+            [(k, v) for k, vs in shown.items() if vs for v in (vs if k == "by" else [vs])]
+        ),
+    )
 
 
 @router.get("/jobs/{job_id}")

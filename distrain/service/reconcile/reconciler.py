@@ -16,7 +16,6 @@ from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
 from distrain.service.store import LeaseLost, Store, open_store
-from distrain.service.values import Phase
 from distrain.service.webhooks import Deliverer
 
 PUBLISH_EVERY_S = 0.15
@@ -171,9 +170,5 @@ class Reconciler:
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
         if any(gone.values()):
             log.info("pruned %s", {name: count for name, count in gone.items() if count})
-        for folder in remove_old_runs(self._settings, self._store.now_s(), self._has_ended):
+        for folder in remove_old_runs(self._settings, self._store.now_s(), self._store.has_ended):
             log.info("removed %s", folder)
-
-    def _has_ended(self, job_id: str) -> bool:
-        job = self._store.job(job_id)
-        return job is None or job.phase is Phase.FINAL

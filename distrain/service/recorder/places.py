@@ -60,10 +60,27 @@ def make_folder(root: Path, run_root: Path) -> None:
 def remove_old_runs(
     settings: Settings, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
-    """Remove the directories of jobs that ended `retention.run_dirs_days` ago, and yield them.
+    """Remove what `old_runs` finds, and yield it.
 
-    Only directories `RUN_ROOT/PROJECT/JOB` with a summary go, of jobs that `may_go` by their id.
     What cannot be removed is logged, and tried the next time.
+    """
+    for folder in old_runs(settings, now_s, may_go):
+        if folder.name.startswith(_REMOVED):
+            shutil.rmtree(folder, ignore_errors=True)
+            continue
+        try:
+            _remove(folder)
+        except OSError as error:
+            log.warning("cannot remove %s: %s", folder, error.strerror or error)
+        else:
+            yield folder
+
+
+def old_runs(settings: Settings, now_s: float, may_go: Callable[[str], bool]) -> Iterator[Path]:
+    """The directories of jobs that ended `retention.run_dirs_days` ago.
+
+    These are `RUN_ROOT/PROJECT/JOB` with a summary, of jobs that `may_go` by their id, and what a
+    removal that was killed has left.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
@@ -71,15 +88,9 @@ def remove_old_runs(
     roots = {settings.run_place(name) for name in settings.clusters}
     for run_root in sorted(root for root in roots if not is_remote(root)):
         for folder in _runs_in(Path(run_root)):
-            if folder.name.startswith(_REMOVED):  # by a process that was killed
-                shutil.rmtree(folder, ignore_errors=True)
-            elif _ended_before(folder, now_s - keep_s) and may_go(folder.name):
-                try:
-                    _remove(folder)
-                except OSError as error:
-                    log.warning("cannot remove %s: %s", folder, error.strerror or error)
-                else:
-                    yield folder
+            is_left = folder.name.startswith(_REMOVED)
+            if is_left or (_ended_before(folder, now_s - keep_s) and may_go(folder.name)):
+                yield folder
 
 
 def _runs_in(run_root: Path) -> Iterator[Path]:

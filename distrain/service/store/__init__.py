@@ -13,7 +13,7 @@ from distrain.service.store.errors import (
     StorageFull as StorageFull,
     Unstorable as Unstorable,
 )
-from distrain.service.store.listing import JobFilter as JobFilter
+from distrain.service.store.listing import JobFilter as JobFilter, Worked as Worked
 from distrain.service.store.people import Project as Project, Token as Token
 from distrain.service.store.recording import JobChange as JobChange
 from distrain.service.store.rows import Attempt as Attempt

@@ -25,6 +25,11 @@ class Changing:
         row = self.db.first(select(_jobs).where(_jobs.c.id == job_id))
         return None if row is None else rows.job_of(row)
 
+    def has_ended(self, job_id: str) -> bool:
+        """Whether no job of that id is alive."""
+        job = self.job(job_id)
+        return job is None or job.phase is Phase.FINAL
+
     def spec(self, job_id: str) -> dict[str, Any]:
         """The spec of a job's current submission, as this version reads it; raises NotThere."""
         table = tables.specs

@@ -6,7 +6,7 @@ project or owner that the caller may see, and for each final state that is asked
 not ended have indexes of their own. The branches' rows are then merged.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -23,7 +23,7 @@ from sqlalchemy import (
     union_all,
 )
 
-from distrain.jobs import FINAL_STATES
+from distrain.jobs import FINAL_STATES, figures_in
 from distrain.service.decide import CANCELLING, NO_CONTACT_S, UNKNOWN
 from distrain.service.store import rows, tables
 from distrain.service.store.engine import Database
@@ -51,8 +51,43 @@ class JobFilter:
     visible: tuple[tuple[str, str | None], ...] | None = None
 
 
+@dataclass(frozen=True)
+class Worked:
+    """An attempt of a job: who held ranks, how many, and from when to when."""
+
+    project: str
+    owner: str
+    cluster: str
+    tags: Mapping[str, str]
+    job_id: str
+    num_ranks: int
+    gpus: int  # of its ranks, those on a GPU, as the job's last attempt had them
+    since_s: float
+    until_s: float
+
+
 class Listing:
     db: Database
+
+    def worked(self, wanted: JobFilter, since_s: float, until_s: float) -> Iterator[Worked]:
+        """The attempts that the ranks of these jobs made between two times, cut at both."""
+        attempts, jobs = tables.attempts.c, _jobs.c
+        with self.db.read() as connection:
+            now_s = min(self.db.now_s(connection), until_s)
+            ended_s = func.coalesce(attempts.ended_at_s, jobs.finished_at_s, now_s)
+            statement = (
+                select(
+                    *(jobs.project, jobs.owner, jobs.cluster, jobs.tags, jobs.id),
+                    *(jobs.num_ranks, jobs.progress, attempts.started_at_s, ended_s),
+                )
+                .join_from(_jobs, tables.attempts, attempts.job_id == jobs.id)
+                .where(or_(jobs.finished_at_s.is_(None), jobs.finished_at_s > since_s))
+                .where(attempts.started_at_s < now_s, ended_s > since_s)
+                .where(or_(*_seen(wanted)), *_common(wanted))
+            )
+            for *of_job, ranks, progress, began_s, end_s in connection.execute(statement):
+                gpus = min(ranks, figures_in(progress).get("gpus") or 0)
+                yield Worked(*of_job, ranks, gpus, max(began_s, since_s), min(end_s, now_s))
 
     def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
         """A page of jobs, newest first, below `before_seq`: the last seq of the page before."""

@@ -148,7 +148,7 @@ def test_jobs_are_sorted_by_the_keyboard_and_stay_so(site, alice):
 
 
 def test_pages_can_be_read_aloud_and_have_no_inline_styles(site, alice):
-    for path in ("/jobs", "/queue", "/clusters"):
+    for path in ("/jobs", "/queue", "/clusters", "/usage"):
         alice.goto(f"{site.url}{path}")
         unnamed = alice.evaluate(
             "[...document.querySelectorAll('input, select, button')].filter(e => !e.labels?.length"

@@ -93,8 +93,9 @@ def test_what_users_wrote_is_text(site, browser, tmp_path):
     job = site.world.submit("alice", tags={"team": nasty})
     site.world.change(job["id"], message=nasty, why_pending=nasty, run_dir=str(tmp_path / "run"))
     site.write_run(job, tmp_path / "run")
+    site.world.hold(job["id"], site.world.store.now_s() - 60)
     client = browser("alice")
-    for path in ("/jobs", "/queue", f"/jobs/{job['id']}"):
+    for path in ("/jobs", "/queue", "/usage?by=user&tag=team", f"/jobs/{job['id']}"):
         answer = client.get(path)
         assert nasty not in answer.text
         assert "&lt;script&gt;" in answer.text

@@ -9,7 +9,7 @@ from service_store import key_for, new_job, submitted
 
 from distrain.jobs import JobState
 from distrain.service.decide import NO_CONTACT_S, shown
-from distrain.service.store import JobChange, JobFilter, NotThere
+from distrain.service.store import Attempt, JobChange, JobFilter, NotThere
 from distrain.service.values import Intent, Phase
 
 ALL = JobFilter()
@@ -147,3 +147,22 @@ def test_a_deleted_job_is_not_listed_and_its_key_makes_no_new_one(store):
     assert store.jobs(JobFilter(tags=(("team", "x"),)), 10) == []
     with pytest.raises(NotThere):
         store.submit(new_job(), key_for(new))
+
+
+def test_attempts_that_held_ranks_between_two_times(store, lease):
+    now_s = store.now_s()
+    job = submitted(store, num_ranks=4, tags={"team": "a"})
+    gone = submitted(store, owner="bob", project="default")
+    for of, ended in ((job, [now_s - 3600, None]), (gone, [now_s - 7200])):
+        attempts = [
+            Attempt(of.id, number, "boot", now_s - 7200 / number, end)
+            for number, end in enumerate(ended, 1)
+        ]
+        columns = {"progress": {"gpus": 9}} if of is job else {}
+        store.record(lease, [JobChange(of.id, 1, columns, attempts)])
+    worked = list(store.worked(JobFilter(), now_s - 5400, now_s))
+    assert [(one.job_id, one.gpus, one.tags) for one in worked] == [(job.id, 4, {"team": "a"})] * 2
+    held_s = [one.until_s - one.since_s for one in worked]
+    assert held_s == pytest.approx([1800, 3600], abs=1e-3)
+    assert not list(store.worked(JobFilter(owner="bob"), now_s - 5400, now_s))
+    assert not list(store.worked(JobFilter(visible=()), 0, now_s))

@@ -35,6 +35,7 @@ def test_jobs_go_with_all_that_is_theirs(store, lease):
     alive = submitted(store, tags={"a": "b"})
     _age(store, tables.jobs.c.finished_at_s, 181, tables.jobs.c.id == old.id)
     _age(store, tables.jobs.c.created_at_s, 400)
+    assert store.expired(KEEP) == {"jobs": 1, "events": 0, "idempotency": 0, "audit": 0}
     assert store.prune(KEEP)["jobs"] == 1
     assert store.job(old.id) is None
     assert {job.id for job in (store.job(recent.id), store.job(alive.id))} == {recent.id, alive.id}
@@ -50,6 +51,7 @@ def test_keys_and_audit_go_by_age(store):
     _age(store, tables.idempotency.c.created_at_s, 8)
     _age(store, tables.audit.c.at_s, 401)
     assert store.prune(Retention(keys_days=0, audit_days=0))["audit"] == 0
+    assert store.expired(KEEP) == {"jobs": 0, "events": 0, "idempotency": 1, "audit": 1}
     assert store.prune(KEEP) == {"jobs": 0, "events": 0, "idempotency": 1, "audit": 1}
     assert store.find_key(key_for(new)) is None
 

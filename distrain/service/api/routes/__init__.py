@@ -14,11 +14,12 @@ from distrain.service.api.routes import (
     people,
     projects,
     submitting,
+    usage,
     webhooks,
 )
 
 _IN_ORDER = (
-    *(submitting, jobs, people, projects, clusters, audit),
+    *(submitting, jobs, people, projects, usage, clusters, audit),
     *(logs, events, metrics, artifacts, webhooks, health),
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)

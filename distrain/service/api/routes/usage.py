@@ -1,0 +1,154 @@
+"""`/v1/usage`: the hours that ranks and GPUs were held, by day, project, user, cluster and tag."""
+
+import csv
+import io
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import Response
+from pydantic import Field
+
+from distrain.service.access import Action, visible
+from distrain.service.api.answers import answers
+from distrain.service.api.dependencies import ApiCall, Call
+from distrain.service.api.documents import Answer, ProjectName
+from distrain.service.api.problems import Problem
+from distrain.service.store import JobFilter, Worked
+
+router = APIRouter(tags=["projects"])
+
+_MOST_DAYS = 400
+_HOUR_S = 3600.0
+UsageKey = Literal["day", "project", "user", "cluster"]
+USAGE_KEYS: tuple[UsageKey, ...] = ("day", "project", "user")
+
+
+class UsageRow(Answer):
+    """Hours of jobs that agree in all that is not null."""
+
+    day: date | None = Field(None, description="In UTC.")
+    project: str | None = None
+    user: str | None = None
+    cluster: str | None = None
+    tag: str | None = Field(None, description="The value of the tag asked for; empty: none.")
+    jobs: int = Field(description="Jobs that held ranks.")
+    rank_hours: float = Field(
+        description="Of each attempt, its ranks times the hours from its start to its end."
+    )
+    gpu_hours: float = Field(description="The same of ranks on a GPU.")
+
+
+class Usage(Answer):
+    """Use between two days."""
+
+    since: date
+    until: date = Field(description="The last day, which counts too.")
+    rows: list[UsageRow]
+
+
+@dataclass
+class _Sum:
+    jobs: set[str] = field(default_factory=set)
+    rank_s: float = 0.0
+    gpu_s: float = 0.0
+
+
+@router.get("/v1/usage", responses=answers(), response_model=Usage)
+def usage(
+    call: Call,
+    since: Annotated[
+        date | None, Query(description="The first day, in UTC; default: 29 days before the last.")
+    ] = None,
+    until: Annotated[date | None, Query(description="The last day; default: today.")] = None,
+    by: Annotated[tuple[UsageKey, ...], Query(description="What rows tell apart.")] = USAGE_KEYS,
+    tag: Annotated[str | None, Query(description="A tag whose values rows tell apart.")] = None,
+    project: ProjectName | None = None,
+    form: Annotated[
+        Literal["json", "csv"], Query(alias="format", description="Of the answer.")
+    ] = "json",
+) -> Usage | Response:
+    """Sum up the hours that jobs held ranks and GPUs, of the jobs that the caller may see."""
+    found = used(call, since, until, by, tag, project)
+    if form == "json":
+        return found
+    name = f"usage-{found.since}-{found.until}.csv"
+    headers = {"Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(as_csv(found, by, tag), media_type="text/csv", headers=headers)
+
+
+def used(
+    call: ApiCall,
+    since: date | None = None,
+    until: date | None = None,
+    by: Sequence[UsageKey] = USAGE_KEYS,
+    tag: str | None = None,
+    project: str | None = None,
+) -> Usage:
+    """The use that a caller may see, in rows of the keys."""
+    call.require(Action.SEE_JOB)
+    today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
+    last = min(until or today, today)
+    first = since or last - timedelta(days=29)
+    if not 0 <= (last - first).days < _MOST_DAYS:
+        raise Problem(
+            "bad_request",
+            f"from {first} to {last} are not 1 to {_MOST_DAYS} days",
+            hint="Give since and until as YYYY-MM-DD, since first.",
+        )
+    wanted = JobFilter(project=project, visible=visible(call.caller))
+    worked = call.store.worked(wanted, _begin_s(first), _begin_s(last + timedelta(days=1)))
+    return Usage(since=first, until=last, rows=summed(worked, by, tag))
+
+
+def summed(
+    worked: Iterable[Worked], by: Sequence[UsageKey], tag: str | None = None
+) -> list[UsageRow]:
+    """Rows in the order of their keys, the newest day first."""
+    sums: dict[tuple[Any, ...], _Sum] = defaultdict(_Sum)
+    names = [*dict.fromkeys(by), *(["tag"] if tag else [])]
+    for one in worked:
+        known = {"project": one.project, "user": one.owner, "cluster": one.cluster}
+        known["tag"] = one.tags.get(tag, "") if tag else ""
+        for day, seconds in _by_day(one.since_s, one.until_s):
+            of = sums[tuple(day if name == "day" else known[name] for name in names)]
+            of.jobs.add(one.job_id)
+            of.rank_s += seconds * one.num_ranks
+            of.gpu_s += seconds * one.gpus
+    rows = [
+        UsageRow(
+            **dict(zip(names, key, strict=True)),
+            jobs=len(of.jobs),
+            rank_hours=round(of.rank_s / _HOUR_S, 4),
+            gpu_hours=round(of.gpu_s / _HOUR_S, 4),
+        )
+        for key, of in sorted(sums.items(), key=lambda item: [str(part) for part in item[0]])
+    ]
+    return sorted(rows, key=lambda row: row.day or date.min, reverse=True)
+
+
+def as_csv(found: Usage, by: Sequence[UsageKey], tag: str | None) -> str:
+    """Rows of a spreadsheet; no text in it begins a formula."""
+    names = [*dict.fromkeys(by), *(["tag"] if tag else []), "jobs", "rank_hours", "gpu_hours"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(names)
+    for row in found.rows:
+        values = [getattr(row, name) for name in names]
+        writer.writerow([f"'{v}" if str(v).startswith(("=", "+", "-", "@")) else v for v in values])
+    return out.getvalue()
+
+
+def _by_day(since_s: float, until_s: float) -> Iterable[tuple[date, float]]:
+    while since_s < until_s:
+        day = datetime.fromtimestamp(since_s, UTC).date()
+        end_s = min(until_s, _begin_s(day + timedelta(days=1)))
+        yield day, end_s - since_s
+        since_s = end_s
+
+
+def _begin_s(day: date) -> float:
+    return datetime.combine(day, time(), UTC).timestamp()
