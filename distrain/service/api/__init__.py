@@ -13,7 +13,7 @@ from distrain.service.api.documents import (
     job_document as job_document,
 )
 from distrain.service.api.problems import CODES as CODES, Problem as Problem, not_found as not_found
-from distrain.service.api.routes.usage import (
+from distrain.service.api.routes import (
     USAGE_KEYS as USAGE_KEYS,
     UsageKey as UsageKey,
     used as used,
