@@ -199,7 +199,8 @@ def usage(
     """The hours that ranks and GPUs were held; of a month, unless told otherwise."""
     found = used(call, since, until, by, tag or None)
     columns = [*dict.fromkeys(by), *(["tag"] if tag else [])]
-    shown = {"since": found.since, "until": found.until, "by": by, "tag": tag or None}
+    asked = [("since", str(found.since)), ("until", str(found.until))]
+    asked += [*(("by", key) for key in by), *([("tag", tag)] if tag else [])]
     return page(
         call.request,
         "usage.html",
@@ -208,9 +209,7 @@ def usage(
         columns=columns,
         keys=(*USAGE_KEYS, "cluster"),
         tag=tag,
-        table=urlencode(
-            [(k, v) for k, vs in shown.items() if vs for v in (vs if k == "by" else [vs])]
-        ),
+        table=urlencode(asked),
     )
 
 
