@@ -88,8 +88,50 @@ class Listing:
             for row in connection.execute(statement):
                 project, owner, cluster, tags, job_id, ranks, progress, began_s, end_s = row
                 gpus = min(ranks, figures_in(progress).get("gpus") or 0)
-                times_s = max(began_s, since_s), min(end_s, now_s)
-                yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *times_s)
+                held_s = max(began_s, since_s), min(end_s, now_s)
+                yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *held_s)
+
+    def jobs(self, wanted: JobFilter, limit: int, before_seq: int | None = None) -> list[Job]:
+        """A page of jobs, newest first, below `before_seq`: the last seq of the page before."""
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            common = [*_common(wanted), *_after(connection, wanted.created_after_s)]
+            if before_seq is not None:
+                common.append(_jobs.c.seq < before_seq)
+            statement = _page(_branches(wanted, now_s), common, limit)
+            return [rows.job_of(row) for row in connection.execute(statement)]
+
+    def ended(self, cluster: str, limit: int = 1000) -> list[Job]:
+        statement = (
+            select(_jobs)
+            .where(_jobs.c.finished_at_s.is_not(None), _jobs.c.cluster == cluster)
+            .order_by(_jobs.c.finished_at_s.desc())
+            .limit(limit)
+        )
+        return [rows.job_of(row) for row in self.db.all(statement)]
+
+    def alive_counts(self) -> dict[tuple[str, str], int]:
+        counted = select(_jobs.c.phase, _jobs.c.state, func.count()).where(
+            _jobs.c.finished_at_s.is_(None)
+        )
+        found = self.db.all(counted.group_by(_jobs.c.phase, _jobs.c.state))
+        return {(phase, state): count for phase, state, count in found}
+
+    def ended_counts(self, within_s: float) -> dict[str, int]:
+        with self.db.read() as connection:
+            since_s = self.db.now_s(connection) - within_s
+            counted = select(_jobs.c.state, func.count()).where(_jobs.c.finished_at_s > since_s)
+            found = connection.execute(counted.group_by(_jobs.c.state))
+            return {state: count for state, count in found}  # noqa: C416 - rows are no pairs to mypy
+
+    def longest_queued_s(self) -> float:
+        with self.db.read() as connection:
+            now_s = self.db.now_s(connection)
+            oldest = select(func.min(_jobs.c.created_at_s)).where(
+                _jobs.c.finished_at_s.is_(None), _jobs.c.phase == Phase.QUEUED.value
+            )
+            created_s = connection.execute(oldest).scalar_one()
+        return max(0.0, now_s - created_s) if created_s is not None else 0.0
 
 
 def state_is(state: str, now_s: float) -> ColumnElement[bool]:
