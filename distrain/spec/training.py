@@ -11,6 +11,8 @@ from pydantic import (
     AfterValidator,
     Field,
     StringConstraints,
+    TypeAdapter,
+    WrapValidator,
     model_validator,
 )
 
@@ -47,7 +49,13 @@ def _or_auto(schema: dict[str, Any]) -> None:
     schema.update(anyOf=[number, {"const": "auto"}], default="auto")
 
 
-_PositiveOrAuto = PositiveInt | Literal["auto"]
+def _auto_or_number(value: Any, _: Any) -> Any:
+    """One mistake for a wrong value, where a union would tell of each of its types."""
+    return value if value == "auto" else _POSITIVE.validate_python(value)
+
+
+_POSITIVE: TypeAdapter[int] = TypeAdapter(PositiveInt)
+_PositiveOrAuto = Annotated[PositiveInt | Literal["auto"], WrapValidator(_auto_or_number)]
 
 FEWEST_STEPS = 250
 """Steps that `auto` leaves an epoch: models hardly learn in fewer."""

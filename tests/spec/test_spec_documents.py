@@ -220,14 +220,14 @@ def test_overrides_set_values_read_as_yaml_in_sections_old_and_new():
         ("model.kind=dlmr", "model.kind: 'dlmr' is no model; did you mean 'dlrm'? (allowed: "),
         ("train.epoch=3", "train.epoch: unknown key; did you mean 'epochs'?"),
         ("train.early_stopping=true", "is needed, such as {metric: auc, patience: 3}, not True"),
-        ("train.epochs=two", "train.epochs: a whole number or 'auto' is needed, not 'two'"),
+        ("train.epochs=two", "train.epochs: a whole number is needed, not 'two'"),
         ("train.epochs=0", "train.epochs: input should be greater than 0, not 0"),
         ("train.cuda_graph=3", "train.cuda_graph: true or false or 'auto' is needed, not 3"),
         ("train.epochs=1.5", "train.epochs: a whole number is needed, not 1.5"),
         ("train.optimizer.lr=high", "train.optimizer.lr: a number is needed, not 'high'"),
         ("checkpoint.at_end=maybe", "checkpoint.at_end: true or false is needed, not 'maybe'"),
-        ("train.epochs=", "train.epochs: a whole number or 'auto' is needed, not null"),
-        ("train.epochs.x=1", "train.epochs: a whole number or 'auto' is needed, not {'x': 1}"),
+        ("train.epochs=", "train.epochs: a whole number is needed, not null"),
+        ("train.epochs.x=1", "train.epochs: a whole number is needed, not {'x': 1}"),
     ],
 )
 def test_an_override_that_cannot_be_is_told(override, message):
