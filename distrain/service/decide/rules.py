@@ -235,10 +235,15 @@ def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dic
         "reason": seen.reason,
         "message": seen.message,
         "why_pending": seen.why_pending,
-        "progress": seen.figures or dict(job.progress),
+        "progress": {**_places(job), **seen.figures} if seen.figures else dict(job.progress),
         "started_at_s": job.started_at_s or (now_s if runs else None),
         "observed_at_s": now_s,
     }
+
+
+def _places(job: Job) -> dict[str, Any]:
+    """What stays known of an attempt's places while the next one has none yet."""
+    return {name: value for name, value in job.progress.items() if name == "gpus"}
 
 
 def _cancelled(job: Job, now_s: float) -> dict[str, Any]:

@@ -219,7 +219,8 @@ def _last_view(job: Job, columns: Mapping[str, Any]) -> JobView:
 def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     epoch = str(columns.get("epoch") or job.epoch or "")
     now_s = float(columns.get("observed_at_s") or 0.0)
-    number = int(columns.get("attempt") or 0)
+    # An end that no scheduler tells has no number: it is that of the attempt before.
+    number = int(columns.get("attempt") or (columns.get("finished_at_s") and job.attempt) or 0)
     step = columns.get("progress", job.progress).get("step")
     reason = columns.get("reason", job.reason)
     message = columns.get("message", job.message)

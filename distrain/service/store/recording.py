@@ -27,7 +27,7 @@ class JobChange:
     job_id: str
     rev: int  # the revision on which it was decided; a job that has another stays as it is
     columns: Mapping[str, Any]  # new values, by the names of `Job`
-    # attempts as they are now; each replaces the row of its number
+    # attempts as they are now; a row keeps its start, and its end once it has one
     attempts: Sequence[Attempt] = ()
 
 
@@ -122,11 +122,17 @@ class Recording:
 
     def _put_attempts(self, connection: Connection, attempts: Iterable[Attempt]) -> None:
         for attempt in attempts:
-            values = dataclasses.asdict(attempt)
-            statement = self.db.insert(tables.attempts).values(values)
+            new = self.db.insert(tables.attempts).values(dataclasses.asdict(attempt))
+            known, given = tables.attempts.c, new.excluded
+            # A row's start and end stay: a job's own start is that of its first attempt.
+            first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_WHY)}
+            values = {"step": func.coalesce(given.step, known.step), "epoch": given.epoch, **first}
             connection.execute(
-                statement.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
+                new.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
             )
+
+
+_WHY = ("reason", "message")
 
 
 @lru_cache(maxsize=4)

@@ -9,6 +9,7 @@ from service_store import key_for, new_job, submitted
 
 from distrain.jobs import JobState
 from distrain.service.decide import NO_CONTACT_S, shown
+from distrain.service.reconcile.carrying import attempts_of
 from distrain.service.store import Attempt, JobChange, JobFilter, NotThere
 from distrain.service.values import Intent, Phase
 
@@ -166,3 +167,26 @@ def test_attempts_that_held_ranks_between_two_times(store, lease):
     assert held_s == pytest.approx([1800, 3600], abs=1e-3)
     assert not list(store.worked(JobFilter(owner="bob"), now_s - 5400, now_s))
     assert not list(store.worked(JobFilter(visible=()), 0, now_s))
+
+
+def test_a_restart_begins_an_attempt_and_an_end_stays(store, lease):
+    began_s = store.now_s() - 4 * 3600
+    job_id = submitted(store, num_ranks=1).id
+    for hours, columns in enumerate(
+        [
+            {"attempt": 1, "state": "running", "started_at_s": began_s},
+            {"attempt": 2},
+            {"attempt": 3},
+            {"phase": Phase.FINAL, "state": "failed"},  # without its scheduler: no number
+        ]
+    ):
+        job, at_s = store.job(job_id), began_s + hours * 3600
+        columns["observed_at_s"] = at_s
+        if "phase" in columns:
+            columns["finished_at_s"] = at_s
+        attempts = attempts_of(job, columns)
+        assert not store.record(lease, [JobChange(job_id, job.rev, columns, attempts)])
+    later = Attempt(job_id, 3, "boot", began_s, store.now_s())  # of one that goes on, days after
+    store.record(lease, [JobChange(job_id, store.job(job_id).rev, {"attempt": 3}, [later])])
+    held_s = [one.until_s - one.since_s for one in store.worked(JobFilter(), 0.0, store.now_s())]
+    assert held_s == pytest.approx([3600.0] * 3, abs=1e-3)

@@ -92,7 +92,7 @@ def used(
     call.require(Action.SEE_JOB)
     today = datetime.fromtimestamp(call.store.now_s(), UTC).date()
     last = min(until or today, today)
-    first = since or last - timedelta(days=29)
+    first = since or date.fromordinal(max(1, last.toordinal() - 29))
     if not 0 <= (last - first).days < _MOST_DAYS:
         raise Problem(
             "bad_request",
