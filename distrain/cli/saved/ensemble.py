@@ -55,12 +55,13 @@ def command(
       distrain ensemble runs/dcn runs/mlp --out runs/both --valid criteo/valid
       distrain export runs/mean exported --to onnx
     """
-    from distrain.storage import check_free
+    from distrain.storage import check_apart, check_free
 
     if len({*runs}) < max(2, len(runs)):
         raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
     folders = [find_model(run) for run in runs]
     check_free(out, overwrite)
+    check_apart(out, folders)
     data = valid or _shared_validation(runs)
     check_data(data)
 

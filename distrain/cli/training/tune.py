@@ -94,10 +94,13 @@ def command(
     print_result(f"the best is trial {best}, written to {run_dir / 'best.yaml'}")
 
 
-def _print_gain(metric: str, rows: str, given: float, best: float) -> None:
+def _print_gain(metric: str, rows: str, given: float | None, best: float | None) -> None:
     from distrain.cli.output import print_result
 
     name = metric.replace("_", " ")
+    if given is None or best is None:
+        print_result(f"{name} of {rows}: undefined, as where all have one label")
+        return
     print_result(f"{name} of {rows}: {given:.5f} as given, {best:.5f} ({best - given:+.5f}) best")
 
 

@@ -86,6 +86,9 @@ class Nodes:
         """A whole number as a number, and of any value whether it is there."""
         if kind == "presence" and x.missing is None:
             return Value(x.name, self.add("IsNaN", x.name), kind)
+        if kind == "presence" and x.kind != "presence":  # what is left out is one value for all
+            shape = self.add("Shape", x.name)
+            return Value(x.name, self.add("Expand", str(x.missing), shape), kind)
         if kind == "number" and x.kind == "integer":
             number = self.cast(x.name, np.float64)
             if x.missing is not None:
@@ -131,7 +134,12 @@ def _limits(g: Nodes, x: Value, step: Step, lists: bool) -> Value:
 
 def _log(g: Nodes, x: Value, _step: Step, lists: bool) -> Value:
     g.refuse(g.add("LessOrEqual", x.name, g.constant(-1)), lists)
-    return Value(g.add("Log", g.add("Add", x.name, g.constant(1))), None, x.kind)
+    # log(1 + x) is x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
+    above = g.add("Add", x.name, g.constant(1))
+    rest = g.add("Sub", above, g.constant(1))
+    scaled = g.add("Div", g.add("Mul", x.name, g.add("Log", above)), rest)
+    is_small = g.add("Equal", rest, g.constant(0))
+    return Value(g.add("Where", is_small, x.name, scaled), None, x.kind)
 
 
 def _normalize(g: Nodes, x: Value, step: Step, _: bool) -> Value:
@@ -180,7 +188,8 @@ def _encode(g: Nodes, x: Value, step: Step, _: bool) -> Value:
 
 def _calendar(g: Nodes, x: Value, step: Step, lists: bool) -> Value:
     for bound, beyond in ((FIRST_TIME, "Less"), (END_OF_TIMES - 1, "Greater")):
-        g.refuse(g.add(beyond, x.name, g.constant(bound, np.int64)), lists)
+        bad = g.add(beyond, x.name, g.constant(bound, np.int64))
+        g.refuse(g.add("And", bad, g.add("Not", str(x.missing))), lists)
     part, time = step["part"], _Whole(g, x.name)
     if part == "seconds":
         seconds = g.add("Div", g.cast(x.name, np.float64), g.constant(1e6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,9 @@ from distrain.scoring.serving.program import Program
 RAW_GRAPH = "raw.onnx"
 
 _MODEL, _MISSING = "model/", ".missing"
+_HOW = ("lists", "separator", "epoch")
+_MOST_BYTES = 1 << 30
+"""Of the texts of a column's values: a file of ONNX ends at 2 GiB."""
 _NO_BYTES = "unknown texts are spread by their bytes, which ONNX does not see"
 
 
@@ -43,6 +47,11 @@ class RawInput:
     @property
     def missing(self) -> str:
         return self.values + _MISSING
+
+    @property
+    def names(self) -> set[str]:
+        """All that the graph may call its inputs."""
+        return {self.values, self.missing, *([f"{self.name}.lengths"] if self.lists else [])}
 
     def fed(self, values: Any, lengths: Sequence[int] | None) -> dict[str, Any]:
         """The graph's inputs of a column as `Preprocessor.read` gives it."""
@@ -80,9 +89,15 @@ def raw_inputs(
         if len(kinds) > 1 and kinds != {"integer", "number"}:
             both = " and as ".join(sorted(kinds))
             unserved |= {c["name"]: f"{source} is read as {both}" for c in readings}
+        elif any(c.get(how) != readings[0].get(how) for c in readings for how in _HOW):
+            unserved |= {c["name"]: f"{source} is read in two ways" for c in readings}
         kind = "integer" if "integer" in kinds else next(iter(kinds), "presence")
         read = next(column for column in readings if column["to"] == kind)
         inputs.append(RawInput(source, kind, read["name"], read["lists"]))
+    names = Counter(name for one in inputs for name in one.names)
+    for one in inputs:
+        if any(names[name] > 1 for name in one.names):
+            unserved[one.column] = f"an input of {one.name} has the name of another column's"
     return inputs, unserved
 
 
@@ -97,6 +112,9 @@ def _mistake(
         return "list_slice: the graph takes whole lists"
     if column["source"] in outputs:
         return f"the graph has an output {column['source']}"
+    used = [step["vocabulary"] for step in column["steps"] if "vocabulary" in step]
+    if sum(program.vocabularies[name].values.nbytes for name in used) > _MOST_BYTES:
+        return "its values take more than 1 GiB"
     for step in column["steps"] if column["to"] == "text" else ():
         if step["kind"] == "HashBucket":
             return f"HashBucket: {_NO_BYTES}"
@@ -174,10 +192,13 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Value], taken: set[str]) -> None:
         made = [_column(nodes, raw, columns[column]) for column in document[name]]
         if _MODEL + name in taken:
             nodes.add("Concat", *made, out=_MODEL + name, axis=1)
-    for name, _ in document["lists"]:
+    of_event: dict[str, str] = {}
+    for name, event in document["lists"]:
         nodes.add("Identity", _column(nodes, raw, columns[name]), out=f"{_MODEL}{name}.values")
         lengths = f"{columns[name]['source']}.lengths"
         nodes.add("Identity", lengths, out=f"{_MODEL}{name}.lengths")
+        unlike = nodes.add("Not", nodes.add("Equal", lengths, of_event.setdefault(event, lengths)))
+        nodes.refuse(unlike, lists=True)
 
 
 def _column(nodes: Nodes, raw: Mapping[str, Value], column: Mapping[str, Any]) -> str:
@@ -186,6 +207,8 @@ def _column(nodes: Nodes, raw: Mapping[str, Value], column: Mapping[str, Any]) -
     if column["is_whole"]:
         below = nodes.add("Floor", value.name)
         nodes.refuse(nodes.add("Less", below, value.name), lists)
+        for bound, beyond in ((-(2.0**63), "Less"), (2.0**63, "GreaterOrEqual")):
+            nodes.refuse(nodes.add(beyond, value.name, nodes.constant(bound)), lists)
     for step in column["steps"]:
         value = STEPS[step["kind"]](nodes, value, step, lists)
     if value.kind == "ids":

@@ -4,6 +4,7 @@ Every rank keeps this account, from the same merged metrics, so all come to the 
 saved with each checkpoint: a training that was interrupted decides as one that was not.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -78,7 +79,7 @@ class Validations:
         plateau: PlateauSpec | None = None,
     ) -> "Validations":
         """The record with one validation more; an undefined metric counts for nothing."""
-        if value is None:
+        if value is None or math.isnan(value):
             return self
         after = self if plateau is None else self._on_plateau(value, plateau)
         if self.best_value is None or self._gain(value, self.best_value) > 0:
