@@ -86,7 +86,7 @@ $(VENV)/.dev: $(VENV)/bin/python pyproject.toml constraints.txt $(KERNELS)
 	$(PIP) install --constraint constraints.txt --editable '.[dev,docs]'
 	touch $@ $(VENV)/.runtime
 
-# An environment of its own. torch of the bound comes from PyPI, with the libraries of CUDA 12.
+# An environment of its own.
 $(VENV)/.lowest: $(VENV)/bin/python pyproject.toml constraints-lowest.txt $(KERNELS)
 	$(PYTHON) -m venv $(VENV)/lowest
 	$(VENV)/lowest/bin/python -m pip --quiet install --constraint constraints-lowest.txt --editable . \

@@ -14,7 +14,6 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from hypothesis import given, settings, strategies as st
-from object_stores import serving
 
 from distrain.cli.saved.evaluate import command as evaluate
 from distrain.errors import DataError, InputError, SpecError
@@ -277,6 +276,8 @@ def trained(place: str, run: Path) -> list[Record]:
 def test_histories_in_windows_of_a_store_train_as_those_of_a_disk(
     client: Any, tmp_path: Path
 ) -> None:
+    from object_stores import serving  # which skips where its libraries are not installed
+
     windows = {"by": "at", "size": "1d"}
     features = FeatureConfig.parse({**DOCUMENT, "windows": windows})
     raw, local = write(tmp_path / "log.csv", LOG), tmp_path / "local"
