@@ -112,11 +112,11 @@ class Record:
         return {f"{name}.{metric}": v for name, found in by_target for metric, v in found.items()}
 
     def value(self, name: str) -> float | None:
-        """A figure by name, `TARGET.METRIC` of a further target."""
+        """A figure by name, also of `own`, and `TARGET.METRIC` of a further target."""
         if name in vars(self):
             found: float | None = getattr(self, name)
             return found
-        return self.of_targets().get(name)
+        return {**(self.own or {}), **self.of_targets()}.get(name)
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, which the record shares: not to be changed."""

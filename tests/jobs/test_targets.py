@@ -25,6 +25,7 @@ def test_further_targets_travel_with_a_record():
     assert RECORD.value("price.rmse") == 2.5
     assert RECORD.value("price.r2") is RECORD.value("price.other") is None
     assert RECORD.value("loss") == 0.5
+    assert replace(RECORD, own={"recall_at_10": 0.25}).value("recall_at_10") == 0.25
     figures = RECORD.figures()
     assert (figures["price.rmse"], figures["like.auc"], figures["auc"]) == (2.5, 0.75, 0.7)
     assert "targets" not in figures

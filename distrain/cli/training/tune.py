@@ -99,7 +99,7 @@ def _print_gain(metric: str, rows: str, given: float | None, best: float | None)
 
     name = metric.replace("_", " ")
     if given is None or best is None:
-        print_result(f"{name} of {rows}: undefined, as where all have one label")
+        print_result(f"{name} of {rows}: not known of these rows")
         return
     print_result(f"{name} of {rows}: {given:.5f} as given, {best:.5f} ({best - given:+.5f}) best")
 
@@ -123,5 +123,5 @@ def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, A
             report = evaluate_saved(ScorerInProcess(saved, dataset))
         target, _, metric = found.metric.rpartition(".")
         of_target = report.targets[target] if target else vars(report)
-        values[name] = of_target[metric]
+        values[name] = of_target.get(metric)
     return values
