@@ -102,6 +102,8 @@ def test_every_command_that_takes_json_prints_json_alone(
     assert "auc" in run("evaluate", "runs/a", "data/valid")
     assert run("predict", "runs/a", "data/valid", "--out", "scores")["rows"] == 300
     assert run("export", "runs/a", "exported")["kind"] == "mlp"
+    mean = run("ensemble", "runs/a", "runs/b", "--out", "mean")
+    assert (mean["rows"], [*mean["runs"]]) == (300, ["runs/a", "runs/b"])
     assert run("top")["job"] == {"job_id": "a", "ranks": []}
     assert {check["name"] for check in run("doctor")} >= {"python", "torch"}
     assert ran == set(COMMANDS) - set(WITHOUT) - ELSEWHERE
