@@ -15,7 +15,7 @@ import numpy as np
 from distrain.etl import Vocabulary
 from distrain.scoring.serving.program import Program
 from distrain.scoring.serving.raw_values import END_OF_TIMES, FIRST_TIME
-from distrain.scoring.serving.steps import FIRST_OOV_ID, NULL_ID
+from distrain.scoring.serving.steps import CLOCK, FIRST_OOV_ID, NULL_ID
 
 DTYPES = {
     "text": np.dtype(object),
@@ -194,8 +194,8 @@ def _calendar(g: Nodes, x: Value, step: Step, lists: bool) -> Value:
     if part == "seconds":
         seconds = g.add("Div", g.cast(x.name, np.float64), g.constant(1e6))
         return Value(g.add("Where", str(x.missing), g.constant(np.nan), seconds), None, "number")
-    if part in ("minute", "hour"):
-        size, many = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}[part]
+    if part in CLOCK:
+        size, many = CLOCK[part]
         found = time // size % many
     elif part == "weekday":
         found = (time // DAY_US + 3) % 7

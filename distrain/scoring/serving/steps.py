@@ -17,6 +17,8 @@ import numpy as np
 from distrain.scoring.serving.raw_values import Array, UnusableValue, refuse
 
 NULL_ID, FIRST_OOV_ID = 1, 2
+CLOCK = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}
+"""By the part of a time, its microseconds, and how many there are."""
 
 
 def _fill_missing(x: Any, step: Mapping[str, Any], _: Any) -> Any:
@@ -88,8 +90,8 @@ def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> An
     found: Array
     if part == "seconds":
         found = utc.astype(np.int64) / 1e6
-    elif part in ("minute", "hour"):
-        size, many = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}[part]
+    elif part in CLOCK:
+        size, many = CLOCK[part]
         found = counted // size % many
     elif part == "weekday":
         found = (days.astype(np.int64) + 3) % 7
