@@ -24,6 +24,7 @@ _OPERATORS: dict[type[ast.cmpop], tuple[str, bool]] = {  # and whether they are 
 _TURNED = {"==": "==", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _WORDS = {"null": None, "true": True, "false": False}
 _MOST_TESTS = 1000  # Arrow needs seconds for more
+_DEEPEST = 100  # conditions in one another; Python's own limit depends on who calls
 _MOST_BITS = 1024  # of an integer; Python refuses to print some that have more
 _HINT = (
     "Write it like: country in ('de', 'at') and (age > 18 or age is null). A column whose name is "
@@ -84,7 +85,9 @@ def parse_filter(text: str) -> Condition:
         place = _indent(text) + (error.offset or 1)
         raise _error(text, place, f"no condition: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise _error(text, 1, f"no condition: {error or 'nested too deeply'}") from None
+        nested = isinstance(error, RecursionError | MemoryError)
+        message = f"nested deeper than {_DEEPEST}" if nested else str(error)
+        raise _error(text, 1, f"no condition: {message}") from None
     if "#" in text:
         _refuse_comments(text)
     for number, test in enumerate(tests_in(condition)):
@@ -104,13 +107,16 @@ def tests_in(condition: Condition) -> Iterator[ColumnTest]:
             yield from tests_in(part)
 
 
-def _condition(text: str, node: ast.expr, *, negated: bool) -> Condition:
+def _condition(text: str, node: ast.expr, *, negated: bool, depth: int = 1) -> Condition:
+    if depth > _DEEPEST:
+        raise RecursionError
+    below = depth + 1
     match node:
         case ast.UnaryOp(ast.Not(), operand):
-            return _condition(text, operand, negated=not negated)
+            return _condition(text, operand, negated=not negated, depth=below)
         case ast.BoolOp(operator, values):
             both = isinstance(operator, ast.And) != negated
-            parts = tuple(_condition(text, value, negated=negated) for value in values)
+            parts = tuple(_condition(text, part, negated=negated, depth=below) for part in values)
             return Joined("and" if both else "or", parts)
         case ast.Compare(left, operators, others):
             pairs = zip([left, *others], operators, others, strict=False)
