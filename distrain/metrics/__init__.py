@@ -19,7 +19,10 @@ from distrain.metrics.exchange_stats import (
     add_up_exchanges as add_up_exchanges,
     follow_up_exchanges as follow_up_exchanges,
 )
-from distrain.metrics.grouped import GroupedReport as GroupedReport, grouped_auc as grouped_auc
+from distrain.metrics.grouped import (
+    GroupedReport as GroupedReport,
+    grouped_metrics as grouped_metrics,
+)
 from distrain.metrics.multiclass import (
     TOP_K as TOP_K,
     MulticlassMetrics as MulticlassMetrics,

@@ -4,10 +4,12 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from distrain.metrics.bins import (
     LOGIT_LIMIT,
     NUM_BINS,
+    Doubles,
     Floats,
     Weights,
     add_packed,
@@ -92,10 +94,7 @@ class BinaryMetrics:
         if self.counted is not None:
             rows, positives = self.counted
             self.counted = rows + len(labels), positives + int(positive.sum())
-        # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
-        decay = np.exp(-np.abs(x))
-        losses = np.log1p(decay) + np.maximum(np.where(positive, -x, x), 0.0)
-        predictions = np.where(x >= 0, 1.0, decay) / (1.0 + decay)
+        losses, predictions = losses_and_predictions(x, positive)
         if weights is not None:
             losses, predictions = losses * weights, predictions * weights
         self.log_loss_sum += float(losses.sum())
@@ -179,6 +178,16 @@ class BinaryMetrics:
         except (KeyError, TypeError) as error:
             raise ValueError(f"damaged state of binary metrics: {error!r}") from None
         return metrics
+
+
+def losses_and_predictions(
+    logits: Doubles, positive: npt.NDArray[np.bool_]
+) -> tuple[Doubles, Doubles]:
+    """Each row's logistic loss in nats and its probability."""
+    # log(1 + exp(x)) - y * x without overflow: exp only ever sees -|x|.
+    decay = np.exp(-np.abs(logits))
+    losses = np.log1p(decay) + np.maximum(np.where(positive, -logits, logits), 0.0)
+    return losses, np.where(logits >= 0, 1.0, decay) / (1.0 + decay)
 
 
 def _check(logits: Floats, labels: np.ndarray[Any, Any]) -> None:

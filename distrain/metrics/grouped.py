@@ -1,4 +1,4 @@
-"""AUC within groups of rows, such as users or requests, and its mean over the groups.
+"""Metrics within groups of rows, such as users or requests, and the mean AUC of the groups.
 
 How well the rows of one user are ordered is not the AUC over all rows, which also compares rows of
 different users. The mean over groups is weighted by their rows, as in Zhu et al., "Optimized Cost
@@ -12,13 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from distrain.metrics.binary import losses_and_predictions
 from distrain.metrics.bins import Counts, Doubles, Floats
 from distrain.metrics.state import checked_weights
 
 
 @dataclass(frozen=True)
 class GroupedReport:
-    """AUC within groups.
+    """Metrics within groups.
 
     Attributes:
         scored_groups: The groups with both classes.
@@ -29,6 +30,9 @@ class GroupedReport:
         rows: Per group, its rows, int64 `[groups]`.
         positives: Per group, its rows with label 1, int64 `[groups]`.
         auc: Per group, its AUC, float64 `[groups]`; NaN where all labels are alike.
+        log_loss: Per group, its mean logistic loss in nats, float64 `[groups]`.
+        calibration: Per group, its sum of predictions over its sum of labels, float64 `[groups]`;
+            NaN without positives.
     """
 
     groups: int
@@ -40,24 +44,26 @@ class GroupedReport:
     rows: Counts
     positives: Counts
     auc: Doubles
+    log_loss: Doubles
+    calibration: Doubles
 
 
-def grouped_auc(
+def grouped_metrics(
     groups: npt.NDArray[np.integer[Any]],
     scores: Floats,
     labels: np.ndarray[Any, Any],
     weights: Floats | None = None,
 ) -> GroupedReport:
-    """The AUC within each group, exactly, and their means.
+    """The AUC within each group, exactly, their means, and the groups' other metrics.
 
     Args:
         groups: Each row's group, `[rows]`, from 0; numbers without rows are no groups.
-        scores: `[rows]`, finite.
+        scores: Logits, `[rows]`, finite.
         labels: 0 or 1, `[rows]`, in any dtype.
         weights: `[rows]`, 0 or more; rows of weight 0 are left out. `None`: 1 each.
 
-    >>> found = grouped_auc(np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.9, 0.8, 0.2, 0.5]),
-    ...                     np.array([0, 1, 0, 1, 1]))
+    >>> found = grouped_metrics(np.array([0, 0, 1, 1, 2]), np.array([0.1, 0.9, 0.8, 0.2, 0.5]),
+    ...                         np.array([0, 1, 0, 1, 1]))
     >>> found.groups, found.scored_groups, found.auc.tolist(), found.grouped_auc
     (3, 2, [1.0, 0.0, nan], 0.5)
     """
@@ -83,6 +89,8 @@ def grouped_auc(
     scored = (p > 0) & (n > 0)
     np.divide(won, p * n, out=auc, where=scored)
     known, of_group = auc[scored], (p + n)[scored]
+    losses, predictions = losses_and_predictions(score.astype(np.float64), positive)
+    loss, predicted = (_sums(one * mass[order], firsts) for one in (losses, predictions))
     return GroupedReport(
         groups=len(rows),
         scored_groups=len(known),
@@ -93,6 +101,8 @@ def grouped_auc(
         rows=rows,
         positives=_sums(positive.astype(np.int64), firsts),
         auc=auc,
+        log_loss=loss / (p + n),
+        calibration=np.divide(predicted, p, out=np.full(len(rows), np.nan), where=p > 0),
     )
 
 

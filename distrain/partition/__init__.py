@@ -38,6 +38,7 @@ from distrain.partition.plan import EpochPlan as EpochPlan, EpochSteps as EpochS
 from distrain.partition.scanning import (
     Columns as Columns,
     column_moments as column_moments,
+    sampled_groups as sampled_groups,
     scan_columns as scan_columns,
 )
 from distrain.partition.selection import Selection as Selection

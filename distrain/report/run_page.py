@@ -7,6 +7,7 @@ from typing import Any
 
 from distrain.jobs import Record
 from distrain.progress import stall_pct
+from distrain.report.evaluation import evaluation_sections, read_evaluation
 from distrain.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
 from distrain.run_paths import RunPaths
@@ -39,16 +40,24 @@ _FIGURE_TITLES = {
 }
 
 
-def write_report(root: Path, out: Path) -> None:
-    """Write the report of the run in `root` as one HTML file; an `InputError`: it is no run."""
+def write_report(root: Path, out: Path, evaluation: Path | None = None) -> None:
+    """Write the report of the run in `root` as one HTML file.
+
+    Args:
+        evaluation: A file with what `distrain evaluate --json` printed.
+
+    Raises:
+        InputError: There is no run, or the file holds no evaluation.
+    """
     data = read_run_data(root)
+    evaluated = () if evaluation is None else evaluation_sections(read_evaluation(evaluation))
     titles = {**metric_curves(data.records), **_FIGURE_TITLES}
     pictures = [
         section(titles[name], svg_image(image_of(figure), titles[name]))
         for name, figure in run_figures(data).items()
     ]
     outcome = section("Outcome", table(outcome_rows(data)))
-    sections = [*_head(data), outcome, *pictures, *_tables(data)]
+    sections = [*_head(data), outcome, *evaluated, *pictures, *_tables(data)]
     with whole_file(out) as partial:
         partial.write_text(page(f"Run {data.name}", sections), encoding="utf-8")
 

@@ -1,5 +1,10 @@
 """Scores and metrics of a saved model on parquet files."""
 
+from distrain.scoring.drift import (
+    DRIFTED as DRIFTED,
+    column_drift as column_drift,
+    training_rows as training_rows,
+)
 from distrain.scoring.ensembling import (
     ensemble_of as ensemble_of,
     write_ensemble as write_ensemble,
@@ -8,6 +13,7 @@ from distrain.scoring.evaluation import (
     check_group as check_group,
     evaluate_groups as evaluate_groups,
     evaluate_saved as evaluate_saved,
+    time_column as time_column,
 )
 from distrain.scoring.importance import column_importance as column_importance
 from distrain.scoring.in_memory import evaluate_rows as evaluate_rows, score_rows as score_rows

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from distrain.errors import ModelError
+from distrain.errors import DataError, InputError, ModelError
 from distrain.loader import Dataset
 from distrain.metrics import (
     BinaryReport,
@@ -17,8 +17,9 @@ from distrain.metrics import (
     DistinctScores,
     GroupedReport,
     TargetMetrics,
-    grouped_auc,
+    grouped_metrics,
 )
+from distrain.schema import Schema, Tags
 from distrain.scoring.logits import RowsOfPiece, Scored, Scorer, on_host
 from distrain.scoring.side_columns import check_side_columns, common_type, side_columns
 from distrain.train.loop import count_in, finite_metrics, main_rows, not_bounded
@@ -36,15 +37,18 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Groups:
-    """AUC within the groups of a column."""
+    """Metrics within the groups of a column."""
 
     column: str
     report: GroupedReport  # the groups' figures, in the order of `names`
-    names: Sequence[Any]  # the column's values, null among them if there are nulls
+    names: Sequence[Any]  # the column's values or days, null among them if there are nulls
+    by_day: bool = False
 
     def to_json(self) -> dict[str, Any]:
         report = self.report
-        largest = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS]
+        shown = np.argsort(-report.rows, kind="stable")[:SHOWN_GROUPS].tolist()
+        if self.by_day:
+            shown = sorted(range(report.groups), key=lambda index: str(self.names[index]))
         return {
             "group": self.column,
             "groups": report.groups,
@@ -52,14 +56,16 @@ class Groups:
             "scored_rows": report.scored_rows,
             "grouped_auc": report.grouped_auc,
             "mean_group_auc": report.mean_auc,
-            "largest_groups": [
+            "days" if self.by_day else "largest_groups": [
                 {
                     "value": _plain(self.names[index]),
                     "rows": int(report.rows[index]),
                     "positives": int(report.positives[index]),
-                    "auc": None if np.isnan(report.auc[index]) else float(report.auc[index]),
+                    "auc": _defined(report.auc[index]),
+                    "log_loss": _defined(report.log_loss[index]),
+                    "calibration": _defined(report.calibration[index]),
                 }
-                for index in largest
+                for index in shown
             ],
         }
 
@@ -142,7 +148,18 @@ def _order(weighted: dict[str, bool], _: RowsOfPiece, scored: Scored) -> dict[st
     return counted
 
 
-def check_group(dataset: Dataset, column: str) -> pa.DataType:
+def time_column(schema: Schema) -> str:
+    """The last column that a schema tags `time`; an `InputError` if there is none."""
+    found = schema.select_by_tag(Tags.TIME).names
+    if not found:
+        raise InputError(
+            "--by-day: the schema of the model's data tags no column as time",
+            hint="Name the column of times with --group.",
+        )
+    return found[-1]
+
+
+def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataType:
     """The type of a column for groups, from footers alone.
 
     Raises:
@@ -152,48 +169,67 @@ def check_group(dataset: Dataset, column: str) -> pa.DataType:
     files = _files(dataset)
     for file in files:
         check_side_columns(file, [column], "--group")
-    return common_type(files, column)
+    found = common_type(files, column)
+    if by_day and not (pa.types.is_timestamp(found) or pa.types.is_date(found)):
+        raise DataError(
+            f"--by-day: the column {column} holds {found}, not timestamps or dates",
+            where={"file": files[0]},
+            hint="Name a column of timestamps with --group, or write this one as timestamps.",
+        )
+    return found
 
 
-def evaluate_groups(scorer: Scorer, column: str, on_progress: OnProgress | None = None) -> Groups:
-    """The AUC of a saved model within the groups of a column of the files.
+def evaluate_groups(
+    scorer: Scorer, column: str, on_progress: OnProgress | None = None, *, by_day: bool = False
+) -> Groups:
+    """The metrics of a saved model within the groups of a column of the files.
 
+    With `by_day` the rows of a day in UTC are a group, and the column holds timestamps or dates.
     It holds a score, a label and a group number of every row, and its weight if there are such: up
     to 17 bytes a row, some times as much while they are sorted. Null is a group too. Errors as of
     `evaluate_saved`.
     """
-    schema = pa.schema([(column, check_group(scorer.dataset, column))])
+    schema = pa.schema([(column, check_group(scorer.dataset, column, by_day))])
     on_rows = _rows_counter(scorer.dataset, "grouping", on_progress)
-    found = dict(scorer.states(partial(_with_values, schema), on_rows))
+    found = dict(scorer.states(partial(_with_values, schema, by_day), on_rows))
     values, rows = zip(*(found.pop(place) for place in sorted(found)), strict=True)
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     groups = encoded.indices.fill_null(len(encoded.dictionary)).to_numpy()
     known = [*encoded.dictionary.to_pylist(), None]
-    report = grouped_auc(groups, *_joined(rows))
-    return Groups(column, report, [known[number] for number in report.numbers.tolist()])
+    report = grouped_metrics(groups, *_joined(rows))
+    names = [known[number] for number in report.numbers.tolist()]
+    return Groups(column, report, names, by_day)
 
 
 def _with_values(
-    schema: pa.Schema, rows: RowsOfPiece, scored: Scored
+    schema: pa.Schema, by_day: bool, rows: RowsOfPiece, scored: Scored
 ) -> tuple[pa.DictionaryArray, list[Array]]:
     """Each row's value of the column; its logit, whether it is positive, and its weight if any."""
     piece = rows.piece
     read = side_columns(
         [piece.file], schema.names, _VALUES_AT_ONCE, schema, row_groups=piece.row_groups
     )
-    values = [batch.column(0).dictionary_encode() for batch in read]
+    columns = (batch.column(0) for batch in read)
+    values = [(_days(one) if by_day else one).dictionary_encode() for one in columns]
     batches = []
     for rows_of_batch in on_host(scored):
         main = main_rows(rows_of_batch)
         if main is None:
             raise ModelError(
                 "the model has no binary target, and so no AUC within groups",
-                hint="Leave --group out.",
+                hint="Leave --group and --by-day out.",
             )
         weights = () if main.weights is None else (main.weights.numpy(),)
         batches.append((main.scores.numpy(), main.labels.numpy() != 0, *weights))
     encoded = pa.chunked_array(values).unify_dictionaries().combine_chunks()
     return encoded, _joined(batches)
+
+
+def _days(times: pa.Array) -> pa.Array:
+    """The days of times, in UTC; Arrow alone takes those of the column's time zone."""
+    if pa.types.is_timestamp(times.type):
+        times = times.cast(pa.timestamp(times.type.unit))
+    return times.cast(pa.date32())
 
 
 def _joined(parts: Sequence[Sequence[Array]]) -> list[Array]:
@@ -217,6 +253,10 @@ def _rows_counter(
 
     count(0)
     return count
+
+
+def _defined(value: float) -> float | None:
+    return None if math.isnan(value) else float(value)
 
 
 def _plain(value: Any) -> Any:

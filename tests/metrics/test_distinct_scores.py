@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 from hypothesis import example, given, settings, strategies as st
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 
 from distrain.metrics.distinct_scores import DistinctScores, key_of
-from distrain.metrics.grouped import grouped_auc
+from distrain.metrics.grouped import grouped_metrics
 
 # What bins cannot tell apart: logits beyond them, within one of them, and of both zeros.
 SCORES = st.one_of(
@@ -90,13 +90,18 @@ def naive_auc(scores, labels):
 def test_groups_have_the_auc_of_their_own_rows(rows):
     scores, labels, groups = arrays(rows)
     scores = scores.astype(np.float64)
-    found = grouped_auc(groups, scores, labels)
+    found = grouped_metrics(groups, scores, labels)
     kept, weights = [], []
     held = np.unique(groups)
     assert found.groups == len(held)
     for index, group in enumerate(held):
         own, truth = scores[groups == group], labels[groups == group]
         assert (found.rows[index], found.positives[index]) == (len(own), truth.sum())
+        chance = 1 / (1 + np.exp(-np.clip(own, -90, 90)))
+        if np.abs(own).max() < 30:  # scikit-learn takes no probabilities of 0 and 1
+            assert found.log_loss[index] == pytest.approx(log_loss(truth, chance, labels=[0, 1]))
+        if truth.any():
+            assert found.calibration[index] == pytest.approx(chance.sum() / truth.sum())
         if len(set(truth.tolist())) < 2:
             assert np.isnan(found.auc[index])
             continue
@@ -116,9 +121,9 @@ def test_groups_have_the_auc_of_their_own_rows(rows):
 def test_a_weight_of_2_is_the_row_twice_and_one_of_0_is_no_row(rows, seed):
     scores, labels, groups = arrays(rows)
     weights = np.random.default_rng(seed).integers(0, 4, len(scores))
-    found = grouped_auc(groups, scores, labels, weights.astype(np.float32))
+    found = grouped_metrics(groups, scores, labels, weights.astype(np.float32))
     again = np.repeat(np.arange(len(scores)), weights)
-    alike = grouped_auc(groups[again], scores[again], labels[again])
+    alike = grouped_metrics(groups[again], scores[again], labels[again])
     np.testing.assert_array_equal(found.auc, alike.auc)
     np.testing.assert_array_equal(found.numbers, alike.numbers)
     assert (found.grouped_auc, found.mean_auc) == (alike.grouped_auc, alike.mean_auc)
@@ -129,7 +134,7 @@ def test_groups_of_any_weights_have_the_auc_of_their_pairs():
     draw = np.random.default_rng(5)
     groups, labels = draw.integers(0, 300, 5_000), draw.integers(0, 2, 5_000)
     scores, weights = draw.integers(0, 9, 5_000) / 8, draw.random(5_000) ** 4
-    found = grouped_auc(groups, scores, labels, weights)
+    found = grouped_metrics(groups, scores, labels, weights)
     for number, auc in zip(found.numbers.tolist(), found.auc.tolist(), strict=True):
         own = groups == number
         hits, misses = own & (labels == 1), own & (labels == 0)

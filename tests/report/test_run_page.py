@@ -167,6 +167,28 @@ def test_the_command_writes_into_the_run_and_curves_on_request(finished):
     assert (refused.exit_code, "--curves" in refused.output) == (2, True)
 
 
+def test_what_evaluate_printed_is_shown(finished, tmp_path):
+    file, out = tmp_path / "evaluation.json", tmp_path / "out.html"
+    day = {"value": "2026-03-01", "rows": 7, "auc": None, "log_loss": 0.25, "calibration": 1.5}
+    file.write_text(
+        json.dumps(
+            {"rows": 1033, "auc": 0.75, "targets": {"price": {"rmse": 2.5}}, "group": "seen_at"}
+            | {"days": [day | {"positives": 0}], "drift": {"I2": 0.5}}
+            | {"importance": {"metric": "auc", "loss": {"C3": 0.125}, "seed": 0}}
+        )
+    )
+    words = [str(finished), "--out", str(out), "--evaluation", str(file)]
+    CliRunner().invoke(command, words, catch_exceptions=False)
+    page = Page(out.read_text())
+    assert [page.row(name) for name in ("auc", "price", "I2", "C3")] == [
+        *("0.75", "rmse 2.5", "0.5", "0.125")
+    ]
+    at = page.cells.index("2026-03-01")
+    assert page.cells[at + 1 : at + 6] == ["7", "0", "-", "0.25", "1.5"]
+    file.write_text("[]")
+    assert "not an evaluation" in str(CliRunner().invoke(command, words).exception)
+
+
 def test_no_run_and_no_room_are_told(tmp_path):
     with pytest.raises(InputError, match="cannot read the run"):
         write_report(tmp_path, tmp_path / "out.html")

@@ -1,8 +1,11 @@
-"""`distrain evaluate` on scores that bins cannot order, and within groups."""
+"""`distrain evaluate` on scores that bins cannot order, within groups, days, and moved columns."""
 
 import json
+import math
 import pickle
 import re
+from collections import Counter
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from click.testing import CliRunner
-from sklearn.metrics import average_precision_score, roc_auc_score
+from sklearn.metrics import average_precision_score, log_loss, roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.cli.saved.evaluate import command
 from distrain.errors import DataError, OutputError
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model
-from distrain.schema import criteo_schema
+from distrain.schema import ColumnSchema, Tags, criteo_schema
 from distrain.scoring import (
     ScorerInProcess,
     ScorerOnCluster,
@@ -28,6 +31,7 @@ from distrain.scoring import (
     logits,
     pieces,
 )
+from distrain.scoring.drift import grouped_ids, grouped_numbers, stability_index
 from distrain.spec import MlpSpec
 from distrain.train.loop import scored_batches
 
@@ -83,17 +87,18 @@ def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
     naive = {}
     for user in USERS:
         own = [row for row, other in enumerate(users) if other == user]
-        naive[user] = (len(own), roc_auc_score(labels[own], scores[own]))
+        naive[user] = (len(own), *naive_metrics(scores[own], labels[own]))
     words = [str(folder / "model"), str(folder / "data"), "--group", "user"]
     done = CliRunner().invoke(command, [*words, "--batch-size", "64", "--json"])
     assert done.exit_code == 0, done.output
     found = json.loads(done.stdout)
     assert {row["value"]: row["rows"] for row in found["largest_groups"]} == {
-        user: rows for user, (rows, _) in naive.items()
+        user: rows for user, (rows, *_) in naive.items()
     }
     for row in found["largest_groups"]:
-        assert row["auc"] == pytest.approx(naive[row["value"]][1], abs=1e-12)
-    rows, aucs = zip(*naive.values(), strict=True)
+        figures = [row[name] for name in ("auc", "log_loss", "calibration")]
+        assert figures == pytest.approx(naive[row["value"]][1:], rel=1e-9)
+    rows, aucs, *_ = zip(*naive.values(), strict=True)
     assert found["grouped_auc"] == pytest.approx(np.average(aucs, weights=rows))
     assert (found["groups"], found["scored_rows"]) == (5, 1033)
     told = CliRunner().invoke(command, words)
@@ -105,6 +110,109 @@ def test_the_command_tells_the_auc_of_each_user(folder: Path) -> None:
     )
     assert "\n  (missing) " in told.stdout
     assert "None" not in told.stdout
+
+
+def naive_metrics(scores: np.ndarray, labels: np.ndarray) -> tuple[float, float, float]:
+    scores = scores.astype(np.float64)
+    losses = np.logaddexp(0, np.where(labels == 1, -scores, scores))
+    chances = 1 / (1 + np.exp(-scores))
+    return roc_auc_score(labels, scores), losses.mean(), chances.sum() / labels.sum()
+
+
+def test_days_of_the_column_tagged_as_time_are_groups_in_their_order(
+    folder: Path, tmp_path: Path
+) -> None:
+    began = datetime(2026, 3, 1, 20, tzinfo=UTC)
+    times = [began - timedelta(hours=row % 60) for row in range(700)]
+    rows = pq.read_table(folder / "data" / "0.parquet")
+    # In Auckland it is another day for half of each day.
+    zoned = pa.array(times, pa.timestamp("us", "Pacific/Auckland"))
+    (tmp_path / "data").mkdir()
+    pq.write_table(rows.append_column("seen_at", zoned), tmp_path / "data" / "0.parquet")
+    saved = load_model(folder / "model")
+    schema = saved.schema.with_columns(ColumnSchema("seen_at", tags=(Tags.TIME,)))
+    spec = MlpSpec(embedding_dim=2, hidden=(4,))
+    save_model(tmp_path / "model", build_model(schema, spec, seed=3), spec, schema)
+    words = [str(tmp_path / "model"), str(tmp_path / "data"), "--by-day"]
+    found = json.loads(CliRunner().invoke(command, [*words, "--json"]).stdout)
+    scores, labels, _ = scores_of(load_model(tmp_path / "model"), tmp_path)
+    days = np.array([str(one.date()) for one in times])
+    assert (found["group"], found["groups"]) == ("seen_at", 3)
+    assert [row["value"] for row in found["days"]] == ["2026-02-27", "2026-02-28", "2026-03-01"]
+    for row in found["days"]:
+        own = days == row["value"]
+        auc, _, calibration = naive_metrics(scores[own], labels[own])
+        loss = log_loss(labels[own], 1 / (1 + np.exp(-scores[own].astype(np.float64))))
+        assert row["rows"] == own.sum()
+        figures = [row[name] for name in ("auc", "log_loss", "calibration")]
+        assert figures == pytest.approx([auc, loss, calibration], rel=1e-9)
+    told = CliRunner().invoke(command, words).stdout
+    assert re.search(r"days of seen_at:\n  2026-02-27 +\d+ rows  AUC 0\S+  log loss ", told)
+    refused = CliRunner().invoke(command, [str(folder / "model"), *words[1:]])
+    assert "tags no column as time" in str(refused.exception)
+    refused = CliRunner().invoke(command, [*words, "--group", "I1"])
+    assert "--by-day: the column I1 holds float, not timestamps" in str(refused.exception)
+
+
+def naive_index(old: list[int], new: list[int]) -> float:
+    """Groups are whatever two lists of equal group numbers say."""
+    before, after, total = Counter(old), Counter(new), 0.0
+    for group in before.keys() | after.keys():
+        q = max(before[group] / len(old), 1e-4)
+        p = max(after[group] / len(new), 1e-4)
+        total += (p - q) * math.log(p / q)
+    return total
+
+
+def test_the_stability_index_is_that_of_naive_groups() -> None:
+    rng = np.random.default_rng(0)
+    old, new = rng.normal(size=1000), rng.normal(0.5, 1.2, size=777)
+    ordered = sorted(old)
+
+    def tenth(value: float) -> int:
+        below = sum(one <= value for one in ordered)
+        return -1 if not below else 99 if value > ordered[-1] else (below - 1) // 100
+
+    expected = naive_index([*map(tenth, old)], [*map(tenth, new)])
+    assert stability_index(*grouped_numbers(old, new)) == pytest.approx(expected)
+    assert stability_index(*grouped_numbers(old, rng.permutation(old))) == 0.0
+    # 95 of 100 are 0: those are no deciles, and still two groups.
+    zeros = np.array([0.0] * 95 + [1.0, 2.0, 3.0, 4.0, 5.0])
+    moved = stability_index(*grouped_numbers(zeros, np.ones(50)))
+    assert moved == pytest.approx(naive_index([0] * 95 + [1] * 5, [1] * 50))
+    constant = stability_index(*grouped_numbers(np.zeros(9), np.ones(9)))
+    assert constant == pytest.approx(naive_index([0] * 9, [1] * 9))
+
+    ids, others = rng.zipf(1.3, 3000) % 500, rng.zipf(1.6, 2000) % 700
+    counts = Counter(ids.tolist())
+    more_frequent, group = 0, {}
+    for one in sorted(counts, key=lambda one: (-counts[one], one)):
+        group[one] = more_frequent * 10 // len(ids) if counts[one] > 1 else 10
+        more_frequent += counts[one]
+    expected = naive_index([group[i] for i in ids], [group.get(i, 10) for i in others])
+    assert stability_index(*grouped_ids(ids, others)) == pytest.approx(expected)
+    again = rng.zipf(1.3, 3000) % 500  # of the same law
+    assert stability_index(*grouped_ids(ids, again)) < 0.05
+
+
+def test_columns_that_moved_from_the_training_rows_are_warned_of(
+    folder: Path, tmp_path: Path
+) -> None:
+    rows = pq.read_table(folder / "data")
+    moved = pa.array(rows["I2"].to_numpy() + 3, pa.float32())
+    few = pa.array(np.full(rows.num_rows, 1), pa.int32())
+    for name, values in (("I2", moved), ("C3", few)):
+        rows = rows.set_column(rows.schema.get_field_index(name), rows.schema.field(name), values)
+    pq.write_table(rows, tmp_path / "moved.parquet")
+    words = [str(folder / "model"), str(tmp_path / "moved.parquet"), "--drift"]
+    done = CliRunner().invoke(command, [*words, str(folder / "data"), "--json"])
+    drift = json.loads(done.stdout)["drift"]
+    assert {name for name, index in drift.items() if index > 0} == {"I2", "C3"}
+    assert list(drift.values()) == sorted(drift.values(), reverse=True)
+    assert "no longer hold what the training rows held" in done.stderr
+    assert len(drift) == 39
+    same = CliRunner().invoke(command, [words[0], str(folder / "data"), "--drift", words[1]])
+    assert re.search(r"stability index\):\n  \w+ +\d\.\d{4}\n", same.stdout)
 
 
 class _Killed(Exception):
@@ -265,7 +373,7 @@ def test_importance_finds_the_columns_that_labels_follow(folder: Path, tmp_path:
         first[0, place], first[0, place + 1], last[0, 0] = 1.0, 0.7, 1.0
         next(p for p in model.dense.parameters() if p.dim() == 1)[0] = 10.0
     save_model(tmp_path / "model", model, spec, schema)
-    words = [str(tmp_path / "model"), str(folder / "data"), "--importance", "3", "--json"]
+    words = [str(tmp_path / "model"), str(folder / "data"), "--importance", "--seed", "3", "--json"]
     found = json.loads(CliRunner().invoke(command, words).stdout)
     loss = found["importance"]["loss"]
     assert list(loss)[:2] == ["I1", "I2"]

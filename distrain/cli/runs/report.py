@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from distrain.cli.jobs import READ_S, at, server_of_run, server_option, service_at
-from distrain.cli.options import PATH, json_option
+from distrain.cli.options import EXISTING_FILE, PATH, json_option
 from distrain.cli.output import print_answer, print_result, result_console
 from distrain.run_paths import RunPaths
 from distrain.storage import is_remote
@@ -38,10 +38,21 @@ def _refuse_png(_: click.Context, __: click.Parameter, value: bool) -> None:
 @click.option(
     "--curves", "with_curves", is_flag=True, help="Draw RUN/curves.png, too, as training does."
 )
+@click.option(
+    "--evaluation",
+    metavar="FILE.json",
+    type=EXISTING_FILE,
+    help="Show what `distrain evaluate --json` printed into this file, too.",
+)
 @server_option
 @json_option("Print the paths of what was written as JSON.")
 def command(
-    run: str, out: Path | None, with_curves: bool, server: str | None, as_json: bool
+    run: str,
+    out: Path | None,
+    with_curves: bool,
+    evaluation: Path | None,
+    server: str | None,
+    as_json: bool,
 ) -> None:
     """Write one HTML file that shows a run and needs no network: also one that failed or runs on.
 
@@ -56,13 +67,14 @@ def command(
     Examples:
       distrain report runs/today
       distrain report runs/today --out today.html --curves
+      distrain report runs/today --evaluation evaluation.json
       distrain report dlrm-20260301-123000-ab12
     """
     if is_remote(run):
-        written = _drawn_in_store(run, out, with_curves=with_curves)
+        written = _drawn_in_store(run, out, evaluation, with_curves=with_curves)
     elif address := server_of_run(Path(run), server):
-        if with_curves:
-            raise click.UsageError("--curves is for a run directory.")
+        if with_curves or evaluation is not None:
+            raise click.UsageError("--curves and --evaluation are for a run directory.")
         written = [str(_fetched(address, run, out))]
     else:
         from distrain.report import write_curves, write_report
@@ -70,7 +82,7 @@ def command(
         root = Path(run)
         curves = write_curves(root) if with_curves else []  # a report says that all is drawn
         page = out or RunPaths(root).report
-        write_report(root, page)
+        write_report(root, page, evaluation)
         written = [str(path) for path in (page, *curves)]
     if as_json:
         print_answer(files=written)
@@ -78,7 +90,9 @@ def command(
         print_result(path)
 
 
-def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[str]:
+def _drawn_in_store(
+    url: str, out: Path | None, evaluation: Path | None, *, with_curves: bool
+) -> list[str]:
     """Draw a run of a bucket here, and put the pictures beside it."""
     from distrain.report import write_curves, write_report
     from distrain.runs import fetch_run, put_pictures
@@ -86,7 +100,7 @@ def _drawn_in_store(url: str, out: Path | None, *, with_curves: bool) -> list[st
     with TemporaryDirectory(prefix="distrain-report-") as folder:
         root = fetch_run(url, Path(folder))
         page = out or RunPaths(root).report
-        write_report(root, page)
+        write_report(root, page, evaluation)
         drawn = [page, *(write_curves(root) if with_curves else ())]
         put_pictures(root, url)
         return [

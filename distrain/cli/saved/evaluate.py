@@ -11,7 +11,13 @@ import click
 from distrain.cli.data import left_out_of, warn_of
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, PLACE, POSITIVE, connection_options, json_option
-from distrain.cli.output import print_facts, print_json, print_result, progress_console
+from distrain.cli.output import (
+    print_facts,
+    print_json,
+    print_result,
+    print_warning,
+    progress_console,
+)
 from distrain.cli.progress_bars import WorkProgress
 from distrain.cli.saved.models import (
     check_data,
@@ -21,7 +27,7 @@ from distrain.cli.saved.models import (
     scoring_options,
 )
 from distrain.errors import InputError
-from distrain.wording import entropy, target_name
+from distrain.wording import entropy, some, target_name
 
 if TYPE_CHECKING:
     from distrain.loader import Dataset
@@ -95,18 +101,31 @@ class ScoringPlace:
 @click.option(
     "--group",
     metavar="COLUMN",
-    help="Also print the AUC within the rows of each value of COLUMN, such as a user's id; and the "
-    "mean of these, weighted by rows or their weights.",
+    help="Also print AUC, log loss and calibration within the rows of each value of COLUMN, such "
+    "as a user's id; and the mean of the AUCs, weighted by rows or their weights.",
+)
+@click.option(
+    "--by-day",
+    is_flag=True,
+    help="Also print these for each day, in UTC, of the column of times that --group names, or "
+    "else that the schema of the model's data tags `time`.",
+)
+@click.option(
+    "--drift",
+    "train",
+    type=PLACE,
+    metavar="TRAIN",
+    help="Also print how far each column has moved from the prepared rows that the model was "
+    "trained on: the population stability index. Warns of columns above 0.25.",
 )
 @click.option(
     "--importance",
-    "seed",
-    type=click.IntRange(0),
-    is_flag=False,
-    flag_value=0,
-    metavar="[SEED]",
+    is_flag=True,
     help="Also print how much worse the metric of the first target is with each column shuffled "
-    "among the rows scored at once; all rows are scored once for each column. Default of SEED: 0.",
+    "among the rows scored at once; all rows are scored once for each column.",
+)
+@click.option(
+    "--seed", type=click.IntRange(0), default=0, help="With --importance: of the shuffling."
 )
 @click.option(
     "--max-auc-bound",
@@ -140,7 +159,10 @@ def command(
     scheduler: str | None,
     resume: Path | None,
     group: str | None,
-    seed: int | None,
+    by_day: bool,
+    train: Path | str | None,
+    importance: bool,
+    seed: int,
     max_auc_bound: float,
     items: Path | str | None,
     top: int,
@@ -167,18 +189,17 @@ def command(
       distrain evaluate runs/NAME/model 'criteo/valid/*.parquet' --json
       distrain evaluate runs/NAME orders-of-may.csv
       distrain evaluate runs/NAME criteo/valid --group C1
+      distrain evaluate runs/NAME clicks/valid --by-day --drift clicks/train
       distrain evaluate runs/NAME criteo/valid --checkpoint 2000
       distrain evaluate runs/NAME criteo/valid --importance
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
     """
     folder = find_model(model, checkpoint)
-    check_data([*data, *([] if items is None else [str(items)])])
-    if items is not None and (group is not None or resume is not None):
-        raise InputError("--items goes with neither --group nor --resume")
-    _check_importance(seed, {"--items": items, "--workers": workers, "--scheduler": scheduler})
-    if items is None and seen:
-        raise InputError("--seen leaves items out of those that --items names, which is missing")
+    check_data([*data, *(str(place) for place in (items, train) if place is not None)])
+    _check_items(items, seen, is_alone=group is None and not by_day and resume is None)
+    if importance:
+        _check_importance({"--items": items, "--workers": workers, "--scheduler": scheduler})
 
     import torch
 
@@ -187,11 +208,14 @@ def command(
         RawOptions,
         ScorerInProcess,
         check_group,
+        column_drift,
         column_importance,
         evaluate_groups,
         evaluate_retrieval,
         evaluate_saved,
         labelled_rows,
+        time_column,
+        training_rows,
     )
     from distrain.train.saving import open_model
 
@@ -200,15 +224,16 @@ def command(
     saved = open_model(folder)
     if_interrupted("" if resume is None else f"what is scored stays in {resume} for --resume")
     place = ScoringPlace(scheduler, workers, batch_size, resume)
-    raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
     with ExitStack() as stack:
         progress = stack.enter_context(WorkProgress(console))
-        labelled = labelled_rows(
-            folder, saved, data, raw, place.preparing, progress.show_prep, group
+        raw = RawOptions(is_raw, bad_lines == "skip", max_bad)
+        dataset, group_column, prepared = stack.enter_context(
+            labelled_rows(folder, saved, data, raw, place.preparing, progress.show_prep, group)
         )
-        dataset, group_column, prepared = stack.enter_context(labelled)
+        group_column = group_column or (time_column(saved.schema) if by_day else None)
         if group_column is not None:
-            check_group(dataset, group_column)
+            check_group(dataset, group_column, by_day)
+        before = None if train is None else training_rows(folder, saved, train)
         scorer = stack.enter_context(place.scorer(folder, saved, dataset))
 
         def show(phase: str, done: int, total: int) -> None:
@@ -219,30 +244,49 @@ def command(
             found = asdict(evaluate_retrieval(scorer, table, top, seen))
         else:
             report = evaluate_saved(scorer, max_auc_bound, show)
-            found = asdict(report)
-            if not found["targets"]:
-                del found["targets"]
-        if seed is not None and isinstance(scorer, ScorerInProcess):
+            found = {name: value for name, value in asdict(report).items() if value != {}}
+        if importance and isinstance(scorer, ScorerInProcess):
             of_columns = column_importance(scorer, report, seed, max_auc_bound, show)
             found["importance"] = asdict(of_columns) | {"seed": seed}
         if group_column is not None:
-            groups = evaluate_groups(scorer, group_column, show).to_json()
-            found |= {**groups, "group": group}
+            groups = evaluate_groups(scorer, group_column, show, by_day=by_day)
+            found |= groups.to_json() | {"group": group or group_column}
+        if before is not None:
+            found["drift"] = column_drift(before, dataset)
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
         warn_of(prepared)
-        if as_json:
-            of_rows = prepared.to_json()
-            found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
-    if as_json:
-        print_json(found)
+    _warn_of_drift(found.get("drift", {}))
+    if not as_json:
+        _print_found(found)
         return
-    _print_found(found)
+    if prepared is not None:
+        of_rows = prepared.to_json()
+        found |= {key: of_rows[key] for key in ("bad_lines", "rows_without_label")}
+    print_json(found)
 
 
-def _check_importance(seed: int | None, elsewhere: "dict[str, Any]") -> None:
+def _check_items(items: Path | str | None, seen: tuple[str, ...], *, is_alone: bool) -> None:
+    if items is not None and not is_alone:
+        raise InputError("--items goes with neither --group nor --by-day nor --resume")
+    if items is None and seen:
+        raise InputError("--seen leaves items out of those that --items names, which is missing")
+
+
+def _warn_of_drift(drift: "dict[str, float]") -> None:
+    from distrain.scoring import DRIFTED
+
+    names = [name for name, index in drift.items() if index > DRIFTED]
+    if names:
+        print_warning(
+            f"warning: {some(names, 10)} no longer hold what the training rows held (population "
+            f"stability index above {DRIFTED}); train with newer rows, or look at their source"
+        )
+
+
+def _check_importance(elsewhere: "dict[str, Any]") -> None:
     given = [name for name, value in elsewhere.items() if value is not None]
-    if seed is not None and given:
+    if given:
         raise InputError(
             f"--importance is measured in this process, without {' and '.join(given)}",
             hint="Leave one of them out.",
@@ -250,8 +294,9 @@ def _check_importance(seed: int | None, elsewhere: "dict[str, Any]") -> None:
 
 
 def _print_found(found: "dict[str, Any]") -> None:
-    targets, largest = found.pop("targets", {}), found.pop("largest_groups", [])
-    importance = found.pop("importance", None)
+    targets, importance = found.pop("targets", {}), found.pop("importance", None)
+    largest, days = found.pop("largest_groups", []), found.pop("days", [])
+    drift = found.pop("drift", {})
     if found.get("log_loss") is None and targets:  # there is no binary target
         found = {"rows": found["rows"]}
     bounds = ("auc_bound", "average_precision_bound") if found.get("auc") is not None else ()
@@ -267,12 +312,18 @@ def _print_found(found: "dict[str, Any]") -> None:
         print_result(f"\nhow much worse {importance['metric']} is with a column shuffled:")
         for column, loss in importance["loss"].items():
             print_result(f"  {column:26} {loss:+.6f}")
-    if largest:
-        print_result(f"\nthe largest groups of {found['group']}:")
-    for row in largest:
-        rows, auc = _shown(row["rows"]), _shown(row["auc"])
+    if drift:
+        print_result("\nhow far columns moved from the training rows (stability index):")
+        for column, index in drift.items():
+            print_result(f"  {column:26} {index:.4f}")
+    if largest or days:
+        what = "days" if days else "the largest groups"
+        print_result(f"\n{what} of {found['group']}:")
+    for row in largest or days:
+        rows, auc, loss = (_shown(row[name]) for name in ("rows", "auc", "log_loss"))
         value = "(missing)" if row["value"] is None else row["value"]
-        print_result(f"  {value!s:26} {rows:>14} rows  AUC {auc}")
+        figures = f"AUC {auc}  log loss {loss}  calibration {_shown(row['calibration'])}"
+        print_result(f"  {value!s:26} {rows:>14} rows  {figures}")
 
 
 def _shown(value: object) -> str:
