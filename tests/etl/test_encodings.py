@@ -262,6 +262,7 @@ def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(tmp_
         ({"kind": "categorical", "buckets": {"quantiles": 1}}, "quantiles"),
         ({"kind": "categorical", "buckets": "log_square", "as": "text"}, "buckets are of numbers"),
         ({"kind": "categorical", "cross": ["a"]}, "two columns or more"),
+        ({"kind": "categorical", "cross": []}, "two columns or more"),
         ({"kind": "categorical", "cross": ["a", "y"]}, "'y' is the target"),
         ({"kind": "categorical", "cross": ["a", "b"], "from": "a"}, "cross goes without from"),
         ({"kind": "continuous", "cross": ["a", "b"]}, "set count or target_mean"),

@@ -126,7 +126,7 @@ class _ColumnSpec(Section):
         given += ["list_slice"] if self.list_slice else []
         if self.cross and given:
             raise ValueError(f"cross goes without {', '.join(given)}: it takes values as they are")
-        if self.cross and len({*self.cross}) < 2:
+        if "cross" in self.model_fields_set and len({*self.cross}) < 2:
             raise ValueError("cross needs two columns or more")
         return self
 
