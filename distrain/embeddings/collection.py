@@ -106,6 +106,8 @@ class EmbeddingCollection(nn.Module):
         # of each table the first column that is looked up in it, in the columns' order
         self.tables = first_of_tables(self.columns)
         self.peers = self.route_peers = peers or Peers()
+        # A value of the tables is that of a weight times this: so all rows decay in every step.
+        self.factor = 1.0
         self._memory = HostMemory()
         placed = column_placements(self.columns, placements, self.peers.num_ranks)
         dims = sorted({column.dim for column in self.columns})
@@ -197,10 +199,14 @@ class EmbeddingCollection(nn.Module):
 
         For each store `[u, dim]`, float32 (float64 for float64 tables).
         """
-        return tuple(
+        rows = tuple(
             store.fetch(weight, own)
             for store, weight, own in zip(self.stores, self.weights, route.stores, strict=True)
         )
+        if self.factor != 1.0:
+            for fetched in rows:
+                fetched *= self.factor
+        return rows
 
     def expand(
         self, route: Route, rows: Sequence[Tensor], part: slice | None = None
@@ -298,11 +304,19 @@ class EmbeddingCollection(nn.Module):
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         return self.lookup(ids, lists)
 
+    @torch.no_grad()
     def settle(self) -> None:
-        """Bring changed rows of host-cached tables back to the host, and empty their caches."""
+        """Let the weights hold all values, also those of host-cached tables' rows and `factor`.
+
+        It empties the caches.
+        """
         for store in self.stores:
             if store.cache is not None:
                 store.cache.settle()
+        if self.factor != 1.0:
+            for weight in self.weights:
+                weight *= self.factor
+            self.factor = 1.0
 
     def _settle_before(self, *_: object) -> None:
         self.settle()

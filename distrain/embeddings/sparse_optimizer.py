@@ -9,8 +9,10 @@
 
 Adam is the lazy one: a row's moments stand still while no batch touches it, whereas those of dense
 `torch.optim.Adam` decay at every step and go on moving the row. The two differ for rows that are
-not in every batch; the bias correction counts steps, not touches. Weight decay is lazy, too: that
-of `torch.optim.AdamW`, for the rows that a step touches.
+not in every batch; the bias correction counts steps, not touches. Weight decay is that of
+`torch.optim.AdamW`, of every row in every step: the tables' values are their weights times a
+factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
+Gradient Descent Tricks", section 5.1).
 """
 
 import math
@@ -29,6 +31,8 @@ from distrain.errors import InputError
 from distrain.host_memory import empty
 from distrain.optimizers import optimizer_facts
 
+_SMALLEST_FACTOR = 1e-6
+
 
 class SparseOptimizer:
     """Updates the touched rows of an `EmbeddingCollection`, alike on every rank.
@@ -36,9 +40,9 @@ class SparseOptimizer:
     The state is made beside the tables, so move these to their device first. `kind` is one of
     `distrain.optimizers`, such as "adagrad", whose default `eps` may be replaced, and whose sums
     start at `initial_accumulator_value`. `seed`, of the stochastic rounding of bfloat16 weights, is
-    the same on all ranks. A step first takes `lr * weight_decay` of each touched row. With
-    `averaging` it keeps an average of the weights, too; `FixedTables` does neither. `InputError`:
-    there is no such kind, or the averages are of host-cached tables.
+    the same on all ranks. A step first takes `lr * weight_decay` of every row. With `averaging` it
+    keeps an average of the weights, too; not with a decay. `FixedTables` does neither.
+    `InputError`: there is no such kind, or the averages are of host-cached tables.
     """
 
     def __init__(
@@ -100,6 +104,9 @@ class SparseOptimizer:
             beta1, beta2 = self.rule.betas
             # As in SparseAdam, eps is added before the bias correction, not after it.
             rate *= math.sqrt(1 - beta2**self.num_steps) / (1 - beta1**self.num_steps)
+        if self.weight_decay:
+            self.embeddings.factor *= max(1 - lr * self.weight_decay, _SMALLEST_FACTOR)
+            rate /= self.embeddings.factor
         for number, rows in enumerate(touched):
             if len(rows.keys) == 0:
                 continue
@@ -108,13 +115,13 @@ class SparseOptimizer:
             weight, state = self._on_device(number)
             rounding = self._rounding(number, rows.keys)
             before = weight[rows.keys] if self.averaging else None
-            if self.weight_decay:
-                weight[rows.keys] *= 1 - lr * self.weight_decay
             kernels.update(self.rule, weight, state, rows.keys, grads, rate=rate, **rounding)
             if self.averaging is not None and before is not None:
                 gaps = self._state[number][GAP]
                 moved = before.to(gaps.dtype) - weight[rows.keys].to(gaps.dtype)
                 gaps.index_add_(0, rows.keys, moved, alpha=self.averaging.moved(self.num_steps))
+        if self.embeddings.factor < _SMALLEST_FACTOR:
+            self.embeddings.settle()
 
     def take_averages(self) -> None:
         """Replace the weights by their averages, in new memory."""

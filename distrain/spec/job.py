@@ -156,6 +156,11 @@ class JobSpec(Section):
             raise ValueError(
                 "train.table_weight_decay needs embeddings.storage fp32: bf16 rounds a decay away"
             )
+        if self.train.table_weight_decay and self.train.ema is not None:
+            raise ValueError(
+                "train.table_weight_decay goes without train.ema, whose step knows of the rows of "
+                "its batch alone"
+            )
         if self.train.init_state == "all" and self.train.init_from is None:
             raise ValueError("train.init_state all needs a run to go on from: set train.init_from")
         if self.train.precision == "tf32" and self.resources.device == "cpu":

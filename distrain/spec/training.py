@@ -244,8 +244,8 @@ class TrainSpec(Section):
     table_weight_decay: Real = Field(
         0.0,
         ge=0,
-        description="A step also takes `lr * table_weight_decay` of the rows of tables that it "
-        "touches; the others stay as they are.",
+        description="A step also takes `lr * table_weight_decay` of every row of the tables, as "
+        "`torch.optim.AdamW` does; it costs what the batch touches.",
     )
     reduce_on_plateau: PlateauSpec | None = Field(
         None,
