@@ -19,6 +19,7 @@ DRIFTED = 0.25
 """Beyond this index a population counts as another one."""
 
 _LEAST_SHARE = 1e-4
+_KNOWN_ROWS = 5
 
 Counts = npt.NDArray[Any]
 Values = npt.NDArray[Any]
@@ -67,13 +68,14 @@ def stability_index(old: Counts, new: Counts) -> float:
 def grouped_ids(old: Values, new: Values) -> tuple[Counts, Counts]:
     """Counts of ids in ten groups of about as many old rows, by frequency.
 
-    An eleventh group has the ids that old rows have once or never: their frequency is not known.
+    An eleventh group has the ids that fewer than five old rows have, or none: how frequent these
+    are is not known.
     """
     size = 1 + max(old.max(), new.max())
     before, after = (np.bincount(ids, minlength=size) for ids in (old, new))
     order = np.argsort(-before, kind="stable")
     more_frequent = np.cumsum(before[order]) - before[order]
-    group = np.where(before[order] > 1, more_frequent * GROUPS // len(old), GROUPS)
+    group = np.where(before[order] >= _KNOWN_ROWS, more_frequent * GROUPS // len(old), GROUPS)
     old_rows, new_rows = (np.bincount(group, one[order], GROUPS + 1) for one in (before, after))
     return old_rows, new_rows
 

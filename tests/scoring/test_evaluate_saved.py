@@ -187,7 +187,7 @@ def test_the_stability_index_is_that_of_naive_groups() -> None:
     counts = Counter(ids.tolist())
     more_frequent, group = 0, {}
     for one in sorted(counts, key=lambda one: (-counts[one], one)):
-        group[one] = more_frequent * 10 // len(ids) if counts[one] > 1 else 10
+        group[one] = more_frequent * 10 // len(ids) if counts[one] >= 5 else 10
         more_frequent += counts[one]
     expected = naive_index([group[i] for i in ids], [group.get(i, 10) for i in others])
     assert stability_index(*grouped_ids(ids, others)) == pytest.approx(expected)
@@ -212,7 +212,7 @@ def test_columns_that_moved_from_the_training_rows_are_warned_of(
     assert "no longer hold what the training rows held" in done.stderr
     assert len(drift) == 39
     same = CliRunner().invoke(command, [words[0], str(folder / "data"), "--drift", words[1]])
-    assert re.search(r"stability index\):\n  \w+ +\d\.\d{4}\n", same.stdout)
+    assert re.search(r"stability index\):\n  \w+ +\d+\.\d{4}\n", same.stdout)
 
 
 class _Killed(Exception):
@@ -378,7 +378,6 @@ def test_importance_finds_the_columns_that_labels_follow(folder: Path, tmp_path:
     loss = found["importance"]["loss"]
     assert list(loss)[:2] == ["I1", "I2"]
     assert {value for name, value in loss.items() if name not in ("I1", "I2")} == {0.0}
-    assert json.loads(CliRunner().invoke(command, words).stdout) == found
     refused = CliRunner().invoke(command, [*words, "--workers", "2"])
     assert "--importance is measured in this process, without --workers" in str(refused.exception)
     # One column by hand: each file is a batch.
