@@ -2,6 +2,7 @@
 
     python benchmarks/step.py [--quick] [--torchrec PYTHON] [--json-lines FILE] [--plot FILE.png]
                               [--only REGEX] [--ranks N] [--mbit 0 100 400]
+    python benchmarks/step.py --fuxictr PYTHON [--quick]
 
 Batches lie ready in memory (on the GPU, where there is one): Criteo's shape, 26 ids by Zipf laws
 over the cardinalities of the NVTabular notebooks, 45.9M rows together, 13 values, a label. Where
@@ -34,6 +35,9 @@ Peers' glibc is told to ask for huge pages (GLIBC_TUNABLES=glibc.malloc.hugetlb=
 their tables about twice as fast; lines "small pages" show them without, as most people run them.
 distrain asks for its own tables' pages itself.
 
+`--fuxictr` names a Python that has FuxiCTR and what distrain needs. Nothing else is measured then
+but whole steps of DCN-v2, DeepFM and DIN beside FuxiCTR's (`step_bench/fuxictr.py` says how).
+
 fbgemm and TorchRec run where `--torchrec` names a Python that has them (docs/benchmarks.md says how
 to make one), `--mbit` wants root, `ip` and `tc`. Every process has one thread and the allocator
 settings that distrain gives its ranks. On a CPU "of roofline" is the least time for the counted
@@ -47,7 +51,9 @@ that fails is left out, and named under "failed"; the exit code is then 1.
 
 import argparse
 import json
+import os
 import re
+import subprocess
 import sys
 import tempfile
 import time
@@ -81,6 +87,8 @@ def main() -> None:
         opened = OPEN[options.entry["who"]](setup)
         serve(opened, setup, options.data, options.rank, options.meeting)
         return
+    if options.fuxictr:
+        sys.exit(beside_fuxictr(options.fuxictr, options.quick))
     began = time.perf_counter()
     device, ranks = device_and_ranks(options.ranks)
     results: list[Measured] = []
@@ -110,6 +118,7 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rows, rounds, comparisons")
     parser.add_argument("--torchrec", metavar="PYTHON", help="a Python that has fbgemm, TorchRec")
+    parser.add_argument("--fuxictr", metavar="PYTHON", help="a Python that has FuxiCTR")
     parser.add_argument("--json-lines", metavar="FILE", type=Path, help="write all figures")
     parser.add_argument("--plot", metavar="FILE.png", type=Path, help="draw rows/s")
     parser.add_argument("--only", metavar="REGEX", default="", help="comparisons that match")
@@ -122,6 +131,16 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--rank", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--meeting", type=Path, help=argparse.SUPPRESS)
     return parser.parse_args()
+
+
+def beside_fuxictr(python: str, quick: bool) -> int:
+    """The exit code of `step_bench/fuxictr.py` in that Python."""
+    from distrain.worker.rank_process import ALLOCATOR
+
+    root = Path(__file__).resolve().parents[1]
+    one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(root)}
+    words = [python, "-m", "benchmarks.step_bench.fuxictr", "3" if quick else "9"]
+    return subprocess.run(words, env=os.environ | ALLOCATOR | one, check=False).returncode
 
 
 def device_and_ranks(most: int | None) -> tuple[str, int]:
