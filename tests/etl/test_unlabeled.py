@@ -59,8 +59,8 @@ def without_target(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def prep(client: Any, tmp_path: Path) -> Callable[..., PrepResult]:
     def run(*paths: Path, **options: Any) -> PrepResult:
         out = tmp_path / f"out{len(list(tmp_path.glob('out*')))}"
-        request = PrepRequest(tuple(map(str, paths)), out=out, block_bytes=300, **options)
-        return prepare(request, client)
+        options.setdefault("block_bytes", 300)
+        return prepare(PrepRequest(tuple(map(str, paths)), out=out, **options), client)
 
     return run
 
@@ -134,10 +134,11 @@ def test_criteo_lines_with_and_without_label_give_the_same_rows(
 ) -> None:
     lines = make_lines(60, seed=4)
     (tmp_path / "train.txt").write_bytes(b"\n".join(lines))
-    fitted = prep(tmp_path / "train.txt")
+    blocks: dict[str, Any] = {"block_bytes": 4000}  # some 15 lines
+    fitted = prep(tmp_path / "train.txt", **blocks)
     whole = written(fitted.out)
     bare = [line.partition(b"\t")[2] for line in lines]
-    saved = {"saved_workflow": f"{fitted.out}/workflow", "unlabeled": True}
+    saved = blocks | {"saved_workflow": f"{fitted.out}/workflow", "unlabeled": True}
     inputs = {"bare.txt": bare, "labelled.txt": lines, "some.txt": bare[:30] + lines[30:]}
     for name, content in inputs.items():
         (tmp_path / name).write_bytes(b"\n".join(content))

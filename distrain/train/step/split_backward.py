@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
+from torch.autograd.graph import GradientEdge, Node, _engine_run_backward, get_gradient_edge
 
 _Place = tuple[Node, int]
 """A node of the graph, and which of its inputs."""
@@ -116,21 +116,16 @@ class SplitBackward:
             return places, [None] * len(places)
         outputs, grads = zip(*there, strict=True)
         inputs = [GradientEdge(*place) for place in places]
-        return places, torch.autograd.grad(
-            outputs, inputs, grads, retain_graph=True, allow_unused=True
-        )
+        return places, _backward(outputs, grads, inputs, accumulate=False)
 
     def _accumulate(self, together: Sequence[tuple[set[_Place], set[Node]]]) -> None:
         """Go on to the parameters from the sides whose nodes have all given."""
         for places, givers in together:
             ready = [place for place in self._found if place in places]
             if ready and not givers & self._given.keys():
-                torch.autograd.backward(
-                    [GradientEdge(*place) for place in ready],
-                    [self._found.pop(place) for place in ready],
-                    inputs=self._parameters,
-                    retain_graph=True,
-                )
+                edges = [GradientEdge(*place) for place in ready]
+                grads = [self._found.pop(place) for place in ready]
+                _backward(edges, grads, self._parameters, accumulate=True)
 
 
 class _Graph:
@@ -205,6 +200,22 @@ class _Graph:
                     apart.append((others, others_reach))
             made = [*apart, (places, reached)]
         return [(places, {giver[p] for p in places if p in giver}) for places, _ in made]
+
+
+def _backward(
+    outputs: Sequence[GradientEdge],
+    grads: Sequence[Tensor],
+    inputs: Sequence[GradientEdge | Tensor],
+    *,
+    accumulate: bool,
+) -> tuple[Tensor | None, ...]:
+    """`torch.autograd.backward` to inputs if it accumulates, else `torch.autograd.grad`.
+
+    Both compare shapes first by a module of torch's compiler, which a rank loads for over a second.
+    """
+    return _engine_run_backward(
+        tuple(outputs), tuple(grads), True, False, tuple(inputs), True, accumulate_grad=accumulate
+    )
 
 
 def _below(node: Node) -> frozenset[Node]:

@@ -103,6 +103,8 @@ def live(assignment, end, out):
     if failure is not None:
         print(failure.message, failure.traceback, file=sys.stderr, flush=True)
         return 1
+    # Parts of torch's compiler, which take a rank over a second to load.
+    assert not {"sympy", "torch._dynamo"} & sys.modules.keys()
     torch.save(state_of(kept["trainer"]), out)
     return 0
 
