@@ -58,6 +58,7 @@ from distrain.etl.request import (
 from distrain.etl.transforming import RawTables as RawTables, raw_tables as raw_tables
 from distrain.etl.workers import as_they_end as as_they_end, result_of as result_of
 from distrain.etl.workflow import (
+    FORM as FORM,
     HOLDS as HOLDS,
     Workflow as Workflow,
     criteo_workflow as criteo_workflow,

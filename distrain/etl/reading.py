@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,7 @@ from distrain.etl.raw_lines import TextLayout
 from distrain.etl.request import PrepRequest
 from distrain.etl.texts import plan_all
 from distrain.etl.workers import TaskRunner
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import FITTED_ON, Workflow
 from distrain.storage import (
     RETRY_S,
     InputFile,
@@ -325,16 +326,34 @@ class RawSample:
 
 
 def first_rows(
-    path: str, workflow: Workflow, features: FeatureConfig | None, most: int
+    path: str | None, workflow: Workflow, features: FeatureConfig | None, most: int
 ) -> RawSample:
-    """The first rows of a raw file, with the columns that the workflow's features come from."""
+    """The first rows of a raw file, with the columns that the workflow's features come from.
+
+    Args:
+        path: `None` for the first file that the workflow was fitted on.
+    """
     config = features or FeatureConfig.built_in(workflow, TextLayout(), True, ())
     config = replace(config.without_split(), unlabeled=True)
-    (file,) = list_inputs(path)[:1]
+    file = list_inputs(path)[0] if path is not None else _fitted_file(workflow)
     look = replace(table_file_of(file.path, config), size_bytes=file.size_bytes)
     columns = config.document.columns.items()
     names = list(dict.fromkeys(one for name, column in columns for one in column.sources(name)))
     table, _ = rows_of(look, config.document.format, names, most)
     if not table.num_rows:
-        raise DataError("the file holds no rows", where={"file": path})
+        raise DataError("the file holds no rows", where={"file": file.path})
     return RawSample(table, form_of(look))
+
+
+def _fitted_file(workflow: Workflow) -> InputFile:
+    known = workflow.record.get(FITTED_ON, {}).get("inputs", ())
+    for path in known:
+        with suppress(DataError):
+            return list_inputs(path)[0]
+    raise DataError(
+        "the raw rows that the workflow was fitted on are not there any more"
+        if known
+        else "the workflow does not say on which raw rows it was fitted",
+        where={"files": ", ".join(known[:3])} if known else {},
+        hint="Name others with --sample FILE: as `distrain prep` took them, labelled or not.",
+    )

@@ -46,8 +46,9 @@ VERSION = 1
 _OWN_KEYS = ("version", "groups", "history")
 HOLDS = "holds"
 FORM = "form"
-"""Fields of the record: what each column held when the workflow was fitted, and what the first file
-was: a `table` of columns with types, `csv` or `json`.
+FITTED_ON = "fitted_on"
+"""Fields of the record: what each column held when the workflow was fitted, what the first file
+was (a `table` of columns with types, `csv` or `json`), and on which rows it was fitted.
 """
 
 

@@ -234,7 +234,6 @@ def write_export(
     *,
     replace: bool = False,
     tables: TableForm = "fp32",
-    validation: Mapping[str, Any] | None = None,
     beside: Callable[[Path], None] | None = None,
 ) -> None:
     """Write a saved model, from `load_model`, in a form that needs no distrain.
@@ -242,7 +241,6 @@ def write_export(
     Args:
         path: A folder that does not exist yet, unless `replace` is true.
         tables: What tables are kept in (`QuantisedTable`).
-        validation: Metrics to keep in `inputs.json`.
         beside: Writes more files into the folder.
 
     Raises:
@@ -258,8 +256,6 @@ def write_export(
         described = _described(model, saved)
         places = row_places(folder / model_file(to), model.table_parts)
         described["tables"] = {"form": tables, **model.table_bytes, "places": places}
-        if validation is not None:
-            described["validation"] = dict(validation)
         text = json.dumps(described, indent=2)
         (folder / INPUTS_FILE).write_text(text + "\n")
         if beside is not None:

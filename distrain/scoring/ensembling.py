@@ -1,5 +1,6 @@
 """Ensembles of saved models: which may be one, and how it is written."""
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from distrain.models.heads import ItemRetrievalTask
 from distrain.run_paths import RunPaths
 from distrain.runs import summarise
 from distrain.schema import Tags
+from distrain.spec import absolute
 from distrain.storage import whole_dir
 from distrain.train.data import WORKFLOW, Vocabularies
 from distrain.wording import first_of
@@ -56,6 +58,7 @@ def write_ensemble(
     saved: SavedModel,
     report: BinaryReport,
     models: Sequence[Path | str],
+    valid: Sequence[str],
     *,
     replace: bool = False,
 ) -> None:
@@ -64,6 +67,7 @@ def write_ensemble(
     Args:
         report: Its metrics of validation rows.
         models: The folders of its members, of which the first workflow is kept.
+        valid: The patterns of the validation rows, which the model's `about` keeps.
     """
     record = Record(
         split="valid",
@@ -81,7 +85,8 @@ def write_ensemble(
     )
     with whole_dir(path, replace=replace) as folder:
         paths = RunPaths(folder)
-        saved.save(paths.model)
+        about = {**saved.about, "valid": [absolute(one) for one in valid]}
+        dataclasses.replace(saved, about=about).save(paths.model)
         kept = (Path(model) / WORKFLOW for model in models)
         if workflow := next((one for one in kept if one.is_dir()), None):
             shutil.copytree(workflow, paths.model / WORKFLOW)

@@ -73,7 +73,7 @@ def score_rows(
         made = tables.of_rows(table, _GIVEN)
     found: dict[str, Any] = {ROW_NUMBER: np.arange(table.num_rows)}
     found |= {name: table[name] for name in keep}
-    return pa.table(found | _scores(saved, on, made))
+    return pa.table(found | scores_of_prepared(saved, on, made))
 
 
 def evaluate_rows(
@@ -126,7 +126,7 @@ def _evaluate_files(
         return evaluate_saved(ScorerInProcess(saved, dataset))
 
 
-def _scores(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
+def scores_of_prepared(saved: SavedModel, on: torch.device, made: pa.Table) -> dict[str, Any]:
     """The columns of scores of prepared rows."""
     model, scores = saved.model, []
     for first in range(0, max(1, made.num_rows), _AT_ONCE):

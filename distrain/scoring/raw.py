@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from distrain.cluster import ClusterRequest, open_cluster
 from distrain.errors import DataError, InputError
 from distrain.etl import (
     PARQUET,
@@ -95,20 +96,25 @@ class RawRows:
         )
 
 
+def _in_this_process() -> AbstractContextManager[Any]:
+    return open_cluster(ClusterRequest(in_process=True))
+
+
 @contextmanager
 def labelled_rows(
     model_dir: str | Path,
     saved: SavedModel,
     inputs: Sequence[str],
-    options: RawOptions,
-    open_client: Callable[[], AbstractContextManager[Any]],
+    options: RawOptions = RawOptions(),
+    open_client: Callable[[], AbstractContextManager[Any]] = _in_this_process,
     on_prepare: ProgressCallback | None = None,
     group: str | None = None,
 ) -> Iterator[tuple[Dataset, str | None, PrepResult | None]]:
     """Rows to evaluate a model on, prepared in a scratch folder first if they are raw.
 
     Args:
-        open_client: Opens the Dask cluster that prepares raw rows.
+        open_client: Opens the Dask cluster that prepares raw rows; by default threads of this
+            process.
         group: A column of the input that the rows keep.
 
     Yields:

@@ -49,6 +49,7 @@ from distrain.spec.models import (
 )
 from distrain.spec.paths import (
     PATHS as PATHS,
+    absolute as absolute,
     with_absolute_paths as with_absolute_paths,
     with_home as with_home,
 )

@@ -101,8 +101,15 @@ def test_every_command_that_takes_json_prints_json_alone(
     assert len(compared["outcomes"]["state"]) == len(compared["runs"]) == 2
     assert "auc" in run("evaluate", "runs/a", "data/valid")
     assert run("predict", "runs/a", "data/valid", "--out", "scores")["rows"] == 300
-    assert run("export", "runs/a", "exported")["kind"] == "mlp"
     mean = run("ensemble", "runs/a", "runs/b", "--out", "mean")
+    for name in ("runs/a", "mean"):
+        words = ("--with-workflow", "--tables", "int8", "--out", f"{name}-served")
+        exported = run("export", name, *words)
+        assert exported["kind"] == {"runs/a": "mlp", "mean": "ensemble"}[name]
+        assert exported["rows"] > 200  # that predict and the folder score alike
+        manifest = json.loads(Path(f"{name}-served/manifest.json").read_text())
+        assert manifest["validation"] == exported["validation"]
+        assert manifest["validation"]["rows"] == 300
     assert (mean["rows"], [*mean["runs"]]) == (300, ["runs/a", "runs/b"])
     assert run("top")["job"] == {"job_id": "a", "ranks": []}
     assert {check["name"] for check in run("doctor")} >= {"python", "torch"}

@@ -1,6 +1,5 @@
 """`distrain ensemble`: the mean of several runs' models, as a run."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +8,7 @@ import click
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, POSITIVE, json_option
 from distrain.cli.output import print_answer, print_remark, print_result
-from distrain.cli.saved.models import check_data, find_model
+from distrain.cli.saved.models import check_data, find_model, validation_of
 from distrain.errors import InputError
 
 if TYPE_CHECKING:
@@ -62,14 +61,12 @@ def command(
     folders = [find_model(run) for run in runs]
     check_free(out, overwrite)
     check_apart(out, folders)
-    data = valid or _shared_validation(runs)
+    data = valid or validation_of(runs)
     check_data(data)
 
     import torch
 
-    from distrain.cluster import ClusterRequest, open_cluster
     from distrain.scoring import (
-        RawOptions,
         ScorerInProcess,
         ensemble_of,
         evaluate_saved,
@@ -83,10 +80,7 @@ def command(
     members = {str(run): open_model(folder) for run, folder in zip(runs, folders, strict=True)}
     whole = ensemble_of(members)
 
-    def here() -> Any:
-        return open_cluster(ClusterRequest(in_process=True))
-
-    with labelled_rows(folders[0], whole, data, RawOptions(), here) as (dataset, *_):
+    with labelled_rows(folders[0], whole, data) as (dataset, *_):
 
         def measured(name: str, saved: "SavedModel") -> "BinaryReport":
             print_remark(f"scoring {len(dataset):,} rows with {name}")
@@ -94,7 +88,7 @@ def command(
 
         found = {name: _figures(measured(name, saved)) for name, saved in members.items()}
         report = measured("the ensemble", whole)
-    write_ensemble(out, whole, report, folders, replace=overwrite)
+    write_ensemble(out, whole, report, folders, data, replace=overwrite)
     figures = _figures(report)
     if as_json:
         print_answer(folder=str(out), rows=report.rows, ensemble=figures, runs=found)
@@ -102,29 +96,6 @@ def command(
         shown = (f"{figure.replace('_', ' ')} {value:.5f}" for figure, value in of_run.items())
         print_result(f"{name}: {', '.join(shown)}")
     print_result(f"the mean of {len(found)} runs: {out}")
-
-
-def _shared_validation(runs: Sequence[Path]) -> tuple[str, ...]:
-    from distrain.run_paths import RunPaths
-    from distrain.runs import read_run_and_spec
-
-    hint = "Name labelled rows with --valid."
-    named: dict[tuple[str, ...], Path] = {}
-    for run in runs:
-        if not RunPaths(run).run.is_file():
-            raise InputError(f"{run} is no run directory that names validation data", hint=hint)
-        _, spec = read_run_and_spec(run)
-        if not spec.data.valid or spec.data.filter:
-            why = "leaves rows out (data.filter)" if spec.data.valid else "has no validation data"
-            raise InputError(f"{run} {why}", hint=hint)
-        named.setdefault(spec.data.valid, run)
-    if len(named) > 1:
-        raise InputError(
-            "the runs were validated on different data",
-            where={str(run): ", ".join(data) for data, run in named.items()},
-            hint=hint,
-        )
-    return next(iter(named))
 
 
 def _figures(report: "BinaryReport") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """`distrain export`: a saved model for torch alone, or for ONNX runtimes."""
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -8,21 +9,26 @@ import click
 
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import PATH, PLACE, json_option
-from distrain.cli.output import print_answer, print_facts, print_result
-from distrain.cli.saved.models import check_data, checkpoint_option, find_model, model_argument
-from distrain.errors import InputError
+from distrain.cli.output import print_answer, print_facts, print_remark, print_result
+from distrain.cli.saved.models import (
+    check_data,
+    checkpoint_option,
+    find_model,
+    model_argument,
+    validation_of,
+)
+from distrain.errors import DistrainError, InputError
 from distrain.wording import byte_size
 
 if TYPE_CHECKING:
-    from distrain.models import Form, SavedModel, TableForm
-    from distrain.scoring import Index
-
-_MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
+    from distrain.models import Form, TableForm
+    from distrain.scoring import Index, Written
 
 
 @click.command()
 @model_argument
-@click.argument("out", type=PATH)
+@click.argument("place", metavar="[OUT]", required=False, type=PATH)
+@click.option("--out", type=PATH, help="The folder to write; it may also be the second argument.")
 @click.option(
     "--to",
     type=click.Choice(["torch", "onnx"]),
@@ -40,7 +46,8 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     metavar="DATA",
     multiple=True,
     help="Labelled rows, prepared or raw, on which the exported tables' metrics are measured and "
-    "written into `inputs.json`; may be repeated.",
+    "written into `manifest.json`; may be repeated. Default, for tables in fewer bits: the run's "
+    "validation data.",
 )
 @click.option(
     "--items",
@@ -63,7 +70,8 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
     "--sample",
     metavar="FILE",
     help="With --with-workflow: raw rows. The folder's scores of the first 200, and of such with "
-    "odd values, are compared with those of `distrain predict`.",
+    "odd values, are compared with those of `distrain predict`. Default: the file that the "
+    "workflow was fitted on.",
 )
 @click.option(
     "--since",
@@ -76,7 +84,8 @@ _MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 @json_option("Print what was written as JSON.")
 def command(
     model: Path,
-    out: Path,
+    place: Path | None,
+    out: Path | None,
     to: "Form",
     tables: "TableForm",
     valid: tuple[str, ...],
@@ -113,24 +122,25 @@ def command(
       distrain export runs/NAME exported
       distrain export runs/NAME exported --to onnx
       distrain export runs/NAME exported --checkpoint best
-      distrain export runs/NAME exported --tables int8 --valid criteo/valid
+      distrain export runs/NAME exported --tables int8
       distrain export runs/NAME exported --items shop/items --index hnsw
-      distrain export runs/NAME served --to onnx --with-workflow --sample raw.csv
+      distrain export runs/NAME --to onnx --with-workflow --tables int8 --out served
       distrain export runs/NEXT tuesday --to onnx --since monday
     """
     from distrain.storage import check_free
 
-    if with_workflow != (sample is not None):
+    if sample is not None and not with_workflow:
         raise InputError(
-            "--with-workflow needs raw rows to check the export with"
-            if with_workflow
-            else "--sample goes with --with-workflow",
-            hint="Give --sample FILE: raw rows as `distrain prep` took them, labelled or not."
-            if with_workflow
-            else "Without it the model takes ids, and no raw rows.",
+            "--sample goes with --with-workflow",
+            hint="Without it the model takes ids, and no raw rows.",
         )
     if index is not None and items is None:
         raise InputError("--index is of the items that --items names, which is missing")
+    if (out is None) == (place is None):
+        what = "is missing" if out is None else "is named twice"
+        raise InputError(f"the folder to write {what}", hint="Name it once: --out FOLDER.")
+    out = out or place
+    assert out is not None
     folder = find_model(model, checkpoint)
     check_free(out, overwrite)
     if valid:
@@ -148,7 +158,8 @@ def command(
         check_index()
     if_interrupted(f"nothing was written to {out}")
     saved = open_model(folder)
-    found = _measured(folder, saved, tables, valid) if valid else None
+    if tables != "fp32" and not valid:
+        valid = _known_validation(model, saved.about)
     beside = None
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)
@@ -159,18 +170,25 @@ def command(
         saved,
         to,
         tables=tables,
+        with_workflow=with_workflow,
         sample=sample,
+        valid=valid,
         since=since,
-        validation=found,
         beside=beside,
         replace=overwrite,
     )
     size_bytes = sum(file.stat().st_size for file in out.rglob("*") if file.is_file())
     if as_json:
         more: dict[str, Any] = {} if written.served is None else asdict(written.served)
-        more |= {} if written.delta is None else {"delta": asdict(written.delta)}
-        more |= {} if found is None else {"validation": found}
+        parts = {"delta": written.delta and asdict(written.delta), "validation": written.validation}
+        more |= {name: part for name, part in parts.items() if part is not None}
         print_answer(folder=str(out), kind=saved.spec.kind, to=to, size_bytes=size_bytes, **more)
+    _print_findings(written, to)
+    print_result(f"{saved.spec.kind} for {to}, {byte_size(size_bytes)}: {out}")
+
+
+def _print_findings(written: "Written", to: "Form") -> None:
+    facts = {}
     if (served := written.served) is not None:
         facts = {
             "golden rows": f"{served.rows:,}",
@@ -180,37 +198,22 @@ def command(
         if to == "onnx":
             why = "; ".join(f"{name}: {reason}" for name, reason in served.no_graph.items())
             facts["raw.onnx"] = f"not written; {why}" if why else "written, takes raw columns"
-        print_facts(facts, 30)
     if (delta := written.delta) is not None:
         changed = f"{delta.changed_rows:,} of {delta.rows:,}"
-        facts = {
-            "changed rows": f"{changed}, {delta.dropped_rows:,} gone",
-            "new values": f"{delta.new_values:,}, {delta.dropped_values:,} gone",
-        }
-        print_facts(facts, 30)
-    if found is not None:
-        for name in _MEASURED:
-            print_result(f"{name.replace('_', ' '):20} {found[name]} (fp32: {found['fp32'][name]})")
-    print_result(f"{saved.spec.kind} for {to}, {byte_size(size_bytes)}: {out}")
+        facts["changed rows"] = f"{changed}, {delta.dropped_rows:,} gone"
+        facts["new values"] = f"{delta.new_values:,}, {delta.dropped_values:,} gone"
+    if (found := written.validation) is not None:
+        for name, trained in found["fp32"].items():
+            facts[name.replace("_", " ")] = f"{found[name]} (fp32: {trained})"
+    print_facts(facts, 30)
 
 
-def _measured(
-    folder: Path | str, saved: "SavedModel", tables: "TableForm", valid: tuple[str, ...]
-) -> dict[str, Any]:
-    """The metrics of a model with its exported tables, and under `fp32` with its own."""
-    from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.models import round_tables
-    from distrain.scoring import RawOptions, ScorerInProcess, evaluate_saved, labelled_rows
-    from distrain.train.saving import open_model
-
-    rounded = open_model(folder)
-    round_tables(rounded.model, tables)
-
-    def here() -> Any:
-        return open_cluster(ClusterRequest(in_process=True))
-
-    with labelled_rows(folder, saved, valid, RawOptions(), here) as (dataset, *_):
-        reports = [evaluate_saved(ScorerInProcess(one, dataset)) for one in (rounded, saved)]
-    own, fp32 = ({name: getattr(one, name) for name in _MEASURED} for one in reports)
-    targets = {"targets": reports[0].targets} if reports[0].targets else {}
-    return {"rows": reports[0].rows, **own, **targets, "fp32": fp32}
+def _known_validation(run: Path, about: Mapping[str, Any]) -> tuple[str, ...]:
+    """The validation data of a run's spec, or of an ensemble."""
+    try:
+        valid = tuple(about.get("valid", ())) or validation_of([run])
+        check_data(valid)
+    except DistrainError as error:
+        print_remark(f"the tables' metrics are not measured: {error.message}; see --valid")
+        return ()
+    return valid

@@ -75,6 +75,29 @@ def check_data(patterns: Sequence[str]) -> None:
     list_inputs(patterns)
 
 
+def validation_of(runs: Sequence[Path]) -> tuple[str, ...]:
+    """The validation data that all runs name; an `InputError` says why there is none."""
+    from distrain.runs import read_run_and_spec
+
+    hint = "Name labelled rows with --valid."
+    named: dict[tuple[str, ...], Path] = {}
+    for run in runs:
+        if not RunPaths(run).run.is_file():
+            raise InputError(f"{run} is no run directory that names validation data", hint=hint)
+        _, spec = read_run_and_spec(run)
+        if not spec.data.valid or spec.data.filter:
+            why = "leaves rows out (data.filter)" if spec.data.valid else "has no validation data"
+            raise InputError(f"{run} {why}", hint=hint)
+        named.setdefault(spec.data.valid, run)
+    if len(named) > 1:
+        raise InputError(
+            "the runs were validated on different data",
+            where={str(run): ", ".join(data) for data, run in named.items()},
+            hint=hint,
+        )
+    return next(iter(named))
+
+
 def _find_checkpoint(root: Path, which: str) -> Path | str:
     from distrain.checkpoint import entry_of_step
     from distrain.runs import read_run_and_spec

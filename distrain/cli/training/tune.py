@@ -107,19 +107,14 @@ def _print_gain(metric: str, rows: str, given: float | None, best: float | None)
 def _tested(run_dir: Path, found: "Found", test: tuple[str, ...]) -> dict[str, Any]:
     """The metric of test rows, of the spec as it is (the first trial) and of the best."""
     from distrain.cli.saved import find_model
-    from distrain.cluster import ClusterRequest, open_cluster
-    from distrain.scoring import RawOptions, ScorerInProcess, evaluate_saved, labelled_rows
+    from distrain.scoring import ScorerInProcess, evaluate_saved, labelled_rows
     from distrain.train.saving import open_model
 
     values = {}
     for name, number in (("given", 0), ("best", found.trials[0]["number"])):
         folder = find_model(run_dir / "trials" / f"{number:04}")
         saved = open_model(folder)
-
-        def here() -> Any:
-            return open_cluster(ClusterRequest(in_process=True))
-
-        with labelled_rows(folder, saved, test, RawOptions(), here) as (dataset, *_):
+        with labelled_rows(folder, saved, test) as (dataset, *_):
             report = evaluate_saved(ScorerInProcess(saved, dataset))
         target, _, metric = found.metric.rpartition(".")
         of_target = report.targets[target] if target else vars(report)

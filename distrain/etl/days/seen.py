@@ -13,11 +13,11 @@ import pyarrow as pa
 from distrain.errors import InputError
 from distrain.etl.lists import Lists, holds_lists
 from distrain.etl.operators import Categorify, Moments, Normalize, concrete
-from distrain.etl.workflow import Workflow
+from distrain.etl.workflow import FITTED_ON, Workflow
 from distrain.vocabulary import NULL_ID
 
-FITTED_ON, UPDATES = "fitted_on", "updates"
-"""Fields of the record: the rows that a workflow was fitted on, and each day that it learnt."""
+UPDATES = "updates"
+"""A field of the record: each day that a workflow learnt."""
 
 _FIRST_COARSE = 2.0**24  # float32 has every whole number below
 _FEW_STEPS = 1000

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import torch
 
 from distrain.errors import DataError, DistrainError
-from distrain.etl import Workflow, first_rows, saved_features
+from distrain.etl import FORM, RawTables, Workflow, first_rows, saved_features
 from distrain.models import (
     INPUTS_FILE,
     Form,
@@ -26,19 +24,22 @@ from distrain.models import (
     write_export,
 )
 from distrain.models.heads import output_names
-from distrain.scoring.in_memory import score_rows
-from distrain.scoring.raw import RawOptions, workflow_for
+from distrain.scoring.evaluation import evaluate_saved
+from distrain.scoring.in_memory import scores_of_prepared
+from distrain.scoring.logits import ScorerInProcess
+from distrain.scoring.raw import labelled_rows, workflow_for
 from distrain.scoring.score_columns import score_names
 from distrain.scoring.serving import deltas, preprocess, raw_values, rows, score, steps
-from distrain.scoring.serving.program import Program, entries_of, program_of
+from distrain.scoring.serving.program import Program, program_of, write_vocabulary
 from distrain.scoring.serving.raw_graph import RAW_GRAPH, RawInput, raw_inputs, write_raw_graph
-from distrain.scoring.serving.sample import SAMPLE_ROWS, values_of, with_edges, writable, write_text
+from distrain.scoring.serving.sample import SAMPLE_ROWS, values_of, with_edges
 from distrain.scoring.serving.since import DeltaSize, previous_export, write_delta
 from distrain.storage import check_free, scratch_folder
 from distrain.train.saving import open_model
 from distrain.version import __version__
 
 TOLERANCE = 1e-6
+MEASURED = ("auc", "log_loss", "normalised_entropy", "calibration")
 _MODULES = (score, preprocess, rows, raw_values, steps, deltas)
 _MISTAKE = (
     "This is a mistake of distrain: please report it. Without --with-workflow the model is "
@@ -62,6 +63,8 @@ class Written:
 
     served: ServedExport | None  # with the workflow
     delta: DeltaSize | None  # since another export
+    # metrics of the exported tables, and under `fp32` of those that were trained
+    validation: Mapping[str, Any] | None
 
 
 def export_folder(
@@ -71,74 +74,94 @@ def export_folder(
     to: Form,
     *,
     tables: TableForm = "fp32",
+    with_workflow: bool = False,
     sample: str | None = None,
+    valid: Sequence[str] = (),
     since: Path | None = None,
-    validation: Mapping[str, Any] | None = None,
     beside: Callable[[Path], None] | None = None,
     replace: bool = False,
 ) -> Written:
     """Write a model to a folder that needs no distrain.
 
     Args:
-        sample: Raw rows: the folder has the workflow of the model's data, too, and takes such rows.
-            The first of this file, and rows with odd values, are scored by the folder and by
-            `predict`.
+        with_workflow: Whether the folder has the workflow of the model's data, too, and takes raw
+            rows.
+        sample: Such rows; `None` for the first file that the workflow was fitted on. The first of
+            them, and rows with odd values, are scored by the folder and by `predict`.
+        valid: Labelled rows, prepared or raw, whose metrics the manifest has.
         since: The export before, whole or a delta: what changed is written.
-        tables, validation, beside, replace: As of `write_export`.
+        tables, beside, replace: As of `write_export`.
 
     Raises:
         InputError: The workflow makes a column that cannot be made of one row alone; or the export
             before is of another form.
-        DataError: The sample, the workflow or the export before cannot be read; or scores differ,
-            and nothing is written.
+        DataError: Sample, validation rows, workflow or the export before cannot be read; or scores
+            differ, and nothing is written.
         ModelError, OutputError: As of `write_export`.
     """
-    workflow = None if sample is None else _ServedWorkflow(model_dir, saved, tables, sample)
+    facts: dict[str, Any] = {"model": model_file(to)}
+    rounded = saved
+    if valid or with_workflow:
+        rounded = open_model(model_dir)
+        rounded.model.eval()
+        round_tables(rounded.model, tables)
+    workflow = _ServedWorkflow(model_dir, rounded, sample) if with_workflow else None
+    if valid:
+        facts["validation"] = _measured(model_dir, saved, rounded, valid)
     served: list[ServedExport] = []
 
     def finish(folder: Path) -> None:
         if beside is not None:
             beside(folder)
         if workflow is None:
-            write_manifest(folder, {"model": model_file(to)})
+            write_manifest(folder, facts)
         else:
-            served.append(workflow.add_to(folder, to))
+            served.append(workflow.add_to(folder, facts))
 
     def write(place: str | Path, replace: bool = False) -> None:
-        write_export(
-            place, saved, to, tables=tables, validation=validation, beside=finish, replace=replace
-        )
+        write_export(place, saved, to, tables=tables, beside=finish, replace=replace)
 
+    delta = None
     if since is None:
         write(path, replace)
-        return Written(next(iter(served), None), None)
-    check_free(path, replace)
-    with previous_export(since) as before, scratch_folder(Path(path).absolute().parent) as scratch:
-        after = Path(scratch) / "whole"
-        write(after)
-        delta = write_delta(path, since, before, after, replace=replace)
-    return Written(next(iter(served), None), delta)
+    else:
+        check_free(path, replace)
+        parent = Path(path).absolute().parent
+        with previous_export(since) as before, scratch_folder(parent) as scratch:
+            after = Path(scratch) / "whole"
+            write(after)
+            delta = write_delta(path, since, before, after, replace=replace)
+    return Written(next(iter(served), None), delta, facts.get("validation"))
+
+
+def _measured(
+    model_dir: str | Path, saved: SavedModel, rounded: SavedModel, valid: Sequence[str]
+) -> dict[str, Any]:
+    with labelled_rows(model_dir, saved, valid) as (dataset, *_):
+        reports = [evaluate_saved(ScorerInProcess(one, dataset)) for one in (rounded, saved)]
+    own, fp32 = ({name: getattr(one, name) for name in MEASURED} for one in reports)
+    targets = {"targets": reports[0].targets} if reports[0].targets else {}
+    return {"rows": reports[0].rows, **own, **targets, "fp32": fp32}
 
 
 class _ServedWorkflow:
     """The workflow of a model's data, as a program beside the exported model."""
 
-    def __init__(self, model_dir: str | Path, saved: SavedModel, tables: TableForm, sample: str):
-        self._model_dir, self._saved, self._tables = model_dir, saved, tables
-        self._workflow_dir = workflow_for(model_dir, saved)
-        workflow = Workflow.load(self._workflow_dir)
-        self._features = saved_features(self._workflow_dir)
-        self._first = first_rows(sample, workflow, self._features, SAMPLE_ROWS)
-        self._program = program_of(workflow, self._features, saved, self._first.form)
+    def __init__(self, model_dir: str | Path, saved: SavedModel, sample: str | None):
+        self._saved, folder = saved, workflow_for(model_dir, saved)
+        workflow, features = Workflow.load(folder), saved_features(folder)
+        self._first = first_rows(sample, workflow, features, SAMPLE_ROWS)
+        self._program = program_of(workflow, features, saved, self._first.form)
+        self._tables = RawTables(folder, labeled=False)
+        self._tables.workflow = self._tables.workflow.with_record(**{FORM: self._first.form})
 
-    def add_to(self, folder: Path, to: Form) -> ServedExport:
+    def add_to(self, folder: Path, facts: Mapping[str, Any]) -> ServedExport:
         _write_program(folder, self._program)
-        manifest = _manifest(folder, self._saved, to)
-        if to == "onnx":
+        manifest = _manifest(folder, self._saved, facts)
+        if manifest["model"].endswith(".onnx"):
             manifest |= self._write_graph(folder, manifest)
         write_manifest(folder, manifest)
-        with self._model_to_compare() as model_dir:
-            golden, checked = self._checked(folder, model_dir)
+        golden, checked = self._checked(folder)
         text = json.dumps(golden, ensure_ascii=False, separators=(",", ":"))
         (folder / score.GOLDEN).write_text(text + "\n", encoding="utf-8")
         write_manifest(folder, manifest | {"largest_difference": checked.largest_difference})
@@ -154,31 +177,27 @@ class _ServedWorkflow:
         write_raw_graph(folder, manifest["model"], self._program, inputs, manifest["targets"])
         return {"raw_graph": {"file": RAW_GRAPH, "inputs": [asdict(one) for one in inputs]}}
 
-    def _checked(self, folder: Path, model_dir: str | Path) -> tuple[dict[str, Any], ServedExport]:
+    def _checked(self, folder: Path) -> tuple[dict[str, Any], ServedExport]:
         """The golden rows with the scores of `predict`, which the folder's are compared with."""
         scorer, sample = score.Scorer(folder), with_edges(self._first)
-        form, features = sample.form, self._features
-        given = {name: values_of(sample.table[name]) for name in sample.table.column_names}
+        form, table = sample.form, sample.table
+        given = {name: values_of(table[name]) for name in table.column_names}
         usable, refused = [], 0
-        for place in range(sample.table.num_rows):
-            row = {name: [values[place]] for name, values in given.items()}
-            if form == "csv" and features and not writable([v for (v,) in row.values()], features):
-                continue
+        for place in range(table.num_rows):
             try:
-                scorer.preprocessor.inputs(row, form)
+                scorer.preprocessor.inputs({n: [of[place]] for n, of in given.items()}, form)
+                usable.append(place)
             except preprocess.BadValue as bad:
                 refused += 1
                 if place < self._first.table.num_rows:
-                    self._check_refused(model_dir, sample.table.slice(place, 1), row, bad)
-            else:
-                usable.append(place)
+                    self._check_refused(table.slice(place, 1), bad)
         if not usable:
             raise DataError(
                 "no row of the sample can be scored",
                 hint="Give --sample raw rows as `distrain predict` takes them.",
             )
         kept = {name: [values[place] for place in usable] for name, values in given.items()}
-        wanted = self._predicted(model_dir, sample.table.take(pa.array(usable)), kept)
+        wanted = self._predicted(table.take(pa.array(usable)))
         every = [scorer.score(kept, form)]
         if "raw_graph" in scorer.manifest:
             every.append(_scores_of_graph(scorer, kept, form))
@@ -190,12 +209,10 @@ class _ServedWorkflow:
         no_graph = scorer.manifest.get("no_raw_graph", {})
         return golden, ServedExport(len(usable), refused, difference, no_graph)
 
-    def _check_refused(
-        self, model_dir: str | Path, table: pa.Table, row: dict[str, list[Any]], bad: Exception
-    ) -> None:
+    def _check_refused(self, table: pa.Table, bad: Exception) -> None:
         """Refuse to write a folder that refuses a row which `predict` takes."""
         try:
-            self._predicted(model_dir, table, row)
+            self._predicted(table)
         except DistrainError:
             return
         raise DataError(
@@ -204,35 +221,10 @@ class _ServedWorkflow:
             hint=_MISTAKE,
         )
 
-    def _predicted(
-        self, model_dir: str | Path, table: pa.Table, rows: dict[str, list[Any]]
-    ) -> dict[str, list[Any]]:
-        raw, form = RawOptions(is_raw=True), self._first.form
-        if form == "table":
-            scores = score_rows(model_dir, table, raw=raw)
-        else:
-            assert self._features is not None  # Criteo's text has none, and is a table with types
-            with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
-                file = write_text(rows, form, self._features, Path(place))
-                scores = score_rows(model_dir, file, raw=raw)
-        if scores.num_rows != table.num_rows:
-            raise DataError(f"predict scores {scores.num_rows} of {table.num_rows} golden rows")
-        of_rows = ("logit", "probability", "prediction", "class")
-        return {n: scores[n].to_pylist() for n in scores.column_names if n.startswith(of_rows)}
-
-    @contextmanager
-    def _model_to_compare(self) -> Iterator[str | Path]:
-        """The model itself, or one with rounded tables."""
-        if self._tables == "fp32":
-            yield self._model_dir
-            return
-        rounded = open_model(self._model_dir)
-        round_tables(rounded.model, self._tables)
-        with tempfile.TemporaryDirectory(prefix="distrain-export-") as place:
-            folder = Path(place) / "model"
-            rounded.save(folder)
-            shutil.copytree(self._workflow_dir, folder / "workflow")
-            yield folder
+    def _predicted(self, table: pa.Table) -> dict[str, list[Any]]:
+        made = self._tables.of_rows(table, "the sample")
+        found = pa.table(scores_of_prepared(self._saved, torch.device("cpu"), made))
+        return {name: found[name].to_pylist() for name in found.column_names}
 
 
 def _scores_of_graph(scorer: score.Scorer, rows: dict[str, list[Any]], form: str) -> dict[str, Any]:
@@ -254,7 +246,7 @@ def _write_program(folder: Path, program: Program) -> None:
     vocabularies = folder / deltas.VOCABULARIES
     vocabularies.mkdir()
     for name, vocabulary in program.vocabularies.items():
-        entries_of(vocabulary).save(vocabularies, name)
+        write_vocabulary(vocabularies, name, vocabulary)
         if name in program.numbers:
             np.save(vocabularies / f"{name}.numbers.npy", program.numbers[name])
     text = json.dumps(program.document, indent=1, ensure_ascii=False)
@@ -266,12 +258,12 @@ def _write_program(folder: Path, program: Program) -> None:
         (folder / file.name).write_text(text, encoding="utf-8")
 
 
-def _manifest(folder: Path, saved: SavedModel, to: Form) -> dict[str, Any]:
+def _manifest(folder: Path, saved: SavedModel, facts: Mapping[str, Any]) -> dict[str, Any]:
     targets = saved.model.task.targets
     names = iter(score_names(targets))
     described = json.loads((folder / INPUTS_FILE).read_text())
     return {
-        "model": model_file(to),
+        **facts,
         "inputs": [one["name"] for one in described["inputs"]],
         "targets": [
             {

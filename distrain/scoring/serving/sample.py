@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import json
-from collections.abc import Sequence
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from distrain.etl import FeatureConfig, RawSample
+from distrain.etl import RawSample
 
 SAMPLE_ROWS = 200
 _ODD_TEXTS = ("", "never seen 🧿", "e\u0301\u202e", " ", "0", "true", "Ж" * 300)
@@ -79,48 +76,3 @@ def values_of(values: pa.Array | pa.ChunkedArray) -> list[Any]:
         values = values.cast(pa.timestamp("us", dtype.tz), safe=False)
     found: list[Any] = values.to_pylist()
     return found
-
-
-def write_text(
-    rows: dict[str, list[Any]], form: str, features: FeatureConfig, folder: Path
-) -> Path:
-    """Write rows as the text file that they came from was written."""
-    layout = features.document.format
-    lines = [dict(zip(rows, row, strict=True)) for row in zip(*rows.values(), strict=True)]
-    if form == "json":
-        file = folder / "rows.jsonl"
-        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        return file
-    file = folder / "rows.csv"
-    names = list(layout.names) or list(rows)
-    between = layout.delimiter or ","
-    text = [between.join(_field(name, features) for name in names)] if layout.header else []
-    text += [between.join(_field(line.get(name), features) for name in names) for line in lines]
-    file.write_bytes("".join(line + "\n" for line in text).encode(layout.encoding))
-    return file
-
-
-def _field(value: str | None, features: FeatureConfig) -> str:
-    layout = features.document.format
-    if value is None:
-        return next(iter(layout.null_values), "")
-    if layout.quote is None:
-        return value
-    return layout.quote + value.replace(layout.quote, layout.quote * 2) + layout.quote
-
-
-def writable(rows: Sequence[Any], features: FeatureConfig) -> bool:
-    """Whether a row's texts can stand in a text file as the features document says."""
-    layout = features.document.format
-    texts = [one for one in rows if isinstance(one, str)]
-    if any("\n" in text or "\r" in text for text in texts):
-        return False
-    if layout.quote is None and any((layout.delimiter or ",") in text for text in texts):
-        return False
-    if layout.escape is not None and any(layout.escape in text for text in texts):
-        return False
-    try:
-        "".join(texts).encode(layout.encoding)
-    except UnicodeError:
-        return False
-    return True

@@ -102,8 +102,8 @@ def test_metrics_of_planted_rows_are_measured_with_the_tables_that_are_written(
         words = [str(tmp_path / "model"), str(tmp_path / form), "--tables", form, "--json"]
         done = CliRunner().invoke(command, [*words, "--valid", str(tmp_path / "valid.parquet")])
         assert done.exit_code == 0, done.output
-        told = json.loads((tmp_path / form / "inputs.json").read_text())
-        found, size = told["validation"], told["tables"]
+        found = json.loads((tmp_path / form / "manifest.json").read_text())["validation"]
+        size = json.loads((tmp_path / form / "inputs.json").read_text())["tables"]
         assert json.loads(done.stdout)["validation"] == found
         assert found["rows"] == len(labels)
         assert found["fp32"]["auc"] > 0.65
