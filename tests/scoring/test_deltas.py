@@ -7,22 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError, InputError
+from distrain.etl import Vocabulary
 from distrain.scoring.serving.deltas import (
     DamagedExport,
-    Entries,
     WrongDelta,
     apply_deltas,
     signed,
 )
 from distrain.scoring.serving.folder import write_manifest
+from distrain.scoring.serving.program import write_vocabulary
 from distrain.scoring.serving.since import previous_export, write_delta
 
 WIDTHS = {"shop": 3, "user": 8, "shop.steps": 2}
-words = st.dictionaries(st.integers(3, 12), st.text("ab", max_size=2), max_size=6)
+words = st.lists(st.text("ab", max_size=2), max_size=6, unique=True)
 states = st.fixed_dictionaries(
     {
         "tables": st.dictionaries(
@@ -30,7 +32,7 @@ states = st.fixed_dictionaries(
         ),
         "dense": st.binary(max_size=5),
         "texts": words,
-        "numbers": st.dictionaries(st.integers(3, 12), st.integers(-2, 2), max_size=6),
+        "numbers": st.lists(st.integers(-2, 2), max_size=5, unique=True),
         "items": st.none() | st.binary(max_size=3),
         "has_names": st.booleans(),
     }
@@ -53,19 +55,15 @@ def export(folder: Path, state: dict[str, Any]) -> Path:
     (folder / "inputs.json").write_text(json.dumps(described))
     if state["items"] is not None:
         (folder / "items.parquet").write_bytes(state["items"])
-    texts = [text.encode() for text in state["texts"].values()]
-    ids = np.array(list(state["texts"]), np.int64)
-    # Sums of bytes: texts of one key differ.
-    keys = np.array([sum(text) for text in texts], np.uint32)
-    sizes = np.array([len(text) for text in texts], np.int64)
+    vocabularies = {"number": pa.array(state["numbers"], pa.int64())}
     if state["has_names"]:
-        entries = Entries(keys, ids, sizes, np.frombuffer(b"".join(texts), np.uint8))
-        entries.save(folder / "vocabularies", "name.of")
-    numbers = state["numbers"]
-    whole = (np.array(list(some), np.int64) for some in (numbers.values(), numbers))
-    Entries(*whole).save(folder / "vocabularies", "number")
-    if numbers:
-        np.save(folder / "vocabularies" / "number.numbers.npy", np.array(list(numbers), np.float64))
+        vocabularies["name.of"] = pa.array(state["texts"], pa.string())
+    for name, values in vocabularies.items():
+        vocabulary = Vocabulary(values, pa.nulls(len(values), pa.int64()))
+        write_vocabulary(folder / "vocabularies", name, vocabulary)
+    if state["numbers"]:
+        numbers = np.array(state["numbers"], np.float64)
+        np.save(folder / "vocabularies" / "number.numbers.npy", numbers)
     write_manifest(folder, {"model": "model.onnx"})
     return folder
 
@@ -122,8 +120,8 @@ def test_a_base_and_its_deltas_are_the_whole_export_in_their_order_alone(
 STATE: dict[str, Any] = {
     "tables": {"shop": [1] * 1000, "shop.steps": [1] * 1000, "user": [2] * 1000},
     "dense": b"12345",
-    "texts": {n: f"t{n}" for n in range(3, 1000)},
-    "numbers": {},
+    "texts": [f"t{n}" for n in range(3, 1000)],
+    "numbers": [],
     "items": None,
     "has_names": True,
 }
@@ -138,7 +136,7 @@ def chain(tmp_path: Path) -> Path:
     """`e0` to `e2` whole, and the deltas `d1` and `d2`."""
     shop, user = STATE["tables"]["shop"], STATE["tables"]["user"]
     tables = {"shop": [*shop[:7], 9, *shop[8:], 3], "user": user[:-2]}
-    texts = {n: t for n, t in STATE["texts"].items() if n != 5} | {1000: "new"}
+    texts = [*STATE["texts"][:2], "n5", *STATE["texts"][3:], "new"]
     after = changed(tables=tables | {"shop.steps": [*shop, 1]}, texts=texts)
     states = [STATE, after, after | {"dense": b"54321"}]
     for number, state in enumerate(states):
@@ -154,10 +152,11 @@ def test_a_delta_holds_what_changed_alone(chain: Path) -> None:
         "rows": 1001 + 998,
         "changed_rows": 2,
         "dropped_rows": 2,
-        "new_values": 1,
-        "dropped_values": 1,
+        "new_values": 2,
+        "dropped_values": 0,
     }
-    assert told["vocabularies"] == ["name.of"]
+    files = [f"vocabularies/name.of.{what}.npy" for what in ("keys", "offsets", "text")]
+    assert list(told["patches"]) == ["model.onnx.data", *files]
     size = sum(len(content) for name, content in content_of(chain / "d1" / "patches").items())
     assert size < 2500 < len((chain / "e1" / "model.onnx.data").read_bytes()) // 4
 
@@ -220,11 +219,9 @@ def test_a_delta_takes_the_place_of_none_that_it_needs(chain: Path) -> None:
         delta_of(chain / "d", chain / "d2", chain / "e2")
 
 
-@pytest.mark.parametrize(
-    "names", [{"files": {"../e2/inputs.json": "0" * 64}}, {"vocabularies": ["../../e2/name.of"]}]
-)
-def test_a_delta_names_no_files_outside_of_its_folder(chain: Path, names: dict[str, Any]) -> None:
-    document = json.loads((chain / "d1" / "delta.json").read_text()) | names
+def test_a_delta_names_no_files_outside_of_its_folder(chain: Path) -> None:
+    document = json.loads((chain / "d1" / "delta.json").read_text())
+    document["files"] = {"../e2/inputs.json": "0" * 64}
     del document["version"]
     (chain / "d1" / "delta.json").write_text(json.dumps(signed(document)))
     with pytest.raises(DamagedExport, match="files outside of its folder"):

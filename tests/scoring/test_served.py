@@ -56,8 +56,8 @@ from distrain.scoring.serving.program import (
     Program,
     column_program,
     described,
-    entries_of,
     program_of,
+    write_vocabulary,
 )
 from distrain.scoring.serving.raw_graph import raw_inputs
 from distrain.scoring.serving.score import DamagedExport, Scorer, decoded, largest_difference
@@ -130,7 +130,7 @@ def root(tmp_path_factory: pytest.TempPathFactory, client: Client) -> Path:
     pq.write_table(TABLE, root / "t.parquet")
     prepare(PrepRequest((str(root / "t.parquet"),), root / "d", features=FEATURES), client)
     fit(job(root / "d" / "train"), run_dir=root / "r")
-    done = export(root, "t.parquet", root / "x")
+    done = export(root, root / "x")
     assert done.exit_code == 0, done.output
     return root
 
@@ -144,9 +144,9 @@ def job(train: Path) -> dict[str, Any]:
     }
 
 
-def export(root: Path, sample: str, out: Path, to: str = "onnx", *more: str) -> Any:
-    args = [str(root / "r"), str(out), "--to", to, "--with-workflow", *more]
-    return CliRunner().invoke(command, [*args, "--sample", str(root / sample), "--json"])
+def export(root: Path, out: Path, to: str = "onnx", *more: str) -> Any:
+    words = [str(root / "r"), "--out", str(out), "--to", to, "--with-workflow", *more, "--json"]
+    return CliRunner().invoke(command, words)
 
 
 def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_python_without_distrain_scores_the_golden_rows_as_predict_does(root: 
 
 @pytest.mark.slow
 def test_the_programs_of_torch_and_of_onnx_score_alike(root: Path, tmp_path: Path) -> None:
-    assert export(root, "t.parquet", tmp_path / "x", "torch").exit_code == 0
+    assert export(root, tmp_path / "x", "torch").exit_code == 0
     of_torch, onnx = Scorer(tmp_path / "x"), Scorer(root / "x")
     golden = decoded(json.loads((root / "x" / "golden.json").read_text())["rows"])
     scores = of_torch.score(golden)["probability"]
@@ -187,7 +187,7 @@ def test_the_programs_of_torch_and_of_onnx_score_alike(root: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    "name", ["model.onnx.data", "vocabularies/shop.ids.npy", "program.json", "score.py"]
+    "name", ["model.onnx.data", "vocabularies/shop.order.npy", "program.json", "score.py"]
 )
 def test_a_changed_file_is_refused_by_name(root: Path, tmp_path: Path, name: str) -> None:
     shutil.copytree(root / "x", tmp_path / "x")
@@ -228,7 +228,7 @@ def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
     root: Path, tmp_path: Path, to: str
 ) -> None:
     """A run whose model differs from that of the export before in a row of one table."""
-    first = export(root, "t.parquet", tmp_path / "first", to, "--tables", "int8")
+    first = export(root, tmp_path / "first", to, "--tables", "int8")
     assert first.exit_code == 0, first.output
     saved = open_model(root / "r" / "model")
     with torch.no_grad():
@@ -237,14 +237,13 @@ def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
     shutil.rmtree(tmp_path / "r" / "model")
     save_model(tmp_path / "r" / "model", saved.model, saved.spec, saved.schema, about=saved.about)
     shutil.copytree(root / "r" / "model" / "workflow", tmp_path / "r" / "model" / "workflow")
-    shutil.copy(root / "t.parquet", tmp_path)
     since = ("--tables", "int8", "--since", str(tmp_path / "first"))
-    done = export(tmp_path, "t.parquet", tmp_path / "delta", to, *since)
+    done = export(tmp_path, tmp_path / "delta", to, *since)
     assert done.exit_code == 0, done.output
     told = json.loads(done.stdout)
     assert told["delta"]["changed_rows"] == 1
     assert told["delta"]["rows"] > 20
-    whole = export(tmp_path, "t.parquet", tmp_path / "whole", to, "--tables", "int8")
+    whole = export(tmp_path, tmp_path / "whole", to, "--tables", "int8")
     assert whole.exit_code == 0, whole.output
     apply_deltas(tmp_path / "made", tmp_path / "first", [tmp_path / "delta"])
     for file in (tmp_path / "whole").rglob("*"):
@@ -252,7 +251,7 @@ def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
             made = tmp_path / "made" / file.relative_to(tmp_path / "whole")
             assert made.read_bytes() == file.read_bytes(), file
     assert Scorer(tmp_path / "made").check() <= 1e-6
-    other = export(tmp_path, "t.parquet", tmp_path / "other", to, *since[2:])
+    other = export(tmp_path, tmp_path / "other", to, *since[2:])
     assert isinstance(other.exception, InputError)
     assert "tables of int8" in str(other.exception)
 
@@ -296,21 +295,24 @@ def test_a_row_without_a_column_is_refused(root: Path) -> None:
 def test_export_refuses_scores_that_are_not_those_of_predict(
     root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        serving_folder,
-        "score_rows",
-        lambda _, rows, raw: pa.table({"probability": [0.5] * len(rows)}),
-    )
-    done = export(root, "t.parquet", tmp_path / "x")
+    half = lambda _saved, _on, made: {"probability": [0.5] * len(made)}  # noqa: E731
+    monkeypatch.setattr(serving_folder, "scores_of_prepared", half)
+    done = export(root, tmp_path / "x")
     assert isinstance(done.exception, DataError)
     assert "otherwise than predict" in str(done.exception)
     assert not (tmp_path / "x").exists()
 
 
-def test_a_sample_is_needed(root: Path, tmp_path: Path) -> None:
-    done = CliRunner().invoke(command, [str(root / "r"), str(tmp_path / "x"), "--with-workflow"])
-    assert isinstance(done.exception, InputError)
+def test_a_sample_is_needed_where_the_fitted_rows_are_gone(root: Path, tmp_path: Path) -> None:
+    shutil.copytree(root / "r", tmp_path / "r")
+    file = tmp_path / "r" / "model" / "workflow" / "workflow.json"
+    file.write_text(file.read_text().replace("t.parquet", "gone.parquet"))
+    done = export(tmp_path, tmp_path / "x")
+    assert isinstance(done.exception, DataError)
+    assert "gone.parquet" in str(done.exception.where)
     assert "--sample FILE" in str(done.exception.hint)
+    done = export(tmp_path, tmp_path / "x", "torch", "--sample", str(root / "t.parquet"))
+    assert done.exit_code == 0, done.output
 
 
 CSV_FORMAT = {"null_values": ["", "NA"], "decimal_point": ",", "timestamp": "%d.%m.%Y %H:%M"}
@@ -336,7 +338,7 @@ def test_fields_of_text_are_read_as_the_features_document_says(
     features = FeatureConfig.parse(document)
     prepare(PrepRequest((str(tmp_path / "t.csv"),), tmp_path / "d", features=features), client)
     fit(job(tmp_path / "d" / "train"), run_dir=tmp_path / "r")
-    done = export(tmp_path, "t.csv", tmp_path / "x")
+    done = export(tmp_path, tmp_path / "x")
     assert done.exit_code == 0, done.output
     scorer = Scorer(tmp_path / "x")
     given = {"shop": "s1", "price": "1,5", "at": "02.02.2024 1:30", "tags": "a|b1"}
@@ -392,7 +394,7 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
     folder = tmp_path_factory.mktemp("steps")
     document, vocabularies = column_program("x", workflow.groups[0].operators, None, False)
     for name, vocabulary in vocabularies.items():
-        entries_of(vocabulary).save(folder, name)
+        write_vocabulary(folder, name, vocabulary)
     known = {n: described(v) for n, v in vocabularies.items()}
     program = {"form": "table", "text": NO_TEXT, "columns": [document], "vocabularies": known}
     reader = Preprocessor(program | {"lists": [], "categorical": [], "continuous": []}, folder)
@@ -415,7 +417,7 @@ def in_onnx(program: Program, read: Any) -> Any:
     nodes = Nodes(program)
     given = raw_graph._read(nodes, [taken])
     column = program.document["columns"][0]
-    made = raw_graph._column(nodes, {"x": raw_graph._value(taken)}, column)
+    made = raw_graph._column({"x": raw_graph._tensor(nodes, taken)}, column)
     output = onnx.helper.make_empty_tensor_value_info(made)
     graph = onnx.helper.make_graph(nodes.all, "x", given, [output], nodes.constants)
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
@@ -426,19 +428,20 @@ def in_onnx(program: Program, read: Any) -> Any:
     return session.run(None, taken.fed(*read))[0]
 
 
-@pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday", "seconds"])
-def test_calendars_in_onnx_are_those_of_numpy(part: str) -> None:
-    days = np.array(["0001-01-01", "1600-02-29", "1969-12-31", "2000-03-01", "9999-12-31"], "M8[D]")
-    times = [*(days.astype("M8[us]") + np.timedelta64(86_399_999_999, "us")), None]
+@pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday"])
+def test_calendars_are_those_of_python(part: str) -> None:
+    days = ((1, 1, 1), (1600, 2, 29), (1969, 12, 31), (2000, 3, 1), (9999, 12, 31))
+    times = [datetime.datetime(*day, 23, 59, 59, 999_999) for day in days]
     column = {"name": "x", "source": "x", "to": "time", "takes": ["time"], "epoch": None}
     step = {"kind": "calendar", "part": part, "whole": False}
     column |= {"lists": False, "separator": None, "slices": [], "is_whole": False, "steps": [step]}
     program = {"form": "table", "text": NO_TEXT, "columns": [column], "vocabularies": {}}
     program |= {"lists": [], "categorical": [], "continuous": []}
-    reader = Preprocessor(program, Path())
-    read = reader.read({"x": times})["x"]
-    wanted = STEPS["calendar"](read[0], step, {})
-    np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[:, 0], np.float32(wanted))
+    read = Preprocessor(program, Path()).read({"x": [*times, None]})["x"]
+    found = [one.weekday() if part == "weekday" else getattr(one, part) for one in times]
+    wanted = np.float32([*found, np.nan])
+    np.testing.assert_array_equal(STEPS["calendar"](read[0], step, {}), wanted)
+    np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[:, 0], wanted)
 
 
 NARROW = pa.table(

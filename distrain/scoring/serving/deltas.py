@@ -6,8 +6,7 @@ It stands in every folder that `distrain export --since` wrote, and needs NumPy 
 
     delta.json    versions before and after, hashes of files, and how they are made anew
     whole/        files that are new, or changed otherwise than by rows
-    patches/      of a file with tables: what stands between them, and their changed rows;
-                  of a vocabulary: values that are gone, and new ones
+    patches/      of a file with tables: what stands between them, and their changed rows
 """
 
 from __future__ import annotations
@@ -20,18 +19,20 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST, DELTA = "manifest.json", "delta.json"
 WHOLE, PATCHES, VOCABULARIES = "whole", "patches", "vocabularies"
 ROWS_AT_ONCE = 65536
-PLACE = np.dtype("<u4")
+PLACE = np.dtype("<u8")
 """Of the place of a changed row in its table."""
+KEYS, ORDER = ".keys.npy", ".order.npy"
+"""How the names of a vocabulary's keys end, and of their places in rising order of the keys."""
 
 
 class DamagedExport(Exception):
@@ -40,63 +41,6 @@ class DamagedExport(Exception):
 
 class WrongDelta(Exception):
     """A delta does not go on from where an export is."""
-
-
-class Entries(NamedTuple):
-    """Values of a vocabulary.
-
-    Attributes:
-        keys: Whole numbers, or the CRC-32 of texts.
-        ids: Of the values.
-        lengths: Of texts, their bytes; else `None`.
-        text: Of texts, their UTF-8, one after another; else `None`.
-    """
-
-    keys: Array
-    ids: Array
-    lengths: Array | None = None
-    text: Array | None = None
-
-    def take(self, places: Array) -> Entries:
-        keys, ids = self.keys[places], self.ids[places]
-        if self.lengths is None or self.text is None:
-            return Entries(keys, ids)
-        starts = (np.cumsum(self.lengths) - self.lengths)[places]
-        lengths = self.lengths[places]
-        pieces = [np.zeros(0, np.uint8)]
-        for first in range(0, len(places), ROWS_AT_ONCE):
-            some = slice(first, first + ROWS_AT_ONCE)
-            ends = np.cumsum(lengths[some])
-            at = np.repeat(starts[some] - (ends - lengths[some]), lengths[some])
-            pieces.append(self.text[at + np.arange(len(at))])
-        return Entries(keys, ids, lengths, np.concatenate(pieces))
-
-    def and_of(self, other: Entries) -> Entries:
-        keys, ids = (np.concatenate([a, b]) for a, b in zip(self[:2], other[:2], strict=True))
-        if self.lengths is None or self.text is None or other.lengths is None or other.text is None:
-            return Entries(keys, ids)
-        lengths = np.concatenate([self.lengths, other.lengths])
-        return Entries(keys, ids, lengths, np.concatenate([self.text, other.text]))
-
-    def save(self, folder: Path, name: str) -> None:
-        """Write the files that `preprocess.Vocabulary` reads, in rising order of the keys."""
-        ordered = self.take(np.lexsort((self.ids, self.keys)))
-        files = {"keys": ordered.keys, "ids": ordered.ids.astype(np.int32)}
-        if ordered.lengths is not None and ordered.text is not None:
-            files["offsets"] = np.append(0, np.cumsum(ordered.lengths)).astype(np.int64)
-            files["text"] = ordered.text
-        for what, content in files.items():
-            np.save(folder / f"{name}.{what}.npy", content)
-
-    @classmethod
-    def load(cls, folder: Path, name: str) -> Entries:
-        def of(what: str) -> Array:
-            found: Array = np.load(folder / f"{name}.{what}.npy")
-            return found
-
-        if not (folder / f"{name}.text.npy").exists():
-            return cls(of("keys"), of("ids"))
-        return cls(of("keys"), of("ids"), np.diff(of("offsets")), of("text"))
 
 
 class Delta:
@@ -118,10 +62,9 @@ class Delta:
             self.before, self.after, self.files, own = (
                 self.document[key] for key in ("before", "after", "files", "own")
             )
-            names = [*self.files, *self.document[VOCABULARIES]]
         except KeyError as error:
             raise DamagedExport(f"{DELTA} of {self.name} lacks {error}") from None
-        if any(".." in name.split("/") or name.startswith("/") for name in names):
+        if any(".." in name.split("/") or name.startswith("/") for name in self.files):
             raise DamagedExport(f"{DELTA} of {self.name} names files outside of its folder")
         check_files(self.folder, own)
 
@@ -206,8 +149,8 @@ def check_chain(version: str, base: str, deltas: Sequence[Delta]) -> None:
 
 
 def _make(before: Path, delta: Delta, after: Path) -> None:
-    patches, vocabularies = (delta.document[key] for key in (PATCHES, VOCABULARIES))
-    for name in delta.files:
+    patches = delta.document[PATCHES]
+    for name in sorted(delta.files):
         (after / name).parent.mkdir(parents=True, exist_ok=True)
         whole = delta.folder / WHOLE / name
         if name in patches:
@@ -217,17 +160,16 @@ def _make(before: Path, delta: Delta, after: Path) -> None:
             ):
                 for piece in patched(before / name, patches[name], patch):
                     file.write(piece)
-        elif whole.exists():
-            shutil.copyfile(whole, after / name)
-        elif vocabulary_of(name) not in vocabularies:
-            shutil.copyfile(before / name, after / name)
-    for name in vocabularies:
-        old = Entries.load(before / VOCABULARIES, name)
-        with np.load(delta.folder / PATCHES / VOCABULARIES / f"{name}.npz") as patch:
-            texts = (patch[key] for key in ("lengths", "text") if key in patch)
-            new = Entries(patch["keys"], patch["ids"], *texts)
-            kept = np.flatnonzero(~np.isin(old.ids, patch["tombstones"]))
-        old.take(kept).and_of(new).save(after / VOCABULARIES, name)
+        elif name.endswith(ORDER) and not whole.exists():
+            save_order(after / name)
+        else:
+            shutil.copyfile(whole if whole.exists() else before / name, after / name)
+
+
+def save_order(file: Path) -> None:
+    """Write the order of the keys of a vocabulary, which lie beside it."""
+    keys = np.load(file.with_name(file.name.removesuffix(ORDER) + KEYS))
+    np.save(file, np.argsort(keys, kind="stable"))
 
 
 def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> Iterator[bytes]:
@@ -236,33 +178,20 @@ def patched(old: Path, pieces: Sequence[Mapping[str, Any]], patch: BinaryIO) -> 
         if "bytes" in piece:
             yield patch.read(piece["bytes"])
             continue
-        rows, changed = piece["rows"], piece["changed"]
-        places = np.frombuffer(patch.read(changed * PLACE.itemsize), PLACE)
-        width, had = piece["row_bytes"], min(rows, piece["old_rows"])
-        table = rows_at(old, piece["old_offset"], had, width)
-        for first in range(0, rows, ROWS_AT_ONCE):
-            some = np.empty((min(ROWS_AT_ONCE, rows - first), width), np.uint8)
-            kept = table[first : first + len(some)]
-            some[: len(kept)] = kept
+        places = np.frombuffer(patch.read(piece["changed"] * PLACE.itemsize), PLACE)
+        width = piece["row_bytes"]
+        table = rows_at(old, piece["old_offset"], piece["rows"], width)
+        for first in range(0, len(table), ROWS_AT_ONCE):
+            some = np.array(table[first : first + ROWS_AT_ONCE])
             low, high = np.searchsorted(places, [first, first + len(some)])
             content = np.frombuffer(patch.read((high - low) * width), np.uint8)
-            some[places[low:high] - first] = content.reshape(-1, width)
+            some[places[low:high].astype(np.int64) - first] = content.reshape(-1, width)
             yield some.tobytes()
 
 
 def rows_at(file: Path, offset: int, rows: int, row_bytes: int) -> Array:
     """Rows of a table in a file, `[rows, row_bytes]`, mapped into memory."""
-    if not rows:
-        return np.zeros((0, row_bytes), np.uint8)
     return np.memmap(file, np.uint8, "r", offset, (rows, row_bytes))
-
-
-def vocabulary_of(name: str) -> str | None:
-    """The vocabulary whose values or ids a file of an export holds."""
-    folder, _, file = name.rpartition("/")
-    vocabulary, *what = file.rsplit(".", 2)
-    is_part = folder == VOCABULARIES and what[0] in ("keys", "ids", "offsets", "text")
-    return vocabulary if is_part else None
 
 
 def hashes_of(folder: Path) -> dict[str, str]:

@@ -1,47 +1,47 @@
-"""Steps that values of a column go through, as nodes of an ONNX graph: `steps` in ONNX.
-
-Values are tensors of any shape. Of texts and whole numbers another tensor says which are missing.
-"""
+"""Steps that values of a column go through, as nodes of an ONNX graph: `steps` traced."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from distrain.etl import Vocabulary
+from distrain.scoring.serving import steps
 from distrain.scoring.serving.program import Program
-from distrain.scoring.serving.raw_values import END_OF_TIMES, FIRST_TIME
-from distrain.scoring.serving.steps import CLOCK, FIRST_OOV_ID, NULL_ID
+from distrain.scoring.serving.raw_values import END_OF_TIMES, FIRST_TIME, refuse
+from distrain.scoring.serving.steps import FIRST_OOV_ID, NULL_ID
 
 DTYPES = {
     "text": np.dtype(object),
     "integer": np.dtype(np.int64),
     "time": np.dtype(np.int64),
+    "ids": np.dtype(np.int64),
     "number": np.dtype(np.float64),
+    "float32": np.dtype(np.float32),
+    "uint64": np.dtype(np.uint64),
+    "truth": np.dtype(bool),
 }
 EMPTY = {"text": "", "integer": 0, "time": 0}
 """What stands in the place of a missing value."""
 
-DAY_US = 86_400_000_000
+_KINDS = {DTYPES[kind]: kind for kind in ("integer", "number", "float32", "uint64")}
+_where: Callable[..., Tensor] = np.where  # type: ignore[assignment]
 
-
-@dataclass(frozen=True)
-class Value:
-    """A tensor by its name.
-
-    Attributes:
-        missing: The tensor that says which values are missing; `None` for none, and of numbers,
-            where these are NaN.
-        kind: "text", "integer", "time" (microseconds since 1970), "number", "presence" or "ids".
-    """
-
-    name: str
-    missing: str | None
-    kind: str
+_OPERATORS = {
+    "add": "Add", "subtract": "Sub", "multiply": "Mul", "divide": "Div", "remainder": "Mod",
+    "minimum": "Min", "maximum": "Max", "absolute": "Abs", "sign": "Sign", "floor": "Floor",
+    "log": "Log", "bitwise_xor": "BitwiseXor", "right_shift": "BitShift",
+}  # fmt: skip
+_TESTS = {
+    "less": "Less", "less_equal": "LessOrEqual", "greater": "Greater", "equal": "Equal",
+    "greater_equal": "GreaterOrEqual", "isnan": "IsNaN", "isinf": "IsInf",
+}  # fmt: skip
+"""By NumPy's names."""
 
 
 class Nodes:
@@ -73,7 +73,7 @@ class Nodes:
 
         return self.add("Cast", name, to=helper.np_dtype_to_tensor_dtype(np.dtype(dtype)))
 
-    def constant(self, value: Any, dtype: Any = np.float64) -> str:
+    def constant(self, value: Any, dtype: Any) -> str:
         array = np.asarray(value, dtype)
         value = array.tolist() if array.dtype == object else array.tobytes()
         key = (array.dtype.str, array.shape, value)
@@ -81,20 +81,6 @@ class Nodes:
             self._known[key] = f"raw/constant_{next(self._numbers)}"
             self.constants.append(tensor(array, self._known[key]))
         return self._known[key]
-
-    def read_as(self, x: Value, kind: str) -> Value:
-        """A whole number as a number, and of any value whether it is there."""
-        if kind == "presence" and x.missing is None:
-            return Value(x.name, self.add("IsNaN", x.name), kind)
-        if kind == "presence" and x.kind != "presence":  # what is left out is one value for all
-            shape = self.add("Shape", x.name)
-            return Value(x.name, self.add("Expand", str(x.missing), shape), kind)
-        if kind == "number" and x.kind == "integer":
-            number = self.cast(x.name, np.float64)
-            if x.missing is not None:
-                number = self.add("Where", x.missing, self.constant(np.nan), number)
-            return Value(number, None, kind)
-        return x
 
     def refuse(self, bad: str, lists: bool) -> None:
         """Give the rows with such values no scores; of values in lists, no row at all."""
@@ -105,152 +91,150 @@ class Nodes:
         self.refused.append(bad)
 
 
-Step = Mapping[str, Any]
+@dataclass(frozen=True, eq=False)
+class Tensor(NDArrayOperatorsMixin):
+    """A tensor of a graph, of any shape: NumPy's functions add nodes.
 
-
-def _fill_missing(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    gap = g.add("IsNaN", x.name) if x.kind == "number" else x.missing
-    if gap is None:
-        return x
-    value = g.constant(step["value"], DTYPES[x.kind])
-    return Value(g.add("Where", gap, value, x.name), None, x.kind)
-
-
-def _clip(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    name = x.name
-    for bound, beyond in ((step["min"], "Less"), (step["max"], "Greater")):
-        if bound is not None:
-            limit = g.constant(bound)
-            name = g.add("Where", g.add(beyond, name, limit), limit, name)
-    return Value(name, None, x.kind)
-
-
-def _limits(g: Nodes, x: Value, step: Step, lists: bool) -> Value:
-    for bound, beyond in ((step["low"], "Less"), (step["high"], "Greater")):
-        if bound is not None:
-            g.refuse(g.add(beyond, x.name, g.constant(bound)), lists)
-    return x
-
-
-def _log(g: Nodes, x: Value, _step: Step, lists: bool) -> Value:
-    g.refuse(g.add("LessOrEqual", x.name, g.constant(-1)), lists)
-    # log(1 + x) is x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
-    above = g.add("Add", x.name, g.constant(1))
-    rest = g.add("Sub", above, g.constant(1))
-    scaled = g.add("Div", g.add("Mul", x.name, g.add("Log", above)), rest)
-    is_small = g.add("Equal", rest, g.constant(0))
-    return Value(g.add("Where", is_small, x.name, scaled), None, x.kind)
-
-
-def _normalize(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    centred = g.add("Sub", x.name, g.constant(step["mean"]))
-    return Value(g.add("Div", centred, g.constant(step["std"])), None, x.kind)
-
-
-def _missing_flag(g: Nodes, x: Value, _step: Step, _: bool) -> Value:
-    assert x.missing is not None  # as `read_as` gives it
-    return Value(g.cast(x.missing, np.float64), None, "number")
-
-
-def _bucketize(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    missing = g.add("IsNaN", x.name)
-    if step["log_square"]:
-        found = g.add("Where", missing, g.constant(0), _log_square(g, x.name))
-    else:
-        last = g.constant([-1], np.int64)
-        edges = g.constant(step["edges"])
-        reached = g.add("GreaterOrEqual", g.add("Unsqueeze", x.name, last), edges)
-        found = g.add("ReduceSum", g.cast(reached, np.int64), last, keepdims=0)
-    return Value(g.cast(found, np.int64), missing, "integer")
-
-
-def _log_square(g: Nodes, x: str) -> str:
-    size = g.add("Abs", x)
-    log = g.add("Min", g.add("Max", size, g.constant(2)), g.constant(np.finfo(np.float64).max))
-    log = g.add("Log", log)
-    above = g.add("Add", g.add("Floor", g.add("Mul", log, log)), g.constant(2))
-    above = g.add("Mul", above, g.add("Sign", x))
-    return g.add("Where", g.add("LessOrEqual", size, g.constant(2)), g.add("Floor", x), above)
-
-
-def _hash_bucket(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    return Value(_bucket(g, x.name, step["num_buckets"]), x.missing, "integer")
-
-
-def _categorify(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    return Value(_ids(g, x, step["vocabulary"]), None, "ids")
-
-
-def _encode(g: Nodes, x: Value, step: Step, _: bool) -> Value:
-    numbers = g.constant(g.program.numbers[step["vocabulary"]])
-    return Value(g.add("Gather", numbers, _ids(g, x, step["vocabulary"])), None, "number")
-
-
-def _calendar(g: Nodes, x: Value, step: Step, lists: bool) -> Value:
-    for bound, beyond in ((FIRST_TIME, "Less"), (END_OF_TIMES - 1, "Greater")):
-        bad = g.add(beyond, x.name, g.constant(bound, np.int64))
-        g.refuse(g.add("And", bad, g.add("Not", str(x.missing))), lists)
-    part, time = step["part"], _Whole(g, x.name)
-    if part == "seconds":
-        seconds = g.add("Div", g.cast(x.name, np.float64), g.constant(1e6))
-        return Value(g.add("Where", str(x.missing), g.constant(np.nan), seconds), None, "number")
-    if part in CLOCK:
-        size, many = CLOCK[part]
-        found = time // size % many
-    elif part == "weekday":
-        found = (time // DAY_US + 3) % 7
-    else:
-        found = _date(time // DAY_US)[part]
-    value = Value(found.name, x.missing, "integer")
-    return value if step["whole"] else g.read_as(value, "number")
-
-
-def _date(days: _Whole) -> dict[str, _Whole]:
-    """Year, month and day of days since 1970.
-
-    Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+    Attributes:
+        kind: One of `DTYPES`, or "presence"; times are microseconds since 1970.
+        missing: The tensor that says which values are missing; `None` for none, and of numbers
+            that are read, where these are NaN.
+        lists: Whether the values are those of lists.
     """
-    era, of_era = (days + 719_468) // 146_097, (days + 719_468) % 146_097
-    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
-    of_year = of_era - (year * 365 + year // 4 - year // 100)  # from the first of March
-    month = (of_year * 5 + 2) // 153
-    day = of_year - (month * 153 + 2) // 5 + 1
-    later = month // 10  # of January and February 1
-    return {"day": day, "month": month + 3 - later * 12, "year": year + era * 400 + later}
-
-
-@dataclass(frozen=True)
-class _Whole:
-    """A tensor of whole numbers, with Python's operators."""
 
     graph: Nodes
     name: str
+    kind: str
+    missing: str | None = None
+    lists: bool = False
 
-    def _with(self, op: str, other: _Whole | int) -> _Whole:
-        name = self.graph.constant(other, np.int64) if isinstance(other, int) else other.name
-        return _Whole(self.graph, self.graph.add(op, self.name, name))
+    def __array_ufunc__(self, function: Any, _method: str, *inputs: Any) -> Any:
+        if function is np.floor_divide:
+            whole, by = inputs
+            return (whole - whole % by) / by  # ONNX divides towards 0
+        if function is np.copysign:
+            return inputs[0] * np.sign(inputs[1])
+        if function is np.log1p:
+            # It is x * log(u) / (u - 1) for the rounded u = 1 + x (Goldberg 1991, theorem 4).
+            above = self + 1
+            rest = above - 1
+            return _where(rest == 0, self, self * np.log(above) / rest)
+        names = [self._name_of(one) for one in inputs]
+        if (test := _TESTS.get(function.__name__)) is not None:
+            return self.made(test, *names, kind="truth")
+        more = {"direction": "RIGHT"} if function is np.right_shift else {}
+        return self.made(_OPERATORS[function.__name__], *names, **more)
 
-    def __add__(self, other: _Whole | int) -> _Whole:
-        return self._with("Add", other)
+    def __array_function__(self, function: Any, _types: Any, args: Any, _kwargs: Any) -> Any:
+        if function is np.where:
+            chosen, *pair = args
+            typed = next(one for one in pair if isinstance(one, Tensor))
+            return typed.made("Where", chosen.name, *map(typed._name_of, pair))
+        assert function is np.searchsorted  # to the right
+        last = self.graph.constant([-1], np.int64)
+        reached = (self.made("Unsqueeze", self.name, last) >= args[0]).astype(np.int64)
+        return reached.made("ReduceSum", reached.name, last, keepdims=0)
 
-    def __sub__(self, other: _Whole | int) -> _Whole:
-        return self._with("Sub", other)
+    def astype(self, dtype: Any) -> Tensor:
+        return self.called(self.graph.cast(self.name, dtype), _KINDS[np.dtype(dtype)])
 
-    def __mul__(self, other: int) -> _Whole:
-        return self._with("Mul", other)
+    def any(self) -> bool:
+        """False: rows are refused when the graph runs, and not while it is made."""
+        self.graph.refuse(self.name, self.lists)
+        return False
 
-    def __mod__(self, other: int) -> _Whole:
-        return self._with("Mod", other)
+    def made(self, op: str, *names: str, kind: str | None = None, **attributes: Any) -> Tensor:
+        """What a node gives, of which the same values are missing."""
+        return self.called(self.graph.add(op, *names, **attributes), kind)
 
-    def __floordiv__(self, other: int) -> _Whole:
-        return (self - self % other)._with("Div", other)  # ONNX divides towards 0
+    def called(self, name: str, kind: str | None = None) -> Tensor:
+        return replace(self, name=name, kind=kind or self.kind)
+
+    def filled(self, value: Any) -> Tensor:
+        if self.missing is None:
+            return self
+        gap = Tensor(self.graph, self.missing, "truth")
+        return replace(_where(gap, value, self), missing=None)
+
+    def read_as(self, kind: str) -> Tensor:
+        """A whole number as a number, and of any value whether it is there."""
+        if kind == "presence" and self.kind == "number":
+            return replace(self, missing=np.isnan(self).name, kind=kind)
+        if kind == "presence" and self.kind != kind:  # what is left out is one value for all
+            shape = self.graph.add("Shape", self.name)
+            missing = self.graph.add("Expand", str(self.missing), shape)
+            return replace(self, missing=missing, kind=kind)
+        if kind == "number":
+            number = self if self.kind == kind else self.astype(np.float64)
+            return number.filled(np.nan)
+        return self
+
+    def _name_of(self, value: Any) -> str:
+        if isinstance(value, Tensor):
+            return value.name
+        return self.graph.constant(value, DTYPES[self.kind])
 
 
-STEPS: dict[str, Callable[[Nodes, Value, Step, bool], Value]] = {
+Step = Mapping[str, Any]
+
+
+def _traced(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.STEPS[step["kind"]](x, step, {})
+    return found
+
+
+def _fill_missing(x: Tensor, step: Step) -> Tensor:
+    return _traced(x, step) if x.kind == "number" else x.filled(step["value"])
+
+
+def _missing_flag(x: Tensor, _: Step) -> Tensor:
+    assert x.missing is not None  # as `read_as` gives it
+    return Tensor(x.graph, x.missing, "truth").astype(np.float64)
+
+
+def _bucketize(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.buckets_of(x, step).astype(np.int64)
+    return replace(found, missing=np.isnan(x).name)
+
+
+def _hash_bucket(x: Tensor, step: Step) -> Tensor:
+    found: Tensor = steps.bucket_of(x, step["num_buckets"])
+    return found
+
+
+def _categorify(x: Tensor, step: Step) -> Tensor:
+    vocabulary = x.graph.program.vocabularies[step["vocabulary"]]
+    ids = x.made("LabelEncoder", x.name, kind="ids", **_table(vocabulary, x.kind))
+    if vocabulary.num_oov > 1:
+        spread = steps.bucket_of(x, vocabulary.num_oov) + FIRST_OOV_ID
+        ids = _where(ids == FIRST_OOV_ID, spread.called(spread.name, "ids"), ids)
+    return ids.filled(NULL_ID)
+
+
+def _encode(x: Tensor, step: Step) -> Tensor:
+    numbers = x.graph.constant(x.graph.program.numbers[step["vocabulary"]], np.float64)
+    ids = _categorify(x, step)
+    return ids.made("Gather", numbers, ids.name, kind="number")
+
+
+def _calendar(x: Tensor, step: Step) -> Tensor:
+    clock = x.filled(0)
+    for bad in (clock < FIRST_TIME, clock >= END_OF_TIMES):
+        refuse(bad, "not a time of the years 1 to 9999")
+    found: Tensor
+    if step["part"] == "seconds":
+        found = clock.astype(np.float64) / 1e6
+    else:
+        found = steps.calendar_part(clock, step["part"]).astype(np.int64)
+    found = replace(found, missing=x.missing)
+    return found if step["whole"] else found.read_as("number")
+
+
+STEPS: dict[str, Callable[[Tensor, Step], Tensor]] = {
     "FillMissing": _fill_missing,
-    "Clip": _clip,
-    "LogOp": _log,
-    "Normalize": _normalize,
+    "Clip": _traced,
+    "LogOp": _traced,
+    "Normalize": _traced,
     "Categorify": _categorify,
     "MissingFlag": _missing_flag,
     "Bucketize": _bucketize,
@@ -259,21 +243,8 @@ STEPS: dict[str, Callable[[Nodes, Value, Step, bool], Value]] = {
     "CountEncode": _encode,
     "TargetEncode": _encode,
     "calendar": _calendar,
-    "limits": _limits,
+    "limits": _traced,
 }
-"""As `steps.STEPS`; the last argument says whether the values are those of lists."""
-
-
-def _ids(g: Nodes, x: Value, name: str) -> str:
-    vocabulary = g.program.vocabularies[name]
-    ids = g.add("LabelEncoder", x.name, **_table(vocabulary, x.kind))
-    if vocabulary.num_oov > 1:
-        first = g.constant(FIRST_OOV_ID, np.int64)
-        spread = g.add("Add", _bucket(g, x.name, vocabulary.num_oov), first)
-        ids = g.add("Where", g.add("Equal", ids, first), spread, ids)
-    if x.missing is not None:
-        ids = g.add("Where", x.missing, g.constant(NULL_ID, np.int64), ids)
-    return ids
 
 
 def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
@@ -287,19 +258,6 @@ def _table(vocabulary: Vocabulary, kind: str) -> dict[str, Any]:
         "values_tensor": tensor(np.array(ids, np.int64), "values"),
         "default_tensor": tensor(np.array([FIRST_OOV_ID], np.int64), "default"),
     }
-
-
-def _bucket(g: Nodes, whole: str, num_buckets: int) -> str:
-    """`steps.bucket_of`."""
-
-    def constant(value: int) -> str:
-        return g.constant(value, np.uint64)
-
-    x = g.add("Add", g.cast(whole, np.uint64), constant(0x9E3779B97F4A7C15))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        shifted = g.add("BitShift", x, constant(shift), direction="RIGHT")
-        x = g.add("Mul", g.add("BitwiseXor", x, shifted), constant(factor))
-    return g.cast(g.add("Mod", x, constant(num_buckets)), np.int64)
 
 
 def tensor(array: Any, name: str) -> Any:

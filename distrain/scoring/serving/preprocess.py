@@ -55,9 +55,9 @@ class Preprocessor:
         self._form = program["form"]
         self._columns = {c["name"]: _Column(c, program["text"], known) for c in program["columns"]}
         self._categorical = [self._columns[name] for name in program["categorical"]]
-        self._whole_sources = [c.source for c in self._categorical if not c.holds_text]
+        self._whole = [n for n, column in enumerate(self._categorical) if not column.holds_text]
         self._ids_met = {
-            form: [(c.source, c.met[form].__getitem__) for c in self._categorical] for form in FORMS
+            form: [column.met[form].__getitem__ for column in self._categorical] for form in FORMS
         }
         self._continuous = program["continuous"]
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
@@ -107,15 +107,25 @@ class Preprocessor:
         return found
 
     def _ids(self, given: Mapping[str, Any], form: str, num_rows: int) -> Array:
-        ids: list[Any]
-        try:  # all at once: a call for each column takes longer than the column of one row
-            whole = chain.from_iterable([given[source] for source in self._whole_sources])
-            if not set(map(type, whole)) <= _KEPT_TYPES:
-                raise KeyError
-            ids = [[*map(id_of, given[source])] for source, id_of in self._ids_met[form]]
-        except (KeyError, TypeError):
-            ids = [column.ids(given[column.source], form)[0] for column in self._categorical]
+        raw = [given[column.source] for column in self._categorical]
+        with suppress(KeyError, TypeError):
+            return self._met(raw, form, num_rows)
+        for column, values in zip(self._categorical, raw, strict=True):
+            column.meet(values, form)
+        with suppress(KeyError, TypeError):  # of values that cannot be used, or are of other types
+            return self._met(raw, form, num_rows)
+        pairs = zip(self._categorical, raw, strict=True)
+        ids = [column.ids(values, form)[0] for column, values in pairs]
         return np.array(ids, np.int64).reshape(len(ids), num_rows).T.copy()
+
+    def _met(self, raw: Sequence[Any], form: str, num_rows: int) -> Array:
+        """All columns at once: a call for each takes longer than the column of one row."""
+        whole = chain.from_iterable([raw[place] for place in self._whole])
+        if not set(map(type, whole)) <= _KEPT_TYPES:
+            raise KeyError
+        ids = chain.from_iterable(map(map, self._ids_met[form], raw))
+        found = np.fromiter(ids, np.int64, len(raw) * num_rows)
+        return found.reshape(len(raw), num_rows).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
         """Each column's values before its steps, and the lengths of its lists or `None`.
@@ -184,29 +194,25 @@ class _Column:
 
     def ids(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         """`made` of `read`; the ids of values that were met before are kept in memory."""
-        if not self.has_ids:
-            return self.made(*self.read(values, form))
         values, lengths = self._flat(values, form)
-        # Only texts equal texts, while True equals 1.
-        if self.holds_text or set(map(type, values)) <= _KEPT_TYPES:
-            with suppress(KeyError, TypeError):
-                known = map(self.met[form].__getitem__, values)
-                return np.fromiter(known, np.int64, len(values)), lengths
-        return self._looked_up(values, lengths, form), lengths
+        if self.has_ids and self.meet(values, form):
+            with suppress(KeyError):
+                ids = map(self.met[form].__getitem__, values)
+                return np.fromiter(ids, np.int64, len(values)), lengths
+        return self.made(self._read_items(values, lengths, form), lengths)
 
-    def _looked_up(self, values: Any, lengths: list[int] | None, form: str) -> Array:
-        met = self.met[form]
+    def meet(self, values: Any, form: str) -> bool:
+        """Keep the ids of values; whether all are of types that are kept: True equals 1."""
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
-            return self._made_of_items(values, lengths, form)
+            return False
+        met = self.met[form]
         if len(met) > MOST_KEPT:
             met.clear()
-        new = list(dict.fromkeys(value for value in values if value not in met))
-        try:
-            fresh = dict(zip(new, self._made_of_items(new, None, form).tolist(), strict=True))
-        except BadValue:  # which is told with its row
-            return self._made_of_items(values, lengths, form)
-        met.update(fresh)
-        return np.array([met[value] for value in values], np.int64)
+        if new := list({*values} - met.keys()):
+            with suppress(BadValue):  # which is told with its row
+                ids = self.made(self._read_items(new, None, form), None)[0]
+                met.update(zip(new, ids.tolist(), strict=True))
+        return True
 
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         values, lengths = self._flat(values, form)
@@ -222,9 +228,6 @@ class _Column:
             if isinstance(values, list):  # whole numbers without a step
                 values = to_numbers(values, frozenset(["integer"]), {}, {})
             return _as_float32(values), lengths
-
-    def _made_of_items(self, items: Any, lengths: list[int] | None, form: str) -> Array:
-        return self.made(self._read_items(items, lengths, form), lengths)[0]
 
     def _read_items(self, items: Any, lengths: list[int] | None, form: str) -> Any:
         if not self._spec["lists"]:

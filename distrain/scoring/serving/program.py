@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,7 @@ from distrain.etl import (
     takes_of,
 )
 from distrain.models import SavedModel
-from distrain.scoring.serving.deltas import Entries
+from distrain.scoring.serving.deltas import ORDER, save_order
 from distrain.scoring.serving.preprocess import BETWEEN_TEXTS
 from distrain.scoring.serving.steps import STEPS
 from distrain.vocabulary import is_text
@@ -257,14 +258,17 @@ def _reading(spec: ColumnSpec | None, operators: Sequence[Any], holds_text: bool
     }
 
 
-def entries_of(vocabulary: Vocabulary) -> Entries:
-    """The values of a vocabulary with their ids."""
-    values = vocabulary.values
-    ids = np.arange(len(values)) + vocabulary.first_value_id
-    if not is_text(values.type):
+def write_vocabulary(folder: Path, name: str, vocabulary: Vocabulary) -> None:
+    """Write the files that `steps.Vocabulary` reads, in the order of the ids."""
+    values, files = vocabulary.values, dict[str, Any]()
+    if is_text(values.type):
+        texts = values.cast(pa.large_binary()).to_pylist()
+        keys = np.array([*map(zlib.crc32, texts)], np.uint32)
+        ends = np.cumsum([0, *map(len, texts)], dtype=np.int64)
+        files = {"keys": keys, "offsets": ends, "text": np.frombuffer(b"".join(texts), np.uint8)}
+    else:
         whole = values.cast(pa.int64()) if pa.types.is_null(values.type) else values
-        return Entries(whole.to_numpy(zero_copy_only=False).astype(np.int64), ids)
-    texts: list[bytes] = values.cast(pa.large_binary()).to_pylist()
-    keys = np.array([zlib.crc32(text) for text in texts], np.uint32)
-    lengths = np.array([len(text) for text in texts], np.int64)
-    return Entries(keys, ids, lengths, np.frombuffer(b"".join(texts), np.uint8))
+        files = {"keys": whole.to_numpy(zero_copy_only=False).astype(np.int64)}
+    for what, content in files.items():
+        np.save(folder / f"{name}.{what}.npy", content)
+    save_order(folder / f"{name}{ORDER}")

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from distrain.scoring.serving.onnx_steps import DTYPES, EMPTY, STEPS, Nodes, Value, tensor
+from distrain.scoring.serving.onnx_steps import DTYPES, EMPTY, STEPS, Nodes, Tensor, tensor
 from distrain.scoring.serving.preprocess import BETWEEN_TEXTS
 from distrain.scoring.serving.program import Program
+from distrain.scoring.serving.raw_values import refuse
 
 RAW_GRAPH = "raw.onnx"
 
@@ -142,7 +143,7 @@ def write_raw_graph(
     model = onnx.compose.add_prefix(model, _MODEL)
     nodes = Nodes(program)
     given = _read(nodes, inputs)
-    raw = {one.name: _value(one) for one in inputs}
+    raw = {one.name: _tensor(nodes, one) for one in inputs}
     _prepare(nodes, raw, taken={one.name for one in model.graph.input})
     before = len(nodes.all)
     outputs = _score(nodes, targets)
@@ -180,43 +181,41 @@ def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
     return given
 
 
-def _value(one: RawInput) -> Value:
-    return Value(one.values, None if one.kind == "number" else one.missing, one.kind)
+def _tensor(nodes: Nodes, one: RawInput) -> Tensor:
+    missing = None if one.kind == "number" else one.missing
+    return Tensor(nodes, one.values, one.kind, missing, one.lists)
 
 
-def _prepare(nodes: Nodes, raw: Mapping[str, Value], taken: set[str]) -> None:
+def _prepare(nodes: Nodes, raw: Mapping[str, Tensor], taken: set[str]) -> None:
     """Make the inputs of the model that it takes."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
     for name in ("categorical", "continuous"):
-        made = [_column(nodes, raw, columns[column]) for column in document[name]]
+        made = [_column(raw, columns[column]) for column in document[name]]
         if _MODEL + name in taken:
             nodes.add("Concat", *made, out=_MODEL + name, axis=1)
     of_event: dict[str, str] = {}
     for name, event in document["lists"]:
-        nodes.add("Identity", _column(nodes, raw, columns[name]), out=f"{_MODEL}{name}.values")
+        nodes.add("Identity", _column(raw, columns[name]), out=f"{_MODEL}{name}.values")
         lengths = f"{columns[name]['source']}.lengths"
         nodes.add("Identity", lengths, out=f"{_MODEL}{name}.lengths")
         unlike = nodes.add("Not", nodes.add("Equal", lengths, of_event.setdefault(event, lengths)))
         nodes.refuse(unlike, lists=True)
 
 
-def _column(nodes: Nodes, raw: Mapping[str, Value], column: Mapping[str, Any]) -> str:
+def _column(raw: Mapping[str, Tensor], column: Mapping[str, Any]) -> str:
     """A column after its steps: int64 ids or float32 numbers."""
-    value, lists = nodes.read_as(raw[column["source"]], column["to"]), column["lists"]
+    x = raw[column["source"]].read_as(column["to"])
     if column["is_whole"]:
-        below = nodes.add("Floor", value.name)
-        nodes.refuse(nodes.add("Less", below, value.name), lists)
-        for bound, beyond in ((-(2.0**63), "Less"), (2.0**63, "GreaterOrEqual")):
-            nodes.refuse(nodes.add(beyond, value.name, nodes.constant(bound)), lists)
+        for bad in (np.floor(x) < x, x < -(2.0**63), x >= 2.0**63):
+            refuse(bad, "not a whole number of 64 bits")
     for step in column["steps"]:
-        value = STEPS[step["kind"]](nodes, value, step, lists)
-    if value.kind == "ids":
-        return value.name
-    number = nodes.cast(nodes.read_as(value, "number").name, np.float32)
-    for test in ("IsNaN", "IsInf"):
-        nodes.refuse(nodes.add(test, number), lists)
-    return number
+        x = STEPS[step["kind"]](x, step)
+    if x.kind != "ids":
+        x = x.read_as("number").astype(np.float32)
+        for bad in (np.isnan(x), np.isinf(x)):
+            refuse(bad, "missing, or not finite as float32")
+    return x.name
 
 
 def _score(nodes: Nodes, targets: Sequence[Mapping[str, Any]]) -> list[Any]:

@@ -41,7 +41,7 @@ class UnusableValue(Exception):
 
 
 def refuse(bad: Any, problem: str) -> None:
-    if np.asarray(bad).any():
+    if bad.any():
         raise UnusableValue(int(np.argmax(bad)), problem)
 
 

@@ -18,7 +18,9 @@ from distrain.models import INPUTS_FILE
 from distrain.scoring.serving import deltas
 from distrain.scoring.serving.deltas import (
     DELTA,
+    KEYS,
     MANIFEST,
+    ORDER,
     PATCHES,
     PLACE,
     ROWS_AT_ONCE,
@@ -27,11 +29,12 @@ from distrain.scoring.serving.deltas import (
     Array,
     DamagedExport,
     Delta,
-    Entries,
     WrongDelta,
     rows_at,
 )
 from distrain.storage import scratch_folder, whole_dir
+
+_BYTES_AT_ONCE = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,7 @@ class DeltaSize:
     rows: int  # of all tables after it
     changed_rows: int  # new ones among them
     dropped_rows: int
-    new_values: int  # of vocabularies
+    new_values: int  # of vocabularies, also in the place of others
     dropped_values: int
 
 
@@ -134,7 +137,6 @@ def write_delta(
             "after": new["version"],
             "files": new["files"] | {MANIFEST: deltas.sha256_of(after / MANIFEST)},
             PATCHES: writer.patches,
-            VOCABULARIES: sorted(writer.vocabularies),
             "rows": asdict(writer.size),
             "own": deltas.hashes_of(folder),
         }
@@ -156,115 +158,88 @@ class _Writer:
     def __init__(self, before: Path, after: Path, folder: Path):
         self.before, self.after, self.folder = before, after, folder
         self.patches: dict[str, list[dict[str, Any]]] = {}
-        self.vocabularies: set[str] = set()
         self._old, self._new = _tables(before), _tables(after)
-        self._changed = {place["table"]: 0 for place in self._new}
-        self._values = [0, 0]
+        self._changed: dict[str, int] = {}
 
     @property
     def size(self) -> DeltaSize:
         old, new = ({p["table"]: p["rows"] for p in of} for of in (self._old, self._new))
-        dropped = sum(max(0, rows - new.get(table, 0)) for table, rows in old.items())
-        changed = sum(self._changed.values())
-        return DeltaSize(sum(new.values()), changed, dropped, *self._values)
+        rows = {table for table in (*old, *new) if not table.startswith(f"{VOCABULARIES}/")}
+        values = {table for table in {*old, *new} - rows if table.endswith(KEYS)}
+
+        def changed(tables: set[str]) -> tuple[int, int]:
+            gone = (old.get(table, 0) - new.get(table, 0) for table in tables)
+            now = (self._changed.get(table, 0) for table in tables)
+            return sum(now), sum(max(0, number) for number in gone)
+
+        return DeltaSize(sum(new.get(name, 0) for name in rows), *changed(rows), *changed(values))
 
     def add(self, name: str) -> None:
         """A file that was there before."""
-        vocabulary = deltas.vocabulary_of(name)
         places = [place for place in self._new if place["file"] == name]
         if places:
-            with (self.after / name).open("rb") as file, self._patch(name) as patch:
+            path = self.folder / PATCHES / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with (self.after / name).open("rb") as file, path.open("wb") as patch:
                 self.patches[name] = list(self._pieces(name, places, file, patch))
-        elif vocabulary is None or not self._holds_alike(vocabulary):
+        elif not name.endswith(ORDER):  # which the keys have in them
             self.add_whole(name)
-        elif vocabulary not in self.vocabularies:
-            self._add_vocabulary(vocabulary)
 
     def add_whole(self, name: str) -> None:
         target = self.folder / WHOLE / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.after / name, target)
 
-    def _patch(self, name: str) -> BinaryIO:
-        path = self.folder / PATCHES / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("wb")
-
     def _pieces(
         self, name: str, places: list[dict[str, Any]], file: BinaryIO, patch: BinaryIO
     ) -> Iterator[dict[str, Any]]:
-        """What `deltas.patched` reads; what stands between tables is taken whole."""
+        """What `deltas.patched` reads; new rows, and what stands between tables, is taken whole."""
         had = {(p["table"], p["part"]): p for p in self._old if p["file"] == name}
         for place in places:
-            yield {"bytes": patch.write(file.read(place["offset"] - file.tell()))}
-            old = had.get((place["table"], place["part"]), {"row_bytes": None})
-            if old["row_bytes"] != place["row_bytes"]:
-                old = {"offset": 0, "rows": 0}
-            rows, width = place["rows"], place["row_bytes"]
-            table = rows_at(self.after / name, place["offset"], rows, width)
-            before = rows_at(self.before / name, old["offset"], min(rows, old["rows"]), width)
-            changed = _changed(before, table)
+            table, width = place["table"], place["row_bytes"]
+            old = had.get((table, place["part"]), {"row_bytes": None})
+            rows = min(place["rows"], old["rows"]) if old["row_bytes"] == width else 0
+            changed = np.arange(0)
+            if rows:
+                before = rows_at(self.before / name, old["offset"], rows, width)
+                after = rows_at(self.after / name, place["offset"], rows, width)
+                changed = _changed(before, after)
+            now_changed = len(changed) + place["rows"] - rows
+            self._changed[table] = max(self._changed.get(table, 0), now_changed)
+            if len(changed) * (PLACE.itemsize + width) >= rows * width:
+                continue
+            yield from _copied(file, patch, place["offset"])
             patch.write(changed.astype(PLACE).tobytes())
             for first in range(0, len(changed), ROWS_AT_ONCE):
-                patch.write(table[changed[first : first + ROWS_AT_ONCE]].tobytes())
-            self._changed[place["table"]] = max(self._changed[place["table"]], len(changed))
-            yield {
-                "table": place["table"],
-                "part": place["part"],
-                "rows": rows,
-                "row_bytes": width,
-                "changed": len(changed),
-                "old_rows": old["rows"],
-                "old_offset": old["offset"],
-            }
+                patch.write(after[changed[first : first + ROWS_AT_ONCE]].tobytes())
+            at = {"rows": rows, "row_bytes": width, "old_offset": old["offset"]}
+            yield at | {"changed": len(changed)}
             file.seek(rows * width, os.SEEK_CUR)
-        yield {"bytes": patch.write(file.read())}
+        yield from _copied(file, patch, (self.after / name).stat().st_size)
 
-    def _holds_alike(self, vocabulary: str) -> bool:
-        """Whether it held texts before if it holds texts now."""
-        texts = f"{VOCABULARIES}/{vocabulary}.text.npy"
-        return (self.before / texts).exists() == (self.after / texts).exists()
 
-    def _add_vocabulary(self, name: str) -> None:
-        old, new = (Entries.load(one / VOCABULARIES, name) for one in (self.before, self.after))
-        gone, fresh = _apart(old, new), _apart(new, old)
-        added = {k: v for k, v in new.take(fresh)._asdict().items() if v is not None}
-        with self._patch(f"{VOCABULARIES}/{name}.npz") as file:
-            np.savez(file, tombstones=old.ids[gone], **added)
-        self.vocabularies.add(name)
-        self._values = [self._values[0] + len(fresh), self._values[1] + len(gone)]
+def _copied(file: BinaryIO, patch: BinaryIO, end: int) -> Iterator[dict[str, int]]:
+    while (left := end - file.tell()) > 0:
+        yield {"bytes": patch.write(file.read(min(left, _BYTES_AT_ONCE)))}
 
 
 def _tables(folder: Path) -> list[dict[str, Any]]:
-    """Where the rows of tables lie, in the order of their bytes."""
+    """Where the rows of tables and vocabularies lie, in the order of their bytes."""
     described = json.loads((folder / INPUTS_FILE).read_text())
-    places: list[dict[str, Any]] = described["tables"]["places"]
+    places: list[dict[str, Any]] = list(described["tables"]["places"])
+    for file in (folder / VOCABULARIES).glob("*.npy"):
+        if not file.name.endswith(ORDER):
+            array, name = np.load(file, mmap_mode="r"), f"{VOCABULARIES}/{file.name}"
+            at = {"table": name, "part": "", "file": name, "rows": len(array)}
+            at["offset"] = file.stat().st_size - array.nbytes
+            places.append(at | {"row_bytes": array.itemsize})
     return sorted(places, key=lambda place: (place["file"], place["offset"]))
 
 
-def _changed(before: Array, table: Array) -> Array:
-    """The places of rows that are new or have other bytes."""
-    found = [np.arange(len(before), len(table))]
+def _changed(before: Array, after: Array) -> Array:
+    """The places of rows that have other bytes."""
+    found = [np.arange(0)]
     for first in range(0, len(before), ROWS_AT_ONCE):
-        some = slice(first, min(first + ROWS_AT_ONCE, len(before)))
-        found.append(np.flatnonzero((before[some] != table[some]).any(axis=1)) + first)
-    return np.sort(np.concatenate(found))
-
-
-def _apart(some: Entries, others: Entries) -> Array:
-    """The places of the values that do not have their id among the others."""
-    if not len(others.ids):
-        return np.arange(len(some.ids))
-    order = np.argsort(others.ids)
-    places = np.searchsorted(others.ids, some.ids, sorter=order).clip(max=len(order) - 1)
-    at = order[places]
-    same = (others.ids[at] == some.ids) & (others.keys[at] == some.keys)
-    if some.lengths is not None and others.lengths is not None:
-        same &= others.lengths[at] == some.lengths
-        alike = np.flatnonzero(same)
-        one, other = some.take(alike), others.take(at[alike])
-        # Texts of one checksum and one length may differ.
-        differing = np.flatnonzero(one.text != other.text)
-        ends = np.cumsum(some.lengths[alike])
-        same[alike[np.searchsorted(ends, differing, side="right")]] = False
-    return np.flatnonzero(~same)
+        some = slice(first, first + ROWS_AT_ONCE)
+        found.append(np.flatnonzero((before[some] != after[some]).any(axis=1)) + first)
+    return np.concatenate(found)

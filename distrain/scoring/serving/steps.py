@@ -2,7 +2,7 @@
 
 `distrain export --with-workflow` writes a copy of this file. A step's settings are an entry of
 `program.json`. Numbers are float64 arrays of any shape, NaN for what is missing; other values are
-lists.
+lists. What takes numbers alone takes tensors of a graph, too (`onnx_steps.Tensor`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ import numpy as np
 from distrain.scoring.serving.raw_values import Array, UnusableValue, refuse
 
 NULL_ID, FIRST_OOV_ID = 1, 2
-CLOCK = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}
+_CLOCK = {"minute": (60_000_000, 60), "hour": (3_600_000_000, 24)}
 """By the part of a time, its microseconds, and how many there are."""
+_DAY_US = 86_400_000_000
 
 
 def _fill_missing(x: Any, step: Mapping[str, Any], _: Any) -> Any:
@@ -53,13 +54,19 @@ def _missing_flag(values: list[Any], _step: Any, _: Any) -> Array:
 
 
 def _bucketize(x: Array, step: Mapping[str, Any], _: Any) -> list[int | None]:
-    missing = np.isnan(x)
-    found: Array = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
+    return _with_gaps(buckets_of(x, step), np.isnan(x))
+
+
+def buckets_of(x: Any, step: Mapping[str, Any]) -> Any:
+    """The bucket of each number; 0 of NaN."""
     if step["log_square"]:
-        sizes = np.clip(np.abs(x), 2, np.finfo(np.float64).max)
-        above = np.copysign(np.floor(np.log(sizes) ** 2) + 2, x)
-        found = np.where(np.abs(x) <= 2, np.floor(x), above)
-    return _with_gaps(np.where(missing, 0, found), missing)
+        size = np.abs(x)
+        log = np.log(np.minimum(np.maximum(size, 2.0), np.finfo(np.float64).max))
+        above = np.copysign(np.floor(log * log) + 2, x)
+        found = np.where(size <= 2, np.floor(x), above)
+    else:
+        found = np.searchsorted(np.array(step["edges"], np.float64), x, side="right")
+    return np.where(np.isnan(x), 0, found)
 
 
 def _with_gaps(numbers: Array, missing: Array) -> list[int | None]:
@@ -68,8 +75,9 @@ def _with_gaps(numbers: Array, missing: Array) -> list[int | None]:
 
 
 def _hash_bucket(values: list[Any], step: Mapping[str, Any], _: Any) -> list[int | None]:
-    num_buckets = step["num_buckets"]
-    known = {v: bucket_of(_key_of(v, values), num_buckets) for v in {*values} - {None}}
+    distinct = list({*values} - {None})
+    buckets = bucket_of(_keys_of(distinct, values), step["num_buckets"]).tolist()
+    known = dict(zip(distinct, buckets, strict=True))
     return [known.get(value) for value in values]
 
 
@@ -83,27 +91,32 @@ def _calendar(times: tuple[Array, Array], step: Mapping[str, Any], _: Any) -> An
     """A part of times, as numbers or as whole numbers."""
     local, utc = times
     missing = np.isnat(local)
-    counted = local.astype(np.int64)
-    days = local.astype("M8[D]")
-    months = local.astype("M8[M]")
-    part = step["part"]
-    found: Array
-    if part == "seconds":
+    if step["part"] == "seconds":
         found = utc.astype(np.int64) / 1e6
-    elif part in CLOCK:
-        size, many = CLOCK[part]
-        found = counted // size % many
-    elif part == "weekday":
-        found = (days.astype(np.int64) + 3) % 7
-    elif part == "day":
-        found = (days - months.astype("M8[D]")).astype(np.int64) + 1
-    elif part == "month":
-        found = months.astype(np.int64) % 12 + 1
     else:
-        found = months.astype("M8[Y]").astype(np.int64) + 1970
-    if not step["whole"]:
-        return np.where(missing, np.nan, found)
-    return _with_gaps(found, missing)
+        found = calendar_part(local.astype(np.int64), step["part"])
+    return _with_gaps(found, missing) if step["whole"] else np.where(missing, np.nan, found)
+
+
+def calendar_part(clock: Any, part: str) -> Any:
+    """A part of times, int64, of microseconds from 1970 to what a clock shows.
+
+    Source: Hinnant, "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+    """
+    if part in _CLOCK:
+        size, many = _CLOCK[part]
+        return clock // size % many
+    days = clock // _DAY_US
+    if part == "weekday":
+        return (days + 3) % 7
+    era, of_era = (days + 719_468) // 146_097, (days + 719_468) % 146_097
+    year = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (year * 365 + year // 4 - year // 100)  # from the first of March
+    month = (of_year * 5 + 2) // 153
+    later = month // 10  # of January and February 1
+    if part == "day":
+        return of_year - (month * 153 + 2) // 5 + 1
+    return month + 3 - later * 12 if part == "month" else year + era * 400 + later
 
 
 def _limits(x: Array, step: Mapping[str, Any], _: Any) -> Array:
@@ -134,8 +147,8 @@ class Vocabulary:
     """The ids of a column's values.
 
     Args:
-        folder: The folder of the files `NAME.*.npy`: keys in rising order, which are whole numbers
-            or the CRC-32 of texts, and their ids; of texts also their UTF-8 in the same order.
+        folder: The folder of the files `NAME.*.npy`: keys in the order of the ids, which are whole
+            numbers or the CRC-32 of texts, and their rising order; of texts also their UTF-8.
         holds: "integer" or "text".
         num_oov: Over how many ids unknown values are spread.
         has_numbers: Whether there is a file `NAME.numbers.npy`, of a number for each id.
@@ -144,10 +157,10 @@ class Vocabulary:
     def __init__(
         self, folder: Path, name: str, holds: str, num_oov: int, has_numbers: bool = False
     ):
-        def load(what: str) -> Any:
-            return np.load(folder / f"{name}.{what}.npy", mmap_mode="r")
+        def load(what: str) -> Any:  # a view: each access to a `memmap` makes another
+            return np.asarray(np.load(folder / f"{name}.{what}.npy", mmap_mode="r"))
 
-        self._keys, self._ids = load("keys"), load("ids")
+        self._keys, self._order = load("keys"), load("order")
         self._is_text, self._num_oov = holds == "text", num_oov
         self.numbers: Array = load("numbers") if has_numbers else np.zeros(0)
         if self._is_text:
@@ -161,17 +174,18 @@ class Vocabulary:
         return np.array([found[value] for value in values], np.int64)
 
     def _look_up(self, values: list[Any], column: list[Any]) -> dict[Any, int]:
-        found: dict[Any, int] = {}
-        keys = [_key_of(value, column) for value in values]
-        places = np.searchsorted(self._keys, np.array(keys, self._keys.dtype)).tolist()
-        for value, key, place in zip(values, keys, places, strict=True):
-            while place < len(self._keys) and self._keys[place] == key:
-                if not self._is_text or self._text_at(place) == value.encode():
-                    found[value] = int(self._ids[place])
+        keys = _keys_of(values, column)
+        wanted = keys.astype(self._keys.dtype)
+        firsts = np.searchsorted(self._keys, wanted, sorter=self._order).tolist()
+        unknown = (FIRST_OOV_ID + bucket_of(keys, self._num_oov)).tolist()
+        found = dict(zip(values, unknown, strict=True))
+        for value, key, first in zip(values, keys.tolist(), firsts, strict=True):
+            for place in self._order[first:]:
+                if self._keys[place] != key:
                     break
-                place += 1
-            else:
-                found[value] = FIRST_OOV_ID + bucket_of(key, self._num_oov)
+                if not self._is_text or self._text_at(place) == value.encode():
+                    found[value] = FIRST_OOV_ID + self._num_oov + int(place)
+                    break
         return found
 
     def _text_at(self, place: int) -> bytes:
@@ -179,20 +193,21 @@ class Vocabulary:
         return text
 
 
+def _keys_of(values: list[Any], column: list[Any]) -> Array:
+    """What is hashed of values: whole numbers themselves, of texts the CRC-32."""
+    return np.array([_key_of(value, column) for value in values], np.int64)
+
+
 def _key_of(value: Any, column: list[Any]) -> int:
-    """What is hashed of a value: a whole number itself, of a text the CRC-32."""
     try:
         return zlib.crc32(value.encode()) if isinstance(value, str) else int(value)
     except UnicodeError:
         raise UnusableValue(column.index(value), "no text: it has no UTF-8") from None
 
 
-def bucket_of(key: int, num_buckets: int) -> int:
+def bucket_of(keys: Any, num_buckets: int) -> Any:
     """splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators")."""
-    if num_buckets == 1:
-        return 0
-    mask = 2**64 - 1
-    x = (key + 0x9E3779B97F4A7C15) & mask
-    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & mask
-    return (x ^ (x >> 31)) % num_buckets
+    x = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return ((x ^ (x >> np.uint64(31))) % np.uint64(num_buckets)).astype(np.int64)
