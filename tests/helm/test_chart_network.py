@@ -1,7 +1,7 @@
 """What reaches what, as the NetworkPolicies together say, against the table of docs/security.md."""
 
 import pytest
-from helm_chart import NAMES, find, pods, rendered
+from helm_chart import NAMES, find, pods, rendered, template
 
 PARTS = ("service", "api", "reconciler", "scheduler", "worker")
 
@@ -97,10 +97,17 @@ def test_who_else_gets_in_where_values_say_so():
     assert allowed(rendered("operator"), "scheduler", 8786, {}, "dask-operator")
 
 
-def test_ranks_in_the_nodes_network_reach_the_scheduler_from_there():
-    [_, _, rule] = find(rendered("rdma"), "NetworkPolicy", "-scheduler")["spec"]["ingress"]
-    assert rule["from"] == [{"ipBlock": {"cidr": "10.4.0.0/16"}}]
-    assert all(any(_has(ports, port) for ports in rule["ports"]) for port in (8786, 29400, 29499))
+def test_ranks_in_the_nodes_network_reach_scheduler_and_workers_from_there():
+    nodes = {"ipBlock": {"cidr": "10.4.0.0/16"}}
+    peers = "networkPolicy.commFrom[0].ipBlock.cidr=10.4.0.0/16,networkPolicy.egress.enabled=true"
+    beside = template("--set", f"{peers},workers.pools.ib.hostNetwork=true")
+    for end, ports in (("-scheduler", (8786, 29400, 29499)), ("-worker", (9000, 40000, 49999))):
+        [rule, *_] = find(beside, "NetworkPolicy", end)["spec"]["ingress"]
+        assert nodes in rule["from"]
+        assert all(any(_has(these, port) for these in rule["ports"]) for port in ports)
+    [_, out] = find(beside, "NetworkPolicy", "-training-egress")["spec"]["egress"]
+    assert nodes in out["to"]
+    assert "ipBlock" not in str(find(template("--set", peers), "NetworkPolicy", "-worker"))
     pod = pods(rendered("rdma"))["worker"]["spec"]
     assert "sysctls" not in pod["securityContext"]  # the node's, which a pod may not set
     assert pod["dnsPolicy"] == "ClusterFirstWithHostNet"

@@ -37,6 +37,7 @@ def test_wrong_values_are_refused_with_their_places():
         "workers.replica=3": "'replica'",
         "workers.gpu.perPod=0": "/workers/gpu/perPod",
         "workers.terminationGracePeriodSeconds=5": "/workers/terminationGracePeriodSeconds",
+        "workers.pools.a.terminationGracePeriodSeconds=59": "/a/terminationGracePeriodSeconds",
         "service.projects.ads.max_rank=3": "'max_rank'",
         "mode=cluster": "/mode",
         "tls.source=none": "/tls/source",
@@ -75,6 +76,14 @@ def test_wrong_values_are_refused_with_their_places():
             "workers.resources: nvidia.com/gpu is set by workers.gpu.perPod",
         ),
         ("workers.hostNetwork=true", "workers.hostNetwork: NetworkPolicies know no pods"),
+        (
+            "workers.pools.a.hostNetwork=true,networkPolicy.commFrom[0].podSelector.matchLabels.b=c",
+            "workers.pools.a.hostNetwork: NetworkPolicies know no pods",
+        ),
+        (
+            "workers.pools.twelve-long.replicas=1,fullnameOverride=a-name-of-some-thirty-four-letters",
+            "workers.pools.twelve-long: its StatefulSet would be a-name-of-some-thirty",
+        ),
         ("mode=operator,workers.pools.a.replicas=1", "workers.pools: they need mode standalone"),
         ("runs.url=s3://a/b,runs.existingClaim=c", "runs.url: run directories lie there or in"),
     ],
@@ -95,8 +104,15 @@ def test_pools_differ_from_workers_in_what_they_name():
         assert found[part]["spec"]["tolerations"] == [taint]
         queue = find(rendered("kueue"), "StatefulSet", part)["metadata"]["labels"]
         assert queue["kueue.x-k8s.io/queue-name"] == "training"
-    off = pods(template("--set", "workers.gpu.enabled=true,workers.pools.cpu.gpu.enabled=false"))
-    assert off["worker-cpu"]["spec"]["containers"][0]["args"][:2] == ["dask", "worker"]
+    of_all = "workers.gpu.enabled=true,workers.nodeSelector.disk=nvme,workers.tolerations[0].key=a"
+    own = (
+        '{"gpu": {"enabled": false}, "nodeSelector": {}, "tolerations": [], "podLabels": {"b": ""}}'
+    )
+    other = pods(template("--set", of_all, "--set-json", f"workers.pools.cpu={own}"))["worker-cpu"]
+    assert other["spec"]["containers"][0]["args"][:2] == ["dask", "worker"]
+    assert "nodeSelector" not in other["spec"]  # what a pool names as empty is empty
+    assert "tolerations" not in other["spec"]
+    assert other["metadata"]["labels"]["b"] == ""
 
 
 def test_what_only_renders_finds_the_same_each_time_and_no_secret():

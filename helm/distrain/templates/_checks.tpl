@@ -38,6 +38,10 @@
 {{- end -}}
 {{- range $group := include "distrain.workerGroups" . | fromJsonArray -}}
 {{- $at := eq $group.component "worker" | ternary "workers" (printf "workers.pools.%s" (trimPrefix "worker-" $group.component)) -}}
+{{- $name := printf "%s-%s" (include "distrain.fullname" $) $group.component -}}
+{{- if gt (len $name) 52 -}}
+{{- fail (printf "%s: its StatefulSet would be %s, %d letters of 52 at most, since its pods' label adds a hash: take a shorter name, or a shorter fullnameOverride" $at $name (len $name)) -}}
+{{- end -}}
 {{- include "distrain.workerChecks" (list $values $at $group.workers) -}}
 {{- end -}}
 {{- end -}}
@@ -55,8 +59,8 @@
 {{- if and $workers.gpu.enabled (hasKey (merge (dict) $workers.resources.limits $workers.resources.requests) $workers.gpu.resourceName) -}}
 {{- fail (printf "%s.resources: %s is set by %s.gpu.perPod, whose number of workers must be that of the GPUs" $at $workers.gpu.resourceName $at) -}}
 {{- end -}}
-{{- if and $workers.hostNetwork $values.networkPolicy.enabled (not $values.networkPolicy.commFrom) -}}
-{{- fail (printf "%s.hostNetwork: NetworkPolicies know no pods in the nodes' network, so that the scheduler would refuse these: name the nodes' addresses in networkPolicy.commFrom, as ipBlock" $at) -}}
+{{- if and $workers.hostNetwork $values.networkPolicy.enabled (not (contains "ipBlock" (toJson $values.networkPolicy.commFrom))) -}}
+{{- fail (printf "%s.hostNetwork: NetworkPolicies know no pods in the nodes' network, so that scheduler and other workers would refuse these: name the nodes' addresses in networkPolicy.commFrom, as ipBlock" $at) -}}
 {{- end -}}
 {{- end -}}
 

@@ -6,6 +6,17 @@
       - {key: app.kubernetes.io/component, operator: In, values: {{ toJson (index . 1) }}}
 {{- end -}}
 
+{{/* Nodes with workers in their network, which no selector of pods knows. */}}
+{{- define "distrain.nodePeers" -}}
+{{- if contains "\"hostNetwork\":true" (include "distrain.workerGroups" .) }}
+{{- range .Values.networkPolicy.commFrom }}
+{{- if .ipBlock }}
+- {{ toJson . }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- define "distrain.prometheusPeer" -}}
 - namespaceSelector:
     matchLabels: {kubernetes.io/metadata.name: {{ .Values.monitoring.prometheus.namespace }}}

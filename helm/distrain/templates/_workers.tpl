@@ -38,9 +38,23 @@
 {{- $base := omit .Values.workers "pools" -}}
 {{- $groups := list (dict "component" "worker" "workers" $base) -}}
 {{- range $name, $own := .Values.workers.pools -}}
-{{- $groups = append $groups (dict "component" (print "worker-" $name) "workers" (mergeOverwrite (deepCopy $base) $own)) -}}
+{{- $merged := mergeOverwrite (deepCopy $base) $own -}}
+{{- include "distrain.emptied" (list $merged $own) -}}
+{{- $groups = append $groups (dict "component" (print "worker-" $name) "workers" $merged) -}}
 {{- end -}}
 {{- toJson $groups -}}
+{{- end -}}
+
+{{/* Empties what a pool names as empty; mergeOverwrite would keep the inherited keys. Arguments: a list of merged values and the pool's own. */}}
+{{- define "distrain.emptied" -}}
+{{- $merged := index . 0 -}}
+{{- range $key, $own := index . 1 -}}
+{{- if and (kindIs "map" $own) $own -}}
+{{- include "distrain.emptied" (list (get $merged $key) $own) -}}
+{{- else if kindIs "map" $own -}}
+{{- $_ := set $merged $key dict -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "distrain.workerComponents" -}}
