@@ -1,6 +1,9 @@
+import re
+
 import helm_values_text
 import pytest
 import yaml
+from helm_chart import ROOT
 
 
 def test_every_value_is_in_the_table():
@@ -27,3 +30,15 @@ def test_a_value_without_a_comment_is_told(tmp_path, monkeypatch):
 def test_a_comment_has_several_lines():
     text = "a:\n  # -- One,\n  # two.\n  b: 1\n# Of nothing.\nc: 2\n"
     assert helm_values_text.comments(text) == {"a.b": "One, two."}
+
+
+def test_the_train_job_of_the_page_has_fields_that_kubeflow_knows():
+    models = pytest.importorskip("kubeflow_trainer_api.models", reason="needs the extra dev")
+    [shown] = re.findall(
+        r"```yaml\n(apiVersion: .*?)```", (ROOT / "docs/launchers.md").read_text(), re.S
+    )
+    job = yaml.safe_load(shown)
+    assert models.TrainerV1alpha1TrainJob.from_dict(job).to_dict() == job  # others are dropped
+    job["spec"]["trainer"]["numNodes"] = "two"
+    with pytest.raises(ValueError, match="numNodes"):
+        models.TrainerV1alpha1TrainJob.from_dict(job)
