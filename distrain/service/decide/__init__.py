@@ -25,7 +25,10 @@ from distrain.service.decide.effects import (
 )
 from distrain.service.decide.memory import Memory as Memory
 from distrain.service.decide.passes import Pass as Pass, Replaced as Replaced
-from distrain.service.decide.rules import progress_every_s as progress_every_s
+from distrain.service.decide.rules import (
+    places_of as places_of,
+    progress_every_s as progress_every_s,
+)
 from distrain.service.decide.telling import (
     CANCELLING as CANCELLING,
     HANDING_OVER as HANDING_OVER,

@@ -235,15 +235,21 @@ def _observed(job: Job, seen: JobStatus, epoch: str | None, now_s: float) -> dic
         "reason": seen.reason,
         "message": seen.message,
         "why_pending": seen.why_pending,
-        "progress": {**_places(job), **seen.figures} if seen.figures else dict(job.progress),
+        "progress": _progress(job, seen) if seen.figures else dict(job.progress),
         "started_at_s": job.started_at_s or (now_s if runs else None),
         "observed_at_s": now_s,
     }
 
 
-def _places(job: Job) -> dict[str, Any]:
-    """What stays known of an attempt's places while the next one has none yet."""
-    return {name: value for name, value in job.progress.items() if name == "gpus"}
+def _progress(job: Job, seen: JobStatus) -> dict[str, Any]:
+    places = seen.view.rank_places if seen.view is not None else ()
+    ranks = {"ranks": len(places)} if places else {}
+    return {**places_of(job.progress), **seen.figures, **ranks}
+
+
+def places_of(progress: Mapping[str, Any]) -> dict[str, Any]:
+    """Numbers of an attempt's ranks, which stay known while the next one has none yet."""
+    return {name: value for name, value in progress.items() if name in ("ranks", "gpus")}
 
 
 def _cancelled(job: Job, now_s: float) -> dict[str, Any]:

@@ -221,17 +221,18 @@ def attempts_of(job: Job, columns: Mapping[str, Any]) -> tuple[Attempt, ...]:
     now_s = float(columns.get("observed_at_s") or 0.0)
     # An end that no scheduler tells has no number: it is that of the attempt before.
     number = int(columns.get("attempt") or (columns.get("finished_at_s") and job.attempt) or 0)
-    step = columns.get("progress", job.progress).get("step")
+    progress = columns.get("progress", job.progress)
     reason = columns.get("reason", job.reason)
     message = columns.get("message", job.message)
     rows = []
     if number > job.attempt > 0:
         ended = Attempt(job.id, job.attempt, epoch, job.started_at_s or now_s, now_s)
-        rows.append(ended)
+        rows.append(replace(ended, **wanted.places_of(job.progress)))
     if number and (number != job.attempt or columns.get("finished_at_s")):
         began_s = now_s if number != job.attempt else job.started_at_s or now_s
-        now = Attempt(job.id, number, epoch, began_s, step=step)
+        now = Attempt(job.id, number, epoch, began_s, step=progress.get("step"))
         if ended_s := columns.get("finished_at_s"):
             now = replace(now, ended_at_s=ended_s, reason=reason, message=message)
+            now = replace(now, **wanted.places_of(progress))
         rows.append(now)
     return tuple(rows)

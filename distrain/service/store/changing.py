@@ -26,7 +26,7 @@ class Changing:
         return None if row is None else rows.job_of(row)
 
     def has_ended(self, job_id: str) -> bool:
-        """Whether no job of that id is alive."""
+        """Whether no job of that id is alive; its row may have gone before its run directory."""
         job = self.job(job_id)
         return job is None or job.phase is Phase.FINAL
 

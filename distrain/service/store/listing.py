@@ -61,7 +61,7 @@ class Worked:
     tags: Mapping[str, str]
     job_id: str
     num_ranks: int
-    gpus: int  # of its ranks, those on a GPU, as the job's last attempt had them
+    gpus: int  # of its ranks, those on a GPU
     since_s: float
     until_s: float
 
@@ -79,6 +79,7 @@ class Listing:
                 select(
                     *(jobs.project, jobs.owner, jobs.cluster, jobs.tags, jobs.id),
                     *(jobs.num_ranks, jobs.progress, attempts.started_at_s, ended_s),
+                    *(attempts.ranks, attempts.gpus),
                 )
                 .join_from(_jobs, tables.attempts, attempts.job_id == jobs.id)
                 .where(or_(jobs.finished_at_s.is_(None), jobs.finished_at_s > since_s))
@@ -86,8 +87,12 @@ class Listing:
                 .where(or_(*_seen(wanted)), *_common(wanted))
             )
             for row in connection.execute(statement):
-                project, owner, cluster, tags, job_id, ranks, progress, began_s, end_s = row
-                gpus = min(ranks, figures_in(progress).get("gpus") or 0)
+                project, owner, cluster, tags, job_id, wanted_ranks, progress, *of = row
+                began_s, end_s, ranks, gpus = of
+                # What did not end, or ended unseen, has the numbers of the last attempt.
+                ranks = ranks or progress.get("ranks") or wanted_ranks
+                gpus = figures_in(progress).get("gpus") or 0 if gpus is None else gpus
+                gpus = min(ranks, gpus)
                 held_s = max(began_s, since_s), min(end_s, now_s)
                 yield Worked(project, owner, cluster, tags, job_id, ranks, gpus, *held_s)
 

@@ -125,14 +125,14 @@ class Recording:
             new = self.db.insert(tables.attempts).values(dataclasses.asdict(attempt))
             known, given = tables.attempts.c, new.excluded
             # A row's start and end stay: a job's own start is that of its first attempt.
-            first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_WHY)}
+            first = {n: func.coalesce(known[n], given[n]) for n in ("ended_at_s", *_OF_ENDS)}
             values = {"step": func.coalesce(given.step, known.step), "epoch": given.epoch, **first}
             connection.execute(
                 new.on_conflict_do_update(index_elements=["job_id", "attempt"], set_=values)
             )
 
 
-_WHY = ("reason", "message")
+_OF_ENDS = ("reason", "message", "ranks", "gpus")
 
 
 @lru_cache(maxsize=4)

@@ -44,6 +44,8 @@ class Attempt:
     reason: str | None = None  # why it ended
     message: str | None = None
     step: int | None = None  # the last that was reported
+    ranks: int | None = None  # that it had; `None` until it has ended, and where nobody saw them
+    gpus: int | None = None  # of these, those on a GPU
 
 
 def job_of(row: Row[Any] | Mapping[str, Any]) -> Job:

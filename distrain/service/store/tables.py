@@ -159,6 +159,8 @@ attempts = Table(
     Column("reason", String(64)),
     Column("message", Text),
     Column("step", BigInteger),
+    Column("ranks", Integer),
+    Column("gpus", Integer),
     PrimaryKeyConstraint("job_id", "attempt"),
 )
 

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from service_jobs import NOW_S, a_cluster, a_job, a_sighting
 
+from distrain.jobs import JobState, JobView
 from distrain.service.decide import (
     Change,
     Commit,
@@ -173,6 +174,19 @@ def test_only_what_changed_is_written() -> None:
     (figures,) = reconcile(now, further, a_cluster(), NOW_S + 20, progress_every_s=10.0)
     assert isinstance(figures, Take)
     assert set(figures.columns) == {"progress", "observed_at_s"}, "told as progress, not as state"
+
+
+def test_ranks_of_an_attempt_stay_known_while_the_next_has_no_places() -> None:
+    view = JobView("j", "j", JobState.RUNNING, 1, 4, rank_places=({"device": "cuda:0"},) * 3)
+    seen = a_sighting(HANDED, "running", attempt=1, step=5, gpus=3, view=view)
+    (take,) = reconcile(HANDED, seen, a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    assert take.columns["progress"] == {"step": 5, "gpus": 3, "ranks": 3}
+    again = a_sighting(HANDED, "starting", attempt=2, step=6, view=replace(view, rank_places=()))
+    row: dict[str, Any] = dict(take.columns)
+    (take,) = reconcile(replace(HANDED, **row), again, a_cluster(), NOW_S)
+    assert isinstance(take, Take)
+    assert take.columns["progress"] == {"step": 6, "gpus": 3, "ranks": 3}
 
 
 def test_figures_of_a_cluster_are_written_at_the_same_moment() -> None:

@@ -171,14 +171,14 @@ def test_attempts_that_held_ranks_between_two_times(store, lease):
 
 def test_a_restart_begins_an_attempt_and_an_end_stays(store, lease):
     began_s = store.now_s() - 4 * 3600
-    job_id = submitted(store, num_ranks=1).id
-    for hours, columns in enumerate(
-        [
-            {"attempt": 1, "state": "running", "started_at_s": began_s},
-            {"attempt": 2},
-            {"attempt": 3},
-            {"phase": Phase.FINAL, "state": "failed"},  # without its scheduler: no number
-        ]
+    job_id = submitted(store, num_ranks=4).id
+    for hours, columns in (
+        (0, {"attempt": 1, "state": "running", "started_at_s": began_s}),
+        (0, {"progress": {"ranks": 4, "gpus": 4}}),
+        (1, {"attempt": 2}),  # without places yet
+        (1, {"progress": {"ranks": 2, "gpus": 2}}),  # elastic: two workers are gone
+        (2, {"attempt": 3, "progress": {"ranks": 3, "gpus": 0}}),
+        (3, {"phase": Phase.FINAL, "state": "failed"}),  # without its scheduler: no number
     ):
         job, at_s = store.job(job_id), began_s + hours * 3600
         columns["observed_at_s"] = at_s
@@ -186,7 +186,9 @@ def test_a_restart_begins_an_attempt_and_an_end_stays(store, lease):
             columns["finished_at_s"] = at_s
         attempts = attempts_of(job, columns)
         assert not store.record(lease, [JobChange(job_id, job.rev, columns, attempts)])
-    later = Attempt(job_id, 3, "boot", began_s, store.now_s())  # of one that goes on, days after
-    store.record(lease, [JobChange(job_id, store.job(job_id).rev, {"attempt": 3}, [later])])
-    held_s = [one.until_s - one.since_s for one in store.worked(JobFilter(), 0.0, store.now_s())]
-    assert held_s == pytest.approx([3600.0] * 3, abs=1e-3)
+    later = Attempt(job_id, 3, "boot", began_s, store.now_s(), ranks=9)  # goes on, days after
+    again = {"attempt": 3, "progress": {"ranks": 9}}
+    store.record(lease, [JobChange(job_id, store.job(job_id).rev, again, [later])])
+    worked = sorted(store.worked(JobFilter(), 0.0, store.now_s()), key=lambda one: one.since_s)
+    assert [one.until_s - one.since_s for one in worked] == pytest.approx([3600.0] * 3, abs=1e-3)
+    assert [(one.num_ranks, one.gpus) for one in worked] == [(4, 4), (2, 2), (3, 0)]

@@ -35,6 +35,8 @@ def _as_of_the_first_version(connection):
     operations = Operations(MigrationContext.configure(connection))
     for column in ("failing_since_s", "disabled_at_s", "error"):
         operations.drop_column("webhooks", column)
+    for column in ("ranks", "gpus"):
+        operations.drop_column("attempts", column)
     connection.execute(text("UPDATE alembic_version SET version_num = '0001'"))
 
 
@@ -51,7 +53,7 @@ def test_steps_lead_to_the_tables_of_the_code(settings):
         with db.engine.connect() as connection:
             context = MigrationContext.configure(connection)
             assert compare_metadata(context, metadata) == []
-            assert context.get_current_revision() == "0002"
+            assert context.get_current_revision() == "0003"
     finally:
         db.close()
 
@@ -84,5 +86,5 @@ def test_a_later_version_is_refused_by_all(settings, act):
 def test_an_earlier_version_is_refused_with_the_command(settings, monkeypatch):
     migrate(settings)
     monkeypatch.setattr("distrain.service.store.migrations.head", lambda: "9999")
-    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0002.*distrain serve migrate"):
+    with pytest.raises(SchemaDiffers, match=r"(?s)earlier version .*0003.*distrain serve migrate"):
         open_store(settings)

@@ -1,0 +1,13 @@
+"""How many ranks and GPUs an attempt had."""
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+
+
+def upgrade() -> None:
+    """Add columns that may be null: what ended before this version stays without them."""
+    for name in ("ranks", "gpus"):
+        op.add_column("attempts", sa.Column(name, sa.Integer(), nullable=True))
