@@ -87,7 +87,8 @@ def prune(config: Path | None, data_dir: Path | None, dry_run: bool, as_json: bo
     runs = old_runs if dry_run else remove_old_runs
     with open_database(settings) as store:
         rows = (store.expired if dry_run else store.prune)(settings.retention)
-        folders = [str(path) for path in runs(settings, store.now_s(), store.has_ended)]
+        old = runs(settings, store.service_id, store.now_s(), store.has_ended)
+        folders = [str(path) for path in old]
     if as_json:
         print_answer(rows=rows, run_directories=folders)
     for folder in folders:
@@ -132,7 +133,7 @@ def command(
       distrain serve migrate           bring the database to this version
       distrain serve backup FILE       copy a database of SQLite
       distrain serve restore FILE      put such a copy back
-    distrain serve prune --dry-run   what retention deletes next
+      distrain serve prune --dry-run   what retention deletes next
       distrain serve token ...         make, list and revoke tokens
       distrain serve project ...       projects, quotas and members
 

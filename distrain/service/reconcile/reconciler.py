@@ -170,5 +170,7 @@ class Reconciler:
         gone = self._store.prune(self._settings.retention, must_stop=end.is_set)
         if any(gone.values()):
             log.info("pruned %s", {name: count for name, count in gone.items() if count})
-        for folder in remove_old_runs(self._settings, self._store.now_s(), self._store.has_ended):
+        store = self._store
+        runs = remove_old_runs(self._settings, store.service_id, store.now_s(), store.has_ended)
+        for folder in runs:
             log.info("removed %s", folder)

@@ -12,8 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from distrain.errors import OutputError
+from distrain.errors import DistrainError, OutputError
 from distrain.run_paths import RunPaths
+from distrain.runs import read_run_file
 from distrain.service.settings import Settings
 from distrain.storage import has_conditional_writes, is_remote, translated_errors
 
@@ -58,13 +59,13 @@ def make_folder(root: Path, run_root: Path) -> None:
 
 
 def remove_old_runs(
-    settings: Settings, now_s: float, may_go: Callable[[str], bool]
+    settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
 ) -> Iterator[Path]:
     """Remove what `old_runs` finds, and yield it.
 
     What cannot be removed is logged, and tried the next time.
     """
-    for folder in old_runs(settings, now_s, may_go):
+    for folder in old_runs(settings, service, now_s, may_go):
         if folder.name.startswith(_REMOVED):
             shutil.rmtree(folder, ignore_errors=True)
             continue
@@ -76,11 +77,14 @@ def remove_old_runs(
             yield folder
 
 
-def old_runs(settings: Settings, now_s: float, may_go: Callable[[str], bool]) -> Iterator[Path]:
+def old_runs(
+    settings: Settings, service: str, now_s: float, may_go: Callable[[str], bool]
+) -> Iterator[Path]:
     """The directories of jobs that ended `retention.run_dirs_days` ago.
 
-    These are `RUN_ROOT/PROJECT/JOB` with a summary, of jobs that `may_go` by their id, and what a
-    removal that was killed has left.
+    These are `RUN_ROOT/PROJECT/JOB` with a summary that this service keeps, of jobs that `may_go`
+    by their id, and what a removal that was killed has left. Those of commands, and of another
+    service with the same run root, stay.
     """
     keep_s = settings.retention.run_dirs_days * _DAY_S
     if not keep_s:
@@ -89,7 +93,8 @@ def old_runs(settings: Settings, now_s: float, may_go: Callable[[str], bool]) ->
     for run_root in sorted(root for root in roots if not is_remote(root)):
         for folder in _runs_in(Path(run_root)):
             is_left = folder.name.startswith(_REMOVED)
-            if is_left or (_ended_before(folder, now_s - keep_s) and may_go(folder.name)):
+            is_old = _ended_before(folder, service, now_s - keep_s)
+            if is_left or (is_old and may_go(folder.name)):
                 yield folder
 
 
@@ -108,14 +113,15 @@ def _folders(parent: Path) -> list[Path]:
         return []
 
 
-def _ended_before(folder: Path, limit_s: float) -> bool:
+def _ended_before(folder: Path, service: str, limit_s: float) -> bool:
     paths = RunPaths(folder)
     try:
-        if paths.progress.exists() or not paths.run.is_file():
+        if paths.progress.exists() or paths.summary.lstat().st_mtime >= limit_s:
             return False
-        return paths.summary.lstat().st_mtime < limit_s
-    except OSError:
+        mark = read_run_file(paths).service
+    except (OSError, DistrainError):
         return False
+    return mark is not None and mark.id == service
 
 
 def _remove(folder: Path) -> None:

@@ -10,13 +10,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from other_user import NOBODY, unprivileged
+from service_store import submitted
 
 from distrain.cli.main import cli
 from distrain.errors import InputError
+from distrain.run_paths import RunPaths
+from distrain.runs import RunFile, ServiceMark
 from distrain.service.process import check_service
 from distrain.service.settings import ClusterProfile, Settings
-from distrain.service.store import open_store
+from distrain.service.store import JobChange, open_store
 from distrain.service.store.errors import DatabaseInUse
+from distrain.service.values import Phase, RequestKey
 
 
 @pytest.fixture
@@ -94,6 +98,32 @@ def test_what_the_configuration_declares_is_in_the_database(run, tmp_path):
     with pytest.raises(Exception, match="gives bob a role in project ads"):
         run("project", "member", "ads", "bob", "operator", "--config", config)
     run("project", "member", "ads", "carol", "viewer", "--config", config)
+
+
+def test_what_retention_deletes_is_shown_before(prepared, tmp_path):
+    settings = Settings(data_dir=tmp_path / "data")
+    with open_store(settings) as store:
+        old, kept = (submitted(store, cluster="local") for _ in range(2))
+        lease = store.take_lease("cluster:local", "test")
+        ended_s = store.now_s() - 200 * 86400
+        for job in (old, kept):
+            gone = {"phase": Phase.FINAL, "state": "succeeded", "finished_at_s": ended_s}
+            assert not store.record(lease, [JobChange(job.id, job.rev, gone)])
+            paths = RunPaths(settings.run_root("local") / "default" / job.id)
+            paths.root.mkdir(parents=True)
+            RunFile.new(job.id, ServiceMark(store.service_id, 1)).write(paths)
+            paths.summary.write_text("{}")
+            os.utime(paths.summary, (ended_s, ended_s))
+        store.resume(kept.id, {}, 2, RequestKey("alice", "again", "0" * 64))
+    folder = settings.run_root("local") / "default" / old.id
+    for words, is_there in ((["--dry-run"], True), ([], False)):
+        found = json.loads(prepared("prune", "--json", *words))
+        assert (found["rows"]["jobs"], found["run_directories"]) == (1, [str(folder)])
+        assert folder.exists() is is_there
+        with open_store(settings) as store:
+            assert (store.job(old.id) is not None) is is_there
+    assert "rows 0 of jobs" in prepared("prune")
+    assert (folder.parent / kept.id).exists()  # it waits again
 
 
 def test_check_says_what_to_mend(prepared, tmp_path):

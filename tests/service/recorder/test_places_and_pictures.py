@@ -49,8 +49,10 @@ def test_only_old_runs_that_ended_are_removed(tmp_path: Path) -> None:
     (old / "model").symlink_to(elsewhere)  # as its job made it
     foreign = old.parent / "foreign"
     foreign.mkdir()
-    removed = list(remove_old_runs(settings, time.time(), lambda job_id: job_id != "queued-1"))
-    assert removed == [old]
+    now_s = time.time()
+    assert not list(remove_old_runs(settings, "s-2", now_s, lambda _: True))  # another service
+    may_go = "queued-1".__ne__
+    assert list(remove_old_runs(settings, "s-1", now_s, may_go)) == [old]
     assert not old.exists()
     for root in (*kept, elsewhere, foreign):
         assert root.is_dir()
@@ -64,7 +66,7 @@ def test_retention_of_zero_days_keeps_all(tmp_path: Path) -> None:
         update={"retention": settings.retention.model_copy(update={"run_dirs_days": 0})}
     )
     old = run_in(tmp_path, "old-1", age_days=1000)
-    assert list(remove_old_runs(forever, time.time(), lambda _: True)) == []
+    assert list(remove_old_runs(forever, "s-1", time.time(), lambda _: True)) == []
     assert old.is_dir()
 
 
