@@ -1,5 +1,6 @@
-"""Ranks, nodes and links that are far from their group's median. Pure."""
+"""Ranks, nodes and links that are far from the others. Pure."""
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ class Outlier:
     place: str  # the rank, node or link
     name: str  # the measure
     off: float  # the share of the median by which it is better (positive) or worse (negative)
+    is_of_two: bool = False  # whether it is the worse of two, and `off` a share of the better
 
 
 def find_outliers(bench: Bench, share: float = OUTLIER_SHARE) -> list[Outlier]:
@@ -35,14 +37,27 @@ def _of_measures(measures: Iterable[Measure], share: float) -> Iterable[Outlier]
         if kind in ("node", "rank", "link"):
             groups[measure.name, kind, measure.size_bytes].append(measure)
     for (name, _, _), group in groups.items():
-        if len(group) < 3:
-            continue  # of two nobody knows which one is odd
+        if len(group) == 2:
+            yield from _worse_of_two(name, group, share)
+            continue
         middle = median(m.median for m in group)
         for measure in group:
             off = measure.median / middle - 1
             noise = _NOISE * (measure.standard_error or 0.0) / middle
             if abs(off) > max(share, noise):
                 yield Outlier(measure.place, name, -off if measure.less_is_better else off)
+
+
+def _worse_of_two(name: str, pair: list[Measure], share: float) -> Iterable[Outlier]:
+    """The worse of two places, if both have repetitions enough to tell."""
+    low, high = sorted(pair, key=lambda measure: measure.median)
+    worse, better = (high, low) if low.less_is_better else (low, high)
+    if worse.standard_error is None or better.standard_error is None:
+        return
+    off = abs(worse.median - better.median) / better.median
+    noise = _NOISE * math.hypot(worse.standard_error, better.standard_error) / better.median
+    if off > max(share, noise):
+        yield Outlier(worse.place, name, -off, is_of_two=True)
 
 
 def _of_ranks(bench: Bench, share: float) -> Iterable[Outlier]:

@@ -9,6 +9,7 @@ from distrain.bench.measuring import (
     MOST_PAIRED_NODES,
     Sizes,
     measure_collectives,
+    measure_gpus,
     measure_host_memory,
     measure_loaders,
     measure_steps,
@@ -37,6 +38,11 @@ def run_bench(
     device = device_of(inventory, device)
     say("memory")
     measures = measure_host_memory(client, sizes.memory_bytes, sizes.repeats)
+    if device == "cuda":
+        say("GPUs")
+        figures, facts = measure_gpus(client, sizes)
+        measures += figures
+        inventory = tuple({**host, "gpu_facts": facts[host["node"]]} for host in inventory)
     say("storage")
     measures += measure_storage(client, folder, sizes.file_bytes, min(3, sizes.repeats))
     say("collectives")
@@ -75,4 +81,4 @@ def left_out(inventory: tuple[Mapping[str, Any], ...], device: str) -> Iterable[
     elif len(inventory) > MOST_PAIRED_NODES:
         yield f"links between all {len(inventory)} nodes: each sent to the next one only"
     if device == "cuda":
-        yield "the memory of GPUs, and their copies from the host"
+        yield "errors that the kernel's log alone has (XID), and NVLink's counters: ask dcgmi"

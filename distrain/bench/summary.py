@@ -20,7 +20,9 @@ def summary_lines(bench: Bench, verdict: BenchVerdict) -> list[str]:
     lists = (
         [_miss_line(miss) for miss in verdict.misses],
         [_outlier_line(outlier) for outlier in verdict.outliers],
+        list(verdict.troubles),
         [_change_line(c) for c in verdict.changes if c.judgement in ("better", "worse")],
+        list(verdict.remarks),
     )
     return [
         headline(verdict),
@@ -37,6 +39,7 @@ def headline(verdict: BenchVerdict) -> str:
     reasons = [_miss_line(miss) for miss in verdict.misses]
     if verdict.accepting:
         reasons += [_outlier_line(outlier) for outlier in verdict.slow]
+        reasons += verdict.troubles
     reasons += [_change_line(change) for change in verdict.worse]
     if verdict.has_nothing_common:
         reasons.append("the earlier bench has no figure in common: another mode, device or nodes")
@@ -103,6 +106,8 @@ def quantity(value: float, unit: str) -> str:
     >>> quantity(11.8e6, "bytes/s")
     '11.8 MB/s'
     """
+    if unit == "flop/s":
+        return f"{value / 1e12:.3g} TFLOP/s"
     if unit == "bytes/s":
         return f"{value / 1e9:.3g} GB/s" if value >= 1e8 else f"{value / 1e6:.3g} MB/s"
     return f"{1e3 * value:.3g} ms" if unit == "s" else f"{value:,.0f} {unit}"
@@ -124,7 +129,8 @@ def _miss_line(miss: Miss) -> str:
 
 def _outlier_line(outlier: Outlier) -> str:
     words = "worse" if outlier.off < 0 else "better"
-    return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {words} than the median"
+    of = "the other" if outlier.is_of_two else "the median"
+    return f"{outlier.place}: {outlier.name} {100 * abs(outlier.off):.0f} % {words} than {of}"
 
 
 def _change_line(change: FigureChange) -> str:

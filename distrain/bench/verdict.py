@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from distrain.bench.changes import FigureChange, find_changes
 from distrain.bench.document import Bench
+from distrain.bench.health import find_remarks, find_troubles
 from distrain.bench.limits import StepLimits, find_limits
 from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
 from distrain.bench.thresholds import Miss, Thresholds, find_misses
@@ -15,6 +16,8 @@ class BenchVerdict:
     outliers: tuple[Outlier, ...]
     misses: tuple[Miss, ...]
     changes: tuple[FigureChange, ...]
+    troubles: tuple[str, ...] = ()  # of GPUs, beside their figures
+    remarks: tuple[str, ...] = ()  # which fail nothing
     accepting: bool = False  # whether a machine type's thresholds were given
     comparing: bool = False  # whether an earlier bench was given
 
@@ -30,9 +33,9 @@ class BenchVerdict:
 
     @property
     def passed(self) -> bool:
-        """No threshold missed, nothing worse than earlier; of an acceptance, no slow outlier."""
-        is_slow = self.accepting and bool(self.slow)
-        return not (self.misses or self.worse or is_slow or self.has_nothing_common)
+        """No threshold missed, nothing worse; of an acceptance, no slow outlier and no trouble."""
+        is_bad = self.accepting and bool(self.slow or self.troubles)
+        return not (self.misses or self.worse or is_bad or self.has_nothing_common)
 
     @property
     def has_nothing_common(self) -> bool:
@@ -50,6 +53,8 @@ def judge(
         tuple(find_outliers(bench, share)),
         tuple(find_misses(bench.measures, thresholds)) if thresholds else (),
         tuple(find_changes(earlier, bench)) if earlier else (),
+        tuple(find_troubles(bench)),
+        tuple(find_remarks(bench)),
         thresholds is not None,
         earlier is not None,
     )

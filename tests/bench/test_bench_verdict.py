@@ -110,10 +110,15 @@ def test_loaders_that_hide_behind_the_step_still_are_the_next_limit() -> None:
     assert limits.next.seconds == pytest.approx(0.025)
 
 
-def test_of_two_nodes_none_is_odd() -> None:
-    pair = tuple(Measure("host.triad", f"node {n}", "bytes/s", (v,)) for n, v in ("a1", "b9")
-                 for v in (float(v),))  # fmt: skip
-    assert find_outliers(Bench("quick", "cpu", measures=pair)) == []
+def test_of_two_nodes_the_worse_is_told_where_repetitions_tell() -> None:
+    def of(*rates: tuple[float, ...]) -> list[tuple[str, float, bool]]:
+        pair = (Measure("host.triad", f"node {n}", "bytes/s", v) for n, v in enumerate(rates))
+        found = find_outliers(Bench("quick", "cpu", measures=tuple(pair)))
+        return [(one.place, round(one.off, 3), one.is_of_two) for one in found]
+
+    assert of((1.0, 1.0, 1.0), (0.8, 0.8, 0.8)) == [("node 1", -0.2, True)]
+    assert of((1.0,), (0.5,)) == []
+    assert of((1.0, 0.5, 1.5), (0.8, 0.4, 1.2)) == []
 
 
 def test_noise_makes_no_outlier() -> None:

@@ -9,6 +9,7 @@ from distrain.bench.measuring.loading import (
     measure_loaders as measure_loaders,
     write_rows as write_rows,
 )
+from distrain.bench.measuring.programs import measure_gpus as measure_gpus
 from distrain.bench.measuring.sizes import (
     FULL as FULL,
     MOST_PAIRED_NODES as MOST_PAIRED_NODES,

@@ -11,6 +11,9 @@ MOST_PAIRED_NODES = 8
 @dataclass(frozen=True)
 class Sizes:
     memory_bytes: int  # of each of the arrays that hosts copy
+    gpu_bytes: int  # of each of the arrays that GPUs copy
+    product_rows: int  # of the square matrices that GPUs multiply
+    product_s: float  # how long each GPU does that
     file_bytes: int  # of the file that hosts write and read
     message_bytes: tuple[int, ...]  # of messages of collectives, the smallest first
     # a larger message is left out where its repetitions would take longer
@@ -26,6 +29,9 @@ class Sizes:
 
 QUICK = Sizes(
     memory_bytes=64 * MIB,
+    gpu_bytes=256 * MIB,
+    product_rows=4096,
+    product_s=3.0,
     file_bytes=64 * MIB,
     message_bytes=(KIB, 64 * KIB, MIB, 8 * MIB),
     message_budget_s=8.0,
@@ -40,6 +46,9 @@ QUICK = Sizes(
 
 FULL = Sizes(
     memory_bytes=512 * MIB,
+    gpu_bytes=1024 * MIB,
+    product_rows=8192,
+    product_s=60.0,
     file_bytes=1024 * MIB,
     message_bytes=(KIB, 16 * KIB, 256 * KIB, 4 * MIB, 64 * MIB, 256 * MIB),
     message_budget_s=60.0,
