@@ -40,6 +40,7 @@ from distrain.checkpoint.shard_reading import row_slabs as row_slabs
 from distrain.checkpoint.training_state import (
     TrainingState as TrainingState,
     create_state as create_state,
+    table_factor as table_factor,
 )
 from distrain.checkpoint.writer import (
     CheckpointWriter as CheckpointWriter,

@@ -21,7 +21,12 @@ from distrain.checkpoint.manifest import (
 )
 from distrain.checkpoint.rank_store import fail_together, gather_texts, on_one_line
 from distrain.checkpoint.shard_reading import ShardReading
-from distrain.checkpoint.training_state import TrainingState, differences, facts_of
+from distrain.checkpoint.training_state import (
+    TrainingState,
+    differences,
+    facts_of,
+    table_factor,
+)
 from distrain.embeddings import (
     GAP,
     Averaging,
@@ -172,6 +177,7 @@ class WeightsReading:
     ):
         self._folder = directory.folder(name)
         self._manifest = from_document(directory.read_manifest(name), self._folder.url)
+        self._tables = model.embeddings
         tensors: dict[str, Any] = dict(model_tensors(model))
         _check_fits(self._manifest.tensors, facts_of(tensors), self._folder.url)
         # What belongs to the ranks that saved it is not read.
@@ -191,6 +197,8 @@ class WeightsReading:
         self._reading.run()
         self._of_average.run()
         self._average.apply()
+        self._tables.factor = table_factor(self._manifest.state)
+        self._tables.settle()
 
 
 class _Average:

@@ -57,11 +57,14 @@ class TrainingState:
         return {
             "columns": self._columns(),
             "sparse_steps": self.sparse_optimizer.num_steps,
+            # Kept apart, for products would be rounded: a training that goes on has all its bits.
+            "table_factor": self.model.embeddings.factor,
             "ema": None if averaging is None else averaging.decay,
         }
 
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
+        self.model.embeddings.factor = table_factor(facts)
 
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str
@@ -93,6 +96,11 @@ class TrainingState:
             [column.name, column.cardinality, column.dim, column.combiner, *_table(column)]
             for column in self.model.embeddings.columns
         ]
+
+
+def table_factor(facts: Mapping[str, Any]) -> float:
+    """What a checkpoint's table weights are multiplied by; older checkpoints do not name it."""
+    return float(facts.get("table_factor", 1.0))
 
 
 def _table(column: TableColumn) -> list[str]:

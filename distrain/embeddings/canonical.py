@@ -130,8 +130,11 @@ class CanonicalTensor:
 
 
 def canonical_weights(tables: EmbeddingCollection) -> dict[str, CanonicalTensor]:
-    """The weights in canonical form, `weights.GROUP`: good until the next step of training."""
-    tables.settle()
+    """The live weights in canonical form, `weights.GROUP`: good until the next step of training.
+
+    Values of the tables are these times `tables.factor`.
+    """
+    tables.settle_caches()
     weights = canonical_form(tables, [weight.data for weight in tables.weights])
     return {f"weights.{group}": values for group, values in weights.items()}
 

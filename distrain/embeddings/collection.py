@@ -304,19 +304,20 @@ class EmbeddingCollection(nn.Module):
     def forward(self, ids: Tensor, lists: Mapping[str, Ragged] | None = None) -> tuple[Tensor, ...]:
         return self.lookup(ids, lists)
 
-    @torch.no_grad()
-    def settle(self) -> None:
-        """Let the weights hold all values, also those of host-cached tables' rows and `factor`.
-
-        It empties the caches.
-        """
+    def settle_caches(self) -> None:
+        """Bring changed rows of host-cached tables back to the host, and empty their caches."""
         for store in self.stores:
             if store.cache is not None:
                 store.cache.settle()
-        if self.factor != 1.0:
+
+    @torch.no_grad()
+    def settle(self, factor: float = 1.0) -> None:
+        """Let the weights hold all values, divided by another `factor`. It empties the caches."""
+        self.settle_caches()
+        if self.factor != factor:
             for weight in self.weights:
-                weight *= self.factor
-            self.factor = 1.0
+                weight *= self.factor / factor
+            self.factor = factor
 
     def _settle_before(self, *_: object) -> None:
         self.settle()

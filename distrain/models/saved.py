@@ -158,6 +158,7 @@ def _document(
 def model_tensors(model: ClickModel) -> dict[str, Tensor | Slabs]:
     """A model's live parameters by name, the tables in canonical form."""
     dense: dict[str, Tensor] = model.dense.state_dict(prefix="dense.")
+    model.embeddings.settle()
     weights = canonical_weights(model.embeddings)
     return dense | {f"embeddings.{name}": slabs for name, slabs in weights.items()}
 

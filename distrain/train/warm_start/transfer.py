@@ -11,7 +11,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from distrain.checkpoint import LocalRows, Rows, TrainingState, local_rows_of, own_tensors
+from distrain.checkpoint import (
+    LocalRows,
+    Rows,
+    TrainingState,
+    local_rows_of,
+    own_tensors,
+    table_factor,
+)
 from distrain.embeddings import CanonicalTensor
 from distrain.errors import DataError, SpecError
 from distrain.events import WeightsTaken
@@ -75,7 +82,11 @@ def take_weights(
     tensors = state.tensors() if with_state else model_tensors(model)
     dense = {name: t for name, t in tensors.items() if isinstance(t, Tensor)}
     found = _matched(spec, inputs, source, model, dense)
+    if source.manifest is not None:  # the checkpoint's rows are divided by its factor
+        model.embeddings.settle(table_factor(source.manifest.state))
     event = take_matched(source, found, tensors, after_slab)
+    if not with_state:
+        model.embeddings.settle()
     log.info("the rank took the weights of %s: %s", event.path, event.tables)
     if not with_state:
         return Taken(event)

@@ -55,6 +55,7 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "train.optimizer={kind: sgd, lr: 0.1}",
             "train.schedule={warmup_steps: 3, decay: cosine}",
             "train.clip_grad_norm=0.5",
+            "train.table_weight_decay=0.1",
             "train.micro_batches=2",
             "checkpoint.asynchronous=false",
         ],
@@ -80,7 +81,15 @@ CASES: dict[str, tuple[int, list[str]]] = {
             "train.reduce_on_plateau={patience: 0, threshold: 0.5, min_lr: 0.001}",
         ],
     ),
-    "two, sgd": (2, ["train.optimizer={kind: sgd, lr: 0.1}", "train.route_ahead=0"]),
+    "two, sgd": (
+        2,
+        [
+            "train.optimizer={kind: sgd, lr: 0.1}",
+            "train.route_ahead=0",
+            "train.table_weight_decay=0.1",
+            "embeddings.placement=host_cached",
+        ],
+    ),
     "two, dropout and norms": (
         2,
         ["train.optimizer={kind: adagrad, lr: 0.02}", f"model={TABULAR}"],

@@ -15,9 +15,11 @@ from distrain.checkpoint import CheckpointDir
 from distrain.errors import SpecError
 from distrain.events import StepsDone, WeightsTaken
 from distrain.jobs import World
+from distrain.models import load_model
 from distrain.run_paths import RunPaths
 from distrain.train.data.inputs import check_inputs
 from distrain.train.loop.trainer import Trainer
+from distrain.train.saving.checkpoint_model import load_checkpoint
 from distrain.train.warm_start import check_warm_start
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -68,15 +70,15 @@ def rates(events: list[Any]) -> list[float]:
     return [event.lr for event in events if isinstance(event, StepsDone)]
 
 
-@pytest.mark.parametrize("kind", ["adam", "rowwise_adagrad"])
+@pytest.mark.parametrize(("kind", "decay"), [("adam", 0.1), ("rowwise_adagrad", 0.0)])
 def test_a_day_after_another_is_one_run_over_both(
-    prepared: Path, tmp_path: Path, kind: str
+    prepared: Path, tmp_path: Path, kind: str, decay: float
 ) -> None:
-    optimizer = f"train.optimizer={{kind: {kind}, lr: 0.02}}"
-    both, events = train(prepared, tmp_path / "both", [0, 1, 2], optimizer)
-    _, first = train(prepared, tmp_path / "one", [0], optimizer)
-    two, second = train(prepared, tmp_path / "two", [1], optimizer, *after(tmp_path / "one"))
-    three, third = train(prepared, tmp_path / "three", [2], optimizer, *after(tmp_path / "two"))
+    how = f"train.optimizer={{kind: {kind}, lr: 0.02}}", f"train.table_weight_decay={decay}"
+    both, events = train(prepared, tmp_path / "both", [0, 1, 2], *how)
+    _, first = train(prepared, tmp_path / "one", [0], *how)
+    two, second = train(prepared, tmp_path / "two", [1], *how, *after(tmp_path / "one"))
+    three, third = train(prepared, tmp_path / "three", [2], *how, *after(tmp_path / "two"))
     mine, its = tensors_of(three), tensors_of(both)
     assert mine.keys() == its.keys()
     assert all(torch.equal(mine[name], its[name]) for name in mine)
@@ -89,6 +91,10 @@ def test_a_day_after_another_is_one_run_over_both(
     assert total.main is not None
     assert both.progressive.metrics.main is not None
     assert total.main.compute() == both.progressive.metrics.main.compute()
+    (newest,) = CheckpointDir(str(tmp_path / "one/checkpoints")).list()
+    as_saved, as_kept = load_model(tmp_path / "one/model"), load_checkpoint(newest.url)
+    for saved, kept in zip(as_saved.model.parameters(), as_kept.model.parameters(), strict=True):
+        assert torch.equal(saved, kept)
 
 
 @pytest.mark.slow
