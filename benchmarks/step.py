@@ -2,7 +2,7 @@
 
     python benchmarks/step.py [--quick] [--torchrec PYTHON] [--json-lines FILE] [--plot FILE.png]
                               [--only REGEX] [--ranks N] [--mbit 0 100 400]
-    python benchmarks/step.py --fuxictr PYTHON [--quick]
+    python benchmarks/step.py --fuxictr PYTHON [--quick] [--only REGEX]
 
 Batches lie ready in memory (on the GPU, where there is one): Criteo's shape, 26 ids by Zipf laws
 over the cardinalities of the NVTabular notebooks, 45.9M rows together, 13 values, a label. Where
@@ -88,7 +88,7 @@ def main() -> None:
         serve(opened, setup, options.data, options.rank, options.meeting)
         return
     if options.fuxictr:
-        sys.exit(beside_fuxictr(options.fuxictr, options.quick))
+        sys.exit(beside_fuxictr(options))
     began = time.perf_counter()
     device, ranks = device_and_ranks(options.ranks)
     results: list[Measured] = []
@@ -133,14 +133,15 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def beside_fuxictr(python: str, quick: bool) -> int:
+def beside_fuxictr(options: argparse.Namespace) -> int:
     """The exit code of `step_bench/fuxictr.py` in that Python."""
     from distrain.worker.rank_process import ALLOCATOR
 
     root = Path(__file__).resolve().parents[1]
     one = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "PYTHONPATH": str(root)}
-    words = [python, "-m", "benchmarks.step_bench.fuxictr", "3" if quick else "9"]
-    return subprocess.run(words, env=os.environ | ALLOCATOR | one, check=False).returncode
+    words = ["-m", "benchmarks.step_bench.fuxictr", "3" if options.quick else "9", options.only]
+    environment = os.environ | ALLOCATOR | one
+    return subprocess.run([options.fuxictr, *words], env=environment, check=False).returncode
 
 
 def device_and_ranks(most: int | None) -> tuple[str, int]:

@@ -12,6 +12,7 @@ so, and updates the rows of the batch. A third contender is FuxiCTR without clip
 """
 
 import json
+import re
 import sys
 import time
 from collections import OrderedDict
@@ -229,12 +230,12 @@ def measured(kind: str, held: dict[str, Any], turns: int) -> dict[str, Any]:
 
 
 def main() -> None:
-    turns = int(sys.argv[1])
+    turns, only = int(sys.argv[1]), sys.argv[2]
     torch.set_num_threads(1)
     held = columns()
     print(f"{'rows per CPU second':20}{'distrain':>10}{'FuxiCTR':>10}{'times':>7}{'unclipped':>11}")
     found = []
-    for kind in MODELS:
+    for kind in (kind for kind in MODELS if re.search(only, kind)):
         found.append(one := measured(kind, held, turns))
         print(
             f"{kind:20}{one['distrain']:>10,}{one['fuxictr']:>10,}{one['x_fuxictr']:>7}"
