@@ -60,13 +60,19 @@ def client() -> Iterator[Client]:
         yield client
 
 
-def reached(file: Path, columns: dict[str, Any], place: Path, client: Client) -> float:
+def reached(
+    file: Path,
+    columns: dict[str, Any],
+    place: Path,
+    client: Client,
+    hidden: tuple[int, ...] = (32,),
+) -> float:
     split = {"by": "rows", "last": VALID_ROWS}
     features = FeatureConfig.parse({"target": "clicked", "split": split, "columns": columns})
     prepare(PrepRequest((str(file),), place / "d", features=features), client)
     job = {
         "data": {"train": str(place / "d/train"), "valid": str(place / "d/valid")},
-        "model": {"kind": "mlp", "hidden": [32], "embedding_dim": 8},
+        "model": {"kind": "mlp", "hidden": hidden, "embedding_dim": 8},
         "train": {
             "global_batch_size": 256,
             "epochs": 3,
@@ -91,3 +97,16 @@ def test_each_operator_is_needed_for_what_can_be_reached(
         shares[left_out] = (found - 0.5) / (best - 0.5)
     assert shares.pop(None) >= 0.9
     assert all(share < 0.9 for share in shares.values())
+
+
+def test_a_linear_model_reaches_what_pairs_decide_with_their_cross(
+    world: tuple[Path, float], client: Client, tmp_path: Path
+) -> None:
+    file, best = world
+    plain = PLAIN | {"x_bucket": MADE["x_bucket"]}
+    crossed = plain | {"pair": {"cross": ["a", "b"], "kind": "categorical"}}
+    without, found = (
+        reached(file, columns, tmp_path / name, client, hidden=())
+        for name, columns in (("plain", plain), ("crossed", crossed))
+    )
+    assert (without - 0.5) / (best - 0.5) < 0.9 <= (found - 0.5) / (best - 0.5)
