@@ -30,7 +30,6 @@ PLACEMENTS = {
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64, "bf16": torch.bfloat16}
 # Shares of 12ths of each global batch that ranks get: even, uneven, one rank empty, all the others.
 SHARES = {1: [(12,)] * 5, 2: [(6, 6), (5, 7), (12, 0), (1, 11), (0, 12)]}
-SHARES[3] = [(4, 4, 4), (5, 0, 7), (0, 12, 0), (1, 1, 10), (0, 0, 12)]
 SHARES[4] = [(3, 3, 3, 3), (5, 0, 6, 1), (0, 12, 0, 0), (1, 1, 9, 1), (0, 0, 0, 12)]
 LR = 0.1
 
