@@ -1,4 +1,4 @@
-"""One, two and four real gloo ranks, replicated and row-wise, against each other and one process."""
+"""One, two and four gloo ranks, replicated and row-wise, against each other and one process."""
 
 from itertools import product
 from pathlib import Path
