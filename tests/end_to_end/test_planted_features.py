@@ -65,17 +65,19 @@ def reached(
     columns: dict[str, Any],
     place: Path,
     client: Client,
-    hidden: tuple[int, ...] = (32,),
+    *,
+    epochs: int = 3,
+    **model: Any,
 ) -> float:
     split = {"by": "rows", "last": VALID_ROWS}
     features = FeatureConfig.parse({"target": "clicked", "split": split, "columns": columns})
     prepare(PrepRequest((str(file),), place / "d", features=features), client)
     job = {
         "data": {"train": str(place / "d/train"), "valid": str(place / "d/valid")},
-        "model": {"kind": "mlp", "hidden": hidden, "embedding_dim": 8},
+        "model": {"kind": "mlp", "hidden": [32], "embedding_dim": 8} | model,
         "train": {
             "global_batch_size": 256,
-            "epochs": 3,
+            "epochs": epochs,
             "optimizer": {"kind": "adam", "lr": 0.003},
         },
         "evaluate": {"at_end": True},
@@ -106,7 +108,22 @@ def test_a_linear_model_reaches_what_pairs_decide_with_their_cross(
     plain = PLAIN | {"x_bucket": MADE["x_bucket"]}
     crossed = plain | {"pair": {"cross": ["a", "b"], "kind": "categorical"}}
     without, found = (
-        reached(file, columns, tmp_path / name, client, hidden=())
+        reached(file, columns, tmp_path / name, client, hidden=[])
         for name, columns in (("plain", plain), ("crossed", crossed))
+    )
+    assert (without - 0.5) / (best - 0.5) < 0.9 <= (found - 0.5) / (best - 0.5)
+
+
+def test_cross_layers_reach_what_pairs_decide(
+    world: tuple[Path, float], client: Client, tmp_path: Path
+) -> None:
+    file, best = world
+    columns = PLAIN | {"x_bucket": MADE["x_bucket"]}
+    own: dict[str, dict[str, Any]] = {"mlp": {}, "dcn_v2": {"structure": "parallel"}}
+    without, found = (
+        reached(
+            file, columns, tmp_path / kind, client, epochs=7, kind=kind, embedding_dim=32, **more
+        )
+        for kind, more in own.items()
     )
     assert (without - 0.5) / (best - 0.5) < 0.9 <= (found - 0.5) / (best - 0.5)
