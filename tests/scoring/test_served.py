@@ -261,6 +261,10 @@ def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
     wanted = score_rows(root / "r" / "model", TABLE)["probability"].to_numpy()
     for rows in (ROWS, TABLE.to_pandas(), TABLE.to_pydict()):
         np.testing.assert_allclose(scorer.score(rows)["probability"], wanted, atol=1e-6)
+    first, again, other = (
+        scorer.score([ROWS[5] | {"amount": n}])["probability"] for n in (3, 3, 4)
+    )
+    assert first == again != other  # what values became is kept
     one = scorer.score([ROWS[5]])["probability"]
     np.testing.assert_allclose(one, wanted[5:6], atol=1e-6)
     assert scorer.score([])["probability"].shape == (0,)

@@ -7,7 +7,7 @@ that the model was trained with, by the names of distrain's operators.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -33,7 +33,10 @@ BETWEEN_TEXTS = "\x1f"
 """Stands between the texts of a cross."""
 
 MOST_KEPT = 1 << 16
-"""Values of a column whose ids are kept in memory, of these types."""
+"""Values of a column whose ids or numbers are kept in memory, of these types."""
+
+_FEW_ROWS = 64
+"""Of more rows numbers are computed in less time than they are looked up."""
 
 _KEPT_TYPES = frozenset([str, int, type(None)])
 _TEXTS = frozenset([str, type(None)])
@@ -56,9 +59,7 @@ class Preprocessor:
         self._columns = {c["name"]: _Column(c, program["text"], known) for c in program["columns"]}
         self._categorical = [self._columns[name] for name in program["categorical"]]
         self._whole = [n for n, column in enumerate(self._categorical) if not column.holds_text]
-        self._ids_met = {
-            form: [column.met[form].__getitem__ for column in self._categorical] for form in FORMS
-        }
+        self._ids_met = _getters(self._categorical)
         self._continuous = program["continuous"]
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
@@ -108,24 +109,21 @@ class Preprocessor:
 
     def _ids(self, given: Mapping[str, Any], form: str, num_rows: int) -> Array:
         raw = [given[column.source] for column in self._categorical]
-        with suppress(KeyError, TypeError):
-            return self._met(raw, form, num_rows)
-        for column, values in zip(self._categorical, raw, strict=True):
-            column.meet(values, form)
-        with suppress(KeyError, TypeError):  # of values that cannot be used, or are of other types
-            return self._met(raw, form, num_rows)
-        pairs = zip(self._categorical, raw, strict=True)
-        ids = [column.ids(values, form)[0] for column, values in pairs]
-        return np.array(ids, np.int64).reshape(len(ids), num_rows).T.copy()
-
-    def _met(self, raw: Sequence[Any], form: str, num_rows: int) -> Array:
-        """All columns at once: a call for each takes longer than the column of one row."""
+        if not raw or not num_rows:
+            return np.zeros((num_rows, len(raw)), np.int64)
         whole = chain.from_iterable([raw[place] for place in self._whole])
-        if not set(map(type, whole)) <= _KEPT_TYPES:
-            raise KeyError
-        ids = chain.from_iterable(map(map, self._ids_met[form], raw))
-        found = np.fromiter(ids, np.int64, len(raw) * num_rows)
-        return found.reshape(len(raw), num_rows).T.copy()
+        with suppress(TypeError):  # a value that no dictionary takes
+            if _are_kept(whole):
+                with suppress(KeyError):
+                    return _met(self._ids_met[form], raw, np.int64)
+                for column, values in zip(self._categorical, raw, strict=True):
+                    column.meet(values, form)
+                with suppress(KeyError):  # of values that cannot be used, or are of other types
+                    return _met(self._ids_met[form], raw, np.int64)
+        pairs = zip(self._categorical, raw, strict=True)
+        return np.array(
+            [column.ids(values, form)[0] for column, values in pairs], np.int64
+        ).T.copy()
 
     def read(self, rows: Any, form: str | None = None) -> dict[str, tuple[Any, Any]]:
         """Each column's values before its steps, and the lengths of its lists or `None`.
@@ -172,6 +170,10 @@ def _in_cross(text: str | None) -> str:
     return text.replace("\\", "\\\\").replace(BETWEEN_TEXTS, "\\u")
 
 
+def _getters(columns: Sequence[_Column]) -> dict[str, list[Any]]:
+    return {form: [column.met[form].__getitem__ for column in columns] for form in FORMS}
+
+
 class _Column:
     def __init__(
         self, spec: Mapping[str, Any], text: Mapping[str, Any], known: Mapping[str, Vocabulary]
@@ -185,7 +187,7 @@ class _Column:
         self.holds_text = spec["to"] == "text"
         self._nulls = frozenset(text["null_values"])
         self._text = text
-        self.met: dict[str, dict[Any, int]] = {form: {} for form in FORMS}
+        self.met: dict[str, dict[Any, Any]] = {form: {} for form in FORMS}
 
     @property
     def is_plain_number(self) -> bool:
@@ -205,14 +207,18 @@ class _Column:
         """Keep the ids of values; whether all are of types that are kept: True equals 1."""
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
             return False
-        met = self.met[form]
-        if len(met) > MOST_KEPT:
-            met.clear()
+        met = self.known(form)
         if new := list({*values} - met.keys()):
             with suppress(BadValue):  # which is told with its row
                 ids = self.made(self._read_items(new, None, form), None)[0]
                 met.update(zip(new, ids.tolist(), strict=True))
         return True
+
+    def known(self, form: str) -> dict[Any, Any]:
+        """What values become that were met before; emptied when there are too many."""
+        if len(self.met[form]) > MOST_KEPT:
+            self.met[form].clear()
+        return self.met[form]
 
     def read(self, values: Any, form: str) -> tuple[Any, list[int] | None]:
         values, lengths = self._flat(values, form)
@@ -300,6 +306,7 @@ class _Matrix:
         is_run = len(columns) == last - first + 1
         self.places: Any = slice(first, last + 1) if is_run else list(columns)
         self._columns = list(columns.values())
+        self._met = _getters(self._columns)
         self._steps = []
         if self._columns[0].is_plain_number:
             steps = zip(*(column.steps for column in self._columns), strict=True)
@@ -307,30 +314,50 @@ class _Matrix:
 
     def made(self, given: Mapping[str, Any], form: str) -> Array:
         """The columns after all steps, `[rows, columns]`, float32."""
-        first = self._columns[0]
-        if not first.is_plain_number:
-            column: Array = first.ids(given[first.source], form)[0]
+        columns = self._columns
+        if not columns[0].is_plain_number:
+            column: Array = columns[0].ids(given[columns[0].source], form)[0]
             return column[:, None]
-        x = self._read(given, form)
+        raw = [given[column.source] for column in columns]
+        is_kept = len(raw[0]) <= _FEW_ROWS and _are_kept(chain.from_iterable(raw))
+        if is_kept:
+            with suppress(KeyError):
+                return _met(self._met[form], raw, np.float32)
+        x = self._read(raw, form)
         try:
             for step in self._steps:
                 x = STEPS[step["kind"]](x, step, {})
-            return _as_float32(x).T
+            x = _as_float32(x)
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
-            raise BadValue(self._columns[place].told, row, bad.problem) from None
+            raise BadValue(columns[place].told, row, bad.problem) from None
+        for column, values, numbers in zip(columns, raw, x, strict=True) if is_kept else ():
+            column.known(form).update(zip(values, numbers.tolist(), strict=True))
+        return x.T
 
-    def _read(self, given: Mapping[str, Any], form: str) -> Array:
-        raw = [given[column.source] for column in self._columns]
+    def _read(self, raw: Sequence[Any], form: str) -> Array:
         if (
             {"integer", "number"} <= self._columns[0].takes
-            and all(isinstance(values, list | tuple) for values in raw)
+            and set(map(type, raw)) <= {list, tuple}
             and set(map(type, chain.from_iterable(raw))) <= _PLAIN_NUMBERS
         ):
             with suppress(OverflowError):  # which is told with its row
                 return np.array(raw, np.float64)
         pairs = zip(self._columns, raw, strict=True)
         return np.stack([column.read(values, form)[0] for column, values in pairs])
+
+
+def _are_kept(values: Iterable[Any]) -> bool:
+    return set(map(type, values)) <= _KEPT_TYPES
+
+
+def _met(getters: Sequence[Any], raw: Sequence[Any], dtype: Any) -> Array:
+    """What columns of values that were met before become, `[rows, columns]`.
+
+    All columns at once: a call for each takes longer than the column of one row.
+    """
+    found = np.fromiter(chain.from_iterable(map(map, getters, raw)), dtype)
+    return np.ascontiguousarray(found.reshape(len(raw), -1).T)
 
 
 def _matrices(columns: Sequence[_Column]) -> list[_Matrix]:

@@ -42,12 +42,11 @@ def columns_of(rows: Any, names: Sequence[str]) -> dict[str, Any]:
                 others = f", and {len(those) - 1} more" if those[1:] else ""
                 raise BadValue(those[0], None, problem + others)
         found: dict[str, Any] = {name: listed(name, rows[name]) for name in names}
-    else:
-        found = _transposed(list(rows), names)
-    sizes = {len(values) for values in found.values()}
-    if len(sizes) > 1:
-        raise ValueError(f"the columns have different numbers of rows: {sorted(sizes)}")
-    return found
+        sizes = {len(values) for values in found.values()}
+        if len(sizes) > 1:
+            raise ValueError(f"the columns have different numbers of rows: {sorted(sizes)}")
+        return found
+    return _transposed(rows if isinstance(rows, list) else list(rows), names)
 
 
 def _transposed(rows: list[Mapping[str, Any]], names: Sequence[str]) -> dict[str, Any]:

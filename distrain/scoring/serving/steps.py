@@ -207,6 +207,8 @@ def _key_of(value: Any, column: list[Any]) -> int:
 
 def bucket_of(keys: Any, num_buckets: int) -> Any:
     """splitmix64's step (Steele, Lea, Flood, "Fast splittable pseudorandom number generators")."""
+    if num_buckets == 1:
+        return keys * 0
     x = keys.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
