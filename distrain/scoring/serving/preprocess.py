@@ -331,8 +331,8 @@ class _Matrix:
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
             raise BadValue(columns[place].told, row, bad.problem) from None
-        for column, values, numbers in zip(columns, raw, x, strict=True) if is_kept else ():
-            column.known(form).update(zip(values, numbers.tolist(), strict=True))
+        for one, values, numbers in zip(columns, raw, x, strict=True) if is_kept else ():
+            one.known(form).update(zip(values, numbers.tolist(), strict=True))
         return x.T
 
     def _read(self, raw: Sequence[Any], form: str) -> Array:
