@@ -260,6 +260,7 @@ def test_a_table_in_memory_has_the_values_of_training_rows_with_folds_alone(tmp_
         ({"kind": "categorical", "buckets": [3, 1]}, "each above the one before"),
         ({"kind": "categorical", "buckets": []}, "one number or more"),
         ({"kind": "categorical", "buckets": {"quantiles": 1}}, "quantiles"),
+        ({"kind": "categorical", "buckets": {"quantiles": 10**9}}, "quantiles"),
         ({"kind": "categorical", "buckets": "log_square", "as": "text"}, "buckets are of numbers"),
         ({"kind": "categorical", "cross": ["a"]}, "two columns or more"),
         ({"kind": "categorical", "cross": []}, "two columns or more"),

@@ -158,8 +158,10 @@ def test_runs_that_do_not_go_together_are_refused(root: Path, tmp_path: Path) ->
         ((first, first, *valid), "needs two different runs"),
         ((first, other_ids, *valid[2:]), "is no run directory that names validation data"),
         ((first, root / "run-1", "--out", first), "exists already"),
+        ((first, root / "run-1", "--out", root / "prepared", "--overwrite"), "is made from"),
+        ((first, "--out", root, "--overwrite"), "is made from"),
     ):
-        done = invoke("ensemble", *words)
+        done = invoke("ensemble" if words[1] != "--out" else "export", *words)
         assert isinstance(done.exception, distrain.errors.DistrainError), done.output
         assert said in str(done.exception)
     assert not (tmp_path / "out").exists()

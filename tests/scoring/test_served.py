@@ -289,6 +289,13 @@ def test_a_value_that_predict_refuses_is_refused_by_column_and_row(
         Scorer(root / "x").score([ROWS[0], ROWS[1] | {column: value}])
 
 
+@pytest.mark.parametrize("form", ["csv", "json"])
+def test_numbers_in_a_text_of_times_are_refused(root: Path, form: str) -> None:
+    rows = [dict.fromkeys(ROWS[0]) | {"at": 17}]
+    with pytest.raises(BadValue, match="'at', row 0: 17 is of kind integer"):
+        Scorer(root / "x").score(rows, form)
+
+
 def test_a_row_without_a_column_is_refused(root: Path) -> None:
     row = {name: value for name, value in ROWS[0].items() if name != "shop"}
     with pytest.raises(BadValue, match="'shop', row 1: not given"):
@@ -493,9 +500,11 @@ def test_the_program_of_an_export_tells_what_is_wrong_without_a_traceback(
     file = tmp_path / "rows.jsonl"
     for text, said in (
         ("\n{", "line 2: no JSON"),
+        ("\n\xff", "line 2: no JSON"),
+        ("[" * 100_000, "line 1: no JSON"),
         ('{"shop": "s1"}', "row 0: not given"),
     ):
-        file.write_text(text)
+        file.write_bytes(text.encode("latin-1"))
         words = [sys.executable, str(root / "x" / "score.py"), str(file)]
         done = subprocess.run(words, capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (1, "")

@@ -196,7 +196,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
         raise click.MissingParameter(ctx=context, param=out)
     from distrain.cluster import ClusterRequest, open_cluster
     from distrain.etl import check_tables, prepare, with_features
-    from distrain.storage import check_output, list_inputs
+    from distrain.storage import check_apart, check_output, list_inputs
 
     if text := _contradiction(context):
         raise click.UsageError(text, ctx=context)
@@ -210,6 +210,7 @@ def command(context: click.Context, /, inputs: tuple[str, ...], **options: Any) 
     if request.features is not None:
         check_tables(files, request.features)
     check_output(request.out, request.overwrite)
+    check_apart(request.out, [options["features"]] if options["features"] else [])
     if_interrupted(f"nothing was written to {request.out}")
     wanted = ClusterRequest(options["scheduler"], options["workers"], in_process=True)
     cluster = open_cluster(wanted)

@@ -60,8 +60,8 @@ def command(
         raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
     folders = [find_model(run) for run in runs]
     check_free(out, overwrite)
-    check_apart(out, folders)
     data = valid or validation_of(runs)
+    check_apart(out, [*folders, *data])
     check_data(data)
 
     import torch

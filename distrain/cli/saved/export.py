@@ -127,7 +127,7 @@ def command(
       distrain export runs/NAME --to onnx --with-workflow --tables int8 --out served
       distrain export runs/NEXT tuesday --to onnx --since monday
     """
-    from distrain.storage import check_free
+    from distrain.storage import check_apart, check_free
 
     if sample is not None and not with_workflow:
         raise InputError(
@@ -160,6 +160,7 @@ def command(
     saved = open_model(folder)
     if tables != "fp32" and not valid:
         valid = _known_validation(model, saved.about)
+    check_apart(out, [folder, *valid, *(one for one in (items, sample, since) if one)])
     beside = None
     if items is not None:
         dataset = Dataset(items, saved.schema, need_label=False)

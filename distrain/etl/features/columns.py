@@ -156,7 +156,7 @@ class _ColumnSpec(Section):
 class QuantilesSpec(Section):
     """Buckets of about equally many training rows."""
 
-    quantiles: Whole = Field(ge=2, description="How many buckets.")
+    quantiles: Whole = Field(ge=2, le=1_000_000, description="How many buckets.")
 
 
 class CategoricalSpec(_ColumnSpec):

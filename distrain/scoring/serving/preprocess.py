@@ -242,7 +242,8 @@ class _Column:
         if form == "table":
             text = {"decimal_point": ".", "timestamp": None}
         else:
-            takes |= {"text", "integer", "number", "bool"}
+            is_iso = self._spec["to"] == "time" and self._spec["epoch"] is None
+            takes |= {"text"} if is_iso else {"text", "integer", "number", "bool"}
         with self._rows_of(lengths):
             return READERS[self._spec["to"]](items, takes, text, self._spec)
 

@@ -204,12 +204,13 @@ def _check() -> int:
 
 def _score_lines(file: str) -> int:
     rows = []
-    with open(file, encoding="utf-8") as lines:
+    with open(file, "rb") as lines:
         for number, line in enumerate(lines, 1):
             try:
                 rows += [json.loads(line)] if line.strip() else []
-            except json.JSONDecodeError as error:
-                raise ValueError(f"{file}, line {number}: no JSON: {error.msg}") from None
+            except (ValueError, RecursionError) as error:
+                why = getattr(error, "msg", error)
+                raise ValueError(f"{file}, line {number}: no JSON: {why}") from None
     scores = {name: values.tolist() for name, values in Scorer().score(rows, "json").items()}
     for scored in zip(*scores.values(), strict=True):
         print(json.dumps(dict(zip(scores, scored, strict=True))))
