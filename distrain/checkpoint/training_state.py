@@ -65,6 +65,8 @@ class TrainingState:
     def adopt(self, facts: Mapping[str, Any]) -> None:
         self.sparse_optimizer.num_steps = facts["sparse_steps"]
         self.model.embeddings.factor = table_factor(facts)
+        if not self.sparse_optimizer.weight_decay:  # whose updates know of no factor
+            self.model.embeddings.settle()
 
     def check_fits(
         self, facts: Mapping[str, Any], tensors: Mapping[str, TensorFacts], url: str

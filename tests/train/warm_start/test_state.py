@@ -95,6 +95,15 @@ def test_a_day_after_another_is_one_run_over_both(
     as_saved, as_kept = load_model(tmp_path / "one/model"), load_checkpoint(newest.url)
     for saved, kept in zip(as_saved.model.parameters(), as_kept.model.parameters(), strict=True):
         assert torch.equal(saved, kept)
+    # Of a training without a decay the rows have no factor, whatever it goes on from.
+    state, tables = three.checkpoints.state, three.checkpoints.state.model.embeddings
+    values = [weight.clone() for weight in tables.weights]
+    tables.settle(0.5)
+    assert not any(map(torch.equal, tables.weights, values))
+    state.sparse_optimizer.weight_decay = 0.0
+    state.adopt(state.facts())
+    assert tables.factor == 1.0
+    assert all(map(torch.equal, tables.weights, values))
 
 
 @pytest.mark.slow
