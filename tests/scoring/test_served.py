@@ -47,7 +47,7 @@ from distrain.etl import (
 from distrain.etl.operators import OPERATORS
 from distrain.models import save_model
 from distrain.scoring import in_memory, score_rows
-from distrain.scoring.serving import folder as serving_folder, raw_graph
+from distrain.scoring.serving import folder as serving_folder, preprocess, raw_graph
 from distrain.scoring.serving.deltas import apply_deltas
 from distrain.scoring.serving.onnx_steps import Nodes
 from distrain.scoring.serving.preprocess import BadValue, Preprocessor
@@ -268,6 +268,20 @@ def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
     one = scorer.score([ROWS[5]])["probability"]
     np.testing.assert_allclose(one, wanted[5:6], atol=1e-6)
     assert scorer.score([])["probability"].shape == (0,)
+
+
+def test_a_scorer_keeps_a_bounded_number_of_values(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preprocess, "MOST_KEPT", 64)
+    scorer = Scorer(root / "x").preprocessor
+    wanted = Scorer(root / "x").preprocessor.inputs(ROWS)
+    for first, last in ((0, 64), (50, 114), (0, 120), (7, 8)):
+        found = scorer.inputs(ROWS[first:last])
+        for name in ("categorical", "continuous"):
+            np.testing.assert_array_equal(found[name], wanted[name][first:last])
+        kept = [len(met) for column in scorer._columns.values() for met in column.met.values()]
+        assert 0 < max(kept) <= 64
 
 
 @pytest.mark.parametrize(

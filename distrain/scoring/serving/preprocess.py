@@ -204,19 +204,24 @@ class _Column:
         return self.made(self._read_items(values, lengths, form), lengths)
 
     def meet(self, values: Any, form: str) -> bool:
-        """Keep the ids of values; whether all are of types that are kept: True equals 1."""
+        """Keep the ids of values; false if there are too many, or of other types: True equals 1."""
         if not set(map(type, values)) <= (_TEXTS if self.holds_text else _KEPT_TYPES):
             return False
-        met = self.known(form)
-        if new := list({*values} - met.keys()):
+        distinct = {*values}
+        if len(distinct) > MOST_KEPT:
+            return False
+        # Not a difference of sets, which goes through all that is kept.
+        if new := [value for value in distinct if value not in self.met[form]]:
+            met = self.known(form, len(new))
+            new = new if met else list(distinct)
             with suppress(BadValue):  # which is told with its row
                 ids = self.made(self._read_items(new, None, form), None)[0]
                 met.update(zip(new, ids.tolist(), strict=True))
         return True
 
-    def known(self, form: str) -> dict[Any, Any]:
-        """What values become that were met before; emptied when there are too many."""
-        if len(self.met[form]) > MOST_KEPT:
+    def known(self, form: str, more: int) -> dict[Any, Any]:
+        """What values become that were met before; emptied if there is no room for more."""
+        if len(self.met[form]) + more > MOST_KEPT:
             self.met[form].clear()
         return self.met[form]
 
@@ -333,7 +338,7 @@ class _Matrix:
             place, row = divmod(bad.place, x.shape[1])
             raise BadValue(columns[place].told, row, bad.problem) from None
         for one, values, numbers in zip(columns, raw, x, strict=True) if is_kept else ():
-            one.known(form).update(zip(values, numbers.tolist(), strict=True))
+            one.known(form, len(values)).update(zip(values, numbers.tolist(), strict=True))
         return x.T
 
     def _read(self, raw: Sequence[Any], form: str) -> Array:
