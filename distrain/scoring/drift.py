@@ -51,17 +51,21 @@ def column_drift(train: Dataset, dataset: Dataset) -> dict[str, float]:
     for column in train.columns:
         old, new = (_values(of, column.name) for of in (train, dataset))
         groups = grouped_ids if column.kind == "id" else grouped_numbers
-        found[column.name] = stability_index(*groups(old, new)) if len(old) and len(new) else 0.0
+        has_both = len(old) and len(new)
+        counts = groups(old, new) if has_both else (np.array([len(old)]), np.array([len(new)]))
+        found[column.name] = stability_index(*counts)
     return dict(sorted(found.items(), key=lambda one: -one[1]))
 
 
 def stability_index(old: Counts, new: Counts) -> float:
-    """The population stability index of counts by group.
+    """The population stability index of counts by group, of which there may be none.
 
+    >>> round(stability_index(np.array([50]), np.array([0])), 4)
+    9.2094
     >>> round(stability_index(np.array([50, 50]), np.array([75, 25])), 4)
     0.2747
     """
-    q, p = (np.maximum(counts / counts.sum(), _LEAST_SHARE) for counts in (old, new))
+    q, p = (np.maximum(counts / max(counts.sum(), 1), _LEAST_SHARE) for counts in (old, new))
     return float(((p - q) * np.log(p / q)).sum())
 
 
