@@ -159,6 +159,9 @@ def test_a_delta_holds_what_changed_alone(chain: Path) -> None:
     assert list(told["patches"]) == ["model.onnx.data", *files]
     size = sum(len(content) for name, content in content_of(chain / "d1" / "patches").items())
     assert size < 2500 < len((chain / "e1" / "model.onnx.data").read_bytes()) // 4
+    nameless = export(chain / "nameless", changed(has_names=False))
+    named = delta_of(chain / "named", nameless, chain / "e0")
+    assert json.loads((named / "delta.json").read_text())["rows"]["new_values"] == 997
 
 
 def test_a_process_without_distrain_applies_deltas(chain: Path) -> None:

@@ -205,7 +205,8 @@ def _print_findings(written: "Written", to: "Form") -> None:
         facts["new values"] = f"{delta.new_values:,}, {delta.dropped_values:,} gone"
     if (found := written.validation) is not None:
         for name, trained in found["fp32"].items():
-            facts[name.replace("_", " ")] = f"{found[name]} (fp32: {trained})"
+            if trained is not None:  # those of a regression are among its targets
+                facts[name.replace("_", " ")] = f"{found[name]} (fp32: {trained})"
     print_facts(facts, 30)
 
 

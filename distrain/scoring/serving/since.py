@@ -159,7 +159,9 @@ class _Writer:
         self.before, self.after, self.folder = before, after, folder
         self.patches: dict[str, list[dict[str, Any]]] = {}
         self._old, self._new = _tables(before), _tables(after)
-        self._changed: dict[str, int] = {}
+        had = {place["table"] for place in self._old}
+        # Of tables in new files, which are copied, all rows are new.
+        self._changed = {p["table"]: p["rows"] for p in self._new if p["table"] not in had}
 
     @property
     def size(self) -> DeltaSize:
