@@ -30,7 +30,9 @@ def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
     yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))
     what = "days" if "days" in document else "largest_groups"
     if groups := document.get(what):
-        rows = [[_text(one["value"]), *(_text(one[n]) for n in _GROUP_FIGURES)] for one in groups]
+        rows = [
+            [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
+        ]
         header = (document["group"], *map(_words, _GROUP_FIGURES))
         yield section(f"Evaluation: {_words(what)}", table(rows, header))
     importance = document.get("importance", {"metric": "", "loss": {}})

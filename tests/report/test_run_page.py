@@ -185,6 +185,12 @@ def test_what_evaluate_printed_is_shown(finished, tmp_path):
     ]
     at = page.cells.index("2026-03-01")
     assert page.cells[at + 1 : at + 6] == ["7", "0", "-", "0.25", "1.5"]
+    group = {"value": "de", "rows": 5, "positives": 1, "auc": 0.5}  # as 0.2.0 printed it
+    file.write_text(json.dumps({"rows": 5, "group": "country", "largest_groups": [group]}))
+    CliRunner().invoke(command, words, catch_exceptions=False)
+    cells = Page(out.read_text()).cells
+    at = cells.index("de")
+    assert cells[at + 1 : at + 6] == ["5", "1", "0.5", "-", "-"]
     file.write_text("[]")
     assert "not an evaluation" in str(CliRunner().invoke(command, words).exception)
 
