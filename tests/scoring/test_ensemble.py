@@ -155,7 +155,7 @@ def test_runs_that_do_not_go_together_are_refused(root: Path, tmp_path: Path) ->
         ((first, other_target, *valid), f"{other_target} predicts other targets than {first}"),
         ((first, root / "mean", *valid), "is an ensemble itself"),
         ((first, *valid), "needs two different runs"),
-        ((first, first, *valid), "needs two different runs"),
+        ((first, first / "model", *valid), "needs two different runs"),
         ((first, other_ids, *valid[2:]), "is no run directory that names validation data"),
         ((first, root / "run-1", "--out", first), "exists already"),
         ((first, root / "run-1", "--out", root / "prepared", "--overwrite"), "is made from"),

@@ -56,9 +56,9 @@ def command(
     """
     from distrain.storage import check_apart, check_free
 
-    if len({*runs}) < max(2, len(runs)):
-        raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
     folders = [find_model(run) for run in runs]
+    if len({Path(folder).resolve() for folder in folders}) < max(2, len(folders)):
+        raise InputError("an ensemble needs two different runs", hint="Name each of them once.")
     check_free(out, overwrite)
     data = valid or validation_of(runs)
     check_apart(out, [*folders, *data])
