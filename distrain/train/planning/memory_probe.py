@@ -122,13 +122,22 @@ def _batch(model: ClickModel, rows: int) -> Batch:
         fields |= {column.name: torch.float32 for column in events.numbers}
         for name, dtype in fields.items():
             lists[name] = Ragged(torch.zeros(rows * events.max_length, dtype=dtype), offsets)
+    # 0 and 1 are labels of every kind of target, and weights.
+    targets = model.task.targets
+    columns = tuple(dict.fromkeys(one.column for one in targets if one.column is not None))
+    weights = tuple(dict.fromkeys(one.weight for one in targets if one.weight is not None))
+    label = torch.randint(2, (rows,), generator=generator).float()
     return Batch(
         torch.randint(_TABLE_ROWS, shape, dtype=torch.int32, generator=generator).t(),
         torch.randn(len(model.continuous_names), rows, generator=generator).t(),
-        torch.randint(2, (rows,), generator=generator).float(),
+        label,
         names,
         model.continuous_names,
+        labels=label[:, None].expand(-1, len(columns)),
+        label_names=columns,
         lists=lists,
+        task_weights=torch.ones(rows, len(weights)),
+        task_weight_names=weights,
     )
 
 

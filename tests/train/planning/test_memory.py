@@ -16,6 +16,7 @@ from distrain.loader.memory import LoaderMemory
 from distrain.models import build_model
 from distrain.schema import CATEGORICAL, criteo_schema
 from distrain.spec import parse_spec
+from distrain.spec.targets import with_targets
 from distrain.train.planning.memory import (
     copy_bytes,
     dense_bytes,
@@ -165,6 +166,12 @@ def test_other_ways_to_train_are_probed(settings):
     usual, other = probe_memory(job(), SCHEMA), probe_memory(job(**settings), SCHEMA)
     assert (other.bytes_per_row == usual.bytes_per_row) == ("micro_batches" in settings)
     assert other.embedding_bytes_per_row == usual.embedding_bytes_per_row
+
+
+def test_the_probe_has_labels_and_weights_of_all_tasks():
+    tasks = {"a": {"target": "label"}, "b": {"target": "I1", "kind": "regression", "weight": "I2"}}
+    spec = parse_spec({"data": {"train": "nowhere"}, "model": {"kind": "mlp", "tasks": tasks}})
+    assert probe_memory(spec, with_targets(SCHEMA, spec)).bytes_per_row > 0
 
 
 def test_a_route_of_one_rank_takes_what_its_tensors_take():
