@@ -220,6 +220,10 @@ def test_a_difference_is_that_of_the_worst_row_and_nan_is_one() -> None:
     assert largest_difference(found, same) == 0
     assert largest_difference(found, same | {"prediction": [100.0]}) == 1
     assert np.isnan(largest_difference(found, same | {"probability": [0.3, 0.5, np.inf]}))
+    # Near 0, predictions of hundreds are off by float32 of hundreds.
+    many = np.append(np.full(9, 200.0), [0.002, np.nan])
+    wanted = np.append(np.full(9, 200.0), [0.0, np.nan])
+    assert largest_difference({"prediction": many}, {"prediction": wanted}) == pytest.approx(1e-5)
 
 
 @pytest.mark.slow

@@ -86,18 +86,28 @@ def largest_difference(found: Mapping[str, Array], wanted: Mapping[str, Any]) ->
 
 
 def differences(found: Mapping[str, Array], wanted: Mapping[str, Any]) -> dict[str, Array]:
-    """Of each row, of probabilities; of predictions relative to those above 1. Equal NaN are 0."""
+    """Of each row, of probabilities; of predictions by their size. Equal NaN are 0.
+
+    A prediction's size is its own, the 90 % quantile of all or 1, whichever is largest: it is a
+    sum of float32 of the target's size, also where it comes out near 0.
+    """
     apart = {}
     for name, values in wanted.items():
         if name.startswith(("probability", "prediction")):
             one, other = found[name].astype(np.float64), np.asarray(values, np.float64)
-            size = np.maximum(1.0, np.abs(other)) if name.startswith("prediction") else 1.0
+            size = _sizes(other) if name.startswith("prediction") else 1.0
             with np.errstate(invalid="ignore"):
                 difference = np.abs(one - other) / size
             is_same = (one == other) | (np.isnan(one) & np.isnan(other))
             difference = np.where(is_same, 0.0, difference)
             apart[name] = difference if one.ndim == 1 else difference.max(axis=1)
     return apart
+
+
+def _sizes(predictions: Array) -> Array:
+    sizes = np.abs(predictions)
+    finite = sizes[np.isfinite(sizes)]
+    return np.maximum(sizes, max(1.0, np.quantile(finite, 0.9) if len(finite) else 1.0))
 
 
 def _no_rows(target: Mapping[str, Any]) -> tuple[int, ...]:
