@@ -135,8 +135,9 @@ class Search:
         if metric is None or not (self.spec.data.valid and self.spec.evaluate.every_steps):
             raise SpecError(
                 "a search needs a metric of validation rows, and validations while a trial trains",
-                hint="Set checkpoint.keep_best, data.valid and evaluate.every_steps; `distrain "
-                "init` writes them where there are validation rows.",
+                hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
+                "checkpoint.keep_best=auc --set evaluate.every_steps=100. `distrain init` writes "
+                "them where there are validation rows and no windows.",
             )
         return metric
 

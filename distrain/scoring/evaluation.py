@@ -174,7 +174,8 @@ def check_group(dataset: Dataset, column: str, by_day: bool = False) -> pa.DataT
         raise DataError(
             f"--by-day: the column {column} holds {found}, not timestamps or dates",
             where={"file": files[0]},
-            hint="Name a column of timestamps with --group, or write this one as timestamps.",
+            hint="--group names the column of days here: name one of timestamps, or none for the "
+            "schema's own. Print the groups of another column by a command of its own.",
         )
     return found
 

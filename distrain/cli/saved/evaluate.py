@@ -279,8 +279,9 @@ def _warn_of_drift(drift: "dict[str, float]") -> None:
     names = [name for name, index in drift.items() if index > DRIFTED]
     if names:
         print_warning(
-            f"warning: {some(names, 10)} no longer hold what the training rows held (population "
-            f"stability index above {DRIFTED}); train with newer rows, or look at their source"
+            f"warning: columns no longer hold what the training rows held: {some(names, 10)} "
+            f"(population stability index above {DRIFTED}); train with newer rows, or look at "
+            "their source"
         )
 
 
