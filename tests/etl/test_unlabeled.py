@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -211,3 +212,14 @@ def test_columns_to_keep_are_there_and_have_names_of_their_own(
     found = written(prep(path, features=FEATURES, keep=("order", "bought")).out)
     assert found["label"].to_pylist() == [float(row["bought"]) for row in ROWS]
     assert found["bought"].to_pylist() == [row["bought"] for row in ROWS]
+
+
+def test_rows_without_a_target_keep_a_column_of_windows_by_its_name() -> None:
+    document = {
+        "target": "bought",
+        "windows": {"by": "at"},
+        "columns": {"shop": {"kind": "categorical"}},
+    }
+    features = FeatureConfig.parse(document)
+    assert replace(features, keep=("at",)).kept == {"raw_at": "at"}
+    assert replace(features, keep=("at",), unlabeled=True).kept == {"at": "at"}

@@ -87,7 +87,7 @@ class FeatureConfig:
 
     @property
     def kept(self) -> dict[str, str]:
-        beside = [column.name for column in self.document.beside]
+        beside = [] if self.unlabeled else [column.name for column in self.document.beside]
         return kept_names(self.keep, [*self.document.columns, *beside])
 
     @classmethod
