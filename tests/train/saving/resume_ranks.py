@@ -35,6 +35,7 @@ from distrain.train.control.control import Control
 from distrain.train.loop.trainer import Trainer
 from distrain.train.rank.process import run_rank
 
+COMPILER = {"sympy", "torch._dynamo"}  # parts of torch's, which take a rank a second to load
 ATTEMPT_S = 120.0  # an attempt takes a second; a busy machine's disk may stall
 
 
@@ -103,8 +104,7 @@ def live(assignment, end, out):
     if failure is not None:
         print(failure.message, failure.traceback, file=sys.stderr, flush=True)
         return 1
-    # Parts of torch's compiler, which take a rank over a second to load.
-    assert not {"sympy", "torch._dynamo"} & sys.modules.keys()
+    out.with_suffix(".loaded").write_text(" ".join(COMPILER & sys.modules.keys()))
     torch.save(state_of(kept["trainer"]), out)
     return 0
 

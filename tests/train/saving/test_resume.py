@@ -234,6 +234,12 @@ def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
         assert started["rows_before"] == 10_500 * epochs + 700 * rest
 
 
+def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
+    loaded = {path.name: path.read_text() for path in folder.glob("*.loaded")}
+    assert len(loaded) > len(INTERRUPTED)
+    assert not any(loaded.values()), loaded
+
+
 def test_what_was_open_is_told(folder: Path) -> None:
     assert start_of(folder, "in a window of reports", 2)["open_rows"] == 2 * 700
     assert start_of(folder, "at the end of an epoch", 2)["open_rows"] == 3 * 700
