@@ -211,7 +211,7 @@ def _backward(
 ) -> tuple[Tensor | None, ...]:
     """`torch.autograd.backward` to inputs if it accumulates, else `torch.autograd.grad`.
 
-    Both compare shapes first by a module of torch's compiler, which a rank loads for over a second.
+    It leaves out their check of shapes, for which a rank would load a part of torch's compiler.
     """
     return _engine_run_backward(
         tuple(outputs), tuple(grads), True, False, tuple(inputs), True, accumulate_grad=accumulate
