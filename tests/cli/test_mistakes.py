@@ -24,9 +24,12 @@ def run(*words: object) -> Result:
         ("train job.yaml --resume runs/a", "Give either a SPEC.yaml or --resume RUN."),
         ("train --resume runs/a --run-dir runs/b", "leave --run-dir out"),
         ("train job.yaml --without-checkpoint", "--without-checkpoint is for --resume."),
+        ("evaluate m x --seed 0", "--seed is for --importance."),
+        ("evaluate m x --top 5", "--top is for --items."),
+        ("evaluate m x --seen history", "--seen is for --items."),
     ],
 )
-def test_train_refuses_options_that_exclude_each_other(
+def test_options_that_exclude_or_need_each_other_are_a_usage_error(
     words: str, problem: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

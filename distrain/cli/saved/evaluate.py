@@ -10,7 +10,14 @@ import click
 
 from distrain.cli.data import left_out_of, warn_of
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import PATH, PLACE, POSITIVE, connection_options, json_option
+from distrain.cli.options import (
+    PATH,
+    PLACE,
+    POSITIVE,
+    connection_options,
+    given_options,
+    json_option,
+)
 from distrain.cli.output import (
     print_facts,
     print_json,
@@ -195,9 +202,11 @@ def command(
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
     """
+    _check_needed(click.get_current_context())
     folder = find_model(model, checkpoint)
     check_data([*data, *(str(place) for place in (items, train) if place is not None)])
-    _check_items(items, seen, is_alone=group is None and not by_day and resume is None)
+    if items is not None and (group is not None or by_day or resume is not None):
+        raise InputError("--items goes with neither --group nor --by-day nor --resume")
     if importance:
         _check_importance({"--items": items, "--workers": workers, "--scheduler": scheduler})
 
@@ -266,11 +275,10 @@ def command(
     print_json(found)
 
 
-def _check_items(items: Path | str | None, seen: tuple[str, ...], *, is_alone: bool) -> None:
-    if items is not None and not is_alone:
-        raise InputError("--items goes with neither --group nor --by-day nor --resume")
-    if items is None and seen:
-        raise InputError("--seen leaves items out of those that --items names, which is missing")
+def _check_needed(context: click.Context) -> None:
+    for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
+        if given_options(context, [name]) and not context.params[needed]:
+            raise click.UsageError(f"--{name} is for --{needed}.")
 
 
 def _warn_of_drift(drift: "dict[str, float]") -> None:
