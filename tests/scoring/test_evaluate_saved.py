@@ -19,6 +19,7 @@ from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.cli.saved.evaluate import command
 from distrain.errors import DataError, OutputError
+from distrain.etl import FOLD, ColumnGroup, TargetEncode, Workflow, fold_numbers
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model
 from distrain.schema import ColumnSchema, Tags, criteo_schema
@@ -211,7 +212,13 @@ def test_columns_that_moved_from_the_training_rows_are_warned_of(
     assert list(drift.values()) == sorted(drift.values(), reverse=True)
     assert "no longer hold what the training rows held" in done.stderr
     assert len(drift) == 39
+    # Of a target mean training rows have values of their own.
+    labelled = pa.table({"I2": [1, 2], "label": [0, 1], FOLD: fold_numbers(2)})
+    means = Workflow((ColumnGroup(("I2",), (TargetEncode(),)),)).fit([labelled])
+    means.save(tmp_path / "workflow")
     same = CliRunner().invoke(command, [words[0], str(folder / "data"), "--drift", words[1]])
+    assert "leaves target means out, of which training rows have their own: I2" in same.stdout
+    assert "the training rows held: C3 (" in same.stderr
     assert re.search(r"stability index\):\n  \w+ +\d+\.\d{4}\n", same.stdout)
 
 

@@ -21,6 +21,7 @@ from distrain.cli.options import (
 from distrain.cli.output import (
     print_facts,
     print_json,
+    print_remark,
     print_result,
     print_warning,
     progress_console,
@@ -262,10 +263,10 @@ def command(
             found |= groups.to_json() | {"group": group or group_column}
         if before is not None:
             found["drift"] = column_drift(before, dataset)
+            _tell_of_drift(found["drift"], [column.name for column in before.columns])
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
         warn_of(prepared)
-    _warn_of_drift(found.get("drift", {}))
     if not as_json:
         _print_found(found)
         return
@@ -281,9 +282,14 @@ def _check_needed(context: click.Context) -> None:
             raise click.UsageError(f"--{name} is for --{needed}.")
 
 
-def _warn_of_drift(drift: "dict[str, float]") -> None:
+def _tell_of_drift(drift: "dict[str, float]", columns: list[str]) -> None:
     from distrain.scoring import DRIFTED
 
+    if left_out := [name for name in columns if name not in drift]:
+        print_remark(
+            f"--drift leaves target means out, of which training rows have their own: "
+            f"{some(left_out, 10)}"
+        )
     names = [name for name, index in drift.items() if index > DRIFTED]
     if names:
         print_warning(

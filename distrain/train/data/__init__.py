@@ -19,4 +19,5 @@ from distrain.train.data.vocabularies import (
     check_meaning as check_meaning,
     new_ids as new_ids,
     vocabularies_in as vocabularies_in,
+    workflows_beside as workflows_beside,
 )
