@@ -203,13 +203,9 @@ def command(
       distrain evaluate runs/NAME shop/valid --items shop/items --seen history
       distrain evaluate runs/NAME criteo/valid --workers 8 --resume scratch
     """
-    _check_needed(click.get_current_context())
+    _check_options(click.get_current_context())
     folder = find_model(model, checkpoint)
     check_data([*data, *(str(place) for place in (items, train) if place is not None)])
-    if items is not None and (group is not None or by_day or resume is not None):
-        raise InputError("--items goes with neither --group nor --by-day nor --resume")
-    if importance:
-        _check_importance({"--items": items, "--workers": workers, "--scheduler": scheduler})
 
     import torch
 
@@ -276,10 +272,19 @@ def command(
     print_json(found)
 
 
-def _check_needed(context: click.Context) -> None:
+def _check_options(context: click.Context) -> None:
+    values = context.params
     for name, needed in (("seed", "importance"), ("top", "items"), ("seen", "items")):
-        if given_options(context, [name]) and not context.params[needed]:
+        if given_options(context, [name]) and not values[needed]:
             raise click.UsageError(f"--{name} is for --{needed}.")
+    if values["items"] and (values["group"] or values["by_day"] or values["resume"]):
+        raise InputError("--items goes with neither --group nor --by-day nor --resume")
+    elsewhere = [f"--{name}" for name in ("items", "workers", "scheduler") if values[name]]
+    if values["importance"] and elsewhere:
+        raise InputError(
+            f"--importance is measured in this process, without {' and '.join(elsewhere)}",
+            hint="Leave one of them out.",
+        )
 
 
 def _tell_of_drift(drift: "dict[str, float]", columns: list[str]) -> None:
@@ -296,15 +301,6 @@ def _tell_of_drift(drift: "dict[str, float]", columns: list[str]) -> None:
             f"warning: columns no longer hold what the training rows held: {some(names, 10)} "
             f"(population stability index above {DRIFTED}); train with newer rows, or look at "
             "their source"
-        )
-
-
-def _check_importance(elsewhere: "dict[str, Any]") -> None:
-    given = [name for name, value in elsewhere.items() if value is not None]
-    if given:
-        raise InputError(
-            f"--importance is measured in this process, without {' and '.join(given)}",
-            hint="Leave one of them out.",
         )
 
 
