@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,8 +146,15 @@ def open_cluster(
 ) -> Iterator[Any]:
     source = source_of(request)
     say(source.opening(request))
-    with source.open(request) as client:
-        yield client
+    with ExitStack() as opened:
+        client = opened.enter_context(source.open(request))
+        try:
+            yield client
+        finally:
+            # On a busy machine Dask may give up waiting for a worker's end, which is no error of
+            # the work that was done, and must not stand in the place of one.
+            with suppress(TimeoutError, OSError):
+                opened.close()
 
 
 def check_cluster(request: ClusterRequest) -> None:

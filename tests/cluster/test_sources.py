@@ -6,7 +6,9 @@ import socket
 import threading
 import urllib.error
 import urllib.request
-from contextlib import nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import psutil
@@ -21,7 +23,7 @@ from distrain.cluster import (
     open_cluster,
     sources,
 )
-from distrain.errors import ClusterError
+from distrain.errors import ClusterError, DataError
 
 
 def check_shelf(request: ClusterRequest) -> None:
@@ -45,6 +47,24 @@ def test_a_new_place_is_an_entry_in_the_table(monkeypatch: pytest.MonkeyPatch) -
     assert said == ["taking 2 workers from the shelf"]
     with pytest.raises(ClusterError, match="the shelf has 2 workers"):
         check_cluster(ClusterRequest("shelf:top", 3))
+
+
+def test_a_cluster_that_does_not_close_in_time_hides_no_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    @contextmanager
+    def closes_late(_: ClusterRequest) -> Iterator[str]:
+        try:
+            yield "client"
+        finally:
+            raise TimeoutError
+
+    slow = replace(SHELF, open=closes_late)
+    monkeypatch.setattr(sources, "SOURCES", (slow, *sources.SOURCES))
+    with pytest.raises(DataError, match="a bad row"), open_cluster(ClusterRequest("shelf:top")):
+        raise DataError("a bad row")
+    with open_cluster(ClusterRequest("shelf:top")) as client:
+        assert client == "client"
 
 
 def test_a_server_of_another_protocol_is_told_to_be_no_scheduler() -> None:
