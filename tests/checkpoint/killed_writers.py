@@ -27,7 +27,7 @@ from distrain.checkpoint import (
 )
 from distrain.embeddings import Peers
 
-KILLS = 16
+KILLS = 8
 STEPS = (1, 2, 3)
 
 
@@ -85,9 +85,10 @@ def main(folder):
     total = save_all(f"{folder}/all", contents, -1)
     generator = random.Random(5)
     context = get_context("fork")
-    for number in range(KILLS):
+    # One in each second sixteenth of all calls, and in the last one.
+    for number in range(1, 2 * KILLS, 2):
         place = f"{folder}/{number}"
-        at_call = 1 + int((total - 1) * (number + generator.random()) / KILLS)
+        at_call = 1 + int((total - 1) * (number + generator.random()) / (2 * KILLS))
         process = context.Process(target=save_all, args=(place, contents, at_call))
         process.start()
         process.join()

@@ -1,13 +1,12 @@
-"""A training that goes on from 4 ranks to 2 to 4 to 1 to 3, against one that nobody disturbed."""
+"""A training that goes on from 4 ranks to 2 to 1 to 3, against one that nobody disturbed."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from checkpoint_states import SCHEMA, SPEC, new_state, read_all, same_values
-from gloo_ranks import environment_of_ranks, load_script
+from gloo_ranks import load_script
+from loaded_scripts import run_script
 
 from distrain.checkpoint import CheckpointDir
 from distrain.checkpoint.checkpoint_dir import name_of
@@ -25,14 +24,7 @@ SHARED = [stage for stage in STAGES if rank_side.GANGS[stage].num_ranks > 1]
 def journey(memory_folder):
     """A folder of all that was saved on the way, and what the ranks of each gang said."""
     folder = memory_folder
-    ran = subprocess.run(
-        [sys.executable, str(SCRIPT), str(folder)],
-        env=environment_of_ranks(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=250,
-        check=False,
-    )
+    ran = run_script(SCRIPT, folder)
     told = []
     for stage, gang in enumerate(rank_side.GANGS):
         files = [folder / f"{stage}-{rank}.pt" for rank in range(gang.num_ranks)]

@@ -4,8 +4,6 @@ import copy
 import gc
 import json
 import pickle
-import subprocess
-import sys
 import time
 import traceback
 from collections.abc import Iterator
@@ -17,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from loaded_scripts import run_script
 from torch.utils.data import DataLoader
 
 import distrain
@@ -431,15 +430,12 @@ def test_a_loader_works_in_a_new_process(dataset: distrain.Dataset, tmp_path: Pa
     loader = loader_of(dataset)
     taken(loader, 2)
     (tmp_path / "loader.pickle").write_bytes(pickle.dumps(loader))
-    code = (
+    (tmp_path / "script.py").write_text(
         "import json, pickle, sys\n"
         "loader = pickle.load(open(sys.argv[1], 'rb'))\n"
         "print(json.dumps([batch['C3'].tolist() for batch in loader]))"
     )
-    ran = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "loader.pickle")],
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    ran = run_script(tmp_path / "script.py", tmp_path / "loader.pickle")
     assert ran.stderr == ""
     assert json.loads(ran.stdout) == rows(loader)
 

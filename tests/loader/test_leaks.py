@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from loaded_scripts import run_script
 
 
 @pytest.mark.slow
@@ -57,9 +58,10 @@ print(held_mb() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux's /proc")
-def test_pools_that_are_gone_hold_no_memory() -> None:
+def test_pools_that_are_gone_hold_no_memory(tmp_path: Path) -> None:
     """Each had 80 MB, which threads took and others freed, with small arrays in between."""
-    done = subprocess.run(
-        [sys.executable, "-c", _POOLS_ONE_AFTER_ANOTHER], capture_output=True, text=True, check=True
-    )
+    script = tmp_path / "pools.py"
+    script.write_text(_POOLS_ONE_AFTER_ANOTHER)
+    done = run_script(script)
+    assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 40

@@ -1,7 +1,5 @@
 """A rank in the calling process: what its threads report, and what the command shows of it."""
 
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event, Thread
@@ -9,6 +7,7 @@ from threading import Event, Thread
 import pytest
 import yaml
 from click.testing import CliRunner
+from loaded_scripts import run_script
 from small_jobs import make_spec, small_document, write_prepared
 
 from distrain.cli.interrupts import INTERRUPTED, TERMINATED
@@ -45,16 +44,17 @@ def test_checkpoints_on_the_way_are_shown_and_pruned(prepared: Path, tmp_path: P
 
 
 def test_a_rank_inline_loads_neither_dask_nor_a_compiler(prepared: Path, tmp_path: Path) -> None:
-    code = f"""
+    script = tmp_path / "script.py"
+    script.write_text(f"""
 import sys
 from pathlib import Path
 from distrain.spec import parse_spec
 from distrain.submission import run_inline
 spec = parse_spec({small_document(prepared)!r}, [{INLINE!r}])
-print(run_inline(spec, Path({str(tmp_path)!r}), "a", lambda view: None).state)
+print(run_inline(spec, Path({str(tmp_path / "run")!r}), "a", lambda view: None).state)
 print(sorted(name for name in ("dask", "distributed", "torch._dynamo") if name in sys.modules))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+""")
+    done = run_script(script)
     assert done.stdout.splitlines()[-2:] == ["succeeded", "[]"]
 
 

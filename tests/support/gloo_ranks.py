@@ -6,14 +6,12 @@ A script beside its test says what each rank computes and ends with::
         run_gangs(Path(sys.argv[1]), NUM_RANKS, what_a_rank_computes)
 
 The test runs it once, with `ran`, and asks for each gang's results. Loading torch takes longer than
-all that the ranks of such a test do, so one process loads it for all of them; and the test's own
-process, with its threads, is not one to fork.
+all that the ranks of such a test do, so one process loads it for all (`loaded_scripts`); and the
+test's own process, with its threads, is not one to fork.
 """
 
 import importlib.util
 import os
-import subprocess
-import sys
 import traceback
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -23,13 +21,8 @@ from types import ModuleType
 from typing import Any
 
 import torch
+from loaded_scripts import ORIGIN, origin, run_script
 from torch import distributed as dist
-
-import distrain
-
-SUPPORT = Path(__file__).parent
-ORIGIN = "DISTRAIN_TESTED"
-"""The environment's variable that tells a script from where the tests import distrain."""
 
 
 def run_gangs(folder: Path, sizes: Iterable[int], compute: Callable[[int, int], object]) -> None:
@@ -102,30 +95,7 @@ def ran(script: Path, folder: Path, *words: object, timeout_s: float = 240.0) ->
         words: Its other arguments.
         timeout_s: How long it may take.
     """
-    done = subprocess.run(
-        [sys.executable, str(script), str(folder), *map(str, words)],
-        env=environment_of_ranks(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=timeout_s,
-        check=False,
-    )
-    return Gangs(folder, done.stderr)
-
-
-def environment_of_ranks() -> dict[str, str]:
-    """A script's environment: it imports what the tests do, and then `check_origin` agrees."""
-    paths = [str(SUPPORT), os.environ.get("PYTHONPATH", "")]
-    return os.environ | {
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-        ORIGIN: str(origin()),
-    }
-
-
-def origin() -> Path:
-    """The folder from which this process has imported distrain."""
-    return Path(distrain.__file__).resolve().parent
+    return Gangs(folder, run_script(script, folder, *words, timeout_s=timeout_s).stderr)
 
 
 def check_origin() -> None:

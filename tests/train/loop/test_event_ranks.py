@@ -1,8 +1,6 @@
 """Models of events on gangs of ranks, rows dealt by lengths: one curve, kills, and the audit."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from event_rows import SCHEMA, event_batch
-from gloo_ranks import environment_of_ranks
+from loaded_scripts import run_script
 from ragged_rows import rows_of
 
 from distrain.metrics import TargetMetrics
@@ -65,14 +63,7 @@ def folder(request, tmp_path_factory):
         attempts = [{"end": end} for end in of_attempts]
         told[name] = {"spec": told["even"]["spec"], "attempts": attempts}
     (root / "stories.json").write_text(json.dumps(told))
-    process = subprocess.run(
-        [sys.executable, str(SCRIPT), str(root), str(root / "data"), str(root / "stories.json")],
-        env=environment_of_ranks(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=580,
-        check=False,
-    )
+    process = run_script(SCRIPT, root, root / "data", root / "stories.json", timeout_s=580.0)
     assert (root / "done").exists(), process.stderr[-5000:]
     return root
 

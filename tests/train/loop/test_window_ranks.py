@@ -1,8 +1,6 @@
 """Days of a target that drifts, on gangs of ranks: in their order, scored, killed, and audited."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from gloo_ranks import environment_of_ranks
+from loaded_scripts import run_script
 from sklearn.metrics import roc_auc_score
 from small_jobs import CARDINALITIES, draw_rows
 
@@ -71,14 +69,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         attempts = [{"end": end} for end in [*ends, {}]]
         told[name] = {"spec": told["2"]["spec"], "attempts": attempts}
     (root / "stories.json").write_text(json.dumps(told))
-    process = subprocess.run(
-        [sys.executable, str(SCRIPT), str(root), str(prepared), str(root / "stories.json")],
-        env=environment_of_ranks(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=580,
-        check=False,
-    )
+    process = run_script(SCRIPT, root, prepared, root / "stories.json", timeout_s=580.0)
     assert (root / "done").exists(), process.stderr[-5000:]
     return root
 

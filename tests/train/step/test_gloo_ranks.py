@@ -4,7 +4,8 @@ import subprocess
 import sys
 
 import pytest
-from gloo_ranks import ORIGIN, SUPPORT, check_origin, environment_of_ranks, origin
+from gloo_ranks import check_origin
+from loaded_scripts import ORIGIN, SUPPORT, environment_of_ranks, origin
 
 
 def test_what_the_tests_look_up_the_ranks_look_up_too(monkeypatch, tmp_path):

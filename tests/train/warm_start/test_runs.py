@@ -74,7 +74,7 @@ def tables_of(run):
     return tables, saved.dense.state_dict()
 
 
-@pytest.mark.parametrize("source", ["", "model", "checkpoints", "checkpoints/step-0000000003-a1"])
+@pytest.mark.parametrize("source", ["", "checkpoints/step-0000000003-a1"])
 def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, source):
     summary = begin(today, tmp_path / "run", model_run / source, "train.seed=5")
     tables, dense = tables_of(tmp_path / "run")
@@ -90,9 +90,8 @@ def test_a_run_begins_with_what_another_ended_with(today, model_run, tmp_path, s
     assert document["warm_start"]["path"].startswith(str(model_run))
 
 
-@pytest.mark.parametrize("source", ["model", "checkpoints"])
-def test_another_share_of_negatives_is_a_problem(today, tmp_path, source):
-    some, path = "data.negatives=0.5", tmp_path / "some" / source
+def test_another_share_of_negatives_is_a_problem(today, tmp_path):
+    some, path = "data.negatives=0.5", tmp_path / "some" / "checkpoints"
     spec = parse_spec(small_document(today), [INLINE, SHORT, some, "checkpoint.at_end=true"])
     distrain.fit(spec, run_dir=tmp_path / "some")
     with pytest.raises(SpecError, match=r"data\.negatives was 0\.5 and is 1"):

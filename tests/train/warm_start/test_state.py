@@ -1,14 +1,12 @@
 """Tomorrow goes on from today: a day after another is one run over both, bit for bit."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gloo_ranks import environment_of_ranks
+from loaded_scripts import run_script
 from small_jobs import make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointDir
@@ -129,10 +127,7 @@ def test_a_day_after_another_is_one_run_over_both_on_two_ranks(
         )
     }
     (tmp_path / "stories.json").write_text(json.dumps(stories))
-    process = subprocess.run(
-        [sys.executable, RANKS, tmp_path, prepared, tmp_path / "stories.json"],
-        env=environment_of_ranks(), stderr=subprocess.PIPE, text=True, timeout=280, check=False,
-    )  # fmt: skip
+    process = run_script(RANKS, tmp_path, prepared, tmp_path / "stories.json", timeout_s=280.0)
     assert (tmp_path / "done").exists(), process.stderr[-5000:]
     for rank in range(2):
         both, two = (
