@@ -64,7 +64,7 @@ def as_array(values: list[Any]) -> pa.Array:
     return pa.array(values, pa.string() if is_text else pa.int64())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(VALUES, st.integers(1, 4), st.integers(0, 8), st.integers(0, 3), st.integers(0, 4))
 def test_counts_by_pieces_equal_a_naive_count(
     tmp_path_factory: pytest.TempPathFactory,
@@ -199,17 +199,17 @@ def test_each_count_is_added_up_twice_on_average_however_many_parts_there_are(
 def rows(tmp_path: Path) -> Path:
     """Integers, strings and lists; some columns nearly unique, and gaps."""
     source = np.random.default_rng(1)
-    number = source.integers(0, 4000, 6000)
+    number = source.integers(0, 1300, 2000)
     table = pa.table(
         {
-            "label": source.integers(0, 2, 6000).astype(np.float32),
+            "label": source.integers(0, 2, 2000).astype(np.float32),
             "user": pa.array(number, mask=number % 50 == 0),
-            "name": [f"{n}-é" if n % 7 else None for n in source.integers(0, 3000, 6000)],
-            "first": source.integers(0, 900, 6000),
-            "second": source.integers(0, 2000, 6000),
+            "name": [f"{n}-é" if n % 7 else None for n in source.integers(0, 1000, 2000)],
+            "first": source.integers(0, 300, 2000),
+            "second": source.integers(0, 700, 2000),
         }
     )
-    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=250)
+    pq.write_table(table, tmp_path / "rows.parquet", row_group_size=100)
     return tmp_path / "rows.parquet"
 
 
@@ -217,7 +217,7 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     client: Any, tmp_path: Path, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     groups = (
-        ColumnGroup(("user", "name"), (Categorify(2, 1500),)),
+        ColumnGroup(("user", "name"), (Categorify(2, 400),)),
         ColumnGroup(("first", "second"), (Categorify(domain="item"),)),
     )
 
@@ -242,13 +242,13 @@ def test_files_and_pieces_do_not_show_in_the_vocabularies(
     values = [v for column in ("first", "second") for v in table[column].to_pylist()]
     assert whole.cardinalities["first"] == whole.cardinalities["second"] == 3 + len(set(values))
     written: list[str] = []
-    monkeypatch.setattr(MemoryPlan, "held_bytes", 8_000)
-    monkeypatch.setattr(MemoryPlan, "piece_bytes", 1_600)
+    monkeypatch.setattr(MemoryPlan, "held_bytes", 2_000)
+    monkeypatch.setattr(MemoryPlan, "piece_bytes", 3_200)
     write = spilling.write_counts
     monkeypatch.setattr(
         spilling, "write_counts", lambda counts, path: (written.append(path), write(counts, path))
     )
-    pieces = prepared("pieces", 250)
+    pieces = prepared("pieces", 100)
     assert len(written) > 30
     assert content(pieces) == expected
     assert rows_of(pieces).equals(rows_of(whole))
@@ -284,7 +284,7 @@ RUNS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(RUNS, st.integers(1, 30), st.booleans())
 def test_runs_come_in_one_order_and_no_range_is_too_large(
     runs: list[dict[int, int]], most: int, text: bool

@@ -120,7 +120,7 @@ def content(vocabulary: Vocabulary) -> tuple[Any, ...]:
     )
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(DAYS, OPERATORS, st.booleans(), st.sampled_from([1, 4]))
 def test_days_that_are_learnt_equal_a_naive_count(
     days: list[list[str]], operator: Categorify, keeps: bool, num_pieces: int
@@ -156,7 +156,7 @@ def test_days_that_are_learnt_equal_a_naive_count(
     assert sum(before.vocabulary.counts.to_pylist()) + before.vocabulary.oov_observed == seen
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(DAY, OPERATORS)
 def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -> None:
     wanted = operator.finish(counts_of(day))
@@ -165,7 +165,7 @@ def test_a_first_day_is_what_a_fit_gives(day: list[str], operator: Categorify) -
     assert found.values.type == wanted.values.type
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(DAY, DAY, OPERATORS)
 def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categorify) -> None:
     before = learned(operator, counts_of(old))
@@ -181,7 +181,7 @@ def test_what_had_an_id_keeps_it(old: list[str], day: list[str], operator: Categ
         assert after.vocabulary.values.equals(before.vocabulary.values)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(DAY, DAY, DAY, st.integers(0, 4))
 def test_with_kept_counts_the_same_values_have_ids_in_one_step_or_two(
     first: list[str], second: list[str], third: list[str], freq_threshold: int

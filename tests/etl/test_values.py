@@ -426,8 +426,9 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("kind", VALUES)
-@pytest.mark.parametrize("keep_counts", [None, 9])
+@pytest.mark.parametrize(
+    ("kind", "keep_counts"), [("integers", 9), ("texts", None), ("decimals", 9)]
+)
 def test_a_file_of_nulls_is_of_any_type_in_any_place(
     prep: Callable[..., PrepResult], kind: str, keep_counts: int | None
 ) -> None:
