@@ -15,6 +15,7 @@ LOST = (
     "attempt 1 ended: RankDied: rank 1 (pid 23735, on tcp://10.0.0.7:44725) was killed by SIGKILL"
 )
 MOST_LOADED_BYTES = 2_100_000
+SCREENS = (800, 600), (1400, 900)
 
 # Boxes of what may not cover each other, through all shadow roots.
 BOXES = """() => {
@@ -82,32 +83,27 @@ def covered(boxes: list[list[Any]]) -> list[tuple[str, str]]:
     ]
 
 
-@pytest.mark.parametrize(("width", "height"), [(800, 600), (1400, 900)])
-def test_nothing_is_covered_or_cut(
-    browser: Any, url: str, output: Path, width: int, height: int
+def test_the_page_is_light_and_nothing_is_covered_or_cut_on_any_screen(
+    browser: Any, url: str, output: Path
 ) -> None:
-    tab = Tab(browser, width, height)
-    tab.open(url + "/distrain")
-    tab.wait_until(f"{NAMED}('loss').renderers[0].data_source.get_length() === 120")
-    tab.wait_until("Bokeh.documents[0].is_idle")
-    tab.page.screenshot(path=output / f"training-page-{width}.png", full_page=True)
-    boxes = tab.evaluate(BOXES)
-    assert len(boxes) > 14
-    assert covered(boxes) == []
-    assert all(box[1] >= 0 and box[3] <= width for box in boxes), "nothing is outside"
-    assert tab.evaluate(CUT_CELLS) == []
-    tab.close()
-    assert tab.troubles == []
-
-
-def test_the_page_is_light_and_in_english(browser: Any, url: str) -> None:
-    tab = Tab(browser)
+    tab = Tab(browser, *SCREENS[0])
     loaded: list[int] = []
     tab.page.on("response", lambda response: loaded.append(len(response.body())))
     tab.open(url + "/distrain")
     assert tab.evaluate("document.documentElement.lang") == "en"
     assert tab.evaluate("[...document.scripts].filter(s => /mathjax/.test(s.src)).length") == 0
     assert sum(loaded) < MOST_LOADED_BYTES
+    tab.wait_until(f"{NAMED}('loss').renderers[0].data_source.get_length() === 120")
+    for width, height in SCREENS:
+        tab.page.set_viewport_size({"width": width, "height": height})
+        tab.wait_until("Bokeh.documents[0].is_idle")
+        tab.page.screenshot(path=output / f"training-page-{width}.png", full_page=True)
+        boxes = tab.evaluate(BOXES)
+        assert len(boxes) > 14
+        assert covered(boxes) == []
+        assert all(box[1] >= 0 and box[3] <= width for box in boxes), "nothing is outside"
+        assert tab.evaluate(CUT_CELLS) == []
+    see_failures_restarts_tags_and_specs(tab)
     tab.close()
     assert tab.troubles == []
 
@@ -122,8 +118,7 @@ def test_the_page_is_dark_where_the_reader_wants_it(url: str, tab: Tab, output: 
     assert ImageStat.Stat(grey).median[0] < 60
 
 
-def test_failures_restarts_tags_and_specs_are_seen(url: str, tab: Tab) -> None:
-    tab.open(url + "/distrain")
+def see_failures_restarts_tags_and_specs(tab: Tab) -> None:
     tab.page.get_by_text("attempt 2; attempt 1 ended: RankDied").wait_for()
     tab.page.get_by_text("team: ads, model: dlrm").wait_for()
     tab.page.get_by_text("Job spec, /runs/a").click()

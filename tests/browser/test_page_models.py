@@ -4,11 +4,12 @@ import gc
 import re
 import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from bokeh.document import Document
 from bokeh.document.events import DocumentPatchedEvent
-from bokeh.models import ColumnDataSource, DataTable, Div, GlyphRenderer, Select
+from bokeh.models import ColumnDataSource, DataTable, GlyphRenderer
 from made_documents import MadeDocuments, job
 
 from distrain.pages.page import PANELS, TrainingPage
@@ -35,11 +36,15 @@ def changes_of_a_look(page: TrainingPage, doc: Document) -> list[DocumentPatched
     return seen
 
 
-def lines(page: TrainingPage) -> dict[str, int]:
+def named(page: TrainingPage) -> dict[str, Any]:
+    """Models by name, of one walk over all: a page has thousands of properties."""
+    return {model.name: model for model in page.root.references() if model.name}
+
+
+def lines(models: dict[str, Any]) -> dict[str, int]:
     """Points per line of the figure by rank."""
-    drawn = page.root.select({"type": GlyphRenderer})
-    named = [r for r in drawn if (r.name or "").startswith("rank ")]
-    return {r.name: len(r.data_source.data["elapsed_s"]) for r in named}
+    ranks = {name: model for name, model in models.items() if name.startswith("rank ")}
+    return {name: len(line.data_source.data["elapsed_s"]) for name, line in ranks.items()}
 
 
 def test_every_panel_is_called_what_its_url_says() -> None:
@@ -64,11 +69,9 @@ def test_new_points_are_streamed(page: TrainingPage, documents: MadeDocuments) -
 def test_another_job_is_picked_in_the_selector_and_in_the_table(
     page: TrainingPage, documents: MadeDocuments
 ) -> None:
-    select, table = (
-        page.root.select_one({"name": "job", "type": Select}),
-        page.root.select_one({"type": DataTable}),
-    )
-    head = page.root.select_one({"name": "headline", "type": Div})
+    models = named(page)
+    select, head = models["job"], models["headline"]
+    table = page.root.select_one({"type": DataTable})
     assert "running" in head.text
     assert table.source.selected.indices == [0]
     select.value = "a"
@@ -85,12 +88,15 @@ def test_another_job_is_picked_in_the_selector_and_in_the_table(
 
 
 def test_curves_can_be_drawn_over_rows_or_time(page: TrainingPage) -> None:
+    models = page.root.references()
+    drawn = [model for model in models if isinstance(model, GlyphRenderer)]
+
     def axes() -> set[str]:
-        drawn = page.root.select({"type": GlyphRenderer})
         return {r.glyph.x for r in drawn if "loss" in str(getattr(r.glyph, "y", ""))}
 
     assert axes() == {"rows_total"}
-    page.root.select_one({"name": "x"}).active = 1
+    (switch,) = (model for model in models if model.name == "x")
+    switch.active = 1
     assert axes() == {"elapsed_s"}
 
 
@@ -113,15 +119,18 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
     documents.steps["a"] = 7
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1", Watch(lambda: documents, "a"))
 
-    def points() -> list[int]:
-        found = []
-        for name in ("loss", "auc", "rows-per-second", "learning-rate"):
-            lines = page.root.select_one({"name": name}).select({"type": GlyphRenderer})
-            dashed = [r for r in lines if getattr(r.glyph, "line_dash", []) == [6]]
-            found += [len(line.data_source.data["step"]) for line in dashed]
-        return found
+    models = named(page)
+    head = models["headline"]
+    dashed = [
+        line
+        for name in ("loss", "auc", "rows-per-second", "learning-rate")
+        for line in models[name].renderers
+        if getattr(line.glyph, "line_dash", []) == [6]
+    ]
 
-    head = page.root.select_one({"name": "headline", "type": Div})
+    def points() -> list[int]:
+        return [len(line.data_source.data["step"]) for line in dashed]
+
     page.look()
     assert points() == [7, 7, 7, 7]
     assert "laid over: a, succeeded" in head.text
@@ -129,7 +138,7 @@ def test_another_job_is_laid_over_and_taken_away(documents: MadeDocuments) -> No
     documents.steps["a"] = 8
     page.look()
     assert points() == [8, 8, 8, 8]
-    page.root.select_one({"name": "with"}).value = ""
+    models["with"].value = ""
     assert points() == [0, 0, 0, 0]
     assert "laid over" not in head.text
 
@@ -142,10 +151,10 @@ def test_the_table_shows_many_jobs_without_scrolling() -> None:
 
 
 def test_bars_show_the_attempt_or_the_last_report(page: TrainingPage) -> None:
-    bars = page.root.select_one({"name": "time-by-phase"}).select({"type": GlyphRenderer})
-    source = next(iter(bars)).data_source
+    models = named(page)
+    source = models["time-by-phase"].renderers[0].data_source
     assert source.data["data_wait"] == [25.0, 25.0]
-    page.root.select_one({"name": "window"}).active = 1
+    models["window"].active = 1
     assert source.data["data_wait"] == [100.0, 100.0]
 
 
@@ -153,30 +162,32 @@ def test_lines_of_ranks_are_kept_for_other_jobs(documents: MadeDocuments) -> Non
     documents.num_ranks = 12
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
     page.look()
-    assert lines(page) == {f"rank {n}": 1 for n in range(12)}
-    page.root.select_one({"name": "job", "type": Select}).value = "a"
+    models = named(page)
+    assert lines(models) == {f"rank {n}": 1 for n in range(12)}
+    models["job"].value = "a"
     documents.num_ranks = 2
     documents.generation += 1
     page.look()
-    assert lines(page) == {f"rank {n}": int(n < 2) for n in range(12)}
+    assert lines(named(page)) == {f"rank {n}": int(n < 2) for n in range(12)}
 
 
 def test_a_page_that_is_open_for_days_does_not_grow(documents: MadeDocuments) -> None:
     page = TrainingPage(Watch(lambda: documents), "tcp://a:1")
 
     def models_and_points() -> tuple[int, int]:
-        sources = page.root.select({"type": ColumnDataSource})
+        found = page.root.references()
+        sources = [model for model in found if isinstance(model, ColumnDataSource)]
         points = max(len(values) for s in sources for values in s.data.values())
-        return len(page.root.references()), points
+        return len(found), points
 
     page.look()
     models, _ = models_and_points()
+    select = named(page)["job"]
     for _ in range(20):
         documents.steps["b"] += 100
         if documents.steps["b"] > 512:
             documents.steps["b"], documents.generation = 256, documents.generation + 1
         page.look()
-        select = page.root.select_one({"name": "job", "type": Select})
         select.value = "a" if select.value != "a" else "b"
     now, points = models_and_points()
     assert now == models

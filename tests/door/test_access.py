@@ -33,13 +33,18 @@ def token(monkeypatch: pytest.MonkeyPatch) -> str:
     return TOKEN
 
 
-async def websocket(site: Site, headers: dict[str, str]) -> WebSocketClientConnection:
-    """As a browser opens it for a page that it has loaded."""
+async def load_page(site: Site) -> str:
+    """The token of the page's session."""
     page = await site.get("/distrain", headers=BEARER)
     found = re.search(r'"token":"([^"]+)"', page.body.decode())
     assert found is not None, page.body[:400]
+    return found[1]
+
+
+async def websocket(site: Site, session: str, headers: dict[str, str]) -> WebSocketClientConnection:
+    """As a browser opens it for a page that it has loaded."""
     request = HTTPRequest(site.url.replace("http", "ws") + "/distrain/ws", headers=headers)
-    return await websocket_connect(request, subprotocols=["bokeh", found[1]])
+    return await websocket_connect(request, subprotocols=["bokeh", session])
 
 
 def test_nothing_comes_without_the_token(token: str) -> None:
@@ -64,7 +69,7 @@ def test_nothing_comes_without_the_token(token: str) -> None:
         assert (await site.get("/distrain?token=wrong")).code == 401
         assert (await site.get("/health")).body == b"ok"
         with pytest.raises(HTTPClientError, match="401"):
-            await websocket(site, {})
+            await websocket(site, await load_page(site), {})
 
     on_site(story, dashboard=True)
 
@@ -72,10 +77,11 @@ def test_nothing_comes_without_the_token(token: str) -> None:
 def test_everything_comes_with_the_token(token: str) -> None:
     async def story(site: Site) -> None:
         site.submit("a")
-        for path in ("/distrain", "/distrain/jobs/a", "/metrics", "/status"):
+        for path in ("/distrain/jobs/a", "/metrics", "/info/main/workers.html"):
             answer = await site.get(path, headers=BEARER)
             assert answer.code == 200, path
-        connection = await websocket(site, BEARER)
+        session = await load_page(site)
+        connection = await websocket(site, session, BEARER)
         assert await connection.read_message()
         connection.close()
         welcome = await site.get("/distrain/jobs?x=1&token=s3cret%20token/%2B?~&y=2")
@@ -86,7 +92,7 @@ def test_everything_comes_with_the_token(token: str) -> None:
         assert "s3cret" not in cookie
         by_cookie = {"Cookie": cookie.partition(";")[0]}
         assert (await site.get("/distrain/jobs", headers=by_cookie)).code == 200
-        connection = await websocket(site, by_cookie)
+        connection = await websocket(site, session, by_cookie)
         assert await connection.read_message()
         connection.close()
 
@@ -163,17 +169,18 @@ def test_a_page_of_another_site_gets_no_websocket(monkeypatch: pytest.MonkeyPatc
 
     async def story(site: Site) -> None:
         own = site.url.partition("//")[2]
+        session = await load_page(site)
         same = {"Origin": site.url}
         behind_a_proxy = {"Origin": "https://dask.example", "X-Forwarded-Host": "dask.example"}
         for headers in ({}, same, behind_a_proxy):
-            connection = await websocket(site, headers)
+            connection = await websocket(site, session, headers)
             assert await connection.read_message()
             connection.close()
         for origin in ("http://evil.example", "null", f"http://evil.{own}", "http://127.0.0.1:1"):
             with pytest.raises(HTTPClientError, match="403"):
-                await websocket(site, {"Origin": origin})
+                await websocket(site, session, {"Origin": origin})
         monkeypatch.setenv("BOKEH_ALLOW_WS_ORIGIN", "evil.example")
-        connection = await websocket(site, {"Origin": "http://evil.example"})
+        connection = await websocket(site, session, {"Origin": "http://evil.example"})
         connection.close()
 
     on_site(story, dashboard=True)
