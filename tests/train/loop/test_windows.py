@@ -134,7 +134,7 @@ def test_a_window_has_its_model_after_an_end_at_its_border(
     assert all(load_model(model).about["step"] for model in saved)
 
 
-@pytest.mark.parametrize("stop", [3, 5, 7, 10])
+@pytest.mark.parametrize("stop", [5, 7])
 def test_a_run_that_goes_on_ends_with_the_bits_of_a_quiet_one(
     whole: tuple[Trainer, Any, Path], prepared: Path, tmp_path: Path, stop: int
 ) -> None:

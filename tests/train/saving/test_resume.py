@@ -1,14 +1,12 @@
 """Trainings that were interrupted and resumed equal the undisturbed ones, bit by bit."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from gloo_ranks import environment_of_ranks
+from loaded_scripts import run_script
 from small_jobs import write_prepared
 
 from distrain.metrics import BinaryMetrics
@@ -125,12 +123,31 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
 }
 
 
-def stories() -> dict[str, Any]:
+# One more place at which a case ends that the others have, too.
+LONG = {
+    "before the first step",
+    "before a validation",
+    "with weight decay",
+    "in the last validation",
+    "killed",
+    "killed before any checkpoint",
+    "killed at the very end",
+    "two, killed",
+}
+NAMES = [
+    pytest.param(name, marks=(pytest.mark.slow, pytest.mark.long) if name in LONG else ())
+    for name in INTERRUPTED
+]
+
+
+def stories(names: set[str]) -> dict[str, Any]:
     told: dict[str, Any] = {}
     for name, (num_ranks, overrides) in CASES.items():
         spec = [*JOB, *overrides, f"resources.num_ranks={num_ranks}"]
-        told[name] = {"spec": spec, "attempts": [{}]}
-    for name, (case, ends, _) in INTERRUPTED.items():
+        if name in {INTERRUPTED[one][0] for one in names}:
+            told[name] = {"spec": spec, "attempts": [{}]}
+    for name in names:
+        case, ends, _ = INTERRUPTED[name]
         attempts = [{"end": end} for end in [*ends, {}]]
         told[name] = {"spec": told[case]["spec"], "attempts": attempts}
     told["two, one, two"] = {
@@ -152,18 +169,16 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def folder(prepared: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where all stories left their results."""
+def folder(
+    prepared: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Path:
+    """Where all stories left their results, but for the long ones that no test asks for."""
+    items = [item for item in request.session.items if isinstance(item, pytest.Function)]
+    asked = {item.callspec.params.get("name") for item in items if hasattr(item, "callspec")}
+    names = {name for name in INTERRUPTED if name in asked or name not in LONG}
     root = tmp_path_factory.mktemp("runs")
-    (root / "stories.json").write_text(json.dumps(stories()))
-    process = subprocess.run(
-        [sys.executable, str(SCRIPT), str(root), str(prepared), str(root / "stories.json")],
-        env=environment_of_ranks(),
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=580,
-        check=False,
-    )
+    (root / "stories.json").write_text(json.dumps(stories(names)))
+    process = run_script(SCRIPT, root, prepared, root / "stories.json", timeout_s=580.0)
     assert (root / "done").exists(), process.stderr[-5000:]
     return root
 
@@ -198,7 +213,7 @@ def start_of(folder: Path, name: str, attempt: int) -> dict[str, Any]:
     return started
 
 
-@pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_weights_and_reports_are_those_of_the_undisturbed_training(folder: Path, name: str) -> None:
     case, ends, _ = INTERRUPTED[name]
     attempts = len(ends) + 1
@@ -214,7 +229,7 @@ def test_weights_and_reports_are_those_of_the_undisturbed_training(folder: Path,
         assert told == undisturbed
 
 
-@pytest.mark.parametrize("name", INTERRUPTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
     case, ends, steps = INTERRUPTED[name]
     for attempt, (end, step) in enumerate(zip(ends, steps, strict=True), 1):
@@ -236,7 +251,7 @@ def test_they_went_on_where_they_had_stopped(folder: Path, name: str) -> None:
 
 def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
     loaded = {path.name: path.read_text() for path in folder.glob("*.loaded")}
-    assert len(loaded) > len(INTERRUPTED)
+    assert len(loaded) > len(NAMES)
     assert not any(loaded.values()), loaded
 
 
@@ -246,7 +261,7 @@ def test_what_was_open_is_told(folder: Path) -> None:
     assert start_of(folder, "in a validation", 2)["open_rows"] == 0
 
 
-@pytest.mark.parametrize("name", [*INTERRUPTED, "two, one, two"])
+@pytest.mark.parametrize("name", [*NAMES, "two, one, two"])
 def test_every_row_was_trained_once(folder: Path, name: str) -> None:
     found = audit_run(folder / name)
     assert found.proved, found
