@@ -10,6 +10,7 @@ import pytest
 import yaml
 from small_jobs import small_document, write_prepared
 
+MORE = (pytest.mark.slow, pytest.mark.long)  # one more command in a process of its own
 # Each is run in one process, which must not have loaded torch after any of them.
 COMMANDS = {
     "evaluate": "evaluate nope data",
@@ -97,7 +98,13 @@ def surrounded(folder: Path, words: str, **environment: str) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("words", ["doctor", "bench", "prep table.csv --out out"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "doctor",
+        *(pytest.param(words, marks=MORE) for words in ("bench", "prep table.csv --out out")),
+    ],
+)
 def test_a_broken_file_of_dask_s_settings_is_named(folder: Path, words: str) -> None:
     file = folder / "settings" / "dask.yaml"
     file.parent.mkdir(exist_ok=True)
@@ -108,7 +115,10 @@ def test_a_broken_file_of_dask_s_settings_is_named(folder: Path, words: str) -> 
     assert "hint: Mend or remove that file" in told
 
 
-@pytest.mark.parametrize("words", ["jobs", "submit job.yaml", "serve check"])
+@pytest.mark.parametrize(
+    "words",
+    ["submit job.yaml", *(pytest.param(words, marks=MORE) for words in ("jobs", "serve check"))],
+)
 def test_a_user_without_a_home_is_told_to_set_one(
     folder: Path, words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

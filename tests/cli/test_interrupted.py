@@ -72,7 +72,12 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
     [
         ("synth --rows 4G", signal.SIGINT, INTERRUPTED),
         ("synth --rows 4G --quiet", signal.SIGTERM, TERMINATED),
-        ("pack {many}/data", signal.SIGINT, INTERRUPTED),
+        pytest.param(
+            "pack {many}/data",
+            signal.SIGINT,
+            INTERRUPTED,
+            marks=(pytest.mark.slow, pytest.mark.long),
+        ),
         pytest.param(
             "prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
         ),

@@ -1,6 +1,7 @@
 """What a run leaves is used again: evaluate and predict."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,7 @@ from yaml import safe_dump
 
 from distrain.batch import Batch
 from distrain.cli.main import cli
+from distrain.cluster import local_cluster
 from distrain.errors import DataError, OutputError
 from distrain.models import load_model
 from distrain.schema import CATEGORICAL, CONTINUOUS
@@ -32,6 +34,13 @@ from distrain.submission.inline import run_inline
 def run_distrain(*words: object) -> Result:
     """A command in this process: to load torch anew takes longer than what it does."""
     return CliRunner().invoke(cli, list(map(str, words)), env={"COLUMNS": "200"})
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Client]:
+    """A worker process; nothing here needs two."""
+    with local_cluster(1, 1, "cpu", ":0") as client:
+        yield client
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,13 @@ def finished(tmp_path_factory):
     return keep_run(tmp_path_factory.mktemp("runs") / "run", finished_view(records_of()))
 
 
-def test_a_page_says_where_a_constant_beats_the_model(tmp_path):
+@pytest.fixture
+def words_alone(monkeypatch):
+    """A page without its pictures, which take most of the time."""
+    monkeypatch.setattr("distrain.report.run_page.run_figures", lambda data: {})
+
+
+def test_a_page_says_where_a_constant_beats_the_model(tmp_path, words_alone):
     records = [replace(record, normalised_entropy=1.25) for record in records_of()]
     root = keep_run(tmp_path / "run", finished_view(records))
     told = page_of(root, tmp_path).row("normalised entropy")
@@ -132,10 +138,14 @@ def test_records_of_an_older_version_have_no_reliability_and_are_drawn(tmp_path)
     assert not any("Reliability" in name for name in page_of(root, tmp_path).images)
 
 
-def test_a_run_that_goes_on_is_shown_so_far_and_one_that_broke_off_is_not_called_running(tmp_path):
+def test_a_run_that_broke_off_is_not_called_running(tmp_path, words_alone):
     root = keep_run(tmp_path / "run", view_of(JobState.RUNNING, records_of(40)))
     assert read_run_data(root).state == "broken off"
     assert any("--resume" in cell for cell in page_of(root, tmp_path).cells)
+
+
+def test_a_run_that_goes_on_is_shown_so_far(tmp_path):
+    root = keep_run(tmp_path / "run", view_of(JobState.RUNNING, records_of(40)))
     with reopen_run(root, spec_of()):
         page = page_of(root, tmp_path)
     assert page.row("state") == "running"
@@ -167,7 +177,7 @@ def test_the_command_writes_into_the_run_and_curves_on_request(finished):
     assert (refused.exit_code, "--curves" in refused.output) == (2, True)
 
 
-def test_what_evaluate_printed_is_shown(finished, tmp_path):
+def test_what_evaluate_printed_is_shown(finished, tmp_path, words_alone):
     file, out = tmp_path / "evaluation.json", tmp_path / "out.html"
     day = {"value": "2026-03-01", "rows": 7, "auc": None, "log_loss": 0.25, "calibration": 1.5}
     file.write_text(

@@ -20,6 +20,8 @@ from distrain.running.run import RetryingRecorder
 from distrain.runs import open_run, read_summary, take_over_run
 from distrain.spec import parse_spec
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SPEC = parse_spec({"data": {"train": "day_0"}, "model": {"kind": "mlp"}, "name": "clicks"})
 JOB = JobStatus("clicks-1", "clicks", "running", 1, 2)
 

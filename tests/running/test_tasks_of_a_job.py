@@ -145,19 +145,28 @@ def test_scores_have_columns_by_target(run, table):
     assert np.corrcoef(truth["seconds"], found["prediction_watch"])[0, 1] > 0.5
 
 
-def test_exports_have_outputs_by_task(run, tmp_path):
-    saved = run.load_model()
-    ids, numbers = torch.tensor([[3], [49]]), torch.tensor([[0.5], [-1.0]])
-    write_export(tmp_path / "torch", saved, "torch")
-    program = torch.export.load(tmp_path / "torch" / "model.pt2").module()
-    write_export(tmp_path / "onnx", saved, "onnx")
+def test_an_export_has_outputs_by_task(run, tmp_path):
+    write_export(tmp_path / "onnx", run.load_model(), "onnx")
     described = json.loads((tmp_path / "onnx" / "inputs.json").read_text())["outputs"]
     shapes = {output["name"]: output["shape"] for output in described}
     assert shapes == {"click": ["rows"], "buy": ["rows"], "watch": ["rows"], "genre": ["rows", 4]}
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
+    assert [output.name for output in session.get_outputs()] == list(shapes)
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_exports_to_torch_and_to_onnx_score_each_task_alike(run, tmp_path):
+    saved = run.load_model()
+    ids, numbers = torch.tensor([[3], [49]]), torch.tensor([[0.5], [-1.0]])
+    for to in ("torch", "onnx"):
+        write_export(tmp_path / to, saved, to)
+    program = torch.export.load(tmp_path / "torch" / "model.pt2").module()
+    onnxruntime = pytest.importorskip("onnxruntime")
+    session = onnxruntime.InferenceSession(tmp_path / "onnx" / "model.onnx")
     given = {"categorical": ids.numpy(), "continuous": numbers.numpy()}
-    by_onnx = session.run(list(shapes), given)
+    by_onnx = session.run(["click", "buy", "watch", "genre"], given)
     for ours, theirs in zip(program(ids, numbers), by_onnx, strict=True):
         np.testing.assert_allclose(ours.detach().numpy(), theirs, rtol=1e-4, atol=1e-5)
 

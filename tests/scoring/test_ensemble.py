@@ -20,6 +20,8 @@ from distrain.models.heads import Target
 from distrain.schema import Schema, criteo_schema
 from distrain.spec import DcnV2Spec, MlpSpec, TaskSpec
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SMALL = MlpSpec(embedding_dim=2, hidden=(4,))
 
 
@@ -35,7 +37,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for seed, model in enumerate(("mlp, embedding_dim: 4", "dcn_v2, embedding_dim: 8")):
         words = (f"model={{kind: {model}, hidden: [8]}}", f"train.seed={seed}")
         spec = make_spec(
-            prepared, *words, "train.max_steps=40", "resources={backend: inline, num_ranks: 1}"
+            prepared, *words, "train.max_steps=25", "resources={backend: inline, num_ranks: 1}"
         )
         distrain.fit(spec, run_dir=root / f"run-{seed}")
     done = invoke("ensemble", root / "run-0", root / "run-1", "--out", root / "mean", "--json")
@@ -71,7 +73,9 @@ def test_commands_take_it_as_a_run(root: Path) -> None:
     np.testing.assert_array_equal(scores, of_frame["probability"])
 
 
-@pytest.mark.parametrize("to", ["torch", "onnx"])
+@pytest.mark.parametrize(
+    "to", ["torch", pytest.param("onnx", marks=(pytest.mark.slow, pytest.mark.long))]
+)
 def test_an_export_averages_by_itself(root: Path, to: str) -> None:
     out, valid = root / f"exported-{to}", root / "prepared/valid"
     done = invoke("export", root / "mean", out, "--to", to, "--tables", "fp32", "--valid", valid)

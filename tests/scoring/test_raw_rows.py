@@ -34,6 +34,8 @@ from distrain.scoring import (
     score_rows,
 )
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 COLUMNS = {
     "shop": {"kind": "categorical"},
     "price": {"kind": "continuous", "log": True, "normalize": True},

@@ -64,6 +64,8 @@ from distrain.scoring.serving.score import DamagedExport, Scorer, decoded, large
 from distrain.scoring.serving.steps import STEPS
 from distrain.train.saving import open_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 COLUMNS = {
     "shop": {"kind": "categorical", "num_buckets": 5},
     "user": {"kind": "categorical"},
