@@ -68,12 +68,6 @@ def test_a_rank_inline_needs_no_dask():
     assert not loaded & {"dask", "distributed"}
 
 
-def test_a_rank_that_reads_raw_rows_loads_no_dask():
-    loaded = loaded_by("import distrain.loader.reading.raw")
-    assert "torch" in loaded
-    assert not loaded & {"dask", "distributed"}
-
-
 def test_help_loads_no_framework():
     code = (
         "from distrain.cli.main import main\n"
@@ -96,5 +90,6 @@ def test_names_of_the_package_resolve_on_first_use():
 
 
 def test_the_loader_brings_torch_but_no_cluster():
-    loaded = loaded_by("import distrain\ndistrain.Dataset, distrain.Loader")
+    raw = "import distrain.loader.reading.raw"  # which prepares rows as the ETL does
+    loaded = loaded_by(f"import distrain\ndistrain.Dataset, distrain.Loader\n{raw}")
     assert loaded & FRAMEWORKS == {"torch"}

@@ -192,6 +192,8 @@ def test_a_failure_keeps_what_was_there(raw: Path, capsys: pytest.CaptureFixture
     assert [path.name for path in out.iterdir()] == ["old"]
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_command_itself_on_its_own_workers(raw: Path) -> None:
     lines = raw.read_text().splitlines()
     lines[BAD_ROW] = field("label", "7")(lines[BAD_ROW])

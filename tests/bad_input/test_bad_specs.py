@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from damaged import assert_nothing_left, assert_one_screen, tell
-from small_jobs import CARDINALITIES, run_distrain
+from small_jobs import CARDINALITIES
 
 from distrain.schema import ColumnSchema, Tags, criteo_schema
 
@@ -48,12 +48,6 @@ def test_a_spec_that_is_missing_or_a_folder(
     train_badly(capsys, tmp_path / "absent.yaml", "no such job spec", tmp_path / "absent.yaml")
     (tmp_path / "folder.yaml").mkdir()
     train_badly(capsys, tmp_path / "folder.yaml", tmp_path / "folder.yaml", "Is a directory")
-
-
-def test_the_command_itself_names_a_missing_spec(tmp_path: Path) -> None:
-    done = run_distrain("train", tmp_path / "absent.yaml", cwd=tmp_path)
-    assert_one_screen(done, 1, "no such job spec", tmp_path / "absent.yaml", hint=False)
-    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -66,17 +66,6 @@ def test_bad_validation_rows_end_the_run(
     assert_failed_run(run)
 
 
-def test_the_command_itself_tells_of_a_bad_row_without_a_traceback(
-    prepared: Path, job: Path
-) -> None:
-    file = prepared / "train" / "part-0.parquet"
-    changed("label", 0.5)(file)
-    run = job.parent / "run"
-    done = run_distrain("train", job, "--run-dir", run)
-    assert_one_screen(done, 100, file, "row group: 1", "column: label", "'label' is 0.5")
-    assert_failed_run(run)
-
-
 @pytest.mark.slow
 def test_a_rank_on_a_cluster_tells_of_a_bad_row(prepared: Path, job: Path) -> None:
     file = prepared / "train" / "part-0.parquet"

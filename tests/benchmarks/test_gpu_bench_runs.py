@@ -58,8 +58,9 @@ def test_the_test_that_hangs_is_known(tmp_path):
     )
     command = [sys.executable, "-m", "pytest", "-v", "-p", "no:cacheprovider", "test_here.py"]
     path = tmp_path / "stdout"
+    environment = os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with path.open("wb") as stdout:
-        process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path)
+        process = subprocess.Popen(command, stdout=stdout, cwd=tmp_path, env=environment)
     try:
         wait_until(lambda: "test_waits[2]" in path.read_text())
     finally:

@@ -37,7 +37,7 @@ def states_of(gang, kind, content=None):
     return states
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(
     saving=gangs,
     loading=gangs,

@@ -111,12 +111,12 @@ def test_evaluate_finds_the_metrics_of_the_last_validation(trained: Path, prepar
 
 
 def test_predict_scores_every_row_in_its_place(
-    trained: Path, prepared: Path, tmp_path: Path
+    trained: Path, prepared: Path, tmp_path: Path, cluster: Client
 ) -> None:
     out = tmp_path / "scores"
     done = run_distrain(
         "predict", trained, prepared / "train", "--out", out, "--keep", "label", "--keep", "I1",
-        "--batch-size", 999,
+        "--batch-size", 999, "--scheduler", cluster.scheduler.address,
     )  # fmt: skip
     assert done.exit_code == 0, done.output
     assert f"{TRAIN_FILES * ROWS_PER_FILE:,} rows in {TRAIN_FILES} files" in done.stdout

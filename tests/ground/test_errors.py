@@ -1,4 +1,3 @@
-import ast
 import copy
 import pickle
 import re
@@ -55,12 +54,11 @@ def test_every_error_can_be_told_and_sent(message, where, hint):
 
 def parents_in_the_package():
     """The parent of each expected error, as the sources of all rooms name it."""
-    trees = [ast.parse(file.read_text()) for file in Path(errors.__file__).parent.rglob("*.py")]
+    heads = re.compile(r"^ *class (\w+)\(([\w, ]+)\):", re.MULTILINE)
     bases = {
-        node.name: [base.id for base in node.bases if isinstance(base, ast.Name)]
-        for tree in trees
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ClassDef)
+        name: above.replace(" ", "").split(",")
+        for file in Path(errors.__file__).parent.rglob("*.py")
+        for name, above in heads.findall(file.read_text())
     }
     parents: dict[str, str] = {}
     while found := {

@@ -42,7 +42,7 @@ def epoch_of(
 @pytest.mark.filterwarnings("ignore:This DataLoader will create 3 worker processes")
 @pytest.mark.parametrize(
     ("num_workers", "context", "persistent"),
-    [(0, None, False), (1, "fork", False), (2, "fork", False), (3, "fork", True)],
+    [(0, None, False), (2, "fork", False), (3, "fork", True)],
 )
 def test_each_row_comes_once_in_each_epoch_which_have_orders_of_their_own(
     table: Path, num_workers: int, context: str | None, persistent: bool

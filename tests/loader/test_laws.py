@@ -118,7 +118,7 @@ PART_SIZE = st.sampled_from([None, 400])
 LARGE = st.sampled_from([LARGE_ROWS, 8, 20])  # else slices of at most 2, or 5, rows
 
 
-@settings(deadline=None, max_examples=18)
+@settings(deadline=None, max_examples=10)
 @given(files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE)
 def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks(
     files: list[list[int]], order: dict[str, Any], part_size: int | None, large_rows: int
@@ -135,7 +135,7 @@ def test_every_row_comes_once_in_the_same_global_batches_for_any_number_of_ranks
                 assert global_steps(loaders(dataset, num_ranks, **order)) == one
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=8)
 @given(
     files=FILES, order=ORDER, part_size=PART_SIZE, large_rows=LARGE, percent=st.integers(0, 100),
     data=st.data(),
@@ -274,7 +274,7 @@ def test_windows_are_tables_of_their_own_one_after_another_for_any_number_of_ran
         assert found[: len(expected[0])] == expected[0]
 
 
-@settings(deadline=None, max_examples=12)
+@settings(deadline=None, max_examples=6)
 @given(order=ORDER, large_rows=LARGE, data=st.data())
 def test_a_row_group_that_crosses_a_border_comes_in_both_windows(
     order: dict[str, Any], large_rows: int, data: st.DataObject

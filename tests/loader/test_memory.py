@@ -70,7 +70,7 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
 
 @settings(
     deadline=None,
-    max_examples=30,
+    max_examples=15,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

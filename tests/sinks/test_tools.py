@@ -1,6 +1,7 @@
 """The real packages get a run's entries, and their own readers find them."""
 
 import logging
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -56,13 +57,25 @@ def test_tensorboard_files_go_where_they_are_told_to(facts, stamped, tmp_path):
     assert not facts.run_dir.exists()
 
 
-@pytest.fixture
-def mlflow_store(tmp_path, monkeypatch):
+@pytest.fixture(scope="module")
+def empty_store(tmp_path_factory):
+    """A database in which MLflow has made its tables, which takes seconds."""
     pytest.importorskip("mlflow", reason="the extra 'mlflow' is not installed")
-    sqlalchemy = pytest.importorskip("sqlalchemy", reason="MLflow's sqlite store needs sqlalchemy")
-    assert sqlalchemy
+    pytest.importorskip("sqlalchemy", reason="MLflow's sqlite store needs sqlalchemy")
+    file = tmp_path_factory.mktemp("mlflow") / "empty.db"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+        from mlflow import MlflowClient
+
+        MlflowClient(tracking_uri=f"sqlite:///{file}").search_experiments()
+    return file
+
+
+@pytest.fixture
+def mlflow_store(empty_store, tmp_path, monkeypatch):
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
     monkeypatch.delenv("MLFLOW_EXPERIMENT_NAME", raising=False)
+    shutil.copy(empty_store, tmp_path / "mlflow.db")
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 

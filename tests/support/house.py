@@ -13,6 +13,7 @@ import tokenize
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 # A contract of import-linter imports this as a module of the package `tests.support`.
@@ -83,17 +84,20 @@ class Structure:
         folders = {name for name, path in paths.items() if path.name == "__init__.py"}
         return cls(paths, trees, folders)
 
-    def imports(self) -> Iterator[tuple[str, str, int]]:
+    @cached_property
+    def imports(self) -> list[tuple[str, str, int]]:
         """All imports inside the package: who, what, and the line."""
         faces = {name: shown_by(self.trees[name]) for name in self.folders}
-        for name, tree in self.trees.items():
-            for imported, line in imports_of(tree, faces, self.paths):
-                yield name, imported, line
+        return [
+            (name, imported, line)
+            for name, tree in self.trees.items()
+            for imported, line in imports_of(tree, faces, self.paths)
+        ]
 
     def edges(self) -> dict[str, set[str]]:
         """What each module imports, types and faces included: but the faces of its own folders."""
         edges: dict[str, set[str]] = defaultdict(set)
-        for importer, imported, _ in self.imports():
+        for importer, imported, _ in self.imports:
             if not f"{importer}.".startswith(f"{imported}."):
                 edges[importer].add(imported)
         return edges
@@ -107,7 +111,7 @@ class Structure:
 
         The program's entry may import `cli.main`: the face of `cli` loads nothing.
         """
-        imports = (one for one in self.imports() if one[0] != f"{PACKAGE}.__main__")
+        imports = (one for one in self.imports if one[0] != f"{PACKAGE}.__main__")
         return [one for one in imports if passes_a_face(one[0], one[1], self.folders)]
 
 
@@ -264,7 +268,7 @@ def count(repository: Path) -> dict[str, object]:
             path.read_text().count("\n") for folder in beside for path in folder.rglob("*.py")
         ),
         "largest_folders": structure.folder_sizes().most_common(4),
-        "imports_of_the_package": sum(1 for _ in structure.imports()),
+        "imports_of_the_package": sum(1 for _ in structure.imports),
         "imports_past_a_face": len(structure.past_faces()),
         "circles": circles(structure.edges()),
         "public_names": sum(public_names(tree) for tree in structure.trees.values()),

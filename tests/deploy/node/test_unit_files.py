@@ -111,6 +111,8 @@ def test_what_a_unit_prints_on_either_stream_reaches_the_journal(name: str):
         assert unit(name, *drop_ins).outputs() == ("journal", "journal")
 
 
+@pytest.mark.slow
+@pytest.mark.long
 def test_the_journal_says_what_is_wrong_with_a_configuration(tmp_path: Path):
     service = unit("distrain-service")
     etc = tmp_path / "etc"

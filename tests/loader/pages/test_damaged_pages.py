@@ -112,7 +112,14 @@ def damaged(content: bytes, at: int, byte: int) -> bytes:
     return content[:at] + bytes([byte]) + content[at + 1 :]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=(pytest.mark.slow, pytest.mark.long) if place % 2 else ())
+        for place, case in enumerate(CASES)
+    ],
+    ids=lambda case: "-".join(map(str, case.values())),
+)
 def test_a_changed_byte_anywhere(case: dict[str, Any]) -> None:
     content = file_of(**case)
     footer = opened(content).metadata

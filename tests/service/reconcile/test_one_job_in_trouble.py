@@ -131,9 +131,7 @@ def _os_error(number: int) -> OutputError:
     ("where", "error"),
     [
         ("begin", _os_error(errno.ENOSPC)),
-        ("begin", _os_error(errno.EROFS)),
         ("begin", RunInUse("a command trains in the run directory")),
-        ("begin", PermissionError(errno.EACCES, "Permission denied")),
         ("attempts", RuntimeError("a mistake")),
     ],
 )

@@ -161,11 +161,12 @@ def test_a_large_slice_takes_what_small_ones_foretell(kind):
     assert found.embedding_bytes_per_row < found.scoring_bytes_per_row < found.bytes_per_row
 
 
-@pytest.mark.parametrize("settings", [{"precision": "bf16"}, {"micro_batches": 4}])
-def test_other_ways_to_train_are_probed(settings):
-    usual, other = probe_memory(job(), SCHEMA), probe_memory(job(**settings), SCHEMA)
-    assert (other.bytes_per_row == usual.bytes_per_row) == ("micro_batches" in settings)
-    assert other.embedding_bytes_per_row == usual.embedding_bytes_per_row
+def test_other_ways_to_train_are_probed():
+    usual = probe_memory(job(), SCHEMA)
+    for settings in ({"precision": "bf16"}, {"micro_batches": 4}):
+        other = probe_memory(job(**settings), SCHEMA)
+        assert (other.bytes_per_row == usual.bytes_per_row) == ("micro_batches" in settings)
+        assert other.embedding_bytes_per_row == usual.embedding_bytes_per_row
 
 
 def test_the_probe_has_labels_and_weights_of_all_tasks():
