@@ -43,19 +43,41 @@ An error says what failed, where, the likely cause and what to do next. The comm
 exactly `str(error)`, and a traceback only for errors that are not in this tree.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NoReturn
+from types import FrameType
+from typing import Any
+
+_IMPORT_S = 0.05
+"""From a SIGTERM that meets an import to the next try."""
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM was received: this process ends in order, as after Ctrl-C."""
 
 
-def _raise_terminated(number: int, frame: object) -> NoReturn:
+def _raise_terminated(number: int, frame: FrameType | None) -> None:
+    """Raise `Terminated`, of an import that distrain's code has begun behind its end.
+
+    Modules in C turn what is raised while they are imported into errors of their own, or leave
+    libraries behind that keep the process from ending.
+    """
+    while frame is not None and not _is_of_distrain(frame):
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            again = threading.Timer(_IMPORT_S, os.kill, (os.getpid(), number))
+            again.daemon = True
+            again.start()
+            return
+        frame = frame.f_back
     raise Terminated
+
+
+def _is_of_distrain(frame: FrameType) -> bool:
+    is_module = frame.f_code.co_name == "<module>"
+    return not is_module and str(frame.f_globals.get("__name__")).startswith("distrain.")
 
 
 @contextmanager

@@ -23,7 +23,15 @@ from distrain.running.reporting import LoggedProgress
 from distrain.running.resuming import find_run
 from distrain.running.run import CallbackFailed, RunRequest, train
 from distrain.runs import read_records, read_summary
-from distrain.spec import MORE_IS_BETTER, JobSpec, dump_yaml, flat, parse_spec, parse_yaml
+from distrain.spec import (
+    MORE_IS_BETTER,
+    JobSpec,
+    dump_yaml,
+    flat,
+    judging_metric,
+    parse_spec,
+    parse_yaml,
+)
 from distrain.storage import whole_file
 from distrain.version import how_to_install
 
@@ -36,6 +44,9 @@ if TYPE_CHECKING:
 _BATCH = "train.global_batch_size"
 _OF_STEPS = ("evaluate.every_steps", "train.schedule.decay_start_step")
 """Numbers of steps, which stay the same part of an epoch where its steps become more or fewer."""
+
+_SEARCHED = ("data", "model", "train", "embeddings")
+"""The sections of which a field may be searched."""
 
 _OF_VALUES = (Reason.NON_FINITE_LOSS, Reason.OUT_OF_MEMORY, Reason.INVALID_SPEC)
 """Why a trial fails of which others need not know."""
@@ -100,6 +111,10 @@ class Search:
         optuna = _optuna()
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
+        if not self.folder.exists():  # what no trial can be trained with leaves no search behind
+            values = {name: _first_of(one) for name, one in space.items()}
+            values |= _values_of(self.spec, space)
+            self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
         self._claim()
         file = self.folder / "trials.journal"
         _drop_torn_line(file)
@@ -131,15 +146,34 @@ class Search:
         return first["value"] if is_as_given and first["state"] == "complete" else None
 
     def _metric(self) -> str:
-        metric = self.spec.best_metric
-        if metric is None or not (self.spec.data.valid and self.spec.evaluate.every_steps):
+        spec, model = self.spec, self.spec.model.model_dump(mode="json")
+        metric = spec.best_metric
+        if self._of_windows:
+            metric = judging_metric(model) or "log_loss"
+        elif metric is None or not (spec.data.valid and spec.evaluate.every_steps):
             raise SpecError(
                 "a search needs a metric of validation rows, and validations while a trial trains",
                 hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
-                "checkpoint.keep_best=auc --set evaluate.every_steps=100. `distrain init` writes "
-                "them where there are validation rows and no windows.",
+                "checkpoint.keep_best=auc --set evaluate.every_steps=100; or of windows "
+                "evaluate.next_window. `distrain init` writes them.",
             )
-        return metric
+        tasks = model.get("tasks", {}).items()
+        main = next((name for name, task in tasks if task["kind"] == "binary"), "")
+        return metric.removeprefix(f"{main}.")  # its metrics stand without its name
+
+    @property
+    def _of_windows(self) -> bool:
+        """Whether windows that are not trained yet are what trials are compared by."""
+        return self.spec.evaluate.next_window and self.spec.best_metric is None
+
+    def _validations(self, records: Iterable[Record], metric: str) -> list[float]:
+        """The metric at each validation, or of all windows until each."""
+        if self._of_windows:
+            found = [(one.progressive or {}).get(metric) for one in records if one.window]
+        else:
+            of_valid = [record for record in records if record.split == "valid"]
+            found = [one.loss if metric == "log_loss" else one.value(metric) for one in of_valid]
+        return [value for value in found if value is not None]
 
     def _claim(self) -> None:
         """Write down what is searched; refuse a folder of another search."""
@@ -166,11 +200,11 @@ class Search:
     ) -> None:
         root = self.folder / "trials" / f"{trial.number:04}"
         paths, state = RunPaths(root), "COMPLETE"
-        seen = len(_validations(read_records(paths), metric))
+        seen = len(self._validations(read_records(paths), metric))
 
         def watch(record: Record) -> None:
             nonlocal seen
-            for value in _validations([record], metric):
+            for value in self._validations([record], metric):
                 seen += 1
                 trial.report(value, seen)
                 if trial.should_prune():
@@ -189,8 +223,8 @@ class Search:
                 raise
             say(f"trial {trial.number + 1} cannot be trained: {error.message}")
             state = "FAIL"
-        found = _validations(read_records(paths), metric) if state == "COMPLETE" else []
-        best = _best(metric)(found, default=None)
+        found = self._validations(read_records(paths), metric) if state == "COMPLETE" else []
+        best = _best(metric)(found[-1:] if self._of_windows else found, default=None)
         state = "FAIL" if state == "COMPLETE" and not found else state
         trial.study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
 
@@ -259,11 +293,21 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
             found[name], some = kind(low, high, log=low > 0), ends
         elif values and not dots:
             some = [one.strip() for one in values.split(";" if "[" in values else ",")]
+            if len({*some}) < 2:
+                raise SpecError(
+                    f"{name} has one value, {some[0]}: there is nothing to search",
+                    hint=f"Name others, or set it with --set {name}={some[0]}.",
+                )
             found[name] = kinds.CategoricalDistribution(some)
         else:
             raise SpecError(
                 f"{text!r} is no range and no choice of values",
                 hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
+            )
+        if name and name.partition(".")[0] not in _SEARCHED:
+            raise SpecError(
+                f"{name} changes nothing of what a model learns",
+                hint=f"Search a field of {', '.join(_SEARCHED)}.",
             )
         mistakes = [mistake for one in some if (mistake := _mistake(spec, {name: one}))]
         if len(mistakes) == len(some):
@@ -304,14 +348,13 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
     return found
 
 
+def _first_of(distribution: BaseDistribution) -> Any:
+    choices = getattr(distribution, "choices", None)
+    return choices[0] if choices else getattr(distribution, "low", None)
+
+
 def _fields(spec: JobSpec) -> dict[str, Any]:
     return flat(spec.model_dump(mode="json"))
-
-
-def _validations(records: Iterable[Record], metric: str) -> list[float]:
-    of_valid = [record for record in records if record.split == "valid"]
-    found = (one.loss if metric == "log_loss" else one.value(metric) for one in of_valid)
-    return [value for value in found if value is not None]
 
 
 def _best(metric: str) -> Callable[..., Any]:

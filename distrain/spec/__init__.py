@@ -10,7 +10,10 @@ from distrain.spec.fields import (
     Section as Section,
     Whole as Whole,
 )
-from distrain.spec.fitting import TableFacts as TableFacts
+from distrain.spec.fitting import (
+    TableFacts as TableFacts,
+    judging_metric as judging_metric,
+)
 from distrain.spec.job import JOB_NAME as JOB_NAME, JobSpec as JobSpec
 from distrain.spec.load import (
     dump_yaml as dump_yaml,

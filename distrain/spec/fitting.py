@@ -78,7 +78,8 @@ def fit_to(
     for section, wanted in _OF_KIND.get(document["model"]["kind"], {}).items():
         document[section] |= wanted
     _fit_tasks(document, schema, table)
-    metric = _metric_of(document, schema)
+    of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
+    metric = judging_metric(document["model"]) or of_label
     # A window is validated by `evaluate.next_window`.
     if table.has_valid and metric and not in_order:
         passes = 1 if epochs > 1 else _VALIDATIONS
@@ -115,12 +116,9 @@ def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> N
             task["mean"] = mean
 
 
-def _metric_of(document: Mapping[str, Any], schema: Schema) -> str | None:
-    """The metric of the first task; of one binary target without tasks, the log loss."""
-    model = document["model"]
+def judging_metric(model: Mapping[str, Any]) -> str | None:
+    """The metric of retrieval, or of the first of a model's tasks; `None` without tasks."""
     if model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval":
         return RETRIEVAL_METRIC
     first = next(iter(model.get("tasks", {}).items()), None)
-    if first is not None:
-        return f"{first[0]}.{_JUDGES[first[1]['kind']]}"
-    return "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
+    return None if first is None else f"{first[0]}.{_JUDGES[first[1]['kind']]}"

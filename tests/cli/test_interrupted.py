@@ -113,6 +113,26 @@ def test_a_command_that_writes_nothing_says_only_that_it_was_interrupted(
     assert capsys.readouterr().err.strip() == "interrupted"
 
 
+def test_a_signal_ends_a_command_behind_the_import_that_it_meets(tmp_path: Path) -> None:
+    """A module in C that is ended in the middle makes another error of it, or hangs."""
+    (tmp_path / "slow_module.py").write_text(
+        "import os, signal\n"
+        "try:\n    os.kill(os.getpid(), signal.SIGTERM)\n"
+        "except BaseException:\n    raise ImportError('it is not installed')\n"
+    )
+    code = (
+        "import importlib, distrain.doctor; from distrain.cli.main import main; "
+        "distrain.doctor.check_machine = lambda *_: importlib.import_module('slow_module') "
+        "and __import__('threading').Event().wait(); main(['doctor'])"
+    )
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (TERMINATED, "terminated\n")
+
+
 def test_a_signal_behind_the_end_keeps_the_exit_code() -> None:
     """SIGTERM while Python ends, after the command has said all that it has to say."""
     code = (

@@ -104,6 +104,8 @@ def test_a_range_is_of_the_type_of_its_field() -> None:
         (["train.optimizer.lrr=1,2"], "did you mean 'lr'"),
         (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
         (["model.hidden=[a];[b]"], "a whole number is needed"),
+        (["train.seed=1, 1"], "train.seed has one value, 1: there is nothing to search"),
+        (["queue.priority=1,2"], "queue.priority changes nothing of what a model learns"),
     ):
         with pytest.raises(SpecError, match=said):
             distributions(spec, wrong)
@@ -112,7 +114,9 @@ def test_a_range_is_of_the_type_of_its_field() -> None:
 def test_a_trial_that_diverges_is_one_that_failed_and_a_lost_worker_ends_the_search(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    spec = make_spec(tmp_path, *JOB)
+    spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB)
+    with pytest.raises(SpecError, match="NOPE"):  # no column has this name
+        Search(spec, tmp_path / "search", 3, ("data.max_list_length.NOPE=3,4",)).run(print)
     search, reasons = Search(spec, tmp_path / "search", 3, SPACE), ["NonFiniteLoss", "WorkerLost"]
 
     def train(request: Any, _: object) -> None:
@@ -163,3 +167,24 @@ def test_quick_is_a_number_of_trials() -> None:
 def test_a_search_needs_validations(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="needs a metric of validation rows"):
         Search(spec_of({}), tmp_path, 2).run(lambda _: None)
+
+
+def test_trials_of_windows_are_compared_by_all_windows_before_they_were_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows = ("data.windows={by: file}", "evaluate={next_window: true}")
+    spec = make_spec(write_prepared(tmp_path / "prepared"), *JOB[:2], *windows)
+
+    def train(request: Any, _: object) -> None:
+        lines = [{"window": name, "progressive": {"log_loss": value}} for name, value in
+                 (("b", 0.5), ("c", request.spec.train.optimizer.lr))]  # fmt: skip
+        of_all = {"split": "next_window", "epoch": 0, "step": 1, "rows": 1, "rows_total": 1}
+        unknown = dict.fromkeys(("rows_per_s", "loss", "normalised_entropy", "auc", "auc_bound"))
+        text = [json.dumps({**of_all, "elapsed_s": 1.0, **unknown, **line}) for line in lines]
+        request.run_dir.mkdir(parents=True)
+        (request.run_dir / "metrics.jsonl").write_text("\n".join(text) + "\n")
+
+    monkeypatch.setattr(tuning, "train", train)
+    found = Search(spec, tmp_path / "search", 2, ("train.optimizer.lr=0.01,0.02",)).run(print)
+    assert found.metric == "log_loss"
+    assert all(row["value"] == float(row["values"]["train.optimizer.lr"]) for row in found.trials)

@@ -50,8 +50,9 @@ def command(
 
     The first trial is the spec as it is, where its values lie in the space. Optuna chooses the
     values of the others, and ends one early (successive halving) where others were better after as
-    many validations. What is compared is the best value of checkpoint.keep_best. Of so many values
-    on the same validation rows the best is partly luck; --test says what is left on other rows.
+    many validations. What is compared is the best value of checkpoint.keep_best; with
+    evaluate.next_window and without keep_best, the metric of all windows before they were trained.
+    Of so many values on the same rows the best is partly luck; --test says what is left on others.
 
     The same command goes on with a search that was stopped: trials that ended stay, one that was
     killed goes on from its checkpoint. `--trials` may be larger then.
@@ -87,7 +88,7 @@ def command(
     if found.given is None:
         print_result("the spec as it is was not tried: its values lie outside of the space")
     else:
-        _print_gain(found.metric, "validation rows", found.given, found.best)
+        _print_gain(found.metric, "validations", found.given, found.best)
     if tested is not None:
         _print_gain(found.metric, "test rows", tested["given"], tested["best"])
     best = found.trials[0]["number"] + 1
