@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -117,17 +118,22 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
-    with ManyHosts("sched", "a", "b", *FAULTY) as hosts:
-        made = World(hosts, tmp_path)
+def world() -> Iterator[World]:
+    # The workers' /dev/shm is their own, and pytest's folder may lie below the machine's.
+    with (
+        tempfile.TemporaryDirectory(dir="/var/tmp") as folder,
+        ManyHosts("sched", "a", "b", *FAULTY) as hosts,
+    ):
+        made = World(hosts, Path(folder))
         try:
             yield made
         finally:
             made.stop()
 
 
-def plant_faults(world: World, folder: Path) -> None:
+def plant_faults(world: World) -> None:
     """Eight more workers; what is wrong with each is in its name. And one port is closed to `a`."""
+    folder = world.folder
     old = folder / "old" / "pyarrow-1.2.3.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: pyarrow\nVersion: 1.2.3\n")
@@ -156,7 +162,7 @@ def plant_faults(world: World, folder: Path) -> None:
     world.start_worker("gpu2", **with_gpu)
 
 
-def test_a_well_cluster_is_green_and_each_fault_is_named(world: World, tmp_path: Path) -> None:
+def test_a_well_cluster_is_green_and_each_fault_is_named(world: World) -> None:
     nanny = ("--nanny-port", "9001")
     world.start_scheduler()
     world.start_worker("a", nanny=nanny)
@@ -178,7 +184,7 @@ def test_a_well_cluster_is_green_and_each_fault_is_named(world: World, tmp_path:
     assert between == {("a", "b"), ("b", "a")}
     assert list(world.runs.iterdir()) == []
 
-    plant_faults(world, tmp_path)
+    plant_faults(world)
     world.wait_for_workers(10)
     code, report, _ = world.examine()
     assert code == 1
