@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -187,8 +187,9 @@ class _Run:
         with self._timed("fit"):
             reports = self._fit(train_parts, files)
         cardinalities = {name: report.cardinality for name, report in reports.items()}
+        sizes = {report.name: report.cardinality for report in reports.values()}
         with self._timed("write"):
-            train, valid = self._write(before, train_parts, valid_parts)
+            train, valid = self._write(sizes, before, train_parts, valid_parts)
         self._refuse_no_ones(train)
         drifted = self._compare(train, valid, files)
         self._save_schema(cardinalities)
@@ -285,12 +286,15 @@ class _Run:
         return reports
 
     def _write(
-        self, before: Sequence[Part], train: Sequence[Part], valid: Sequence[Part]
+        self,
+        sizes: Mapping[str, int],
+        before: Sequence[Part],
+        train: Sequence[Part],
+        valid: Sequence[Part],
     ) -> tuple[SplitReport, SplitReport | None]:
         workflow = f"{self._folder}/workflow"
-        names = self._workflow.vocabulary_names
         categories = f"{workflow}/{CATEGORIES}"
-        lookups = make_lookups(categories, names, self._runner, self._staging, self._memory)
+        lookups = make_lookups(categories, sizes, self._runner, self._staging, self._memory)
         request = self._request
         settings = (
             *(request.row_group_rows, request.device, not request.unlabeled),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import islice
 from pathlib import Path
@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # ranks that read raw rows use this room, and load no Dask
 _TASKS_PER_THREAD = 3
 _FEWEST_IN_FLIGHT = 4
 _MOST_NAMED = 5
+_BYTES_TOGETHER = 8 << 20
 
 
 class TaskRunner:
@@ -40,25 +41,44 @@ class TaskRunner:
         function: Callable[..., Any],
         arguments: Sequence[tuple[Any, ...]],
         on_done: Callable[[int, Any], None] | None = None,
+        sizes_bytes: Sequence[int] | None = None,
     ) -> list[Any]:
         """The results of `function(*a)` on workers for each `a` of `arguments`, in their order.
 
-        `name` is the tasks' name in Dask's dashboard; `on_done` gets a task's place and its result.
-        Raises what a task raised, and a `ClusterError` if workers died or the cluster went away.
+        `name` is the tasks' name in Dask's dashboard; `on_done` gets a call's place and its result.
+        A call is a task of its own, or, with `sizes_bytes`, neighbours of a few MiB are one: a task
+        costs the scheduler as much as thousands of values.
+        Raises what a call raised, and a `ClusterError` if workers died or the cluster went away.
         """
         results: list[Any] = [None] * len(arguments)
         guarded = functools.partial(_guarded, function)
 
-        def submit(place: int, arguments: tuple[Any, ...]) -> Future:
-            key = f"prep-{name}-{self._run}-{uuid.uuid4().hex[:8]}-{place}"
-            return self._client.submit(guarded, *arguments, key=key, pure=False)
+        def submit(first: int, arguments: tuple[Any, ...]) -> Future:
+            key = f"prep-{name}-{self._run}-{uuid.uuid4().hex[:8]}-{first}"
+            return self._client.submit(guarded, arguments, key=key, pure=False)
 
-        with closing(as_they_end(self._client, submit, enumerate(arguments))) as ended:
-            for place, future in ended:
-                results[place] = _result(future, name)
-                if on_done:
-                    on_done(place, results[place])
+        tasks = _neighbours(arguments, sizes_bytes or [_BYTES_TOGETHER] * len(arguments))
+        with closing(as_they_end(self._client, submit, tasks)) as ended:
+            for first, future in ended:
+                for place, result in enumerate(_results(future, name), first):
+                    results[place] = result
+                    if on_done:
+                        on_done(place, result)
         return results
+
+
+def _neighbours(
+    arguments: Sequence[tuple[Any, ...]], sizes_bytes: Sequence[int]
+) -> Iterator[tuple[int, tuple[Any, ...]]]:
+    """The arguments of each task's calls, and the place of the first."""
+    first, size = 0, 0
+    for place, more in enumerate(sizes_bytes):
+        if place > first and size + more > _BYTES_TOGETHER:
+            yield first, tuple(arguments[first:place])
+            first, size = place, 0
+        size += more
+    if arguments:
+        yield first, tuple(arguments[first:])
 
 
 def as_they_end(
@@ -113,20 +133,22 @@ def result_of(future: Future, doing: str, tasks: str, smaller: str) -> Any:
         ) from None
 
 
-def _guarded(function: Callable[..., Any], *arguments: Any) -> Any:
+def _guarded(function: Callable[..., Any], calls: Sequence[tuple[Any, ...]]) -> Any:
     try:
-        return function(*arguments)
+        return [function(*arguments) for arguments in calls]
     except DistrainError as error:
         # Without the frames that it came through, which would hold files open on the worker.
         error.__traceback__ = error.__cause__ = error.__context__ = None
         return error
 
 
-def _result(future: Future, name: str) -> Any:
-    result = result_of(future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib")
-    if isinstance(result, DistrainError):
-        raise result
-    return result
+def _results(future: Future, name: str) -> list[Any]:
+    found: list[Any] | DistrainError = result_of(
+        future, f"ran {name!r} tasks", f"{name!r} tasks", "--block-mib"
+    )
+    if isinstance(found, DistrainError):
+        raise found
+    return found
 
 
 def check_shared(places: Sequence[str], client: Client) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from distributed import get_worker
 
 from distrain.errors import DataError, InputError, OutputError, SpecError
 from distrain.etl import (
@@ -738,6 +739,22 @@ def test_errors_of_tasks_are_the_errors_of_the_tree(client: Any) -> None:
     assert runner.run("square", _square, [(n,) for n in range(30)]) == [n * n for n in range(30)]
     with pytest.raises(DataError, match="17 is bad"):
         runner.run("square", _square_but_17, [(n,) for n in range(30)])
+
+
+def test_calls_of_small_neighbours_are_one_task(client: Any) -> None:
+    mib, done = 1 << 20, []
+    sizes = [3 * mib, 3 * mib, 3 * mib, 20 * mib, 0, 0, mib]
+    keys = TaskRunner(client).run(
+        "key", _key, [(n,) for n in range(7)], lambda place, _: done.append(place), sizes
+    )
+    assert [place for place, _ in keys] == sorted(done) == list(range(7))
+    tasks = [key for _, key in keys]
+    assert [tasks.index(key) for key in tasks] == [0, 0, 2, 3, 4, 4, 4]
+    assert TaskRunner(client).run("key", _key, [], sizes_bytes=[]) == []
+
+
+def _key(n: int) -> tuple[int, str]:
+    return n, str(get_worker().get_current_task())
 
 
 def _square(n: int) -> int:

@@ -79,7 +79,7 @@ def learn_vocabularies(
             for place, (_, name, _) in enumerate(counted)
         ]
         before = runner.run("spread", _spread, spread)
-    pieces, finishes = [], []
+    pieces, finishes, sizes = [], [], []
     for place, ((unit, name, found), was) in enumerate(zip(counted, before, strict=True)):
         operator = replace(cast(Categorify, unit.operator), vocabularies={})
         limits = Limits.of(operator, was.before.num_values, keep_counts)
@@ -103,13 +103,20 @@ def learn_vocabularies(
             ]
         )
         nulls = sum(one.nulls for one in found)
+        sizes.append(size_bytes)
         finishes.append((operator, name, nulls, was.before, limits, categories, memory.piece_bytes))
-    added = iter(runner.run("learn", _learn_piece, [one for of in pieces for one in of]))
+    learnt = runner.run(
+        "learn",
+        _learn_piece,
+        [one for of in pieces for one in of],
+        sizes_bytes=[size // len(of) for size, of in zip(sizes, pieces, strict=True) for _ in of],
+    )
+    added = iter(learnt)
     arguments = [
         (*finish, tuple(next(added) for _ in of_name))
         for finish, of_name in zip(finishes, pieces, strict=True)
     ]
-    return runner.run("finish", _finish, arguments)
+    return runner.run("finish", _finish, arguments, sizes_bytes=sizes)
 
 
 def _spread(old: str, name: str, stem: str, range_bytes: int) -> _Spread:

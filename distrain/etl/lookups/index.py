@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -65,22 +65,27 @@ class Lookups:
 
 
 def make_lookups(
-    categories: str, names: Sequence[str], runner: TaskRunner, staging: str, memory: MemoryPlan
+    categories: str,
+    num_values: Mapping[str, int],
+    runner: TaskRunner,
+    staging: str,
+    memory: MemoryPlan,
 ) -> Lookups:
-    """Make the lookups of these vocabularies in the folder `staging`.
+    """Make the lookups of vocabularies, of which `num_values` has the names, in `staging`.
 
     Where that is a URL, processes make their own: the vocabularies that they fetch for that are
     smaller than lookups in the store.
     """
     if is_remote(staging):
-        return Lookups(None, tuple(names), memory.piece_bytes)
+        return Lookups(None, tuple(num_values), memory.piece_bytes)
     folder = f"{staging}/lookups"
-    lookups = Lookups(folder, tuple(names), memory.piece_bytes)
+    lookups = Lookups(folder, tuple(num_values), memory.piece_bytes)
     open_folder(folder).make()
     tasks = [
         (categories, name, lookups.folder_of(name), memory.piece_bytes) for name in lookups.names
     ]
-    runner.run("index", write_index, tasks)
+    sizes_bytes = [number * _BYTES_BY_KEY for number in num_values.values()]
+    runner.run("index", write_index, tasks, sizes_bytes=sizes_bytes)
     return lookups
 
 
