@@ -52,6 +52,7 @@ def check_audit(run_dir: Path) -> None:
     assert audit.returncode == 0, audit.stdout + audit.stderr
 
 
+@pytest.mark.long
 def test_a_run_on_4_then_2_then_4_ranks_follows_the_same_curve(
     prepared: Path, tmp_path: Path
 ) -> None:

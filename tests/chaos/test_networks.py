@@ -33,9 +33,9 @@ def hosts() -> Iterator[Hosts]:
 
 def write_job(prepared: Path, path: Path) -> Path:
     document = small_document(prepared)
-    document["train"] |= {"max_steps": 1_200, "epochs": 100, "log_every_steps": 50}
+    document["train"] |= {"max_steps": 600, "epochs": 100, "log_every_steps": 25}
     document |= {
-        "checkpoint": {"every_steps": 50},
+        "checkpoint": {"every_steps": 25},
         "deadlines": {"progress_s": 5.0},
         "restart": {"max_rank_failures": 100, "max_worker_losses": 100, "backoff_s": 0.5},
     }

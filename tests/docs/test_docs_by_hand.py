@@ -19,7 +19,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
     ("page", "heading", "run", "last"),
     [
         ("README.md", "## One job", "first", "distrain predict"),
-        ("docs/quickstart.md", "## By hand", "dlrm", "distrain predict"),
+        pytest.param(
+            "docs/quickstart.md", "## By hand", "dlrm", "distrain predict", marks=pytest.mark.long
+        ),
     ],
 )
 def test_commands_work_in_the_order_in_which_they_stand(

@@ -108,7 +108,9 @@ def test_the_signal_is_in_the_lists(
     assert inline[1] > 0.8
 
 
-@pytest.mark.parametrize("placement", ["replicated", "row_wise"])
+@pytest.mark.parametrize(
+    "placement", [pytest.param("replicated", marks=pytest.mark.long), "row_wise"]
+)
 @pytest.mark.slow
 def test_two_ranks_reach_the_same(
     clicks: Path, tmp_path: Path, inline: tuple[Path, float], cluster: Client, placement: str

@@ -30,6 +30,7 @@ LONG = (
 )
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "told",
@@ -152,6 +153,7 @@ def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
     assert "Traceback" not in output
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path: Path) -> None:
     """The job goes on without it; `--resume` watches it and makes the records whole."""

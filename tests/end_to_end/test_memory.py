@@ -25,7 +25,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every_steps", [None, 2], ids=["no checkpoints", "checkpoints"])
+@pytest.mark.parametrize(
+    "every_steps",
+    [pytest.param(None, marks=pytest.mark.long), 2],
+    ids=["no checkpoints", "checkpoints"],
+)
 def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(
     data: Path, tmp_path: Path, every_steps: int | None
 ) -> None:

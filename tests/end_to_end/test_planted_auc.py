@@ -108,9 +108,9 @@ def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path) ->
     ("kind", "placement", "ranks"),
     [
         ("adagrad", "row_wise", 2),
-        ("adam", "host_cached", 1),
+        pytest.param("adam", "host_cached", 1, marks=pytest.mark.long),
         pytest.param("rowwise_adagrad", "row_wise", 2, marks=pytest.mark.long),
-        ("sgd", "replicated", 1),
+        pytest.param("sgd", "replicated", 1, marks=pytest.mark.long),
     ],
 )
 def test_every_optimizer_and_every_placement_gets_there(
@@ -127,7 +127,7 @@ def test_every_optimizer_and_every_placement_gets_there(
     assert share >= 0.9
 
 
-@pytest.mark.parametrize("form", ["precision", "storage"])
+@pytest.mark.parametrize("form", [pytest.param("precision", marks=pytest.mark.long), "storage"])
 def test_bf16_gets_there_too(few_clicks: Path, tmp_path: Path, form: str) -> None:
     more = {"precision": "bf16"} if form == "precision" else {}
     share = share_of_the_best(
@@ -152,11 +152,11 @@ ZOO = {
 MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
 
 
-# Two of them in each run of CI; `tests/models/zoo` holds the formulas of all.
+# One of them in each run of CI; `tests/models/zoo` holds the formulas of all.
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=() if kind in ("deepfm", "dlrm_cross") else pytest.mark.long)
+        pytest.param(kind, marks=() if kind == "dlrm_cross" else pytest.mark.long)
         for kind in sorted(ZOO)
     ],
 )

@@ -154,7 +154,10 @@ def train(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "model",
-    [pytest.param(n, marks=[pytest.mark.long] if n == "sasrec" else []) for n in MODELS],
+    [
+        pytest.param(n, marks=[pytest.mark.long] if n in ("sasrec", "din", "bst") else [])
+        for n in MODELS
+    ],
 )
 def test_models_of_events_learn_what_pooling_cannot_see(
     events: tuple[Path, float], tmp_path: Path, model: str

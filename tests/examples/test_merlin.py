@@ -53,6 +53,7 @@ def test_the_introductions_models_learn(
         assert 0.6 < auc < best + 0.02, name
 
 
+@pytest.mark.long
 def test_the_labs_models_learn_in_two_epochs(tmp_path: Path) -> None:
     figures = run("merlin_extend.py", "--quick", "--work", tmp_path)
     for name in ("dlrm_with_cross", "crosses_instead"):

@@ -20,7 +20,7 @@ from distrain.train.audit.audit import audit_run
 SCRIPT = Path(__file__).parents[1] / "saving" / "resume_ranks.py"
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
-DAYS, ROWS, BATCH = 5, 2_000, 50
+DAYS, ROWS, BATCH = 4, 1_200, 50
 STEPS = ROWS // BATCH  # of a day, and batches of its scoring
 TURN = 0.5  # what decides a click turns by so much a day, in radians
 JOB = [
