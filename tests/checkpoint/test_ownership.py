@@ -186,7 +186,7 @@ class Turns:
             self._changed.notify_all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(schedule=st.lists(st.booleans(), min_size=20, max_size=20))
 def test_of_two_that_begin_at_once_at_most_one_has_the_place(
     memory_folder: Path, schedule: list[bool]

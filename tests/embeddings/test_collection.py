@@ -36,7 +36,7 @@ def test_lookup_equals_one_embedding_per_column():
             assert torch.equal(values[:, place], embedding(ids[:, position]))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), min_size=1, max_size=6),
     st.integers(0, 5),

@@ -48,7 +48,7 @@ def test_the_words_are_those_that_its_authors_published(counter, key, expected):
 
 
 @pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="distrain was built without a compiler")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     st.integers(0, 2**64 - 1),
     st.lists(st.integers(0, 2**40), max_size=40),
@@ -63,7 +63,7 @@ def test_c_and_torch_draw_the_same_bits(key, rows, dim, bound):
     assert torch.equal(in_c, in_torch)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 999), min_size=1, max_size=50), st.integers(1, 19))
 def test_a_rows_values_depend_on_no_other_row_and_on_no_width(rows, dim):
     whole, some = torch.empty(1000, 19), torch.empty(len(rows), dim)

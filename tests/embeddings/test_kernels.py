@@ -64,7 +64,7 @@ def check_unique(impl: ModuleType, case: tuple[Tensor, Tensor, Tensor]) -> None:
 
 @BOTH
 @given(case=segmented())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_distinct_ids_are_numbered_in_order_of_appearance(
     impl: ModuleType, case: tuple[Tensor, Tensor, Tensor]
 ) -> None:

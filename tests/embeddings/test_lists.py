@@ -220,7 +220,7 @@ LIST_COLUMN = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     sizes=st.lists(LIST_COLUMN, min_size=1, max_size=4),
     flat=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=3),

@@ -15,7 +15,7 @@ KINDS = list(UPDATE_RULES)
 COLUMNS = [TableColumn("a", 400, 4), TableColumn("b", 5, 4), TableColumn("c", 300, 2)]
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.integers(1, 30),
     st.integers(1, 30),

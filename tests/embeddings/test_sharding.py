@@ -128,7 +128,7 @@ def test_a_bigger_budget_never_shards_more(tables, request, one, other):
 
 
 @given(table_lists, requests, budgets)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_it_refuses_only_what_no_placement_by_auto_could_hold(tables, request, budget):
     if plan_or_none(tables, budget_bytes=budget, **request) is None:
         overrides = request["overrides"] if request["num_ranks"] > 1 else {}
@@ -147,7 +147,7 @@ def test_it_refuses_only_what_no_placement_by_auto_could_hold(tables, request, b
 
 
 @given(table_lists, requests, budgets)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_no_placement_of_one_width_is_faster_and_fits(tables, request, budget):
     tables = [TableSize(t.name, t.rows, 16, t.expected_unique) for t in tables]
     request |= {"num_ranks": request["num_ranks"] + 2}  # two and fewer do not go by cost
@@ -170,7 +170,7 @@ def test_no_placement_of_one_width_is_faster_and_fits(tables, request, budget):
 
 
 @given(table_lists, requests)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_with_enough_memory_no_placement_is_faster(tables, request):
     tables = tables[:5]
     request |= {"num_ranks": request["num_ranks"] + 2, "overrides": {}}

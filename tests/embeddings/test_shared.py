@@ -102,7 +102,7 @@ DRAWN = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(drawn=DRAWN, num_rows=st.integers(0, 6), seed=st.integers(0, 99), cached=st.booleans())
 def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
     columns = [

@@ -61,7 +61,7 @@ def write(path: Path, content: bytes, cuts: list[int], kind: str) -> str:
 
 
 @pytest.mark.parametrize("kind", WRITERS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.lists(st.binary(max_size=30).map(lambda b: b.replace(b"\n", b"")), min_size=1),
        st.booleans(), st.lists(st.integers(1, 400), max_size=8), st.integers(1, 300))  # fmt: skip
 def test_ranges_of_members_hold_each_line_once_in_order(

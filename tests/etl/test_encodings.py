@@ -33,7 +33,7 @@ from distrain.etl import (
 from distrain.etl.operators import TrainingRows, crossed
 from distrain.schema import LABEL
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=30, deadline=None)
 small = st.none() | st.integers(-9, 9)
 words = st.none() | st.sampled_from(["a", "b", "\\0", "c\x1f", "", "c\\"])
 labels = st.sampled_from([0.0, 1.0, 0.1, 1e16])

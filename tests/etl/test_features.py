@@ -332,7 +332,7 @@ def staged(path: Path, features: FeatureConfig, folder: Path) -> tuple[pa.Table,
 cells = st.one_of(st.none(), st.sampled_from(["a", "b", "c", "dd", "e e", "ü"]))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     users=st.lists(cells, min_size=1, max_size=40),
     share=st.floats(0.05, 0.95),

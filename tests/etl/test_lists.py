@@ -44,7 +44,7 @@ def ids_of(values: list[str | None], threshold: int = 0) -> dict[str | None, int
     return {None: 1, **dict.fromkeys(counts, 2), **{v: 3 + i for i, v in enumerate(kept)}}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(ROWS, st.sampled_from(sorted(SHAPES)), st.integers(0, 3), st.integers(0, 20))
 def test_one_vocabulary_over_all_items(
     rows: list[Any], shape: str, threshold: int, cut: int
@@ -60,7 +60,7 @@ def test_one_vocabulary_over_all_items(
     assert fitted.cardinalities == {"words": max([2, *ids.values()]) + 1}
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(ROWS, st.lists(st.one_of(st.none(), st.sampled_from("abxyz")), min_size=20, max_size=20))
 def test_a_domain_has_one_vocabulary_over_columns(rows: list[Any], last: list[Any]) -> None:
     last = last[: len(rows)]
@@ -75,7 +75,7 @@ def test_a_domain_has_one_vocabulary_over_columns(rows: list[Any], last: list[An
     assert len(set(fitted.cardinalities.values())) == 1
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     st.lists(st.lists(st.integers(0, 99), max_size=6), max_size=9),
     st.integers(-7, 7),

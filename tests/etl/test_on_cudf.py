@@ -31,7 +31,7 @@ from distrain.etl.operators import OPERATORS
 from distrain.version import how_to_install
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(columns())
 def test_values_and_errors_are_those_of_arrow(case: tuple[tuple[Any, ...], pa.Array]) -> None:
     assert_as_arrow(*case, RunOnCudf(pylibcudf))

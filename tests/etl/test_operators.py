@@ -23,7 +23,7 @@ from distrain.etl import (
 from distrain.etl.operators import Counts, Moments
 from distrain.vocabulary import stable_buckets
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=30, deadline=None)
 integers = st.lists(st.none() | st.integers(-(2**40), 2**40), max_size=40)
 small_integers = st.lists(st.none() | st.integers(-4, 12), max_size=60)
 words = st.lists(st.none() | st.text("abé", max_size=2), max_size=60)

@@ -163,7 +163,7 @@ def test_blanks_around_numbers_are_taken_either_way(
     assert split_bad_lines(line, TAB, stop_at_first=False) == (line + b"\n", [])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_the_fast_and_the_slow_way_agree_on_mangled_lines(
     make_lines: Callable[..., list[bytes]], data: st.DataObject

@@ -39,7 +39,7 @@ def piece_bytes(request: pytest.FixtureRequest) -> Iterator[int]:
 
 
 @pytest.mark.usefixtures("piece_bytes")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.lists(st.binary(max_size=9).map(lambda b: b.replace(b"\n", b"")), min_size=1),
        st.integers(1, 40), st.booleans())  # fmt: skip
 def test_byte_ranges_hold_each_line_once_in_order(

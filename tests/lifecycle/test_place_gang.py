@@ -25,7 +25,7 @@ def fewest_hosts(num_ranks, free):
 
 
 @given(GANGS, CLUSTERS, st.lists(SLOTS, max_size=10), st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 def test_the_laws_of_placement(num_ranks, slots, busy, rng):
     free = set(slots) - set(busy)
     placed = place_gang(num_ranks, slots, busy)

@@ -102,7 +102,7 @@ def epochs(draw: st.DrawFn) -> Epoch:
     return Epoch(sizes, plan, chunks, None if shuffle == "none" else seed, epoch)
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(epoch=epochs(), percent=st.integers(0, 100), data=st.data())
 def test_every_place_gets_its_row_once_and_in_time(
     epoch: Epoch, percent: int, data: st.DataObject

@@ -204,7 +204,7 @@ views = st.tuples(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(layouts=st.lists(views, min_size=1, max_size=5))
 def test_views_of_a_block_are_the_same_views_of_its_copy(layouts: list[Any]) -> None:
     raw = torch.randint(0, 256, (4096,), dtype=torch.uint8, generator=torch.manual_seed(0))

@@ -99,7 +99,7 @@ def assert_same(left: list[Batch], right: list[Batch]) -> None:
 
 
 @given(pairs=spans, gap=st.integers(0, 20), most=st.integers(1, 50))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_ranges_hold_what_is_needed_and_only_short_gaps(
     pairs: list[tuple[int, int]], gap: int, most: int
 ) -> None:

@@ -150,7 +150,7 @@ def calls(draw: st.DrawFn) -> Call:
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
-@settings(deadline=None, max_examples=120)
+@settings(deadline=None, max_examples=40)
 @given(call=calls())
 def test_a_kernel_equals_the_naive_loop(kernel: Any, call: Call) -> None:
     expected = [block.copy() for block in call.blocks]

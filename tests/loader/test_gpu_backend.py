@@ -344,7 +344,7 @@ def test_too_little_memory_says_what_to_do(
     assert "gpu_memory_fraction" in str(error.hint)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(valid=st.lists(st.booleans(), min_size=1, max_size=40), padding=st.binary(max_size=8))
 def test_null_masks(valid: list[bool], padding: bytes) -> None:
     raw = np.packbits(valid, bitorder="little").tobytes() + padding

@@ -46,7 +46,7 @@ def bits_of(value: Any, kind: str) -> int:
 
 
 @pytest.mark.parametrize("kernels", KERNELS)
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(
     lengths=st.lists(st.sampled_from([0, 1, 2, 3, 7, 8, 9, 30]), min_size=1, max_size=40),
     before=st.integers(0, 3),

@@ -16,7 +16,7 @@ cases = st.tuples(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(case=cases)
 def test_each_lane_gets_its_rows_in_time_and_in_order(
     case: tuple[list[int], int, int, int, bool, int],

@@ -106,7 +106,7 @@ def oracle(table: Table, schema: Schema, epoch: int, **options: Any) -> list[lis
 
 @settings(
     deadline=None,
-    max_examples=40,
+    max_examples=20,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(

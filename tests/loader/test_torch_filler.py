@@ -69,7 +69,7 @@ def deals(draw: st.DrawFn, num_rows: int, with_places: bool) -> tuple[Deal, list
     return deal, sizes
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(data=st.data(), num_rows=st.integers(1, 12), with_places=st.booleans())
 def test_it_fills_as_the_host_does(data: st.DataObject, num_rows: int, with_places: bool) -> None:
     kinds = ["id"] * data.draw(st.integers(0, 2)) + ["value"] * data.draw(st.integers(0, 2))

@@ -41,7 +41,7 @@ def exact_auc(logits, labels):
 
 
 @given(ROWS)
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 def test_the_bounds_hold_against_naive_oracles(rows):
     logits, labels = arrays(rows)
     found = state_of(rows).compute()
@@ -57,7 +57,7 @@ def test_the_bounds_hold_against_naive_oracles(rows):
 
 
 @given(ROWS, st.lists(st.integers(0, 3), min_size=60, max_size=60), st.permutations(range(4)))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_merging_any_partition_in_any_order_gives_the_global_state(rows, ranks, order):
     whole = state_of(rows)
     parts = [
@@ -75,7 +75,7 @@ def test_merging_any_partition_in_any_order_gives_the_global_state(rows, ranks, 
 
 
 @given(ROWS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_json_round_trip_is_exact(rows):
     state = state_of(rows)
     back = BinaryMetrics.from_json(json.loads(json.dumps(state.to_json(), allow_nan=False)))
@@ -264,7 +264,7 @@ BINS = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max
 
 
 @given(BINS.filter(lambda bins: any(p for _, p in bins)))
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 def test_the_precision_of_a_bins_rows_in_any_order_lies_within_the_bound(bins):
     negatives, positives = np.array(bins, np.int64).T
     value, bound = average_precision(negatives, positives)

@@ -30,7 +30,7 @@ def counted(scores, labels, cuts=(), max_entries=1_000):
 
 
 @given(ROWS, st.integers(0, 80))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_both_are_exact_and_do_not_depend_on_how_rows_come(rows, cut):
     scores, labels, _ = arrays(rows)
     found = counted(scores, labels, [min(cut, len(scores))])
@@ -44,7 +44,7 @@ def test_both_are_exact_and_do_not_depend_on_how_rows_come(rows, cut):
 
 
 @given(ROWS, st.integers(1, 10), st.integers(0, 80))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @example([(80.0, True, 0), (80.00001, False, 0), (17.0, True, 0), (80.0, False, 0)], 2, 1)
 def test_with_too_many_distinct_scores_the_bounds_hold(rows, max_entries, cut):
     scores, labels, _ = arrays(rows)
@@ -86,7 +86,7 @@ def naive_auc(scores, labels):
 
 
 @given(ROWS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_groups_have_the_auc_of_their_own_rows(rows):
     scores, labels, groups = arrays(rows)
     scores = scores.astype(np.float64)

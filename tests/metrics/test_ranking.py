@@ -43,7 +43,7 @@ def naive_means(rankings, relevant, k):
 item_sets = st.sets(st.integers(0, 11), max_size=12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     users=st.lists(st.tuples(st.integers(0, 2**31), item_sets, item_sets), max_size=6),
     k=st.integers(1, 14),
@@ -67,7 +67,7 @@ def test_equals_loops(users, k):
     assert means == pytest.approx(naive_means(naive, relevant, k))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     seed=st.integers(0, 2**31),
     cuts=st.sets(st.integers(1, 11), max_size=4),

@@ -75,7 +75,7 @@ def assert_same(one, other, rows=True):
 
 
 @given(KIND_AND_ROWS, RANKS, st.permutations(range(4)))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_merging_any_partition_in_any_order_is_all_rows_at_once(kind_and_rows, ranks, order):
     kind, rows = kind_and_rows
     whole = state_of(kind, rows)
@@ -90,14 +90,14 @@ def test_merging_any_partition_in_any_order_is_all_rows_at_once(kind_and_rows, r
 
 
 @given(KIND_AND_ROWS, st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_the_order_of_rows_does_not_matter(kind_and_rows, random):
     kind, rows = kind_and_rows
     assert_same(state_of(kind, random.sample(rows, len(rows))), state_of(kind, rows))
 
 
 @given(KIND_AND_ROWS)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_a_weight_of_2_is_the_row_twice_and_of_0_the_row_left_out(kind_and_rows):
     kind, rows = kind_and_rows
     times = [(*row[:2], float(index % 3)) for index, row in enumerate(rows)]
@@ -111,7 +111,7 @@ def test_a_weight_of_2_is_the_row_twice_and_of_0_the_row_left_out(kind_and_rows)
 
 
 @given(KIND_AND_ROWS)
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_weights_of_1_give_the_bits_of_no_weights(kind_and_rows):
     kind, rows = kind_and_rows
     ones = state_of(kind, [(*row[:2], 1.0) for row in rows])
@@ -120,7 +120,7 @@ def test_weights_of_1_give_the_bits_of_no_weights(kind_and_rows):
 
 
 @given(KIND_AND_ROWS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_a_state_travels_without_loss(kind_and_rows):
     kind, rows = kind_and_rows
     state = state_of(kind, rows)

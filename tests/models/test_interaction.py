@@ -16,7 +16,7 @@ def naive_pairs(vectors):
     return torch.tensor(rows, dtype=vectors.dtype).reshape(len(vectors), pairs)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.integers(0, 5), st.integers(2, 9), st.integers(1, 7))
 def test_interaction_equals_naive_loop(rows, num_vectors, dim):
     vectors = torch.randn(rows, num_vectors, dim, dtype=torch.float64)

@@ -186,7 +186,7 @@ def _places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 @settings(
-    max_examples=300,
+    max_examples=50,
     derandomize=True,
     database=None,
     deadline=None,

@@ -72,7 +72,7 @@ shapes = st.lists(st.integers(0, 7), max_size=3).map(tuple)
 entries = st.tuples(shapes, st.sampled_from(DTYPES), st.booleans(), st.integers(0, 99))
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(names, entries, max_size=5))
 def test_what_is_written_is_what_the_library_reads(described):
     tensors = {

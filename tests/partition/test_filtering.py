@@ -135,7 +135,7 @@ def truth(text: str, row: dict[str, Any]) -> bool | None:
     return of(ast.parse(text.strip(), mode="eval").body)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.too_slow])
 @given(
     text=CONDITIONS,
     seed=st.integers(0, 2**31),

@@ -25,7 +25,7 @@ SCHEMA = Schema(
 names = st.text(st.characters(exclude_categories=("Cs", "Cc")), min_size=1, max_size=8)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(
     above=st.lists(st.sampled_from(["data", "run=4", "s3:", "", "a b"]), max_size=4),
     said=st.lists(st.tuples(names, st.one_of(names, st.just(""))), max_size=4),
@@ -38,7 +38,7 @@ def test_folders_are_read_back_as_they_were_written(
     assert folder_values(path) == tuple(said)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(number=st.integers(-(2**40), 2**40), limit=st.integers(1, 2**33))
 def test_integers_become_ids_if_they_are_in_range(number: int, limit: int) -> None:
     constants, keys, problems = read_constants(f"t/x={number}/f", [WantedColumn("x", "id", limit)])
@@ -51,7 +51,7 @@ def test_integers_become_ids_if_they_are_in_range(number: int, limit: int) -> No
         assert f"id {number} of column 'x' is not in 0.." in problems[0].message
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(number=st.floats(allow_nan=True, allow_infinity=True))
 def test_finite_numbers_become_values(number: float) -> None:
     constants, _, problems = read_constants(f"t/x={number!r}/f", [WantedColumn("x", "value")])

@@ -18,7 +18,7 @@ from distrain.partition.order import ORDER_IS_BUILT
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     sizes=group_sizes,
     seed=st.integers(0, 2**70),
@@ -43,7 +43,7 @@ def test_chunks_are_a_line_of_all_row_groups(
     assert chunks == chunk_order(sizes, seed, epoch, shuffle, parts)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(size=st.integers(0, 300), seed=st.integers(0, 2**70), epoch=st.integers(0, 9))
 def test_a_permutation_holds_each_row_once(size: int, seed: int, epoch: int) -> None:
     order = row_permutation(size, seed, epoch, chunk=3)
@@ -52,7 +52,7 @@ def test_a_permutation_holds_each_row_once(size: int, seed: int, epoch: int) -> 
     assert np.array_equal(order, row_permutation(size, seed, epoch, chunk=3))
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     size=st.one_of(st.integers(0, 1500), st.sampled_from([4096, 65_535, 65_536, 65_537, 300_000])),
     seed=st.integers(0, 2**70),
@@ -89,7 +89,7 @@ def test_seed_epoch_and_chunk_each_change_the_order() -> None:
     assert len(groups) == len({key[:2] for key in keys})
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(sizes=group_sizes, seed=st.integers(0, 2**70), parts=st.integers(1, 6))
 def test_a_full_shuffle_is_one_chunk_of_all_rows(sizes: list[int], seed: int, parts: int) -> None:
     for epoch in range(3):
@@ -98,7 +98,7 @@ def test_a_full_shuffle_is_one_chunk_of_all_rows(sizes: list[int], seed: int, pa
     assert chunk_order([], seed, 0, "full", parts) == []
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     sizes=st.lists(st.integers(1, 20), min_size=1, max_size=10).filter(lambda s: sum(s) >= 20),
     seed=st.integers(0, 2**70),
@@ -129,7 +129,7 @@ tables = st.lists(st.tuples(st.sampled_from(["a", "b", "c"]), st.integers(1, 9))
 )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(groups=tables, part_rows=st.one_of(st.none(), st.integers(1, 40)))
 def test_parts_are_a_cover_and_as_large_as_they_may_be(
     groups: list[RowGroup], part_rows: int | None
@@ -146,7 +146,7 @@ def test_parts_are_a_cover_and_as_large_as_they_may_be(
             assert num_rows + first.num_rows > part_rows
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     groups=tables.filter(bool),
     part_rows=st.integers(1, 40),
@@ -197,7 +197,7 @@ def test_full_orders_stay_the_same_as_well() -> None:
     assert line_of([3, 5], 0, 0, "full", 1) == GOLDEN_ROWS
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(
     drawn=st.lists(st.integers(0, 2**55 - 1), max_size=60),
     ties=st.booleans(),

@@ -7,7 +7,7 @@ from distrain.partition import EpochPlan, chunk_order, lane_pieces
 tables = st.lists(st.integers(1, 40), min_size=1, max_size=20)
 
 
-@settings(deadline=None, max_examples=75)
+@settings(deadline=None, max_examples=30)
 @given(sizes=tables, lanes=st.integers(1, 30), parts=st.integers(1, 4))
 def test_pieces_cover_the_line_once_and_count_their_lanes_rows(
     sizes: list[int], lanes: int, parts: int
@@ -27,7 +27,7 @@ def test_pieces_cover_the_line_once_and_count_their_lanes_rows(
     assert sorted(rows) == list(range(sum(sizes)))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(lanes=st.integers(2, 12), size=st.integers(1, 30), count=st.integers(24, 60))
 def test_neighbours_come_to_the_chunk_they_share_both_first_or_both_last(
     lanes: int, size: int, count: int

@@ -25,7 +25,7 @@ def naive_lane_rows(plan: EpochPlan, lane: int) -> list[list[int]]:
     return steps
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(plan=plans)
 def test_slices_equal_dealing_rows_one_by_one(plan: EpochPlan) -> None:
     for lane in range(plan.lanes):
@@ -36,7 +36,7 @@ def test_slices_equal_dealing_rows_one_by_one(plan: EpochPlan) -> None:
             assert all(plan.step_of(lane, offset) == step for offset in offsets)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(plan=plans)
 def test_spans_are_a_disjoint_cover_of_even_length(plan: EpochPlan) -> None:
     spans = [plan.lane_span(lane) for lane in range(plan.lanes)]
@@ -48,7 +48,7 @@ def test_spans_are_a_disjoint_cover_of_even_length(plan: EpochPlan) -> None:
     assert lengths == sorted(lengths, reverse=True)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(plan=plans)
 def test_steps_are_a_disjoint_cover_of_full_batches(plan: EpochPlan) -> None:
     seen: list[int] = []
@@ -64,7 +64,7 @@ def test_steps_are_a_disjoint_cover_of_full_batches(plan: EpochPlan) -> None:
     assert all(0 <= row < plan.num_rows for row in seen)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 @given(plan=plans)
 def test_the_global_batch_does_not_depend_on_the_ranks(plan: EpochPlan) -> None:
     allowed = [n for n in range(1, plan.lanes + 1) if plan.lanes % n == 0]

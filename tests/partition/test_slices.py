@@ -14,7 +14,7 @@ from distrain.partition.table import RowGroups
 sizes_of_groups = st.lists(st.integers(1, 90), min_size=1, max_size=12)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(sizes=sizes_of_groups, large=st.integers(1, 60))
 def test_slices_are_the_rows_of_large_row_groups_in_order(sizes: list[int], large: int) -> None:
     groups = [RowGroup("a", number, rows) for number, rows in enumerate(sizes)]
@@ -41,7 +41,7 @@ def test_how_many_slices_there_are_depends_on_the_rows_alone() -> None:
     assert slice_sizes(rows[::-1])[::-1].tolist() == slice_sizes(rows).tolist()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(
     runs=st.lists(st.lists(st.integers(1, 20), min_size=1, max_size=9), min_size=1, max_size=9),
     lanes=st.integers(1, 30),
@@ -95,7 +95,7 @@ def test_lanes_come_to_new_chunks_at_different_times() -> None:
     assert per_tenth.max() < 2.5 * per_tenth.mean()
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(
     sizes=sizes_of_groups,
     large=st.integers(1, 60),

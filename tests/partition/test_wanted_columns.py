@@ -52,7 +52,7 @@ def test_labels_and_the_weight_are_left_out_when_rows_are_only_scored() -> None:
     assert kinds == ["id", "id", "value", "id", "value"]
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from([*ROLES, "other"]), st.booleans()), min_size=1, max_size=12),
     st.booleans(),

@@ -24,7 +24,7 @@ actions = st.lists(st.integers(-6, 6).filter(bool), max_size=12)
 
 
 @given(actions, st.integers(5, 200))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_a_reader_has_what_the_file_has_however_it_is_written(
     tmp_path_factory: pytest.TempPathFactory, actions: list[int], limit: int
 ) -> None:

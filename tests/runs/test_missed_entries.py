@@ -66,7 +66,7 @@ def cut(data: st.DataObject, entries: list[Entry]) -> Iterator[tuple[int, list[E
 
 
 @given(stories(), st.data())
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_a_viewer_that_missed_entries_ends_with_what_counts(
     story: list[list[Entry]], data: st.DataObject
 ) -> None:
@@ -91,7 +91,7 @@ def test_a_viewer_that_missed_entries_ends_with_what_counts(
 
 
 @given(stories(), st.data())
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=50)
 def test_a_resumed_run_has_what_was_told_and_never_recorded(
     story: list[list[Entry]], data: st.DataObject
 ) -> None:

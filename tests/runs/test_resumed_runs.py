@@ -64,7 +64,7 @@ def naive_history(told: list[Entry]) -> list[Record]:
 
 
 @given(st.lists(st.lists(entries, max_size=6), max_size=8))
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_a_history_holds_what_counts_however_it_is_told(views: list[list[Entry]]) -> None:
     told: list[Entry] = []
     history, file = History(), list[Record]()

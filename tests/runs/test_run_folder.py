@@ -59,7 +59,7 @@ names = st.lists(st.sampled_from(["a", "b", "a-", "a.b", "é"]), min_size=1, max
 
 
 @given(st.sets(names.map("/".join), max_size=12), st.integers(1, 4))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_pages_of_a_listing_are_the_listing(
     tmp_path_factory: pytest.TempPathFactory, wanted: set[str], page: int
 ) -> None:

@@ -63,13 +63,13 @@ SCHEMAS = st.builds(Schema, st.lists(COLUMNS, max_size=3, unique_by=lambda c: c.
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(schema=SCHEMAS)
 def test_any_schema_survives_a_file(ending, schema, tmp_path_factory):
     assert round_trip(schema, tmp_path_factory.mktemp("s"), ending) == schema
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(SCHEMAS)
 def test_any_schema_survives_our_json(schema):
     assert Schema.from_json(json.loads(json.dumps(schema.to_json()))) == schema

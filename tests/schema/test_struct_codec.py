@@ -45,7 +45,7 @@ JSON_VALUES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 @given(st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=5))
 def test_decode_is_the_inverse_of_encode(document):
     assert decode_struct(encode_struct(document)) == document

@@ -98,7 +98,7 @@ MESSAGES = st.recursive(
 )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(MESSAGES)
 def test_parse_is_the_inverse_of_render(message):
     assert plain(parse(render(message))) == plain(message)

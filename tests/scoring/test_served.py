@@ -405,7 +405,7 @@ numbers = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObject) -> None:
     ids = data.draw(st.booleans())

@@ -257,7 +257,7 @@ def test_all_mistakes_are_told_at_once(tmp_path):
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(ranks=st.integers(1, 2730), named=st.booleans())
 def test_auto_lanes_are_the_smallest_multiple_of_24_that_the_ranks_divide(ranks, named):
     auto = ["train.lanes=auto"] if named else []

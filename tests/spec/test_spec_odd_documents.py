@@ -68,18 +68,18 @@ def judge(document, overrides=()):
 
 
 @given(DOCUMENTS | VALUES)
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=50)
 def test_any_document_is_a_spec_or_a_spec_error(document):
     judge(document)
 
 
 @given(st.lists(OVERRIDES, max_size=4))
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_any_override_is_a_spec_or_a_spec_error(overrides):
     judge({"data": {"train": "day_0"}, "model": {"kind": "mlp"}}, overrides)
 
 
 @given(st.sampled_from(SECTIONS), SECTION)
-@settings(deadline=None, max_examples=80)
+@settings(deadline=None, max_examples=30)
 def test_any_value_in_one_section_of_a_good_spec(section, value):
     judge({"data": {"train": "day_0"}, "model": {"kind": "dlrm"}, section: value})

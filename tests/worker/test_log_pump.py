@@ -44,7 +44,7 @@ def printed_bytes(sizes: list[int]) -> list[bytes]:
 
 
 @given(st.lists(st.integers(1, 350), max_size=20))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_every_byte_keeps_its_number_and_the_beginning_and_the_end_are_kept(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
@@ -68,7 +68,7 @@ def test_every_byte_keeps_its_number_and_the_beginning_and_the_end_are_kept(
 
 
 @given(st.lists(st.tuples(st.integers(1, 120), st.booleans()), max_size=25))
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_bytes_that_a_full_disk_lost_are_gaps_and_change_no_other_numbers(
     tmp_path_factory: pytest.TempPathFactory, writes: list[tuple[int, bool]]
 ) -> None:
@@ -116,7 +116,7 @@ def test_a_log_goes_on_where_a_killed_writer_left_it(tmp_path: Path) -> None:
     st.integers(1, 300),
     st.none() | st.integers(1, 40),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=30)
 def test_the_tail_is_the_end_of_what_is_kept_with_a_note_where_bytes_are_missing(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int], limit: int, lines: int | None
 ) -> None:

@@ -11,7 +11,7 @@ from distrain.models.blocks.hashed_cross import PRIME, HashedCross
 IDS = st.integers(0, PRIME - 1)
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=40)
 @given(st.data(), st.integers(2, 5), st.integers(1, PRIME - 1), st.integers(0, 2**64 - 1))
 def test_bins_equal_integers_of_any_size(data, num_columns, num_bins, seed):
     """Python's integers never overflow; the tensors' may not either."""

@@ -60,7 +60,7 @@ def as_towers(user, item):
     return {"user": user, "item": item}
 
 
-@settings(deadline=None, max_examples=50)
+@settings(deadline=None, max_examples=20)
 @given(
     st.integers(0, 9),
     st.sampled_from([0.3, 1.0, 2.0]),

@@ -57,7 +57,7 @@ def test_the_listing_has_the_files_and_no_links(alice, job) -> None:
 
 @given(st.integers(0, 6000), st.none() | st.integers(0, 6000))
 @settings(
-    max_examples=40,
+    max_examples=20,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )

@@ -42,7 +42,7 @@ def rows_of(batch, rows):
     )
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 @given(st.lists(st.integers(0, 19), max_size=30))
 def test_a_row_has_its_hash_in_any_batch(rows):
     batch = make_batch(20)

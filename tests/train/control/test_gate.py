@@ -101,7 +101,7 @@ def without_checkpoint_at_stop(did):
     return did
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(stories())
 def test_all_ranks_do_the_same_at_the_same_places(story):
     gang = play(story, LONG_S)
@@ -113,7 +113,7 @@ def test_all_ranks_do_the_same_at_the_same_places(story):
     assert words[:-1].count("stop") == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(stories(), st.sampled_from([0.0, 0.002, 0.01]))
 def test_ranks_whose_time_is_up_still_decide_alike(story, wait_s):
     story[1][:] = [False] * len(story[1])
@@ -259,7 +259,7 @@ class Interleaved:
             self.changed.notify_all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data(), st.integers(2, 5))
 def test_however_their_calls_interleave_all_that_live_decide_alike(data, num_ranks):
     with contextlib.closing(Interleaved(num_ranks)) as story:

@@ -39,7 +39,7 @@ def work(ranks: int, placement: str = "row_wise", unique: float = 50_000, dim: i
     return Work(ranks, rows, rows * ranks, rows * 40.0, rows * 160.0, 3e10, 5e8, 4e6, 1, (store,))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     name=st.sampled_from(SPEEDS),
     times=st.floats(1, 100),
@@ -56,7 +56,7 @@ def test_a_faster_part_never_makes_a_step_slower(
     assert predict(asked, faster).step_s <= predict(asked, machine).step_s * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     power=st.integers(0, 7),
     placement=st.sampled_from(sorted(PLACEMENTS)),
@@ -72,7 +72,7 @@ def test_more_ranks_with_as_many_rows_each_never_make_a_step_faster(
     assert more.efficiency <= few.efficiency * (1 + 1e-12)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(
     ranks=st.integers(1, 64), cores=st.floats(0.5, 64), threads=st.integers(1, 8),
     placement=st.sampled_from(sorted(PLACEMENTS)),

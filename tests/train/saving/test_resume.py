@@ -132,6 +132,9 @@ LONG = {
     "killed",
     "killed before any checkpoint",
     "killed at the very end",
+    "again and again",
+    "two, stopped",
+    "two, twice",
     "two, killed",
 }
 NAMES = [
@@ -142,16 +145,17 @@ NAMES = [
 
 def stories(names: set[str]) -> dict[str, Any]:
     told: dict[str, Any] = {}
-    for name, (num_ranks, overrides) in CASES.items():
-        spec = [*JOB, *overrides, f"resources.num_ranks={num_ranks}"]
-        if name in {INTERRUPTED[one][0] for one in names}:
-            told[name] = {"spec": spec, "attempts": [{}]}
+    specs = {
+        name: [*JOB, *overrides, f"resources.num_ranks={num_ranks}"]
+        for name, (num_ranks, overrides) in CASES.items()
+    }
     for name in names:
         case, ends, _ = INTERRUPTED[name]
+        told[case] = {"spec": specs[case], "attempts": [{}]}
         attempts = [{"end": end} for end in [*ends, {}]]
-        told[name] = {"spec": told[case]["spec"], "attempts": attempts}
+        told[name] = {"spec": specs[case], "attempts": attempts}
     told["two, one, two"] = {
-        "spec": told["two, adagrad"]["spec"]
+        "spec": specs["two, adagrad"]
         + ["train.optimizer={kind: adam, lr: 0.001}", "train.log_every_steps=1"],
         "attempts": [
             {"end": {"stop": 13}},

@@ -36,7 +36,7 @@ def tables_of(shapes, dtype, seed):
         yield torch.randn(rows, dim, generator=generator, dtype=dtype) * lengths
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     shapes=st.lists(st.tuples(st.integers(0, 70), st.integers(1, 40)), min_size=1, max_size=3),
     dtype=st.sampled_from([torch.float32, torch.float64]),
