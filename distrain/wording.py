@@ -115,6 +115,15 @@ def of_targets(targets: Targets | None, most: int = 16) -> list[tuple[str, str]]
     return rows
 
 
+def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
+    """Rows of tables: recall of retrieval, and the metrics of one's own.
+
+    >>> of_own({"recall_at_10": 0.25})
+    [('recall at 10', '0.25000')]
+    """
+    return [(name.replace("_", " "), number(value)) for name, value in (own or {}).items()]
+
+
 def target_name(target: str) -> str:
     """A target's name, which a user chose, as one short line."""
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])

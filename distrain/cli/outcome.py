@@ -8,7 +8,7 @@ from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
 from distrain.errors import JobError
 from distrain.run_paths import RunPaths
-from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, of_targets, percent
+from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, of_own, of_targets, percent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +131,7 @@ def _scores(summary: "Summary") -> list[tuple[str, str]]:
         ("normalised entropy", entropy(summary.normalised_entropy)),
     ]
     has_main = summary.log_loss is not None or not targets
-    return [*(of_main if has_main else []), *of_targets(targets)]
+    return [*of_own(summary.own), *(of_main if has_main else []), *of_targets(targets)]
 
 
 def _auc(summary: "Summary") -> str:

@@ -34,6 +34,7 @@ from distrain.progress.merging import (
     stalls_of,
     training_s,
 )
+from distrain.spec import RETRIEVAL_METRIC
 from distrain.wording import is_no_use, useless_targets
 
 Report = TypeVar("Report", StepsDone, EvaluationDone)
@@ -252,7 +253,9 @@ class Collector:
         merged = merge([report.metrics for report in reports])
         main = merged.main
         result = None if main is None else main.compute()
-        if result is not None and result.rows and result.positives in (0, result.rows):
+        is_one_label = result and result.rows and result.positives in (0, result.rows)
+        # Recall tells retrieval apart, whose rows are often purchases alone.
+        if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):
             label = int(result.positives > 0)
             self._note_once(
                 "one class",

@@ -24,6 +24,7 @@ from distrain.wording import (
     duration,
     entropy,
     number,
+    of_own,
     of_targets,
     percent,
 )
@@ -102,7 +103,8 @@ def _scores(scored: Record | None) -> list[tuple[str, str]]:
         ("normalised entropy", entropy(scored.normalised_entropy) if scored else "-"),
     ]
     has_main = not targets or (scored and scored.loss is not None)
-    return [*(of_main if has_main else []), *of_targets(targets)]
+    own = of_own(scored.own if scored else None)
+    return [*own, *(of_main if has_main else []), *of_targets(targets)]
 
 
 def _auc(scored: Record) -> str:

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import Protocol
 
 from distrain.jobs import AttemptStarted, JobView, Notice, Record
-from distrain.wording import count, duration, main_metrics, number, percent
+from distrain.wording import count, duration, main_metrics, number, of_own, percent
 
 LINE_EVERY_S = 5.0
 """Seconds between two lines about a job's steps where nothing else shows them."""
@@ -116,6 +116,7 @@ def step_line(view: JobView, record: Record) -> str:
 
 def _scores(record: Record) -> str:
     more = [f"{target} {name} {value}" for target, name, value in main_metrics(record.targets)]
+    more += [f"{name} {value}" for name, value in of_own(record.own)]
     if more and record.loss is None and record.auc is None:
         return "  ".join(more)
     return "  ".join([f"loss {number(record.loss, 4)}", f"AUC {number(record.auc, 4)}", *more])

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.optimizers import optimizer_facts
-from distrain.spec import DataSpec, JobSpec, TrainSpec, batch_for
+from distrain.spec import (
+    RETRIEVAL_METRIC,
+    DataSpec,
+    JobSpec,
+    TrainSpec,
+    batch_for,
+    judging_metric,
+)
 from distrain.storage import is_remote
 from distrain.wording import some
 
@@ -26,7 +33,8 @@ _SHOWN = 5
 
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
-    notes = _data_notes(spec.data, inputs)
+    retrieves = judging_metric(spec.model.model_dump()) == RETRIEVAL_METRIC
+    notes = _data_notes(spec.data, inputs, only=(0,) if retrieves else (0, 1))
     batch, rows = spec.train.batch_rows, inputs.train.num_rows
     notes += _steps_notes(spec, rows)
     notes += _window_notes(spec, inputs.train)
@@ -130,12 +138,15 @@ def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
         )
 
 
-def _data_notes(data: DataSpec, inputs: "Inputs") -> list[str]:
-    """Notes on a job's rows, from footers and from `prep.json` where there is one."""
+def _data_notes(data: DataSpec, inputs: "Inputs", only: Sequence[int]) -> list[str]:
+    """Notes on a job's rows, from footers and from `prep.json` where there is one.
+
+    `only` are the labels of which there should be others, too.
+    """
     notes: list[str] = []
     tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
     for role, patterns, table in tables:
-        if table is not None and table.only_label is not None:
+        if table is not None and table.only_label in only:
             notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
         preparation = _prepared(patterns)
         if preparation is not None:

@@ -83,9 +83,13 @@ class Summary:
     # `rows`, `auc`, `auc_bound`, `log_loss`, `normalised_entropy`, `calibration`; absent without
     progressive: Mapping[str, float | None] | None = None
 
+    # of these rows the metrics of `evaluate.metrics`, and of retrieval `recall_at_10`, by name;
+    # absent without
+    own: Mapping[str, float | None] | None = None
+
     def to_json(self) -> dict[str, Any]:
         values = asdict(self)
-        for name in ("targets", "progressive"):
+        for name in ("targets", "progressive", "own"):
             if values[name] is None:
                 del values[name]
         return values
@@ -145,6 +149,7 @@ def summarise(
         warm_start=view.warm_start or (before or {}).get("warm_start"),
         targets=scored.targets if scored else None,
         progressive=windows[-1].progressive if windows else None,
+        own=(scored and scored.own) or None,
     )
 
 

@@ -30,6 +30,17 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "deepfm": {"embeddings": {"init": 0.02}},
     # The newest event's vector holds all events that matter, since it knows no target.
     "sasrec": {"model": {"embedding_dim": 32}},
+    "two_tower": {
+        "model": {
+            "embedding_dim": 64,
+            "tower": [64],
+            "normalize": True,
+            "temperature": 0.1,
+            "log_q": "batch",
+        },
+        "embeddings": {"combiner": "sqrtn"},
+        "train": {"optimizer": {"kind": "adam", "lr": 0.002}},
+    },
     # What came closest to a softmax over all items (docs/benchmarks.md).
     "sasrec_retrieval": {
         "model": {"embedding_dim": 64, "negatives": "uniform", "num_negatives": 16},
@@ -38,6 +49,10 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     },
 }
 """What models want, by section of the spec."""
+
+_RETRIEVAL_EPOCHS = 10
+_LEAST_CANDIDATES = 1024
+"""Rows of a step whose items are what each row's is compared with."""
 
 
 @dataclass(frozen=True)
@@ -65,17 +80,22 @@ def fit_to(
     if table.rows < 1:
         return
     train = document["train"]
-    in_order = bool(document["data"].get("windows"))
-    train["global_batch_size"] = batch = batch_for(table.rows // table.windows)
+    in_order, kind = bool(document["data"].get("windows")), document["model"]["kind"]
+    retrieves = judging_metric(document["model"]) == RETRIEVAL_METRIC
+    batch = batch_for(table.rows // table.windows)
+    if retrieves and kind == "two_tower":
+        batch = max(batch, _LEAST_CANDIDATES)
+    train["global_batch_size"] = batch
     steps = -(-table.rows // batch)
-    train["epochs"] = epochs = 1 if in_order else _epochs(schema, table, steps)
+    epochs = _RETRIEVAL_EPOCHS if retrieves else _epochs(schema, table, steps)
+    train["epochs"] = epochs = 1 if in_order else epochs
     if not in_order:  # the newest window counts most, and the next one goes on from it
         train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}
     train["optimizer"] = _ONCE if epochs == 1 else _OFTEN
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
-    for section, wanted in _OF_KIND.get(document["model"]["kind"], {}).items():
+    for section, wanted in _OF_KIND.get(kind, {}).items():
         document[section] |= wanted
     _fit_tasks(document, schema, table)
     of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None

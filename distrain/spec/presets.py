@@ -80,6 +80,9 @@ def job_for(
         document = PRESETS["criteo-dlrm"](data, 1).model_dump(mode="json")
         document["name"] = kind.replace("_", "-")
         document["model"] = {"kind": kind, **_columns_of(kind, schema)}
+        has_weight = schema is not None and len(schema.select_by_tag(Tags.WEIGHT))
+        if kind == "two_tower" and not has_weight:  # of which retrieval takes none
+            document["model"]["task"] = "retrieval"
         document["train"]["global_batch_size"] = "auto"
         document["train"]["epochs"] = "auto"
     if schema is None:

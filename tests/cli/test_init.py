@@ -74,6 +74,16 @@ def test_every_model_has_a_spec_for_one_target_of_two_values(kind: str) -> None:
     spec = parse_spec(job_for(kind, "data", schema, TableFacts(2_000, True)))
     assert spec.model.kind == kind
     assert not getattr(spec.model, "tasks", {})
+    retrieves = kind in ("two_tower", "sasrec_retrieval")
+    assert spec.best_metric == ("recall_at_10" if retrieves else "log_loss")
+    assert spec.train.num_epochs == (10 if retrieves else 60)
+
+
+def test_towers_of_rows_with_weights_which_retrieval_has_not_learn_their_labels() -> None:
+    labels = ColumnSchema("label", "float32", ("target", "binary_classification"))
+    schema = Schema((labels, *(SCHEMA[name] for name in ("counts", "user", "item"))))
+    document = job_for("two_tower", "data", schema, TableFacts(2_000, True))
+    assert parse_spec(document).best_metric == "log_loss"
 
 
 def test_a_model_that_does_not_fit_the_schema_is_refused() -> None:

@@ -1,6 +1,7 @@
 """The table that ends a run."""
 
 import io
+import re
 from dataclasses import replace
 
 import pytest
@@ -50,6 +51,9 @@ def test_an_auc_that_is_not_defined_says_why(tmp_path):
     text = io.StringIO()
     print_summary(Console(file=text, width=160), one_class, RunPaths(tmp_path))
     assert "not defined: all of these rows have one label" in text.getvalue()
+    retrieval = replace(one_class, own={"recall_at_10": 0.25})
+    print_summary(Console(file=text, width=160), retrieval, RunPaths(tmp_path))
+    assert re.search(r"recall at 10 +│ 0.25000", text.getvalue())
     assert "not defined" not in printed(tmp_path)
 
 

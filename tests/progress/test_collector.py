@@ -173,14 +173,14 @@ def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
     """Nothing is judged by its AUC, which nobody would see from a curve that is not there."""
     collector = Collector()
     collector.begin_attempt(1, 2)
-    logits = np.arange(5, dtype=np.float32)
-    for step in (10, 20):
+    metrics = state((np.arange(5, dtype=np.float32), np.full(5, label)))
+    for step, own in ((5, {"recall_at_10": 0.5}), (10, {}), (20, {})):
+        assert not [entry for entry in collector.progress if isinstance(entry, Notice)] or step > 10
         for rank in range(2):
-            metrics = state((logits, np.full(5, label)))
-            collector.add(EvaluationDone(rank, 0, step, 1.0, metrics))
+            collector.add(EvaluationDone(rank, 0, step, 1.0, metrics, own=own))
     (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
     assert f"the 10 validation rows all have label {label}: AUC" in told
-    assert [record.auc for record in collector.records] == [None, None]
+    assert [record.auc for record in collector.records] == [None] * 3
 
 
 def test_a_window_that_a_constant_predicts_better_is_told_of_once():

@@ -43,7 +43,7 @@ def left_out_of(result: "PrepResult") -> dict[str, str]:
 _MOST_UNKNOWN = 0.5
 _ONE_LABEL = {
     "training": "only retrieval (two_tower, sasrec_retrieval) can learn from rows of one label",
-    "validation": "they have no AUC, so look at the split",
+    "validation": "they have no AUC: unless the model is for retrieval, look at the split",
 }
 _COARSE = "normalize: true keeps them apart, or take hours of times (epoch: s, as: hour)"
 _SPLIT_DIFFERS = "validation rows are others than training rows, so look at the split"
