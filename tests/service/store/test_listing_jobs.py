@@ -55,7 +55,8 @@ def test_jobs_are_found_by_the_states_that_are_shown(store, lease):
     _in_all_states(store, lease, now_s)
     there = store.jobs(ALL, 1000)
     assert len(there) > 50
-    for heard_s in (None, now_s - NO_CONTACT_S - 5, now_s - 5):
+    # The last is in the future: a busy machine may take half a minute for what follows.
+    for heard_s in (None, now_s - NO_CONTACT_S - 5, now_s + 600):
         store.put_cluster(lease, {}, heard_s)
         assert [cluster.observed_at_s for cluster in store.clusters()] == [heard_s]
         _found_by_shown_states(store, there, now_s, heard_s)
