@@ -64,7 +64,11 @@ class Preprocessor:
         self._continuous = program["continuous"]
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
-        self._flat = [*self._categorical, *(self._columns[name] for name in self._continuous)]
+        flat = [*self._categorical, *(self._columns[name] for name in self._continuous)]
+        self._met = {form: [column.met[form] for column in flat] for form in FORMS}
+        # The getter of one column makes no tuples.
+        can_be_few = flat[1:] and not self._lists
+        self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
         self._crosses = {
             cross: [_Column(_text_of(source), program["text"], known) for source in sources]
             for cross, sources in program.get("crosses", {}).items()
@@ -113,13 +117,13 @@ class Preprocessor:
 
     def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
         """The inputs of rows whose values were all met before: columns of few take longer."""
-        if self._lists or not self._flat[1:]:  # the getter of one column makes no tuples
+        if self._row_of is None:
             return None
         try:
-            raw = [*map(itemgetter(*(column.source for column in self._flat)), rows)]
+            raw = [*map(self._row_of, rows)]
             if not _are_kept(chain.from_iterable(raw)):
                 return None
-            known = [column.met[form] for column in self._flat]
+            known = self._met[form]
             met = [[of[value] for of, value in zip(known, row, strict=True)] for row in raw]
         except (IndexError, KeyError, TypeError):
             return None

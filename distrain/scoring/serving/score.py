@@ -117,10 +117,10 @@ def _no_rows(target: Mapping[str, Any]) -> tuple[int, ...]:
 def _columns(kind: str, scores: Array) -> tuple[Array, ...]:
     if kind == "regression":
         return (scores,)
-    with np.errstate(over="ignore"):
-        if kind == "binary":
-            return scores, (1 / (1 + np.exp(-scores.astype(np.float64)))).astype(np.float32)
-        shares = np.exp(scores - scores.max(axis=1, keepdims=True))
+    if kind == "binary":
+        least = np.maximum(scores, np.float32(-700))  # of a lower one the probability is 0, too
+        return scores, (1 / (1 + np.exp(-least.astype(np.float64)))).astype(np.float32)
+    shares = np.exp(scores - scores.max(axis=1, keepdims=True))
     return scores.argmax(axis=1).astype(np.int32), shares / shares.sum(axis=1, keepdims=True)
 
 
