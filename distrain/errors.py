@@ -60,7 +60,7 @@ class Terminated(KeyboardInterrupt):
 
 
 def _raise_terminated(number: int, frame: FrameType | None) -> None:
-    """Raise `Terminated`, of an import that distrain's code has begun behind its end.
+    """Raise `Terminated`; while an import runs that distrain's code has begun, after its end.
 
     Modules in C turn what is raised while they are imported into errors of their own, or leave
     libraries behind that keep the process from ending.
@@ -105,6 +105,7 @@ def lost_interrupts() -> Iterator[Callable[[], None]]:
     def note(number: int, frame: object) -> None:
         received.append((replaced[number], number))
         replaced[number](number, frame)
+        received.pop()  # it did not raise: the signal comes again, after an import
 
     def raise_lost() -> None:
         if received and threading.current_thread() is threading.main_thread():

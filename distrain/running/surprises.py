@@ -34,7 +34,7 @@ _SHOWN = 5
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
     retrieves = judging_metric(spec.model.model_dump()) == RETRIEVAL_METRIC
-    notes = _data_notes(spec.data, inputs, only=(0,) if retrieves else (0, 1))
+    notes = _data_notes(spec.data, inputs, learnable=(1,) if retrieves else ())
     batch, rows = spec.train.batch_rows, inputs.train.num_rows
     notes += _steps_notes(spec, rows)
     notes += _window_notes(spec, inputs.train)
@@ -138,15 +138,15 @@ def _window_notes(spec: JobSpec, table: "Table") -> Iterator[str]:
         )
 
 
-def _data_notes(data: DataSpec, inputs: "Inputs", only: Sequence[int]) -> list[str]:
+def _data_notes(data: DataSpec, inputs: "Inputs", learnable: Sequence[int]) -> list[str]:
     """Notes on a job's rows, from footers and from `prep.json` where there is one.
 
-    `only` are the labels of which there should be others, too.
+    Of rows that all have a label in `learnable` a model can learn.
     """
     notes: list[str] = []
     tables = (("training", data.train, inputs.train), ("validation", data.valid, inputs.valid))
     for role, patterns, table in tables:
-        if table is not None and table.only_label in only:
+        if table is not None and table.only_label not in (None, *learnable):
             notes.append(f"all {table.num_rows:,} {role} rows have the label {table.only_label:g}")
         preparation = _prepared(patterns)
         if preparation is not None:

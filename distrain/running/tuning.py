@@ -25,6 +25,7 @@ from distrain.running.run import CallbackFailed, RunRequest, train
 from distrain.runs import read_records, read_summary
 from distrain.spec import (
     MORE_IS_BETTER,
+    RETRIEVAL_METRIC,
     JobSpec,
     dump_yaml,
     flat,
@@ -154,8 +155,8 @@ class Search:
             raise SpecError(
                 "a search needs a metric of validation rows, and validations while a trial trains",
                 hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
-                "checkpoint.keep_best=auc --set evaluate.every_steps=100; or of windows "
-                "evaluate.next_window. `distrain init` writes them.",
+                "checkpoint.keep_best=auc --set evaluate.every_steps=100; or of windows, "
+                "but for retrieval, evaluate.next_window. `distrain init` writes them.",
             )
         tasks = model.get("tasks", {}).items()
         main = next((name for name, task in tasks if task["kind"] == "binary"), "")
@@ -164,7 +165,8 @@ class Search:
     @property
     def _of_windows(self) -> bool:
         """Whether windows that are not trained yet are what trials are compared by."""
-        return self.spec.evaluate.next_window and self.spec.best_metric is None
+        retrieves = judging_metric(self.spec.model.model_dump()) == RETRIEVAL_METRIC
+        return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> list[float]:
         """The metric at each validation, or of all windows until each."""
@@ -225,7 +227,9 @@ class Search:
             state = "FAIL"
         found = self._validations(read_records(paths), metric) if state == "COMPLETE" else []
         best = _best(metric)(found[-1:] if self._of_windows else found, default=None)
-        state = "FAIL" if state == "COMPLETE" and not found else state
+        if state == "COMPLETE" and not found:
+            say(f"trial {trial.number + 1} fails: none of its validations has a value of {metric}")
+            state = "FAIL"
         trial.study.tell(trial.number, best, state=_optuna().trial.TrialState[state])
 
     def _request(

@@ -52,7 +52,7 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
 
 _RETRIEVAL_EPOCHS = 10
 _LEAST_CANDIDATES = 1024
-"""Rows of a step whose items are what each row's is compared with."""
+"""The fewest rows of a step of two towers: each row is compared with the items of its step."""
 
 
 @dataclass(frozen=True)
@@ -95,8 +95,9 @@ def fit_to(
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
-    for section, wanted in _OF_KIND.get(kind, {}).items():
-        document[section] |= wanted
+    if kind != "two_tower" or retrieves:
+        for section, wanted in _OF_KIND.get(kind, {}).items():
+            document[section] |= wanted
     _fit_tasks(document, schema, table)
     of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
     metric = judging_metric(document["model"]) or of_label

@@ -84,6 +84,7 @@ def test_towers_of_rows_with_weights_which_retrieval_has_not_learn_their_labels(
     schema = Schema((labels, *(SCHEMA[name] for name in ("counts", "user", "item"))))
     document = job_for("two_tower", "data", schema, TableFacts(2_000, True))
     assert parse_spec(document).best_metric == "log_loss"
+    assert "log_q" not in document["model"]
 
 
 def test_a_model_that_does_not_fit_the_schema_is_refused() -> None:

@@ -1,8 +1,10 @@
 """A command that is told to end, or cannot go on, says so to whoever looks at its job."""
 
+import importlib
 import os
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from distrain.errors import OutputError
+from distrain.errors import OutputError, Terminated, lost_interrupts, on_sigterm
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView
 from distrain.running import LoggedProgress
@@ -87,3 +89,17 @@ def test_a_run_directory_that_takes_no_more_is_told(
     view, why = run_cut_short(cut, tmp_path, monkeypatch)
     assert view is None
     assert why == ["the command that submitted it cannot write its run directory: no space left"]
+
+
+def test_a_sigterm_that_meets_an_import_is_raised_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ended_meanwhile.py").write_text(
+        "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    with on_sigterm(), lost_interrupts() as raise_lost:
+        importlib.import_module("ended_meanwhile")
+        raise_lost()  # nothing is lost yet
+        with pytest.raises(Terminated):
+            threading.Event().wait(60)

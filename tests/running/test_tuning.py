@@ -167,6 +167,10 @@ def test_quick_is_a_number_of_trials() -> None:
 def test_a_search_needs_validations(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="needs a metric of validation rows"):
         Search(spec_of({}), tmp_path, 2).run(lambda _: None)
+    retrieval = {"kind": "two_tower", "task": "retrieval"}
+    windows = {"data": {"train": "t", "windows": {"by": "file"}}, "evaluate": {"next_window": True}}
+    with pytest.raises(SpecError, match="a search needs a metric"):
+        Search(parse_spec({**windows, "model": retrieval}), tmp_path, 2).run(lambda _: None)
 
 
 def test_trials_of_windows_are_compared_by_all_windows_before_they_were_trained(

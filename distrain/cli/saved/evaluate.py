@@ -259,10 +259,11 @@ def command(
             found |= groups.to_json() | {"group": group or group_column}
         if before is not None:
             found["drift"] = column_drift(before, dataset)
-            _tell_of_drift(found["drift"], [column.name for column in before.columns])
     if prepared is not None:
         print_facts(left_out_of(prepared), 29)
         warn_of(prepared)
+    if before is not None:
+        _tell_of_drift(found["drift"], [column.name for column in before.columns])
     if not as_json:
         _print_found(found)
         return

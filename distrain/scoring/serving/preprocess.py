@@ -116,7 +116,7 @@ class Preprocessor:
         return found
 
     def _few(self, rows: list[Mapping[str, Any]], form: str) -> dict[str, Array] | None:
-        """The inputs of rows whose values were all met before: columns of few take longer."""
+        """The inputs of a few rows, taken by rows; `None` unless all values were met before."""
         if self._row_of is None:
             return None
         try:
