@@ -113,7 +113,7 @@ class Search:
         metric = self._metric()
         space = distributions(self.spec, self.space or usual_space(self.spec))
         if not self.folder.exists():  # what no trial can be trained with leaves no search behind
-            values = {name: _first_of(one) for name, one in space.items()}
+            values = {name: _usable_of(self.spec, name, one) for name, one in space.items()}
             values |= _values_of(self.spec, space)
             self._request(self.folder / "trials" / "0000", values, lambda _: None).check()
         self._claim()
@@ -352,9 +352,10 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
     return found
 
 
-def _first_of(distribution: BaseDistribution) -> Any:
-    choices = getattr(distribution, "choices", None)
-    return choices[0] if choices else getattr(distribution, "low", None)
+def _usable_of(spec: JobSpec, name: str, distribution: Any) -> Any:
+    """The first choice, or the end of a range, that the spec takes."""
+    some = getattr(distribution, "choices", None) or (distribution.low, distribution.high)
+    return next(one for one in some if _mistake(spec, {name: one}) is None)
 
 
 def _fields(spec: JobSpec) -> dict[str, Any]:

@@ -100,6 +100,7 @@ def test_a_range_is_of_the_type_of_its_field() -> None:
     space: dict[str, Any] = distributions(spec, ["train.optimizer.lr=0..1", "train.epochs=1..3"])
     assert isinstance(space["train.optimizer.lr"], FloatDistribution)
     assert isinstance(space["train.epochs"], IntDistribution)
+    assert tuning._usable_of(spec, "train.optimizer.lr", space["train.optimizer.lr"]) == 1
     for wrong, said in (
         (["train.optimizer.lrr=1,2"], "did you mean 'lr'"),
         (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
