@@ -65,7 +65,7 @@ class Preprocessor:
         self._matrices = _matrices([self._columns[name] for name in self._continuous])
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
         flat = [*self._categorical, *(self._columns[name] for name in self._continuous)]
-        self._met = {form: [column.met[form] for column in flat] for form in FORMS}
+        self._all_met = _getters(flat)
         # The getter of one column makes no tuples.
         can_be_few = flat[1:] and not self._lists
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
@@ -123,11 +123,10 @@ class Preprocessor:
             raw = [*map(self._row_of, rows)]
             if not _are_kept(chain.from_iterable(raw)):
                 return None
-            known = self._met[form]
-            met = [[of[value] for of, value in zip(known, row, strict=True)] for row in raw]
+            found = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
         except (IndexError, KeyError, TypeError):
             return None
-        found, num_ids = np.array(met, np.float64), len(self._categorical)
+        num_ids = len(self._categorical)
         return {
             "categorical": found[:, :num_ids].astype(np.int64, "C"),
             "continuous": found[:, num_ids:].astype(np.float32, "C"),
