@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from distrain.optimizers import optimizer_facts
 from distrain.spec import (
-    RETRIEVAL_METRIC,
     DataSpec,
     JobSpec,
     TrainSpec,
     batch_for,
-    judging_metric,
+    is_retrieval,
 )
 from distrain.storage import is_remote
 from distrain.wording import some
@@ -33,7 +32,7 @@ _SHOWN = 5
 
 
 def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
-    retrieves = judging_metric(spec.model.model_dump()) == RETRIEVAL_METRIC
+    retrieves = is_retrieval(spec.model.model_dump())
     notes = _data_notes(spec.data, inputs, learnable=(1,) if retrieves else ())
     batch, rows = spec.train.batch_rows, inputs.train.num_rows
     notes += _steps_notes(spec, rows)

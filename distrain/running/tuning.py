@@ -25,10 +25,10 @@ from distrain.running.run import CallbackFailed, RunRequest, train
 from distrain.runs import read_records, read_summary
 from distrain.spec import (
     MORE_IS_BETTER,
-    RETRIEVAL_METRIC,
     JobSpec,
     dump_yaml,
     flat,
+    is_retrieval,
     judging_metric,
     parse_spec,
     parse_yaml,
@@ -165,7 +165,7 @@ class Search:
     @property
     def _of_windows(self) -> bool:
         """Whether windows that are not trained yet are what trials are compared by."""
-        retrieves = judging_metric(self.spec.model.model_dump()) == RETRIEVAL_METRIC
+        retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> list[float]:

@@ -12,6 +12,7 @@ from distrain.spec.fields import (
 )
 from distrain.spec.fitting import (
     TableFacts as TableFacts,
+    is_retrieval as is_retrieval,
     judging_metric as judging_metric,
 )
 from distrain.spec.job import JOB_NAME as JOB_NAME, JobSpec as JobSpec

@@ -81,7 +81,7 @@ def fit_to(
         return
     train = document["train"]
     in_order, kind = bool(document["data"].get("windows")), document["model"]["kind"]
-    retrieves = judging_metric(document["model"]) == RETRIEVAL_METRIC
+    retrieves = is_retrieval(document["model"])
     batch = batch_for(table.rows // table.windows)
     if retrieves and kind == "two_tower":
         batch = max(batch, _LEAST_CANDIDATES)
@@ -137,9 +137,13 @@ def _fit_tasks(document: dict[str, Any], schema: Schema, table: TableFacts) -> N
             task["mean"] = mean
 
 
+def is_retrieval(model: Mapping[str, Any]) -> bool:
+    return model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval"
+
+
 def judging_metric(model: Mapping[str, Any]) -> str | None:
-    """The metric of retrieval, or of the first of a model's tasks; `None` without tasks."""
-    if model["kind"] == "sasrec_retrieval" or model.get("task") == "retrieval":
+    """The metric of retrieval, or of the first task that says its kind; `None` without one."""
+    if is_retrieval(model):
         return RETRIEVAL_METRIC
-    first = next(iter(model.get("tasks", {}).items()), None)
-    return None if first is None else f"{first[0]}.{_JUDGES[first[1]['kind']]}"
+    kinds = ((name, task["kind"]) for name, task in model.get("tasks", {}).items())
+    return next((f"{name}.{_JUDGES[kind]}" for name, kind in kinds if kind), None)
