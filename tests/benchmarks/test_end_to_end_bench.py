@@ -174,6 +174,6 @@ def test_the_whole_script_on_a_cpu(tmp_path):
     assert (last["met"], last["why"], last["failed"]) == (False, "no GPU", {})
     assert last["figures"]["tensorflow_rows_per_s"]["value"] > 0
     (run,) = json.loads((tmp_path / "end_to_end.json").read_text())["runs"]
-    assert [epoch["rows"] for epoch in run["epochs"]] == [20_000, 20_000]
+    assert [epoch["rows"] for epoch in run["epochs"]] == [70_000, 70_000]
     assert run["model_bytes"] > 0
     assert (tmp_path / "slowest.md").exists()
