@@ -61,10 +61,10 @@ class Preprocessor:
         self._categorical = [self._columns[name] for name in program["categorical"]]
         self._whole = [n for n, column in enumerate(self._categorical) if not column.holds_text]
         self._ids_met = _getters(self._categorical)
-        self._continuous = program["continuous"]
-        self._matrices = _matrices([self._columns[name] for name in self._continuous])
+        self._numbers = [self._columns[name] for name in program["continuous"]]
+        self._matrices = _matrices(self._numbers)
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
-        flat = [*self._categorical, *(self._columns[name] for name in self._continuous)]
+        flat = [*self._categorical, *self._numbers]
         self._all_met = _getters(flat)
         # The getter of one column makes no tuples.
         can_be_few = flat[1:] and not self._lists
@@ -95,9 +95,12 @@ class Preprocessor:
             return few
         given = self._given(rows, form)
         num_rows = len(next(iter(given.values()), ()))
-        numbers = np.empty((num_rows, len(self._continuous)), np.float32)
+        numbers = np.empty((num_rows, len(self._numbers)), np.float32)
         for matrix in self._matrices:
             numbers[:, matrix.places] = matrix.made(given, form)
+        if self._row_of is not None and num_rows <= _FEW_ROWS:
+            for column, made in zip(self._numbers, numbers.T, strict=True):
+                column.keep(given[column.source], made, form)
         found: dict[str, Array] = {
             "categorical": self._ids(given, form, num_rows),
             "continuous": numbers,
@@ -244,6 +247,11 @@ class _Column:
                 met.update(zip(new, ids.tolist(), strict=True))
         return True
 
+    def keep(self, values: Sequence[Any], made: Array, form: str) -> None:
+        """Keep what these values became, if all are of types that are kept."""
+        if _are_kept(values):
+            self.known(form, len(values)).update(zip(values, made.tolist(), strict=True))
+
     def known(self, form: str, more: int) -> dict[Any, Any]:
         """What values become that were met before; emptied if there is no room for more."""
         if len(self.met[form]) + more > MOST_KEPT:
@@ -349,7 +357,6 @@ class _Matrix:
             column: Array = columns[0].ids(given[columns[0].source], form)[0]
             return column[:, None]
         raw = [given[column.source] for column in columns]
-        is_kept = len(raw[0]) <= _FEW_ROWS and _are_kept(chain.from_iterable(raw))
         x = self._read(raw, form)
         try:
             for step in self._steps:
@@ -358,8 +365,6 @@ class _Matrix:
         except UnusableValue as bad:
             place, row = divmod(bad.place, x.shape[1])
             raise BadValue(columns[place].told, row, bad.problem) from None
-        for one, values, numbers in zip(columns, raw, x, strict=True) if is_kept else ():
-            one.known(form, len(values)).update(zip(values, numbers.tolist(), strict=True))
         return x.T
 
     def _read(self, raw: Sequence[Any], form: str) -> Array:
