@@ -28,10 +28,11 @@ if (
 ):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
-# How long an example takes says how busy the machine is. Each run draws other examples.
+# How long an example takes says how busy the machine is.
 settings.register_profile(
     "any machine",
     deadline=None,
+    derandomize=True,
     max_examples=30,
     suppress_health_check=[HealthCheck.too_slow],
 )

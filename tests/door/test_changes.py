@@ -125,7 +125,7 @@ class PollsAreLostAndRepeated(RuleBasedStateMachine):
 
 TestPollsAreLostAndRepeated = PollsAreLostAndRepeated.TestCase
 TestPollsAreLostAndRepeated.settings = settings(
-    deadline=None, max_examples=30, stateful_step_count=25, derandomize=True
+    deadline=None, max_examples=30, stateful_step_count=25
 )
 
 

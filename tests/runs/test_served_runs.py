@@ -51,7 +51,7 @@ entries = st.one_of(
 
 
 @given(st.lists(st.lists(entries, max_size=4), max_size=6))
-@settings(deadline=None, max_examples=20, derandomize=True)
+@settings(deadline=None, max_examples=20)
 def test_a_service_writes_the_lines_that_a_command_writes(
     tmp_path_factory: pytest.TempPathFactory, views: list[list[Entry]]
 ) -> None:

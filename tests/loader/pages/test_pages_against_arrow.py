@@ -95,7 +95,7 @@ def test_a_dictionary_that_overflows_is_followed_by_plain_pages() -> None:
     assert_same_columns(content, rng)
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=50, deadline=None)
 @given(st.data())
 def test_any_values_in_pages_of_any_size(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -183,7 +183,7 @@ def test_small_unsigned_and_dates_come_as_arrow_has_them(tmp_path: Path) -> None
         assert same(found[str(kind)], plain.to_numpy()), kind
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_nulls_become_what_fills_them(data: st.DataObject) -> None:
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))

@@ -29,7 +29,6 @@ CHECKS = [
 QUICK = settings(
     max_examples=3,
     deadline=None,
-    derandomize=True,
     database=None,
     suppress_health_check=list(HealthCheck),
     phases=[Phase.explicit, Phase.generate],
