@@ -30,6 +30,10 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "deepfm": {"embeddings": {"init": 0.02}},
     # The newest event's vector holds all events that matter, since it knows no target.
     "sasrec": {"model": {"embedding_dim": 32}},
+}
+"""What models want, by section of the spec."""
+
+_OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
     "two_tower": {
         "model": {
             "embedding_dim": 64,
@@ -48,7 +52,6 @@ _OF_KIND: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "train": {"optimizer": {"kind": "adam", "lr": 0.003}},
     },
 }
-"""What models want, by section of the spec."""
 
 _RETRIEVAL_EPOCHS = 10
 _LEAST_CANDIDATES = 1024
@@ -95,9 +98,9 @@ def fit_to(
     if table.rows < _MANY_ROWS:
         train["ema"] = 0.99
     _fit_layers(document["model"], options, numbers=bool(schema.continuous), often=epochs > 1)
-    if kind != "two_tower" or retrieves:
-        for section, wanted in _OF_KIND.get(kind, {}).items():
-            document[section] |= wanted
+    of_kind = _OF_RETRIEVAL if retrieves else _OF_KIND
+    for section, wanted in of_kind.get(kind, {}).items():
+        document[section] |= wanted
     _fit_tasks(document, schema, table)
     of_label = "log_loss" if len(schema.select_by_tag(Tags.TARGET)) == 1 else None
     metric = judging_metric(document["model"]) or of_label
