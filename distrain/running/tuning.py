@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -287,11 +288,11 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
     for text in space:
         name, _, values = text.partition("=")
         left, dots, right = values.partition("..")
-        ends: list[Any] = [parse_yaml(end) if dots else None for end in (left, right)]
+        ends: list[Any] = [_parsed(end) if dots else None for end in (left, right)]
         low, high = ends
         if name in found:
             raise SpecError(f"{name} is to be searched twice", hint="Give one --over a field.")
-        if dots and all(isinstance(end, int | float) for end in ends) and low < high:
+        if dots and all(isinstance(end, int | float) for end in ends) and -inf < low < high < inf:
             whole = not any(isinstance(one, float) for one in (*ends, _fields(spec).get(name)))
             kind = kinds.IntDistribution if whole else kinds.FloatDistribution
             found[name], some = kind(low, high, log=low > 0), ends
@@ -319,6 +320,13 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
     return found
 
 
+def _parsed(text: str) -> Any:
+    """The value of a text; of what is no YAML, which no field takes, the text."""
+    with suppress(ValueError):
+        return parse_yaml(text)
+    return text
+
+
 def _mistake(spec: JobSpec, values: Mapping[str, Any]) -> SpecError | None:
     try:
         with_values(spec, values)
@@ -331,7 +339,7 @@ def with_values(spec: JobSpec, values: Mapping[str, Any]) -> JobSpec:
     """The spec of a trial; what counts steps follows the rows of a step."""
     document, fields = spec.model_dump(mode="json"), _fields(spec)
     overrides = [f"{name}={value}" for name, value in values.items()]
-    before, now = fields[_BATCH], parse_yaml(str(values.get(_BATCH, fields[_BATCH])))
+    before, now = fields[_BATCH], _parsed(str(values.get(_BATCH, fields[_BATCH])))
     if before != now and isinstance(before, int) and isinstance(now, int) and now > 0:
         steps = {n: fields.get(n) for n in _OF_STEPS if n not in values}
         overrides += [f"{n}={max(1, round(v * before / now))}" for n, v in steps.items() if v]
@@ -346,7 +354,7 @@ def _values_of(spec: JobSpec, space: Mapping[str, BaseDistribution]) -> dict[str
         if choices is None:  # a range
             same = [value] if value is not None and one._contains(value) else []
         else:
-            same = [choice for choice in choices if parse_yaml(choice) == value]
+            same = [choice for choice in choices if _parsed(choice) == value]
         if same:
             found[name] = same[0]
     return found

@@ -90,7 +90,7 @@ def test_a_space_is_ranges_and_choices_of_fields_that_the_spec_has() -> None:
     assert space["train.global_batch_size"].choices == ("32", "64", "128")
     assert space["model.hidden"].choices[0] == "[128, 128, 128]"
     assert (space["train.optimizer.lr"].low, space["train.optimizer.lr"].log) == (0.002, True)
-    for wrong in ("lr", "lr=", "lr=3..2", "lr=a..b"):
+    for wrong in ("lr", "lr=", "lr=3..2", "lr=a..b", "lr=[1..2", "lr=1...inf"):
         with pytest.raises(SpecError, match="no range and no choice"):
             distributions(spec, [wrong])
 
@@ -106,6 +106,7 @@ def test_a_range_is_of_the_type_of_its_field() -> None:
         (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
         (["model.hidden=[a];[b]"], "a whole number is needed"),
         (["train.seed=1, 1"], "train.seed has one value, 1: there is nothing to search"),
+        (["train.seed=*a,*b"], "train.seed"),
         (["queue.priority=1,2"], "queue.priority changes nothing of what a model learns"),
     ):
         with pytest.raises(SpecError, match=said):
