@@ -11,6 +11,7 @@ import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from decimal import Decimal
+from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,8 @@ def test_rows_of_lists_dictionaries_and_arrays_score_alike(root: Path) -> None:
     assert first == again != other  # what values became is kept
     one = scorer.score([ROWS[5]])["probability"]
     np.testing.assert_allclose(one, wanted[5:6], atol=1e-6)
+    Shop = Enum("Shop", {"FIFTH": "s5"}, type=str)
+    assert scorer.score([ROWS[5] | {"shop": Shop("s5")}])["probability"] == one
     assert scorer.score([])["probability"].shape == (0,)
 
 

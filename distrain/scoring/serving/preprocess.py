@@ -66,8 +66,8 @@ class Preprocessor:
         self._lists = [(self._columns[name], event) for name, event in program["lists"]]
         flat = [*self._categorical, *self._numbers]
         self._all_met = _getters(flat)
-        # The getter of one column makes no tuples.
-        can_be_few = flat[1:] and not self._lists
+        # The getter of one column makes no tuples; rows do not hold crosses.
+        can_be_few = flat[1:] and not (self._lists or program.get("crosses"))
         self._row_of = itemgetter(*(column.source for column in flat)) if can_be_few else None
         self._crosses = {
             cross: [_Column(_text_of(source), program["text"], known) for source in sources]
@@ -127,7 +127,7 @@ class Preprocessor:
             if not _are_kept(chain.from_iterable(raw)):
                 return None
             found = _met(self._all_met[form], [*zip(*raw, strict=True)], np.float64)
-        except (IndexError, KeyError, TypeError):
+        except (IndexError, KeyError, TypeError, ValueError):
             return None
         num_ids = len(self._categorical)
         return {

@@ -138,6 +138,8 @@ def _kind_in(value: Any, takes: frozenset[str]) -> str:
 
 def _as_text(value: Any, takes: frozenset[str]) -> str:
     kind = _kind_in(value, takes)
+    if kind == "text":  # of a member of an enumeration its value, as Arrow takes it
+        return str.__str__(value)
     if kind == "bool":
         return "true" if value else "false"
     if kind == "integer":
