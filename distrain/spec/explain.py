@@ -10,7 +10,9 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from distrain.spec.job import JobSpec
+from distrain.spec.fields import FUNCTION
+from distrain.spec.job import JOB_NAME, JobSpec
+from distrain.spec.tasks import TASK_NAME
 from distrain.storage import without_secrets
 
 LONGEST_VALUE = 80
@@ -31,8 +33,12 @@ _WORDS = {
     "bool_parsing": _FLAG,
     "string_type": "a text is needed (in quotes, if it looks like a number)",
     "tuple_type": "a list is needed",
-    "string_pattern_mismatch": "1 to 63 letters, digits, dots, hyphens and underscores are needed, "
-    "the first a letter or digit",
+}
+_OF_PATTERNS = {
+    JOB_NAME: "1 to 63 letters, digits, dots, hyphens and underscores are needed, the first a "
+    "letter or digit",
+    TASK_NAME: "1 to 63 letters, digits, hyphens and underscores are needed, the first no hyphen",
+    FUNCTION: "package.module:NAME is needed",
 }
 _MAPPINGS = ("dict_type", "model_type", "model_attributes_type")
 
@@ -95,6 +101,8 @@ def _any_of(errors: Sequence[Any]) -> str:
 def _words_for(item: Any) -> str:
     if item["type"] in _MAPPINGS:
         return "a mapping of keys is needed"
+    if item["type"] == "string_pattern_mismatch" and item["ctx"]["pattern"] in _OF_PATTERNS:
+        return _OF_PATTERNS[item["ctx"]["pattern"]]
     return _WORDS.get(item["type"]) or str(item["msg"]).removeprefix("Value error, ")
 
 

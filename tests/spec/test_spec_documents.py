@@ -168,6 +168,11 @@ def test_an_unknown_key_like_no_other_has_no_guess():
         (with_section("deadlines", start_s=0), "start_s: input should be greater than 0, not 0"),
         ({**SMALLEST, "name": "../x"}, "name: 1 to 63 letters, digits, dots, hyphens"),
         ({**SMALLEST, "name": "x\n"}, "name: 1 to 63 letters, digits, dots, hyphens"),
+        (
+            {**SMALLEST, "model": {"kind": "dlrm", "tasks": {"a.b": {"kind": "binary"}}}},
+            "1 to 63 letters, digits, hyphens and underscores are needed",
+        ),
+        (with_section("evaluate", metrics={"own": "x"}), "package.module:NAME is needed, not 'x'"),
         ({**SMALLEST, "version": 2}, "version: input should be 1, not 2"),
     ],
 )
