@@ -43,9 +43,11 @@ An error says what failed, where, the likely cause and what to do next. The comm
 exactly `str(error)`, and a traceback only for errors that are not in this tree.
 """
 
+import _thread
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
@@ -67,12 +69,16 @@ def _raise_terminated(number: int, frame: FrameType | None) -> None:
     """
     while frame is not None and not _is_of_distrain(frame):
         if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
-            again = threading.Timer(_IMPORT_S, os.kill, (os.getpid(), number))
-            again.daemon = True
-            again.start()
+            # Not by `threading`, whose locks the import may hold.
+            _thread.start_new_thread(_send_again, (number,))
             return
         frame = frame.f_back
     raise Terminated
+
+
+def _send_again(number: int) -> None:
+    time.sleep(_IMPORT_S)
+    os.kill(os.getpid(), number)
 
 
 def _is_of_distrain(frame: FrameType) -> bool:
