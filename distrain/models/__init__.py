@@ -10,6 +10,7 @@ from distrain.models.custom import (
     is_importable as is_importable,
     name_of as name_of,
 )
+from distrain.models.draws import FIRST_VALUE_ID as FIRST_VALUE_ID
 from distrain.models.export import (
     INPUTS_FILE as INPUTS_FILE,
     Form as Form,

@@ -150,7 +150,7 @@ class Search:
     def _metric(self) -> str:
         spec, model = self.spec, self.spec.model.model_dump(mode="json")
         metric = spec.best_metric
-        if self._of_windows:
+        if self.of_windows:
             metric = judging_metric(model) or "log_loss"
         elif metric is None or not (spec.data.valid and spec.evaluate.every_steps):
             raise SpecError(
@@ -164,14 +164,14 @@ class Search:
         return metric.removeprefix(f"{main}.")  # its metrics stand without its name
 
     @property
-    def _of_windows(self) -> bool:
+    def of_windows(self) -> bool:
         """Whether windows that are not trained yet are what trials are compared by."""
         retrieves = is_retrieval(self.spec.model.model_dump())
         return self.spec.evaluate.next_window and self.spec.best_metric is None and not retrieves
 
     def _validations(self, records: Iterable[Record], metric: str) -> list[float]:
         """The metric at each validation, or of all windows until each."""
-        if self._of_windows:
+        if self.of_windows:
             found = [(one.progressive or {}).get(metric) for one in records if one.window]
         else:
             of_valid = [record for record in records if record.split == "valid"]
@@ -227,7 +227,7 @@ class Search:
             say(f"trial {trial.number + 1} cannot be trained: {error.message}")
             state = "FAIL"
         found = self._validations(read_records(paths), metric) if state == "COMPLETE" else []
-        best = _best(metric)(found[-1:] if self._of_windows else found, default=None)
+        best = _best(metric)(found[-1:] if self.of_windows else found, default=None)
         if state == "COMPLETE" and not found:
             say(f"trial {trial.number + 1} fails: none of its validations has a value of {metric}")
             state = "FAIL"

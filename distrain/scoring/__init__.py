@@ -36,6 +36,7 @@ from distrain.scoring.retrieval import (
     check_index as check_index,
     evaluate_retrieval as evaluate_retrieval,
     item_vectors as item_vectors,
+    table_of_items as table_of_items,
     write_towers as write_towers,
 )
 from distrain.scoring.serving import Written as Written, export_folder as export_folder

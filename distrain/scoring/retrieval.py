@@ -16,8 +16,8 @@ from distrain.batch import Batch
 from distrain.errors import DataError, InputError
 from distrain.loader import Dataset
 from distrain.metrics import ItemLists, RankingMetrics, RankingReport, TopItems
-from distrain.models import Form, SavedModel, write_query
-from distrain.models.zoo import id_column, tower_vectors
+from distrain.models import FIRST_VALUE_ID, Form, SavedModel, write_query
+from distrain.models.zoo import check_towers, id_column, tower_vectors
 from distrain.schema import Tags
 from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
@@ -43,6 +43,12 @@ def item_vectors(
     name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
     for batch, vectors in _vectors(saved, items, on, "item", None):
         yield batch[name].cpu().numpy().astype(np.int64), vectors
+
+
+def table_of_items(saved: SavedModel, place: Path | str) -> Dataset:
+    """The rows of a table of items; `ModelError` if the model has no two towers."""
+    check_towers(saved.model)
+    return Dataset(place, saved.schema, need_label=False)
 
 
 Index = Literal["flat", "hnsw"]
@@ -164,10 +170,19 @@ def _all_vectors(
     ids, vectors = map(np.concatenate, zip(*found, strict=True))
     order = np.argsort(ids)
     ids, vectors = ids[order], vectors[order]
-    twice = ids[1:][ids[1:] == ids[:-1]]
-    if len(twice):
-        raise DataError(f"an item has several rows in the table of items: the id {twice[0]}")
-    return ids, vectors
+    twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
+    if len(items_twice := twice[twice >= FIRST_VALUE_ID]):
+        raise DataError(
+            f"an item has several rows in the table of items: the id {items_twice[0]}",
+            hint="Keep one row of each item, and prepare the table with the run's own workflow.",
+        )
+    known = ~np.isin(ids, twice)  # items that training rows do not have share one id
+    if not known.any():
+        raise DataError(
+            "the table of items has no item that training rows have",
+            hint="Prepare it with the run's own workflow: distrain prep ITEMS --workflow FOLDER.",
+        )
+    return ids[known], vectors[known]
 
 
 @torch.no_grad()

@@ -55,6 +55,7 @@ MODELS: dict[str, Any] = {
 }
 """The models that need no code of one's own, by kind."""
 
+_OF_EVENTS = ("din", "bst", "sasrec", "hstu", "sasrec_retrieval")
 _SIDES = ((Tags.USER, Tags.USER_ID), (Tags.ITEM, Tags.ITEM_ID))
 
 
@@ -152,6 +153,17 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
             raise SpecError(
                 f"{kind} needs columns of a user and of an item: none is tagged "
                 f"{' or '.join(lacking)}",
-                hint="Say which in the features document: tags: [user_id].",
+                hint="Say which in the features document (tags: [user_id]), and prepare again.",
             )
+    if kind in _OF_EVENTS and schema and not any(c.holds_lists for c in schema.categorical):
+        raise SpecError(
+            f"{kind} reads events, lists of ids, and the data have none",
+            hint="Write them by `history` in the features document (docs/any-table.md), and "
+            "prepare the rows again.",
+        )
+    if kind == "sasrec_retrieval" and schema and not len(flat.select_by_tag(Tags.ITEM_ID)):
+        raise SpecError(
+            f"{kind} finds items, and no column is tagged item_id",
+            hint="Say which in the features document (tags: [item_id]), and prepare again.",
+        )
     return {}

@@ -70,7 +70,8 @@ def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_has_a_spec_for_one_target_of_two_values(kind: str) -> None:
     plain = ColumnSchema("label", "float32", ("target", "binary_classification"))
-    schema = Schema((plain, SCHEMA["user"], SCHEMA["item"]))
+    seen = ColumnSchema("seen", "int32", ("categorical",), 7, is_list=True)
+    schema = Schema((plain, SCHEMA["user"], SCHEMA["item"], seen))
     spec = parse_spec(job_for(kind, "data", schema, TableFacts(2_000, True)))
     assert spec.model.kind == kind
     assert not getattr(spec.model, "tasks", {})
@@ -93,6 +94,8 @@ def test_a_model_that_does_not_fit_the_schema_is_refused() -> None:
     for kind in ("two_tower", "ncf"):
         with pytest.raises(SpecError, match="none is tagged item_id"):
             job_for(kind, "data", SCHEMA.remove(["item"]))
+    with pytest.raises(SpecError, match="sasrec reads events"):
+        job_for("sasrec", "data", SCHEMA)
     with pytest.raises(SpecError, match="there are not two"):
         job_for("dlrm_cross", "data", SCHEMA.remove(["item"]))
 

@@ -172,6 +172,22 @@ def test_what_cannot_be_ranked_is_refused(shop, tmp_path):
     assert "--seen is for --items" in done.output
 
 
+def test_unknown_items_of_one_id_are_left_out(shop, tmp_path):
+    root, *_, known = shop
+    unknown = pa.table(
+        {
+            "user": np.zeros(2, np.int32),
+            "item": np.full(2, 2, np.int32),
+            "history": pa.array([[0]] * 2, pa.list_(pa.int32())),
+        }
+    )
+    pq.write_table(unknown, tmp_path / "unknown.parquet")
+    items = Dataset([root / "items", tmp_path / "unknown.parquet"], SCHEMA, need_label=False)
+    write_towers(tmp_path, load_model(root / "model"), "torch", items)
+    ids = pq.read_table(tmp_path / "items.parquet")["item"].to_pylist()
+    assert ids == [item for item in known if item != 2]
+
+
 def test_a_list_of_other_things_hides_no_items(shop):
     root = shop[0]
     other = replace(SCHEMA["history"], cardinality=21)

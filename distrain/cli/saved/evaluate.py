@@ -209,7 +209,6 @@ def command(
 
     import torch
 
-    from distrain.loader import Dataset
     from distrain.scoring import (
         RawOptions,
         ScorerInProcess,
@@ -220,6 +219,7 @@ def command(
         evaluate_retrieval,
         evaluate_saved,
         labelled_rows,
+        table_of_items,
         time_column,
         training_rows,
     )
@@ -246,7 +246,7 @@ def command(
             progress.show(phase, done, total, done, "rows")
 
         if items is not None:
-            table = Dataset(items, saved.schema, need_label=False)
+            table = table_of_items(saved, items)
             found = asdict(evaluate_retrieval(scorer, table, top, seen))
         else:
             report = evaluate_saved(scorer, max_auc_bound, show)

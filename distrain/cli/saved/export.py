@@ -150,8 +150,7 @@ def command(
 
     from functools import partial
 
-    from distrain.loader import Dataset
-    from distrain.scoring import check_index, export_folder, write_towers
+    from distrain.scoring import check_index, export_folder, table_of_items, write_towers
     from distrain.train.saving import open_model
 
     if index is not None:
@@ -163,7 +162,7 @@ def command(
     check_apart(out, [folder, *valid, *(one for one in (items, sample, since) if one)])
     beside = None
     if items is not None:
-        dataset = Dataset(items, saved.schema, need_label=False)
+        dataset = table_of_items(saved, items)
         beside = partial(write_towers, saved=saved, to=to, items=dataset, index=index)
     written = export_folder(
         out,

@@ -74,7 +74,8 @@ def command(
     check_data(test)
     spec = load_spec(spec_file, overrides)
     wanted = _QUICK if quick else trials or _TRIALS
-    found = Search(spec, run_dir, wanted, space, scheduler).run(print_remark)
+    search = Search(spec, run_dir, wanted, space, scheduler)
+    found = search.run(print_remark)
     tested = _tested(run_dir, found, test) if test and found.gain is not None else None
     if json_wanted():
         print_answer(**found.to_json(), **({} if tested is None else {"test": tested}))
@@ -88,7 +89,8 @@ def command(
     if found.given is None:
         print_result("the spec as it is was not tried: its values lie outside of the space")
     else:
-        _print_gain(found.metric, "validations", found.given, found.best)
+        judges = "windows before they are trained" if search.of_windows else "validations"
+        _print_gain(found.metric, judges, found.given, found.best)
     if tested is not None:
         _print_gain(found.metric, "test rows", tested["given"], tested["best"])
     best = found.trials[0]["number"] + 1

@@ -8,6 +8,7 @@ from typing import get_type_hints
 from distrain.models.blueprint import Blueprint
 from distrain.models.custom import custom
 from distrain.models.zoo.two_tower import (
+    check_towers as check_towers,
     id_column as id_column,
     tower_vectors as tower_vectors,
 )

@@ -146,6 +146,18 @@ def _check_items(schema: Schema, draws: ItemDraws) -> None:
         )
 
 
+def check_towers(model: ClickModel) -> ParallelBlock:
+    """The two towers of a model; `ModelError` if it has none."""
+    body = model.dense.body
+    if not isinstance(body, ParallelBlock) or set(body.names) != {"user", "item"}:
+        raise ModelError(
+            "the model has no tower for the user and none for the item",
+            hint="`distrain init two_tower` and `distrain init sasrec_retrieval` write jobs of "
+            "models that have both.",
+        )
+    return body
+
+
 def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     """The vectors of the users and of the items of a batch's rows, by "user" and "item".
 
@@ -161,9 +173,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
         ModelError: The model has no two towers.
         SchemaError: The batch's columns are not the model's.
     """
-    body = model.dense.body
-    if not isinstance(body, ParallelBlock) or set(body.names) != {"user", "item"}:
-        raise ModelError("the model has no tower for the user and none for the item")
+    body = check_towers(model)
     model.check_columns(batch)
     embedded = model.embeddings.lookup(*model.table_ids(batch))
     lists = model.inputs.event_lists(batch)
