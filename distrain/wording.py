@@ -124,6 +124,32 @@ def of_own(own: Mapping[str, float | None] | None) -> list[tuple[str, str]]:
     return [(name.replace("_", " "), number(value)) for name, value in (own or {}).items()]
 
 
+def score_rows(
+    auc: str,
+    log_loss: float | None,
+    normalised_entropy: float | None,
+    targets: Targets | None,
+    own: Mapping[str, float | None] | None,
+) -> list[tuple[str, str]]:
+    """Rows of tables: the metrics of one's own, of the main target and of the others.
+
+    Retrieval has a loss and a recall: its labels are not what it tells apart.
+
+    >>> score_rows("-", 0.5, None, None, {"recall_at_10": 0.25})
+    [('recall at 10', '0.25000'), ('loss', '0.50000')]
+    """
+    main = [
+        ("AUC", auc),
+        ("log loss", number(log_loss)),
+        ("normalised entropy", entropy(normalised_entropy)),
+    ]
+    if "recall_at_10" in (own or {}):
+        main = [("loss", number(log_loss))]
+    elif targets and log_loss is None:
+        main = []
+    return [*of_own(own), *main, *of_targets(targets)]
+
+
 def target_name(target: str) -> str:
     """A target's name, which a user chose, as one short line."""
     return "".join(c if c.isprintable() else "?" for c in target[:_MOST_OF_A_TARGET])

@@ -8,7 +8,7 @@ from distrain.cli.options import SCHEDULER_VARIABLE
 from distrain.cli.output import json_wanted, print_answer, result_console
 from distrain.errors import JobError
 from distrain.run_paths import RunPaths
-from distrain.wording import NO_AUC, UNKNOWN, count, entropy, number, of_own, of_targets, percent
+from distrain.wording import NO_AUC, UNKNOWN, count, number, percent, score_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -124,14 +124,8 @@ def _waiting(summary: "Summary") -> list[str]:
 
 
 def _scores(summary: "Summary") -> list[tuple[str, str]]:
-    targets = summary.targets or {}
-    of_main = [
-        ("AUC", _auc(summary)),
-        ("log loss", number(summary.log_loss)),
-        ("normalised entropy", entropy(summary.normalised_entropy)),
-    ]
-    has_main = summary.log_loss is not None or not targets
-    return [*of_own(summary.own), *(of_main if has_main else []), *of_targets(targets)]
+    figures = (summary.log_loss, summary.normalised_entropy, summary.targets, summary.own)
+    return score_rows(_auc(summary), *figures)
 
 
 def _auc(summary: "Summary") -> str:

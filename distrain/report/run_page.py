@@ -22,11 +22,8 @@ from distrain.wording import (
     byte_size,
     count,
     duration,
-    entropy,
-    number,
-    of_own,
-    of_targets,
     percent,
+    score_rows,
 )
 
 _FIGURE_TITLES = {
@@ -96,15 +93,10 @@ def outcome_rows(data: RunData) -> list[tuple[str, str]]:
 
 
 def _scores(scored: Record | None) -> list[tuple[str, str]]:
-    targets = (scored and scored.targets) or {}
-    of_main = [
-        ("AUC", _auc(scored) if scored else "-"),
-        ("log loss", number(scored.loss) if scored else "-"),
-        ("normalised entropy", entropy(scored.normalised_entropy) if scored else "-"),
-    ]
-    has_main = not targets or (scored and scored.loss is not None)
-    own = of_own(scored.own if scored else None)
-    return [*own, *(of_main if has_main else []), *of_targets(targets)]
+    if scored is None:
+        return score_rows(UNKNOWN, None, None, None, None)
+    figures = (scored.loss, scored.normalised_entropy, scored.targets, scored.own)
+    return score_rows(_auc(scored), *figures)
 
 
 def _auc(scored: Record) -> str:

@@ -298,7 +298,8 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
             found[name], some = kind(low, high, log=low > 0), ends
         elif values and not dots:
             some = [one.strip() for one in values.split(";" if "[" in values else ",")]
-            if len({*some}) < 2:
+            some = [*{repr(_parsed(one)): one for one in some}.values()]
+            if len(some) < 2:
                 raise SpecError(
                     f"{name} has one value, {some[0]}: there is nothing to search",
                     hint=f"Name others, or set it with --set {name}={some[0]}.",
@@ -309,6 +310,8 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
                 f"{text!r} is no range and no choice of values",
                 hint="Write FIELD=LOW..HIGH or FIELD=A,B,C; lists stand between `;`.",
             )
+        if name == "data.valid":
+            raise SpecError("data.valid is what trials are compared by", hint="Leave it as it is.")
         if name and name.partition(".")[0] not in _SEARCHED:
             raise SpecError(
                 f"{name} changes nothing of what a model learns",

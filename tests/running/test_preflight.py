@@ -32,6 +32,7 @@ INLINE = "resources={backend: inline, num_ranks: 1, device: cpu}"
 
 # Overrides, and words that the error must have.
 BAD_SPECS = {
+    "an unknown table's values": (["embeddings.inits={C99: 0.1}"], ["names no tables: C99"]),
     "an unknown table": (["embeddings.tables={C99: row_wise}"], ["'C99'", "no categorical column"]),
     "tables larger than the machine": (
         ["model.embedding_dim=1000000"],

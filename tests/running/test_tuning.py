@@ -105,6 +105,8 @@ def test_a_range_is_of_the_type_of_its_field() -> None:
         (["train.optimizer.lrr=1,2"], "did you mean 'lr'"),
         (["train.seed=1,2", "train.seed=3,4"], "searched twice"),
         (["model.hidden=[a];[b]"], "a whole number is needed"),
+        (["train.ema=0.9,0.90"], "train.ema has one value, 0.90: there is nothing to search"),
+        (["data.valid=a,b"], "data.valid is what trials are compared by"),
         (["train.seed=1, 1"], "train.seed has one value, 1: there is nothing to search"),
         (["train.seed=*a,*b"], "train.seed"),
         (["queue.priority=1,2"], "queue.priority changes nothing of what a model learns"),

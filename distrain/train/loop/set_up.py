@@ -12,7 +12,6 @@ import torch
 from distrain.checkpoint import CheckpointDir, claim_together
 from distrain.embeddings import EmbeddingCollection, Peers, TableColumn
 from distrain.embeddings.sharding import ShardingPlan, calibrate, least_over_ranks
-from distrain.errors import SpecError
 from distrain.events import Event
 from distrain.jobs import World
 from distrain.loader import EpochIterator, Loader
@@ -20,10 +19,10 @@ from distrain.models import ClickModel, TableFactory, build_model
 from distrain.models.heads import weigh
 from distrain.run_paths import RunPaths
 from distrain.schema import Schema
-from distrain.spec import EmbeddingsSpec, JobSpec
+from distrain.spec import JobSpec
 from distrain.train.control import Control
 from distrain.train.data import Inputs, JobSpan, check_negatives, list_combiners
-from distrain.train.planning import check_metric, plan_tables, tables_budget_bytes
+from distrain.train.planning import check_metric, inits_of, plan_tables, tables_budget_bytes
 from distrain.train.saving import RankCheckpoints, TrainingStart, checkpoint_dir, likely_start
 from distrain.train.step import GraphedStep, OpenReport, TrainStep, may_record
 from distrain.train.timing import PEERS, READER, waiting
@@ -200,28 +199,6 @@ def place_tables(spec: JobSpec, schema: Schema, world: World, device: torch.devi
         budget_bytes=budget_bytes,
         costs=costs,
     )
-
-
-def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
-    """The bounds of initial values that the job names, by column; one for a shared table."""
-    names = [column.name for column in columns]
-    unknown = sorted(embeddings.inits.keys() - set(names))
-    if unknown:
-        raise SpecError(
-            f"embeddings.inits names no tables: {', '.join(unknown)}",
-            hint=f"Tables: {', '.join(names)}.",
-        )
-    by_table: dict[str, float] = {}
-    for column in columns:
-        bound = embeddings.inits.get(column.name)
-        if bound is not None and by_table.setdefault(column.table_name, bound) != bound:
-            raise SpecError(
-                f"embeddings.inits gives the table {column.table_name!r} two bounds: "
-                f"{by_table[column.table_name]:g} and {bound:g}, of {column.name!r}",
-                hint="Columns that share a table have one bound: name one of them.",
-            )
-    bounds = {one.name: by_table.get(one.table_name, embeddings.init) for one in columns}
-    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def table_factory(

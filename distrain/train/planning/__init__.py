@@ -13,6 +13,7 @@ from distrain.train.planning.scale_plan import ScalePlan as ScalePlan, plan_scal
 from distrain.train.planning.tables_plan import (
     check_fits as check_fits,
     check_metric as check_metric,
+    inits_of as inits_of,
     plan_tables as plan_tables,
     tables_budget_bytes as tables_budget_bytes,
 )

@@ -6,7 +6,7 @@ train, what passes may still be too much.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import NamedTuple
 import psutil
 import torch
 
+from distrain.embeddings import TableColumn
 from distrain.embeddings.sharding import (
     DEFAULT_COSTS,
     WEIGHT_BYTES,
@@ -54,6 +55,7 @@ def plan_tables(
     blueprint = blueprint_of(schema, spec.model)
     tables = table_sizes(blueprint.inputs.columns)
     blueprint.check()
+    inits_of(blueprint.inputs.columns, spec.embeddings)
     no_average = spec.train.ema is None
     auto_records = spec.train.cuda_graph == "auto" and num_ranks == 1 and device_type == "cuda"
     return plan_placements(
@@ -69,6 +71,28 @@ def plan_tables(
         overrides=spec.embeddings.tables,
         captured=spec.train.cuda_graph is True or auto_records,
     )
+
+
+def inits_of(columns: Sequence[TableColumn], embeddings: EmbeddingsSpec) -> dict[str, float]:
+    """The bounds of initial values that the job names, by column; one for a shared table."""
+    names = [column.name for column in columns]
+    unknown = sorted(embeddings.inits.keys() - set(names))
+    if unknown:
+        raise SpecError(
+            f"embeddings.inits names no tables: {', '.join(unknown)}",
+            hint=f"Tables: {', '.join(names)}.",
+        )
+    by_table: dict[str, float] = {}
+    for column in columns:
+        bound = embeddings.inits.get(column.name)
+        if bound is not None and by_table.setdefault(column.table_name, bound) != bound:
+            raise SpecError(
+                f"embeddings.inits gives the table {column.table_name!r} two bounds: "
+                f"{by_table[column.table_name]:g} and {bound:g}, of {column.name!r}",
+                hint="Columns that share a table have one bound: name one of them.",
+            )
+    bounds = {one.name: by_table.get(one.table_name, embeddings.init) for one in columns}
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def tables_budget_bytes(

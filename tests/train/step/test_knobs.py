@@ -16,7 +16,7 @@ from distrain.models.heads import BinaryClassificationTask, MulticlassTask, Regr
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema
 from distrain.spec import EmbeddingsSpec, MlpSpec, OptimizerSpec, TrainSpec
-from distrain.train.loop.set_up import inits_of
+from distrain.train.planning import inits_of
 from distrain.train.step import TrainStep
 from distrain.train.timing import PhaseClock
 
