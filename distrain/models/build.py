@@ -12,10 +12,6 @@ from distrain.models.zoo import MODELS
 from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec, TaskSpec
 
-_OF_TASKS = ("tasks", "sharing")
-_OF_NUMBERS = "number_pieces"
-_OF_ALL = ("kind", *_OF_TASKS, _OF_NUMBERS)
-
 
 def build_model(
     schema: Schema,
@@ -51,22 +47,14 @@ def build_model(
 def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
-    fields = [name for name in type(spec).model_fields if name not in _OF_ALL]
-    options = {name: getattr(spec, name) for name in fields}
     tasks: Mapping[str, TaskSpec] = getattr(spec, "tasks", {})
-    if has_body(spec):
-        options["head"] = named_head(schema, tasks, getattr(spec, "sharing", None))
-    blueprint = MODELS[spec.kind](schema, combiners or {}, **options)
+    heads = [named_head(schema, tasks, spec.sharing)] if hasattr(spec, "sharing") else []
+    blueprint = MODELS[spec.kind](schema, combiners or {}, spec, *heads)
     _name(blueprint.task, schema, tasks)
-    pieces = getattr(spec, _OF_NUMBERS, 0)
+    pieces = getattr(spec, "number_pieces", 0)
     if pieces and blueprint.inputs.shape.continuous:
         return replace(blueprint, body=PiecewiseLinear(pieces).connect(blueprint.body))
     return blueprint
-
-
-def has_body(spec: ModelSpec) -> bool:
-    """Whether a model's section may name tasks."""
-    return all(name in type(spec).model_fields for name in _OF_TASKS)
 
 
 def _name(task: Task, schema: Schema, tasks: Mapping[str, TaskSpec]) -> None:

@@ -16,6 +16,7 @@ from distrain.embeddings import Combiner
 from distrain.errors import ModelError, SpecError
 from distrain.models.blueprint import Blueprint
 from distrain.schema import Schema
+from distrain.spec import CustomSpec
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 """Top-level packages that models may be imported from, with commas between them."""
@@ -23,9 +24,7 @@ PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 
-def custom(
-    schema: Schema, _: Mapping[str, Combiner], *, function: str, options: Mapping[str, Any]
-) -> Blueprint:
+def custom(schema: Schema, _: Mapping[str, Combiner], spec: CustomSpec) -> Blueprint:
     """The blueprint that the function makes of the schema and the options.
 
     The function itself decides how lists are combined, in its `Embeddings`.
@@ -34,20 +33,20 @@ def custom(
         SpecError: The function may not be imported, is missing, or takes other options.
         ModelError: It returned something else.
     """
-    make = function_named(function)
+    make = function_named(spec.function)
     try:
-        made = make(schema, **options)
+        made = make(schema, **spec.options)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the function
         raise SpecError(
             f"the model's function does not take these options: {error}",
-            where={"model.function": function, "model.options": ", ".join(options)},
+            where={"model.function": spec.function, "model.options": ", ".join(spec.options)},
         ) from None
     if not isinstance(made, Blueprint):
         raise ModelError(
             f"the model's function returned a {type(made).__name__}, not a Blueprint",
-            where={"model.function": function},
+            where={"model.function": spec.function},
             hint="Return distrain.models.Blueprint(inputs, body, task).",
         )
     return made

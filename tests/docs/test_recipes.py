@@ -59,13 +59,10 @@ def test_models_are_a_section_a_function_and_a_paragraph(sources):
     page = sources[Path("docs/models/zoo.md")]
     assert {kind for kind in set(sections) - {"custom"} if f"`{kind}`" not in page} == set()
     for kind, section in sections.items():
-        _, _, *options = inspect.signature(MODELS[kind]).parameters.values()
-        # Numbers are cut into pieces before any of these models.
-        fields = set(section.model_fields) - {"kind", "number_pieces"}
-        if "tasks" in fields:  # which a function gets as the head that is made of them
-            fields = fields - {"tasks", "sharing"} | {"head"}
-        assert {one.name for one in options} == fields, kind
-        assert all(one.kind is one.KEYWORD_ONLY for one in options), kind
+        _, _, spec, *head = inspect.signature(MODELS[kind]).parameters.values()
+        assert spec.annotation is section, kind
+        # A head is made of the tasks, and given.
+        assert bool(head) == ({"tasks", "sharing"} <= set(section.model_fields)), kind
 
 
 def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():

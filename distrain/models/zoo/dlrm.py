@@ -1,6 +1,6 @@
 """The deep learning recommendation model (arXiv:1906.00091), alone and beside hashed crosses."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from distrain.embeddings import Combiner
 from distrain.models.blocks import Aggregate, DLRMBlock, Filter, MLPBlock
@@ -9,31 +9,18 @@ from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
 from distrain.schema import Schema
-from distrain.spec import CrossSpec
+from distrain.spec import DlrmCrossSpec, DlrmSpec
 
 
 def dlrm(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    bottom: Sequence[int],
-    top: Sequence[int],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DlrmSpec, head: Task | None
 ) -> Blueprint:
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    return Blueprint(inputs, DLRMBlock(bottom, top), head or BinaryClassificationTask())
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), head or BinaryClassificationTask())
 
 
 def dlrm_cross(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    bottom: Sequence[int],
-    top: Sequence[int],
-    crosses: Sequence[CrossSpec],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DlrmCrossSpec, head: Task | None
 ) -> Blueprint:
     """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
 
@@ -43,10 +30,10 @@ def dlrm_cross(
     """
     inputs = InputBlock(
         schema,
-        Embeddings(embedding_dim, combiners=combiners),
-        wide_tables({}, crosses, names=()),
+        Embeddings(spec.embedding_dim, combiners=combiners),
+        wide_tables({}, spec.crosses, names=()),
     )
-    deep = Filter(part="").connect(DLRMBlock(bottom, top))
+    deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))
     if head is None:
         deep = deep.connect(MLPBlock([1], no_activation_last_layer=True))
     branches = {"deep": deep, "wide": Filter(part=WIDE).connect(Aggregate("sum"))}

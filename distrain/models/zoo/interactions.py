@@ -1,6 +1,6 @@
 """Models whose features gate, mask, attend to or multiply each other, beside an MLP."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from distrain.embeddings import Combiner
 from distrain.models.blocks import (
@@ -19,62 +19,40 @@ from distrain.models.blocks import (
 from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.models.zoo.wide_deep import linear, sum_or_parts, wide_tables
+from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts, wide_tables
 from distrain.schema import Schema
+from distrain.spec import AutoIntSpec, FinalMlpSpec, MaskNetSpec, XDeepFmSpec
 
 
 def masknet(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    masks: Sequence[int],
-    reduction: float,
-    structure: str,
-    hidden: Sequence[int],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: MaskNetSpec, head: Task | None
 ) -> Blueprint:
     """Mask blocks (arXiv:2102.07619), beside each other below an MLP or in a row; one logit."""
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body = MaskNetBlock(masks, reduction, structure).connect(MLPBlock(hidden, dropout=dropout))
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    body = MaskNetBlock(spec.masks, spec.reduction, spec.structure).connect(
+        MLPBlock(spec.hidden, dropout=spec.dropout)
+    )
     return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def autoint(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    layers: int,
-    heads: int,
-    width: int,
-    hidden: Sequence[int],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: AutoIntSpec, head: Task | None
 ) -> Blueprint:
     """Attention among embeddings and numbers as vectors (arXiv:1810.11921); one logit.
 
     With `hidden` an MLP over the same inputs stands beside it, as in the paper's AutoInt+, and the
     logit's layer takes both.
     """
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body: Block = FieldVectors().connect(FieldAttention(layers, heads, width))
-    if hidden:
-        branches = {"attention": body, "deep": MLPBlock(hidden, dropout=dropout)}
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    body: Block = FieldVectors().connect(FieldAttention(spec.layers, spec.heads, spec.width))
+    if spec.hidden:
+        branches = {"attention": body, "deep": MLPBlock(spec.hidden, dropout=spec.dropout)}
         body = ParallelBlock(branches, aggregation=None)
     return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def xdeepfm(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    maps: Sequence[int],
-    hidden: Sequence[int],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: XDeepFmSpec, head: Task | None
 ) -> Blueprint:
     """A linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
@@ -82,49 +60,35 @@ def xdeepfm(
     paper has no numbers. A head of several tasks takes the three parts side by side.
     """
     inputs = InputBlock(
-        schema, Embeddings(embedding_dim, combiners=combiners), wide_tables(combiners)
+        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
     )
     last = Chain() if head else MLPBlock([1], no_activation_last_layer=True)
     vectors = Filter(part="").connect(FieldVectors())
-    mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
-    if head is not None:
-        mlp = MLPBlock(hidden, dropout=dropout)
     branches = {
         "linear": linear(inputs),
-        "cin": vectors.connect(CompressedInteraction(maps), last),
-        "deep": Filter(part="").connect(mlp),
+        "cin": vectors.connect(CompressedInteraction(spec.maps), last),
+        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
     }
     return Blueprint(inputs, *sum_or_parts(branches, head))
 
 
 def finalmlp(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    gates: Sequence[int],
-    first_context: Sequence[str],
-    second_context: Sequence[str],
-    first: Sequence[int],
-    second: Sequence[int],
-    heads: int,
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: FinalMlpSpec, head: Task | None
 ) -> Blueprint:
     """Two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
     A head of several tasks takes both MLPs' outputs side by side.
     """
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
     streams = {
-        name: FeatureGate(gates, context).connect(MLPBlock(widths, dropout=dropout))
+        name: FeatureGate(spec.gates, context).connect(MLPBlock(widths, dropout=spec.dropout))
         for name, context, widths in (
-            ("first", first_context, first),
-            ("second", second_context, second),
+            ("first", spec.first_context, spec.first),
+            ("second", spec.second_context, spec.second),
         )
     }
     both = ParallelBlock(streams, aggregation=None)
     if head is not None:
         return Blueprint(inputs, both, head)
-    fused = both.connect(BilinearFusion(heads))
+    fused = both.connect(BilinearFusion(spec.heads))
     return Blueprint(inputs, fused, BinaryClassificationTask(layer=False))

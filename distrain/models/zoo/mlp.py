@@ -1,7 +1,6 @@
 """Multi-layer perceptrons: a plain one, and fastai's TabularModel."""
 
-from collections.abc import Mapping, Sequence
-from typing import Literal
+from collections.abc import Mapping
 
 from distrain.embeddings import Combiner
 from distrain.models.blocks import (
@@ -17,16 +16,11 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
+from distrain.spec import MlpSpec, TabularSpec
 
 
 def mlp(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    hidden: Sequence[int],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: MlpSpec, head: Task | None
 ) -> Blueprint:
     """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
 
@@ -34,21 +28,13 @@ def mlp(
     notebook, without the final sigmoid: the loss has it. Without hidden layers it is a logistic
     regression.
     """
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
-    body = MLPBlock(hidden, dropout=dropout)
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    body = MLPBlock(spec.hidden, dropout=spec.dropout)
     return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def tabular(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    hidden: Sequence[int],
-    dropout: float,
-    embedding_dropout: float,
-    outputs: Literal[1, 2],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: TabularSpec, head: Task | None
 ) -> Blueprint:
     """Embeddings with dropout beside batch-normed continuous columns, and layers over both.
 
@@ -56,18 +42,15 @@ def tabular(
     logits or one. Source: `TabularModel` in fastai/tabular/model.py and `LinBnDrop` in
     fastai/layers.py, with `lin_first=True`. Initial values are ours.
     """
-    inputs = InputBlock(schema, Embeddings(embedding_dim, combiners=combiners))
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
     branches: dict[str, Block] = {}
     if inputs.shape.groups:
-        branches["embeddings"] = Filter(kind="categorical").connect(Dropout(embedding_dropout))
+        branches["embeddings"] = Filter(kind="categorical").connect(Dropout(spec.embedding_dropout))
     if inputs.shape.continuous:
         branches["continuous"] = ContinuousFeatures(normalisation="batch_norm")
+    order, dropout = FASTAI_ORDER, spec.dropout
     layers = MLPBlock(
-        hidden,
-        dropout=dropout,
-        normalisation="batch_norm",
-        bias=False,
-        order=FASTAI_ORDER,
+        spec.hidden, dropout=dropout, normalisation="batch_norm", bias=False, order=order
     )
     body = ParallelBlock(branches, aggregation=None).connect(layers)
-    return Blueprint(inputs, body, head or BinaryClassificationTask(outputs=outputs))
+    return Blueprint(inputs, body, head or BinaryClassificationTask(outputs=spec.outputs))

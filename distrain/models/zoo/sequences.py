@@ -20,11 +20,13 @@ from distrain.models.blocks import (
 )
 from distrain.models.blueprint import Blueprint
 from distrain.models.draws import ItemDraws
-from distrain.models.heads import BinaryClassificationTask, RetrievalLoss, Task
+from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.zoo.two_tower import id_column, item_draws, retrieval_task
 from distrain.schema import ColumnSchema, Schema, Tags
+from distrain.spec import BstSpec, DinSpec, HstuSpec, SasrecRetrievalSpec, SasrecSpec
 
+_Spec = DinSpec | BstSpec | SasrecSpec | HstuSpec | SasrecRetrievalSpec
 EventTargets = Mapping[str, Mapping[str, str]]
 """For each of the events their lists of ids that have a target, and its column."""
 
@@ -78,8 +80,7 @@ def _inputs(
     schema: Schema,
     combiners: Mapping[str, Combiner],
     events: EventTargets,
-    embedding_dim: int,
-    max_length: int,
+    spec: _Spec,
     names: Sequence[str] | None = None,
     draws: ItemDraws | None = None,
 ) -> InputBlock:
@@ -88,136 +89,80 @@ def _inputs(
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
     both: dict[str, Combiner] = {**combiners, **sequences}  # type: ignore[dict-item]
     taken = None if names is None else (*sequences, *names)
-    embeddings = Embeddings(embedding_dim, names=taken, combiners=both, max_length=max_length)
+    embeddings = Embeddings(
+        spec.embedding_dim, names=taken, combiners=both, max_length=spec.max_length
+    )
     return InputBlock(schema, embeddings, draws=draws)
 
 
 def _ranked(
-    kind: str,
     schema: Schema,
     combiners: Mapping[str, Combiner],
-    targets: Mapping[str, str],
-    sizes: tuple[int, int],
+    spec: DinSpec | BstSpec | SasrecSpec | HstuSpec,
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
     head: Task | None,
 ) -> Blueprint:
-    """What `read` makes of each of the events, beside the row's own columns, below an MLP.
-
-    `sizes`: the width of embeddings, and the most events of a row.
-    """
-    events = event_targets(schema, targets, kind)
+    """What `read` makes of each of the events, beside the row's own columns, below an MLP."""
+    events = event_targets(schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]
     body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
-    inputs = _inputs(schema, combiners, events, *sizes)
+    inputs = _inputs(schema, combiners, events, spec)
     return Blueprint(inputs, body, head or BinaryClassificationTask())
 
 
 def din(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    max_length: int,
-    targets: Mapping[str, str],
-    attention: Sequence[int],
-    hidden: Sequence[int],
-    activation: str,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DinSpec, head: Task | None
 ) -> Blueprint:
     """The events weighed by their target and summed, beside the row's columns, below an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
-    sizes, above = (embedding_dim, max_length), MLPBlock(hidden, activation)
-    read = partial(TargetAttention, hidden=attention, activation=activation)
-    return _ranked("din", schema, combiners, targets, sizes, read, above, head)
+    read = partial(TargetAttention, hidden=spec.attention, activation=spec.activation)
+    above = MLPBlock(spec.hidden, spec.activation)
+    return _ranked(schema, combiners, spec, read, above, head)
 
 
 def bst(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    max_length: int,
-    targets: Mapping[str, str],
-    heads: int,
-    layers: int,
-    dropout: float,
-    hidden: Sequence[int],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: BstSpec, head: Task | None
 ) -> Blueprint:
     """The target and its events through a transformer, beside the row's columns, below an MLP.
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
     """
-    sizes, above = (embedding_dim, max_length), MLPBlock(hidden, "leaky_relu")
-    read = partial(TargetTransformer, heads=heads, layers=layers, dropout=dropout, grouped=True)
-    return _ranked("bst", schema, combiners, targets, sizes, read, above, head)
+    read = partial(
+        TargetTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout, grouped=True
+    )
+    above = MLPBlock(spec.hidden, "leaky_relu")
+    return _ranked(schema, combiners, spec, read, above, head)
 
 
 def sasrec(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    max_length: int,
-    targets: Mapping[str, str],
-    heads: int,
-    layers: int,
-    dropout: float,
-    hidden: Sequence[int],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: SasrecSpec, head: Task | None
 ) -> Blueprint:
     """The newest event after causal layers, its product with the target, and an MLP over both.
 
     Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
     score is the sum of the product.
     """
-    sizes, above = (embedding_dim, max_length), MLPBlock(hidden)
-    read = partial(CausalTransformer, heads=heads, layers=layers, dropout=dropout)
-    return _ranked("sasrec", schema, combiners, targets, sizes, read, above, head)
+    read = partial(CausalTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
+    return _ranked(schema, combiners, spec, read, MLPBlock(spec.hidden), head)
 
 
 def hstu(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    max_length: int,
-    targets: Mapping[str, str],
-    heads: int,
-    layers: int,
-    dropout: float,
-    hidden: Sequence[int],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: HstuSpec, head: Task | None
 ) -> Blueprint:
     """The target after pointwise attention over its events, beside the row's columns.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
     takes the events' alone, one token each.
     """
-    sizes, above = (embedding_dim, max_length), MLPBlock(hidden)
-    read = partial(HSTUBlock, heads=heads, layers=layers, dropout=dropout)
-    return _ranked("hstu", schema, combiners, targets, sizes, read, above, head)
+    read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
+    return _ranked(schema, combiners, spec, read, MLPBlock(spec.hidden), head)
 
 
 def sasrec_retrieval(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    max_length: int,
-    targets: Mapping[str, str],
-    heads: int,
-    layers: int,
-    dropout: float,
-    every_event: bool,
-    loss: RetrievalLoss,
-    temperature: float,
-    log_q: str,
-    negatives: str,
-    num_negatives: int,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: SasrecRetrievalSpec
 ) -> Blueprint:
     """The newest event after causal layers is the user's vector, the target's is the item's.
 
@@ -225,11 +170,11 @@ def sasrec_retrieval(
     `targets` names. Other columns are left out. Source: as of `sasrec`.
     """
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
-    found = event_targets(schema, targets, "sasrec_retrieval")
+    found = event_targets(schema, spec.targets, "sasrec_retrieval")
     events = {
         name: columns
         for name, columns in found.items()
-        if item in columns.values() and (not targets or {*targets} & {*columns})
+        if item in columns.values() and (not spec.targets or {*spec.targets} & {*columns})
     }
     if len(events) != 1:
         raise ModelError(
@@ -239,9 +184,14 @@ def sasrec_retrieval(
         )
     ((name, columns),) = events.items()
     items = next(listed for listed, target in columns.items() if target == item)
-    user = HistoryVector(name, columns, heads, layers, dropout, every=every_event)
-    towers: dict[str, Block] = {"user": user, "item": NextVector(name, columns, every=every_event)}
-    draws = item_draws(schema, "sasrec_retrieval", negatives, num_negatives)
+    user = HistoryVector(
+        name, columns, spec.heads, spec.layers, spec.dropout, every=spec.every_event
+    )
+    towers: dict[str, Block] = {
+        "user": user,
+        "item": NextVector(name, columns, every=spec.every_event),
+    }
+    draws = item_draws(schema, spec)
     if draws is not None:
         if len(columns) > 1:
             raise ModelError(
@@ -250,7 +200,6 @@ def sasrec_retrieval(
                 hint="Set model.negatives to batch, or leave the others out of the schema.",
             )
         towers["item"] = ItemTower(towers["item"])
-    head = retrieval_task(schema, "sasrec_retrieval", temperature, loss, log_q, draws, items)
-    sizes, names = (embedding_dim, max_length), tuple(columns.values())
-    inputs = _inputs(schema, combiners, events, *sizes, names, draws)
+    head = retrieval_task(schema, spec, draws, items)
+    inputs = _inputs(schema, combiners, events, spec, tuple(columns.values()), draws)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)

@@ -1,6 +1,6 @@
 """Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from torch import Tensor
 
@@ -19,17 +19,17 @@ from distrain.models.blocks import (
 )
 from distrain.models.blueprint import Blueprint
 from distrain.models.click import ClickModel
-from distrain.models.draws import ItemDraws, Sampler
+from distrain.models.draws import ItemDraws
 from distrain.models.heads import (
     BinaryClassificationTask,
     DotProductTask,
     ItemRetrievalTask,
-    RetrievalLoss,
     Task,
 )
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.shapes import flat
 from distrain.schema import Schema, Tags
+from distrain.spec import NcfSpec, SasrecRetrievalSpec, TwoTowerSpec
 
 USER_TAGS = (Tags.USER, Tags.USER_ID)
 ITEM_TAGS = (Tags.ITEM, Tags.ITEM_ID)
@@ -66,71 +66,54 @@ def id_column(schema: Schema, tag: Tags, model: str) -> str:
 
 def retrieval_task(
     schema: Schema,
-    model: str,
-    temperature: float,
-    loss: RetrievalLoss,
-    log_q: str,
-    draws: ItemDraws | None = None,
+    spec: TwoTowerSpec | SasrecRetrievalSpec,
+    draws: ItemDraws | None,
     events: str | None = None,
 ) -> ItemRetrievalTask:
     """The task over the columns tagged `item_id` and, where just one is, `user_id`."""
-    item = id_column(schema, Tags.ITEM_ID, model)
+    item = id_column(schema, Tags.ITEM_ID, spec.kind)
     users = schema.remove_by_tag(Tags.TARGET).categorical.select_by_tag(Tags.USER_ID)
     names = [column.name for column in users if not column.holds_lists]
     return ItemRetrievalTask(
         item_id=item,
         user_id=names[0] if len(names) == 1 else None,
-        temperature=temperature,
-        log_q="stream" if log_q == "stream" else "batch" if log_q == "batch" else None,
-        kind=loss,
+        temperature=spec.temperature,
+        log_q=None if spec.log_q == "none" else spec.log_q,
+        kind=spec.loss,
         num_items=schema[item].cardinality,
         events=events,
         draws=draws,
     )
 
 
-def item_draws(schema: Schema, model: str, kind: str, per_row: int) -> ItemDraws | None:
+def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> ItemDraws | None:
     """The negatives of a section's `negatives`; `None` for those of the batch."""
-    if kind == "batch":
+    if spec.negatives == "batch":
         return None
-    item = id_column(schema, Tags.ITEM_ID, model)
-    sampler: Sampler = "uniform" if kind == "uniform" else "popularity"
-    return ItemDraws(item, schema[item].cardinality or 0, per_row, sampler)
+    item = id_column(schema, Tags.ITEM_ID, spec.kind)
+    return ItemDraws(item, schema[item].cardinality or 0, spec.num_negatives, spec.negatives)
 
 
-def two_tower(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    tower: Sequence[int],
-    task: str,
-    temperature: float,
-    normalize: bool,
-    loss: RetrievalLoss,
-    log_q: str,
-    negatives: str,
-    num_negatives: int,
-) -> Blueprint:
+def two_tower(schema: Schema, combiners: Mapping[str, Combiner], spec: TwoTowerSpec) -> Blueprint:
     """An MLP over the user's columns and one over the item's; columns of neither are left out.
 
     The last layer of a tower has no activation, as its vector must be able to point anywhere.
     """
     names = side_columns(schema, "two_tower")
-    draws = item_draws(schema, "two_tower", negatives, num_negatives)
-    embeddings = Embeddings(embedding_dim, names=names, combiners=combiners)
+    draws = item_draws(schema, spec)
+    embeddings = Embeddings(spec.embedding_dim, names=names, combiners=combiners)
     inputs = InputBlock(schema, embeddings, draws=draws)
     towers: dict[str, Block] = {}
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
-        mlp = MLPBlock(tower, no_activation_last_layer=True)
-        layers = [mlp, *([L2Norm()] if normalize else [])]
+        mlp = MLPBlock(spec.tower, no_activation_last_layer=True)
+        layers = [mlp, *([L2Norm()] if spec.normalize else [])]
         towers[side] = Chain([Filter(tags=tags), *layers])
     if draws is not None:
         _check_items(schema, draws)
         towers["item"] = ItemTower(Filter(draws.column), Chain(layers))
-    head: Task = DotProductTask(temperature=temperature)
-    if task == "retrieval":
-        head = retrieval_task(schema, "two_tower", temperature, loss, log_q, draws)
+    head: Task = DotProductTask(temperature=spec.temperature)
+    if spec.task == "retrieval":
+        head = retrieval_task(schema, spec, draws)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)
 
 
@@ -183,13 +166,7 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
 
 
 def ncf(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    mf_dim: int,
-    embedding_dim: int,
-    hidden: Sequence[int],
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: NcfSpec, head: Task | None
 ) -> Blueprint:
     """The product of two embeddings beside an MLP over another two, and one logit of both.
 
@@ -199,11 +176,11 @@ def ncf(
     names = [id_column(schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
     inputs = InputBlock(
         schema,
-        Embeddings(mf_dim, part="mf", names=names),
-        Embeddings(embedding_dim, names=names, combiners=combiners),
+        Embeddings(spec.mf_dim, part="mf", names=names),
+        Embeddings(spec.embedding_dim, names=names, combiners=combiners),
         continuous=False,
     )
     product = Chain([Filter(part="mf"), Aggregate("product")])
-    deep = Chain([Filter(part=""), MLPBlock(hidden)])
+    deep = Chain([Filter(part=""), MLPBlock(spec.hidden)])
     body = ParallelBlock({"product": product, "deep": deep}, aggregation=None)
     return Blueprint(inputs, body, head or BinaryClassificationTask())

@@ -17,7 +17,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
-from distrain.spec import CrossSpec
+from distrain.spec import CrossSpec, DeepFmSpec, WideDeepSpec, XDeepFmSpec
 
 WIDE = "wide"
 
@@ -60,15 +60,15 @@ def sum_or_parts(branches: Mapping[str, Block], head: Task | None) -> tuple[Bloc
     return ParallelBlock(branches, aggregation=None), head
 
 
+def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | None) -> MLPBlock:
+    """The MLP of a model whose branches `sum_or_parts` adds up."""
+    if head is None:
+        return MLPBlock([*spec.hidden, 1], dropout=spec.dropout, no_activation_last_layer=True)
+    return MLPBlock(spec.hidden, dropout=spec.dropout)
+
+
 def wide_deep(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int | None,
-    hidden: Sequence[int],
-    crosses: Sequence[CrossSpec],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: WideDeepSpec, head: Task | None
 ) -> Blueprint:
     """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
@@ -79,24 +79,18 @@ def wide_deep(
     """
     inputs = InputBlock(
         schema,
-        Embeddings(embedding_dim, combiners=combiners),
-        wide_tables(combiners, crosses),
+        Embeddings(spec.embedding_dim, combiners=combiners),
+        wide_tables(combiners, spec.crosses),
     )
-    mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
-    if head is not None:
-        mlp = MLPBlock(hidden, dropout=dropout)
-    branches = {"wide": linear(inputs), "deep": Filter(part="").connect(mlp)}
+    branches = {
+        "wide": linear(inputs),
+        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
+    }
     return Blueprint(inputs, *sum_or_parts(branches, head))
 
 
 def deepfm(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    *,
-    embedding_dim: int,
-    hidden: Sequence[int],
-    dropout: float,
-    head: Task | None = None,
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DeepFmSpec, head: Task | None
 ) -> Blueprint:
     """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
 
@@ -105,14 +99,11 @@ def deepfm(
     how they become vectors.
     """
     inputs = InputBlock(
-        schema, Embeddings(embedding_dim, combiners=combiners), wide_tables(combiners)
+        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
     )
-    mlp = MLPBlock([*hidden, 1], dropout=dropout, no_activation_last_layer=True)
-    if head is not None:
-        mlp = MLPBlock(hidden, dropout=dropout)
     branches = {
         "linear": linear(inputs),
         "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
-        "deep": Filter(part="").connect(mlp),
+        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
     }
     return Blueprint(inputs, *sum_or_parts(branches, head))
