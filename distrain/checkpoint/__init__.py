@@ -44,6 +44,5 @@ from distrain.checkpoint.training_state import (
 )
 from distrain.checkpoint.writer import (
     CheckpointWriter as CheckpointWriter,
-    SaveResult as SaveResult,
 )
 from distrain.errors import Unavailable as Unavailable

@@ -25,5 +25,4 @@ from distrain.cluster.started import (
     StartedCluster as StartedCluster,
     only_one as only_one,
     read_started as read_started,
-    write_started as write_started,
 )

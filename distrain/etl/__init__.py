@@ -4,14 +4,13 @@ No torch here, and no dataframe library: Arrow and NumPy inside the tasks, and p
 operators are to run on a GPU.
 """
 
-from distrain.etl.column_group import FOLD as FOLD, TEXTS as TEXTS, ColumnGroup as ColumnGroup
+from distrain.etl.column_group import TEXTS as TEXTS, ColumnGroup as ColumnGroup
 from distrain.etl.days import DriftBounds as DriftBounds, Drifted as Drifted
 from distrain.etl.features import (
     CALENDAR as CALENDAR,
     PARQUET as PARQUET,
     ColumnSpec as ColumnSpec,
     FeatureConfig as FeatureConfig,
-    Inferred as Inferred,
     check_named as check_named,
     check_tables as check_tables,
     detect_format as detect_format,
@@ -34,7 +33,6 @@ from distrain.etl.operators import (
     TargetEncode as TargetEncode,
     Vocabulary as Vocabulary,
     crossed as crossed,
-    fold_numbers as fold_numbers,
     takes_of as takes_of,
 )
 from distrain.etl.parts import FILE as FILE, ROW_NUMBER as ROW_NUMBER

@@ -30,7 +30,6 @@ from distrain.jobs.status import (
     time_left as time_left,
 )
 from distrain.jobs.view import (
-    JSON_VERSION as JSON_VERSION,
     AttemptStarted as AttemptStarted,
     Checkpoints as Checkpoints,
     Entry as Entry,

@@ -2,7 +2,7 @@
 
 from distrain.models.blueprint import Blueprint as Blueprint, TableFactory as TableFactory
 from distrain.models.build import blueprint_of as blueprint_of, build_model as build_model
-from distrain.models.click import ClickModel as ClickModel, Ensemble as Ensemble
+from distrain.models.click import ClickModel as ClickModel
 from distrain.models.custom import (
     check_function as check_function,
     function_named as function_named,
@@ -25,8 +25,6 @@ from distrain.models.inputs import (
     infer_embedding_dim as infer_embedding_dim,
 )
 from distrain.models.quantised import (
-    TABLE_FORMS as TABLE_FORMS,
-    QuantisedTable as QuantisedTable,
     TableForm as TableForm,
     round_tables as round_tables,
 )

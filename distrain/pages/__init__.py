@@ -1,8 +1,6 @@
 """The Training page in Dask's dashboard, and single figures of it."""
 
 from distrain.pages.dask_dashboard import (
-    INDIVIDUAL_PREFIX as INDIVIDUAL_PREFIX,
-    PAGE_URL as PAGE_URL,
     add_pages as add_pages,
     install_pages as install_pages,
 )

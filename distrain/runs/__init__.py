@@ -12,7 +12,6 @@ from distrain.runs.log_bytes import (
     log_extent as log_extent,
     log_modified_s as log_modified_s,
     log_pieces as log_pieces,
-    read_log as read_log,
     read_log_slice as read_log_slice,
     read_log_tail as read_log_tail,
     what_was_left_out as what_was_left_out,
@@ -50,7 +49,6 @@ from distrain.runs.run_file import (
     untrained as untrained,
 )
 from distrain.runs.run_folder import (
-    DescriptorReader as DescriptorReader,
     FileInRun as FileInRun,
     NotInRun as NotInRun,
     RunFileReader as RunFileReader,

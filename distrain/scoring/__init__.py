@@ -35,7 +35,6 @@ from distrain.scoring.retrieval import (
     Index as Index,
     check_index as check_index,
     evaluate_retrieval as evaluate_retrieval,
-    item_vectors as item_vectors,
     table_of_items as table_of_items,
     write_towers as write_towers,
 )

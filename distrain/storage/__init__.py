@@ -28,7 +28,6 @@ from distrain.storage.inputs import (
 from distrain.storage.objects import (
     Changed as Changed,
     Objects as Objects,
-    StoredObject as StoredObject,
     has_conditional_writes as has_conditional_writes,
 )
 from distrain.storage.os_errors import reading_hint as reading_hint
@@ -62,7 +61,6 @@ from distrain.storage.retrying import (
 )
 from distrain.storage.unfinished import (
     boot_id as boot_id,
-    partial_name as partial_name,
     started_ticks as started_ticks,
 )
 from distrain.storage.uploads import nameless_file as nameless_file

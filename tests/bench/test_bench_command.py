@@ -8,7 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 import distrain.bench
-from distrain.bench import LOADER_RATE, QUICK, find_limits, parse_bench
+from distrain.bench import QUICK, find_limits
+from distrain.bench.document import parse_bench
+from distrain.bench.limits import LOADER_RATE
 from distrain.cli.main import cli
 from distrain.errors import InputError, OutputError
 

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from distrain.bench import Bench, Measure, Step, bench_json, parse_bench
+from distrain.bench import Bench, Measure, bench_json
+from distrain.bench.document import Step, parse_bench
 from distrain.errors import InputError
 
 BENCH = Bench(

@@ -8,7 +8,8 @@ from types import SimpleNamespace
 import pytest
 from click.testing import CliRunner
 
-from distrain.bench import Bench, Measure, Step, machine_of_bench, parse_bench
+from distrain.bench import Bench, Measure, machine_of_bench
+from distrain.bench.document import Step, parse_bench
 from distrain.bench.measuring.loading import load
 from distrain.cli.main import cli
 from distrain.errors import InputError

@@ -6,19 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from distrain.bench import (
-    LOADER_RATE,
-    Bench,
-    Measure,
-    Step,
-    find_changes,
-    find_limits,
-    find_outliers,
-    judge,
-    parse_thresholds,
-    summary_lines,
-    write_bench_page,
-)
+from distrain.bench import Bench, Measure, find_limits, find_outliers, judge, summary_lines
+from distrain.bench.changes import find_changes
+from distrain.bench.document import Step
+from distrain.bench.limits import LOADER_RATE
+from distrain.bench.page import write_bench_page
+from distrain.bench.thresholds import parse_thresholds
 from distrain.errors import InputError
 
 NODES, PER_NODE = 16, 8

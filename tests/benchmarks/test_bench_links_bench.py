@@ -13,7 +13,8 @@ from benchmarks.bench_links_bench.result import (
     table,
 )
 from benchmarks.bench_links_bench.throttles import Throttle
-from distrain.bench import Bench, Measure, Step
+from distrain.bench import Bench, Measure
+from distrain.bench.document import Step
 
 CAP = 100e6 / 8
 

@@ -12,7 +12,7 @@ import real_nginx
 from browser_tab import Tab
 from dask_world import free_port, wait_for
 
-from distrain.pages import INDIVIDUAL_PREFIX
+from distrain.pages.dask_dashboard import INDIVIDUAL_PREFIX
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 

@@ -24,7 +24,7 @@ from distrain.optimizers import OPTIMIZERS, UPDATE_RULES, OptimizerKind
 from distrain.runs import Summary
 from distrain.service.clusters.choosing import LAUNCHERS
 from distrain.service.profiles import TRAITS, ClusterKind
-from distrain.sinks import SINKS
+from distrain.sinks.choosing import SINKS
 from distrain.spec import READERS, JobSpec, ModelSpec
 
 ROOT = Path(__file__).resolve().parents[2]

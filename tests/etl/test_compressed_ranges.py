@@ -21,10 +21,9 @@ from distrain.etl.texts import (
     count_lines_before,
     parsed_pieces,
     pieces,
-    plan_compressed,
-    plan_ranges,
     read_pieces,
 )
+from distrain.etl.texts.ranges import plan_compressed, plan_ranges
 from distrain.storage import InputFile
 
 

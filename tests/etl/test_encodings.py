@@ -15,7 +15,6 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.errors import DataError, InputError, SpecError
 from distrain.etl import (
-    FOLD,
     Bucketize,
     Categorify,
     ColumnGroup,
@@ -26,11 +25,11 @@ from distrain.etl import (
     QuantileBuckets,
     TargetEncode,
     Workflow,
-    fold_numbers,
     prepare,
     raw_tables,
 )
-from distrain.etl.operators import TrainingRows, crossed
+from distrain.etl.column_group import FOLD
+from distrain.etl.operators import TrainingRows, crossed, fold_numbers
 from distrain.schema import LABEL
 
 quick = settings(max_examples=30, deadline=None)

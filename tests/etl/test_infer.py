@@ -16,7 +16,8 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.cli.data.prep import command
 from distrain.errors import DataError, OutputError
-from distrain.etl import FeatureConfig, Inferred, PrepRequest, infer_features, prepare
+from distrain.etl import FeatureConfig, PrepRequest, infer_features, prepare
+from distrain.etl.features import Inferred
 from distrain.spec import parse_yaml
 from distrain.storage import list_inputs
 

@@ -15,7 +15,7 @@ import distrain.cluster
 from distrain.cli.data.prep import command
 from distrain.cluster import ClusterRequest
 from distrain.errors import DataError
-from distrain.loader.packed import is_packed
+from distrain.loader.packed.mark import is_packed
 
 
 @pytest.fixture

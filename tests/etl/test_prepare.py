@@ -34,7 +34,7 @@ from distrain.etl import (
 from distrain.etl.raw_lines import RAW_COLUMNS, parse_lines
 from distrain.etl.workers import TaskRunner
 from distrain.schema import CATEGORICAL, CONTINUOUS, Schema, criteo_schema
-from distrain.storage import partial_name
+from distrain.storage.unfinished import partial_name
 
 Lines = Callable[..., list[bytes]]
 BLOCK_BYTES = 20_000  # about 80 lines

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, strategies as st
 
 from distrain.jobs import (
-    JSON_VERSION,
     AttemptStarted,
     Checkpoints,
     JobState,
@@ -18,6 +17,7 @@ from distrain.jobs import (
     Record,
     Restart,
 )
+from distrain.jobs.view import JSON_VERSION
 
 RECORD = Record("train", 0, 5, 50, 50, 1.0, 9.0, 0.5, 0.9, 0.7, 1e-4, stall_pct=(1.0, 2.0))
 VIEW = JobView(

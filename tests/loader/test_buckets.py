@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 from distrain.errors import DataError, OutputError, SpecError
 from distrain.loader import Dataset, Loader
-from distrain.loader.bucketing import BucketFile, Buckets, bucket_rows_bound
+from distrain.loader.bucketing import Buckets, bucket_rows_bound
+from distrain.loader.bucketing.bucket_file import BucketFile
 from distrain.partition import EpochPlan, chunk_order, lane_pieces, row_keys, row_permutation
 from distrain.schema import ColumnSchema, Schema, Tags
 

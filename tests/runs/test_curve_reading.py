@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.runs import DescriptorReader, NewRecords, read_new_records
+from distrain.runs import NewRecords, read_new_records
+from distrain.runs.run_folder import DescriptorReader
 
 
 def read(path: Path, since: str | None, limit: int = 2**20) -> NewRecords:

@@ -27,7 +27,8 @@ from distrain.runs import (
 )
 from distrain.runs.stored import copy as copy_module
 from distrain.spec import parse_spec
-from distrain.storage import Objects, StoredObject
+from distrain.storage import Objects
+from distrain.storage.objects import StoredObject
 
 JOB_SPEC = parse_spec(SPEC)
 FIRST, SECOND = ServiceMark("s-1", 1), ServiceMark("s-1", 2)

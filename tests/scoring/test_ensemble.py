@@ -17,8 +17,8 @@ from small_jobs import draw_rows, make_spec, write_prepared
 import distrain
 from distrain.cli.main import cli
 from distrain.errors import DataError, ModelError
-from distrain.models import Ensemble, build_model, load_model, read_description, save_model
-from distrain.models.click import mean_scores
+from distrain.models import build_model, load_model, read_description, save_model
+from distrain.models.click import Ensemble, mean_scores
 from distrain.models.heads import Target
 from distrain.schema import Schema, criteo_schema
 from distrain.spec import DcnV2Spec, MlpSpec, TaskSpec

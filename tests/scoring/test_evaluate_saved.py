@@ -19,7 +19,9 @@ from small_jobs import CARDINALITIES, draw_rows
 
 from distrain.cli.saved.evaluate import command
 from distrain.errors import DataError, OutputError
-from distrain.etl import FOLD, ColumnGroup, TargetEncode, Workflow, fold_numbers
+from distrain.etl import ColumnGroup, TargetEncode, Workflow
+from distrain.etl.column_group import FOLD
+from distrain.etl.operators import fold_numbers
 from distrain.loader import Dataset, Loader
 from distrain.models import SavedModel, build_model, load_model, save_model
 from distrain.schema import ColumnSchema, Tags, criteo_schema

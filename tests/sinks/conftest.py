@@ -3,7 +3,8 @@
 import pytest
 
 from distrain.jobs.view import AttemptStarted, Notice, Record
-from distrain.sinks import RunFacts, Stamped
+from distrain.sinks import RunFacts
+from distrain.sinks.base import Stamped
 
 
 def record(step, split="train", loss=0.5):

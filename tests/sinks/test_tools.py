@@ -11,7 +11,8 @@ import distrain
 from distrain.errors import InputError
 from distrain.run_paths import RunPaths
 from distrain.runs import read_records
-from distrain.sinks import choosing, open_sink, open_sinks
+from distrain.sinks import choosing, open_sinks
+from distrain.sinks.choosing import open_sink
 from distrain.sinks.mlflow_tracking import MLflowTracking
 from distrain.sinks.tensorboard_files import TensorBoardFiles
 from distrain.version import how_to_install

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from distrain.errors import OutputError
-from distrain.storage import check_free, partial_name, whole_dir
+from distrain.storage import check_free, whole_dir
+from distrain.storage.unfinished import partial_name
 
 _MAKER = """
 import sys, time

@@ -20,7 +20,8 @@ from small_jobs import is_running
 from distrain.jobs import World
 from distrain.jobs.assignment import Assignment
 from distrain.progress import kept_reports
-from distrain.runs import log_extent, read_log
+from distrain.runs import log_extent
+from distrain.runs.log_bytes import read_log
 from distrain.spec import parse_spec
 from distrain.worker import rank_process
 from distrain.worker.process_state import GONE, process_state, resident_bytes

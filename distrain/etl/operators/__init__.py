@@ -27,7 +27,6 @@ from distrain.etl.operators.encodings import (
     TargetEncode as TargetEncode,
     ValueTable as ValueTable,
     fold_numbers as fold_numbers,
-    saved_table as saved_table,
 )
 from distrain.etl.operators.history import (
     MOST_KEPT as MOST_KEPT,

@@ -9,6 +9,4 @@ from distrain.etl.texts.pieces import (
 from distrain.etl.texts.ranges import (
     TextRange as TextRange,
     plan_all as plan_all,
-    plan_compressed as plan_compressed,
-    plan_ranges as plan_ranges,
 )

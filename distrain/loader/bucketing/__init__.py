@@ -1,6 +1,5 @@
 """Full shuffles: rows go to buckets by their places on the line, and from there to batches."""
 
-from distrain.loader.bucketing.bucket_file import BucketFile as BucketFile
 from distrain.loader.bucketing.buckets import (
     Buckets as Buckets,
     bucket_rows_bound as bucket_rows_bound,

@@ -7,10 +7,8 @@ parquet that the loader can read; `CachingReader` keeps row groups of slower sou
 """
 
 from distrain.loader.packed.cache import (
-    CacheCounters as CacheCounters,
     CachingReader as CachingReader,
 )
-from distrain.loader.packed.mark import is_packed as is_packed
 from distrain.loader.packed.pack import PackReport as PackReport, pack as pack
 from distrain.loader.packed.reader import PackedReader as PackedReader
 from distrain.loader.packed.writer import MOST_GROUP_ROWS as MOST_GROUP_ROWS

@@ -1,13 +1,10 @@
 """The parts that networks are made of; each a `Block`."""
 
 from distrain.models.blocks.block import (
-    AGGREGATIONS as AGGREGATIONS,
     Aggregate as Aggregate,
     Block as Block,
     Chain as Chain,
     ParallelBlock as ParallelBlock,
-    with_residual as with_residual,
-    with_shortcut as with_shortcut,
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
@@ -19,7 +16,6 @@ from distrain.models.blocks.filter import (
     PiecewiseLinear as PiecewiseLinear,
 )
 from distrain.models.blocks.functional import (
-    ACTIVATIONS as ACTIVATIONS,
     linear_over as linear_over,
     one_hot as one_hot,
 )
@@ -37,7 +33,6 @@ from distrain.models.blocks.interaction import (
     FMBlock as FMBlock,
 )
 from distrain.models.blocks.layers import (
-    NORMALISATIONS as NORMALISATIONS,
     BatchNorm as BatchNorm,
     Dice as Dice,
     Dropout as Dropout,
@@ -47,7 +42,6 @@ from distrain.models.blocks.layers import (
 from distrain.models.blocks.mixtures import MMoEBlock as MMoEBlock, PLEBlock as PLEBlock
 from distrain.models.blocks.mlp import (
     FASTAI_ORDER as FASTAI_ORDER,
-    USUAL_ORDER as USUAL_ORDER,
     MLPBlock as MLPBlock,
 )
 from distrain.models.blocks.target_attention import TargetAttention as TargetAttention

@@ -2,7 +2,6 @@
 
 from distrain.train.step.dense import DenseTraining as DenseTraining
 from distrain.train.step.device_metrics import (
-    DeviceMetrics as DeviceMetrics,
     DeviceTargets as DeviceTargets,
     TargetRows as TargetRows,
     rows_of as rows_of,

@@ -15,7 +15,8 @@ import pytest
 from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError
-from distrain.loader.packed import CacheCounters, CachingReader
+from distrain.loader.packed import CachingReader
+from distrain.loader.packed.cache import CacheCounters
 from distrain.loader.packed.entry import EntryFile
 from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns

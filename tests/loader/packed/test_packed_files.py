@@ -14,14 +14,8 @@ from hypothesis import given, settings, strategies as st
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed import (
-    PackedReader,
-    is_packed,
-    mark as mark_module,
-    pack,
-    writer as writer_module,
-)
-from distrain.loader.packed.mark import MARK_KEY
+from distrain.loader.packed import PackedReader, mark as mark_module, pack, writer as writer_module
+from distrain.loader.packed.mark import MARK_KEY, is_packed
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import PackedFile
 from distrain.partition import RowGroup, read_footers

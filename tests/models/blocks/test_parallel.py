@@ -5,14 +5,8 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from distrain.errors import ModelError
-from distrain.models.blocks import (
-    AGGREGATIONS,
-    Aggregate,
-    Chain,
-    ParallelBlock,
-    with_residual,
-    with_shortcut,
-)
+from distrain.models.blocks import Aggregate, Chain, ParallelBlock
+from distrain.models.blocks.block import AGGREGATIONS, with_residual, with_shortcut
 from distrain.models.blocks.cross import CrossBlock
 from distrain.models.blocks.filter import Filter
 from distrain.models.blocks.interaction import DotProductInteraction

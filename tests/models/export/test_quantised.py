@@ -17,8 +17,9 @@ from torch import Tensor
 from distrain.batch import Batch
 from distrain.cli.saved.export import command
 from distrain.errors import ModelError
-from distrain.models import QuantisedTable, build_model, load_model, round_tables, save_model
+from distrain.models import build_model, load_model, round_tables, save_model
 from distrain.models.export import ScoringModel, write_export
+from distrain.models.quantised import QuantisedTable
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import DeepFmSpec, MlpSpec
 

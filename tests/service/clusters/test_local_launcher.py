@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 from distributed import Client, Security
 
-from distrain.cluster import ProcessId, StartedCluster, read_started, write_started
+from distrain.cluster import ProcessId, StartedCluster, read_started
+from distrain.cluster.started import write_started
 from distrain.service.clusters import SchedulerAddress, make_launcher
 from distrain.service.clusters.launcher import child_environment
 from distrain.service.settings import ClusterProfile, Settings

@@ -8,8 +8,9 @@ from hypothesis import given, settings, strategies as st
 from distrain.embeddings import PLACEMENTS
 from distrain.embeddings.sharding.costs import sent_bytes
 from distrain.errors import SpecError
-from distrain.train.planning import TableStore, Work, given_machines, load_machine, predict
-from distrain.train.planning.machine_file import MachineFile, machine_of
+from distrain.train.planning import Work, load_machine, predict
+from distrain.train.planning.machine_file import MachineFile, given_machines, machine_of
+from distrain.train.planning.scale import TableStore
 
 H100 = load_machine("h100-node")
 SPEEDS = (
