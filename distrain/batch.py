@@ -106,7 +106,6 @@ class Ragged:
         return Ragged(self.values[first:last], offsets - first)
 
     def to(self, target: device) -> Ragged:
-        """The same rows on another device."""
         return Ragged(
             self.values.to(target, non_blocking=True), self.offsets.to(target, non_blocking=True)
         )
@@ -196,7 +195,6 @@ class Batch:
         )
 
     def to(self, target: device) -> Batch:
-        """The same rows on another device."""
 
         def moved(tensor: Tensor | None) -> Tensor | None:
             return None if tensor is None else tensor.to(target, non_blocking=True)

@@ -13,8 +13,6 @@ class CheckVerdict(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check, with its mend."""
-
     name: str
     verdict: CheckVerdict
     detail: str

@@ -50,7 +50,6 @@ def _sections(bench: Bench, verdict: BenchVerdict) -> list[str]:
 
 
 def _sized(bench: Bench) -> dict[str, list[Measure]]:
-    """Measures at several sizes, by name."""
     groups: dict[str, list[Measure]] = defaultdict(list)
     for measure in bench.measures:
         if measure.size_bytes:

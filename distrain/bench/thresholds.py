@@ -29,8 +29,6 @@ class Miss:
 
 @dataclass(frozen=True)
 class Thresholds:
-    """Limits of a machine type."""
-
     __pydantic_config__ = ConfigDict(extra="forbid", coerce_numbers_to_str=True)
 
     machine: str

@@ -59,7 +59,6 @@ def _is_harmless(character: str) -> bool:
 
 
 def json_wanted() -> bool:
-    """Whether the running command was called with `--json`."""
     return _flag(_JSON)
 
 

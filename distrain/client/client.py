@@ -20,8 +20,6 @@ _MOST_BREAKS = 20
 
 
 class FileCalls:
-    """The part of `Client` for jobs' records and files."""
-
     _connection: Connection
 
     def metrics(self, job_id: str, since: str | None = None) -> Records:

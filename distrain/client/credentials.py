@@ -112,8 +112,6 @@ class Login:
 
 @dataclass(frozen=True)
 class Logins:
-    """All logins, by address."""
-
     default: str | None = None
     servers: Mapping[str, Login] = field(default_factory=dict)
 

@@ -62,8 +62,6 @@ def read_job(connection: Connection, job_id: str) -> Job:
 
 
 class JobCalls:
-    """The part of `Client` for jobs."""
-
     _connection: Connection
 
     def submit(

@@ -105,7 +105,6 @@ class _Fit:
     keep_counts: int  # of how many values without an id counts are kept
 
     def fit(self, workflow: Workflow) -> tuple[Workflow, list[VocabularyReport]]:
-        """Fit every operator."""
         if workflow.by_time:
             times = self.runner.run("times", times_in, [(run,) for run in self._runs])
             workflow = workflow.with_blocks(np.concatenate(times))

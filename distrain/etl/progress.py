@@ -12,8 +12,6 @@ from distrain.etl.texts import TextRange
 
 @dataclass(frozen=True)
 class PrepProgress:
-    """How far a phase is."""
-
     phase: str  # `read`, `fit`, `history` or `write`
     tasks: int  # tasks that are done
     all_tasks: int  # tasks of the phase

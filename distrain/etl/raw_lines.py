@@ -53,8 +53,6 @@ _PARSED_AT_ONCE_BYTES = 1 << 18
 
 @dataclass(frozen=True)
 class TextLayout:
-    """How a text file is laid out."""
-
     delimiter: str = "\t"  # what separates the fields, one character
     header: bool = False  # whether each file's first line names the columns
     # whether lines begin with the label; if not, those that do are read without it

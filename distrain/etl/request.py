@@ -156,8 +156,6 @@ class PrepRequest:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """One output folder."""
-
     num_rows: int  # rows written
     num_files: int  # files written
     num_ones: int | None  # rows with the label 1; `None` without labels
@@ -175,8 +173,6 @@ class SplitReport:
 
 @dataclass(frozen=True)
 class PrepResult:
-    """What was prepared."""
-
     out: Path | str
     train: SplitReport
     valid: SplitReport | None  # `out/valid`, or `None` without validation rows

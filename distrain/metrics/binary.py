@@ -136,7 +136,6 @@ class BinaryMetrics:
         return cls(negatives, positives, log_loss, prediction, counted)
 
     def compute(self) -> BinaryReport:
-        """Every metric of the rows so far."""
         sums = self.log_loss_sum, self.prediction_sum
         return report(self.negatives, self.positives, *sums, self.counted)
 

@@ -32,7 +32,6 @@ class ExchangeStats:
     route_s: float = 0.0
 
     def add(self, traffic: Traffic, route_s: float) -> None:
-        """Count one step."""
         self.steps += 1
         self.lookups += traffic.lookups
         self.distinct += traffic.distinct

@@ -9,8 +9,6 @@ from distrain.metrics.bins import Counts, Doubles, Floats, Weights, add_packed, 
 
 
 class Report(Protocol):
-    """The metrics of some rows."""
-
     def figures(self) -> dict[str, float | None]:
         """The metrics by name; `None` where the rows do not define one."""
 

@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 @dataclass
 class JobChecks:
-    """A job's checks, and what they show of it."""
-
     spec: JobSpec
     job_id: str = "job"  # it may be part of a path
     run_dir: Path | None = None  # `None` if the job will have none

@@ -37,8 +37,6 @@ OnProgress = Callable[[str, int, int], None]
 
 @dataclass(frozen=True)
 class Groups:
-    """Metrics within the groups of a column."""
-
     column: str
     report: GroupedReport  # the groups' figures, in the order of `names`
     names: Sequence[Any]  # the column's values or days, null among them if there are nulls

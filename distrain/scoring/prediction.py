@@ -51,8 +51,6 @@ _PIECES = ".pieces"
 
 @dataclass(frozen=True)
 class PredictRequest:
-    """Files to score."""
-
     model_dir: Path | str  # a saved model or a checkpoint, on a filesystem that every worker sees
     # files, folders, globs or URLs: prepared parquet, or raw rows, which the workflow of the
     # model's data prepares
@@ -73,8 +71,6 @@ class PredictRequest:
 
 @dataclass(frozen=True)
 class PredictResult:
-    """The files of scores."""
-
     rows: int
     files: int
     resumed_rows: int = 0  # rows that earlier work had scored

@@ -43,8 +43,6 @@ from distrain.train.data import WORKFLOW, Vocabularies, check_meaning
 
 @dataclass(frozen=True)
 class RawOptions:
-    """Options for rows that may be raw."""
-
     is_raw: bool | None = None  # `None` decides by the first file
     # leave bad lines out and count them, rather than stop at the first
     skip_bad_lines: bool = False

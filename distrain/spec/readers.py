@@ -9,8 +9,6 @@ ReaderKind = Literal["arrow", "packed", "cudf"]
 
 @dataclass(frozen=True)
 class ReaderFacts:
-    """One reader."""
-
     code: str  # its class, `module:Name`, a `TableReader` of `distrain/loader/reading/reader.py`
     hint: str = ""  # what to do where it cannot serve a table
     by_auto: bool = False  # whether `auto` may take it, in the order of the table

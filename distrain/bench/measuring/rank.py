@@ -21,8 +21,6 @@ from distrain.bench.measuring.sizes import MOST_PAIRED_NODES
 
 @dataclass(frozen=True)
 class Among:
-    """Ranks that exchange among themselves."""
-
     suffix: str  # of the measures' names, such as `.off_node`
     place: str
     ranks: list[int]

@@ -304,7 +304,6 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
 
 
 def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
-    """The next command: for a first model, one with another's weights, or scores."""
     out = str(result.out)
     if options["update"]:
         data = f"data.train={out}/train"

@@ -158,8 +158,6 @@ def _drawn(watched: "DashboardView", height: int, with_keys: bool) -> "Renderabl
 
 
 class DashboardView:
-    """A dashboard's jobs, and the details of one."""
-
     def __init__(self, dashboard: "Dashboard", job_id: str | None):
         self.dashboard = dashboard
         self.jobs: list[dict[str, Any]] = []  # the newest first

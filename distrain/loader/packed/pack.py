@@ -42,8 +42,6 @@ _Columns = list[Column]
 
 @dataclass(frozen=True)
 class PackReport:
-    """What `pack` did."""
-
     rows: int
     files: int
     bytes_in: int  # size of the source's files

@@ -49,8 +49,6 @@ _MISTAKE = (
 
 @dataclass(frozen=True)
 class ServedExport:
-    """What the check of an export found."""
-
     rows: int  # the golden rows
     refused: int  # rows with odd values that neither the folder nor `predict` takes
     largest_difference: float  # to the probabilities of `predict`
@@ -59,8 +57,6 @@ class ServedExport:
 
 @dataclass(frozen=True)
 class Written:
-    """What was found while an export was written."""
-
     served: ServedExport | None  # with the workflow
     delta: DeltaSize | None  # since another export
     # metrics of the exported tables, and under `fp32` of those that were trained

@@ -163,7 +163,6 @@ def write_raw_graph(
 
 
 def _read(nodes: Nodes, inputs: Sequence[RawInput]) -> list[Any]:
-    """The graph's inputs."""
     given = []
     for one in inputs:
         size = f"values of {one.name}" if one.lists else "rows"

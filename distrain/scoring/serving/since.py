@@ -39,8 +39,6 @@ _BYTES_AT_ONCE = 1 << 24
 
 @dataclass(frozen=True)
 class DeltaSize:
-    """How much a delta changes."""
-
     rows: int  # of all tables after it
     changed_rows: int  # new ones among them
     dropped_rows: int

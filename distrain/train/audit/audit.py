@@ -35,8 +35,6 @@ _MOST_NAMED = 10
 
 @dataclass(frozen=True)
 class EpochAudit:
-    """The proof of an epoch, or of a window of it."""
-
     epoch: int
     steps: int
     rows: int

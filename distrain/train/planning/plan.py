@@ -39,8 +39,6 @@ class RankShare:
 
 @dataclass(frozen=True)
 class JobPlan:
-    """The predicted reads, memory and exchange of a job's ranks."""
-
     rows: int  # training rows of an epoch, in all `files`
     files: int
     row_groups: int

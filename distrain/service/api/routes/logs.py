@@ -92,8 +92,6 @@ async def job_logs(
 
 @dataclass
 class _Reading:
-    """One request's reading of a log."""
-
     call: ApiCall
     job: Job
     place: LogPlace
