@@ -3,7 +3,6 @@
 from distrain.spec.models.interactions import (
     AutoIntSpec as AutoIntSpec,
     FinalMlpSpec as FinalMlpSpec,
-    GdcnSpec as GdcnSpec,
     MaskNetSpec as MaskNetSpec,
     XDeepFmSpec as XDeepFmSpec,
 )
@@ -18,6 +17,7 @@ from distrain.spec.models.kinds import (
     DlrmCrossSpec as DlrmCrossSpec,
     DlrmSpec as DlrmSpec,
     EmbeddingsSpec as EmbeddingsSpec,
+    GdcnSpec as GdcnSpec,
     HstuSpec as HstuSpec,
     MlpSpec as MlpSpec,
     ModelSpec as ModelSpec,

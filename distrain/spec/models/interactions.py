@@ -7,12 +7,10 @@ from pydantic import Field
 from distrain.spec.fields import (
     Depth,
     Dropout,
-    HiddenDropout,
     Pieces,
     PositiveInt,
     Real,
     Section,
-    Structure,
     Width,
     WidthOrOwn,
     Widths,
@@ -23,20 +21,6 @@ Context = Annotated[
     tuple[str, ...],
     Field(description="Columns that set the stream's gates; none: they are learnt numbers."),
 ]
-
-
-class GdcnSpec(Section):
-    """Gated deep and cross network: DCN-v2 with a gate in each cross layer."""
-
-    kind: Literal["gdcn"] = Field("gdcn", description="The model's name.")
-    embedding_dim: WidthOrOwn = 16
-    cross_depth: Depth = Field(3, description="Cross layers.")
-    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
-    structure: Structure = "parallel"
-    dropout: HiddenDropout = 0.0
-    number_pieces: Pieces = 0
-    tasks: Tasks = Field({})
-    sharing: Sharing = None
 
 
 class MaskNetSpec(Section):

@@ -26,7 +26,6 @@ from distrain.spec.fields import (
 from distrain.spec.models.interactions import (
     AutoIntSpec,
     FinalMlpSpec,
-    GdcnSpec,
     MaskNetSpec,
     XDeepFmSpec,
 )
@@ -119,10 +118,8 @@ class DlrmCrossSpec(Section):
     sharing: Sharing = None
 
 
-class DcnSpec(Section):
-    """Deep and cross network (version 1): vector crosses beside or below an MLP."""
-
-    kind: Literal["dcn"] = Field("dcn", description="The model's name.")
+class _CrossLayersSpec(Section):
+    kind: str
     embedding_dim: WidthOrOwn = 16
     cross_depth: Depth = Field(3, description="Cross layers.")
     hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
@@ -133,21 +130,26 @@ class DcnSpec(Section):
     sharing: Sharing = None
 
 
-class DcnV2Spec(Section):
+class DcnSpec(_CrossLayersSpec):
+    """Deep and cross network (version 1): vector crosses beside or below an MLP."""
+
+    kind: Literal["dcn"] = Field("dcn", description="The model's name.")
+
+
+class DcnV2Spec(_CrossLayersSpec):
     """Deep and cross network, version 2: crosses with a matrix, of low rank if wanted."""
 
     kind: Literal["dcn_v2"] = Field("dcn_v2", description="The model's name.")
-    embedding_dim: WidthOrOwn = 16
-    cross_depth: Depth = Field(3, description="Cross layers.")
     low_rank: PositiveInt | None = Field(
         None, description="Rank of each cross layer's matrix; null: a full one."
     )
-    hidden: Widths = Field((128, 128), description="Widths of the deep part's layers.")
     structure: Structure = "stacked"
-    dropout: HiddenDropout = 0.0
-    number_pieces: Pieces = 0
-    tasks: Tasks = Field({})
-    sharing: Sharing = None
+
+
+class GdcnSpec(_CrossLayersSpec):
+    """Gated deep and cross network: DCN-v2 with a gate in each cross layer."""
+
+    kind: Literal["gdcn"] = Field("gdcn", description="The model's name.")
 
 
 class DeepFmSpec(Section):
@@ -233,46 +235,42 @@ class DinSpec(Section):
     sharing: Sharing = None
 
 
-class BstSpec(Section):
-    """Behavior sequence transformer: attention among the events and their target."""
-
-    kind: Literal["bst"] = Field("bst", description="The model's name.")
-    embedding_dim: Width = 16
-    max_length: MaxLength = 20
-    targets: EventTargets = Field({})
-    heads: PositiveInt = Field(2, description="Heads of each layer.")
-    layers: Depth = Field(1, description="Transformer layers.")
-    dropout: Dropout = Field(0.0, description="In the transformer layers.")
-    hidden: Widths = Field((256, 128), description="Widths of the hidden layers.")
-    tasks: Tasks = Field({})
-    sharing: Sharing = None
-
-
-class SasrecSpec(Section):
-    """SASRec as a ranker: events that each see the older ones, and the target beside the newest."""
-
-    kind: Literal["sasrec"] = Field("sasrec", description="The model's name.")
+class _EventLayersSpec(Section):
+    kind: str
     embedding_dim: Width = 16
     max_length: MaxLength = 50
     targets: EventTargets = Field({})
     heads: PositiveInt = Field(1, description="Heads of each layer.")
     layers: Depth = Field(2, description="Transformer layers.")
     dropout: Dropout = Field(0.0, description="In the transformer layers.")
+
+
+class _EventRankerSpec(_EventLayersSpec):
     hidden: Widths = Field((128,), description="Widths of the hidden layers.")
     tasks: Tasks = Field({})
     sharing: Sharing = None
 
 
-class SasrecRetrievalSpec(Section):
+class BstSpec(_EventRankerSpec):
+    """Behavior sequence transformer: attention among the events and their target."""
+
+    kind: Literal["bst"] = Field("bst", description="The model's name.")
+    max_length: MaxLength = 20
+    heads: PositiveInt = Field(2, description="Heads of each layer.")
+    layers: Depth = Field(1, description="Transformer layers.")
+    hidden: Widths = Field((256, 128), description="Widths of the hidden layers.")
+
+
+class SasrecSpec(_EventRankerSpec):
+    """SASRec as a ranker: events that each see the older ones, and the target beside the newest."""
+
+    kind: Literal["sasrec"] = Field("sasrec", description="The model's name.")
+
+
+class SasrecRetrievalSpec(_EventLayersSpec):
     """SASRec as a retriever: the newest event's vector times an item's, of the events' table."""
 
     kind: Literal["sasrec_retrieval"] = Field("sasrec_retrieval", description="The model's name.")
-    embedding_dim: Width = 16
-    max_length: MaxLength = 50
-    targets: EventTargets = Field({})
-    heads: PositiveInt = Field(1, description="Heads of each layer.")
-    layers: Depth = Field(2, description="Transformer layers.")
-    dropout: Dropout = Field(0.0, description="In the transformer layers.")
     every_event: bool = Field(
         False,
         description="Whether each event of a row is an example, too: what the older ones say of "
@@ -285,19 +283,12 @@ class SasrecRetrievalSpec(Section):
     num_negatives: NumNegatives = 4
 
 
-class HstuSpec(Section):
+class HstuSpec(_EventRankerSpec):
     """HSTU as a ranker: the target among its events, by pointwise attention with times."""
 
     kind: Literal["hstu"] = Field("hstu", description="The model's name.")
-    embedding_dim: Width = 16
-    max_length: MaxLength = 50
-    targets: EventTargets = Field({})
-    heads: PositiveInt = Field(1, description="Heads of each layer.")
     layers: Depth = Field(2, description="Units, one after another.")
     dropout: Dropout = Field(0.0, description="Before each unit's output layer.")
-    hidden: Widths = Field((128,), description="Widths of the hidden layers.")
-    tasks: Tasks = Field({})
-    sharing: Sharing = None
 
 
 class CustomSpec(Section):
