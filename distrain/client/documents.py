@@ -101,6 +101,10 @@ class Job(JobFigures, Document):
     replayed: bool = field(default=False, compare=False)
 
     @property
+    def job_id(self) -> str:
+        return self.id
+
+    @property
     def is_final(self) -> bool:
         """Whether it has ended, and nothing changes unless somebody resumes it.
 

@@ -45,16 +45,6 @@ def begin_all_to_all(
     return _begin(_slices(received, receive), _slices(rows, send), group)
 
 
-def begin_gather_of_two(out: Tensor, values: Tensor, group: dist.ProcessGroup | None) -> Arrival:
-    """Begin to gather two ranks' values `[n]` into `[2 * n]`; touch neither until they arrived."""
-    return _begin(list(out.chunk(2)), [values, values], group)
-
-
-def are_two_on_gloo(group: dist.ProcessGroup | None, values: Tensor) -> bool:
-    """Whether a group is two ranks that meet through gloo, and values lie where it sends from."""
-    return values.device.type == "cpu" and _is_gloo(group) and dist.get_world_size(group) == 2
-
-
 def _begin(
     places: Sequence[Tensor], origins: Sequence[Tensor], group: dist.ProcessGroup | None
 ) -> Arrival:
@@ -238,8 +228,9 @@ def all_gather_flat(
     out: Tensor, values: Tensor, group: dist.ProcessGroup | None, *, async_op: bool = False
 ) -> Arrival | None:
     """Gather `[n]` values of each rank into `[ranks * n]`; NCCL without the copy of a list."""
-    if are_two_on_gloo(group, values):
-        arrival = begin_gather_of_two(out, values, group)
+    on_gloo = values.device.type == "cpu" and _is_gloo(group)
+    if on_gloo and dist.get_world_size(group) == 2:
+        arrival = _begin(list(out.chunk(2)), [values, values], group)
         if not async_op:
             arrival.wait()
         return arrival

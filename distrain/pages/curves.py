@@ -126,9 +126,10 @@ class RankLines:
             self._line_of = {}
             self._assign(list(ranks))
             kept = list(self._line_of.values())
+            (no_points,) = rank_series({"0": {}}).values()
             for line in gone:
                 if line not in kept:
-                    extend(line.data_source, _no_points(), anew=True)
+                    extend(line.data_source, no_points, anew=True)
         new = [rank for rank in ranks if rank not in self._line_of]
         self._assign(new)
         for rank, points in ranks.items():
@@ -196,10 +197,6 @@ def _over(drawn: figure, lines: list[GlyphRenderer]) -> Callable[[str], None]:
         show_over(drawn, x)
 
     return set_x
-
-
-def _no_points() -> Series:
-    return next(iter(rank_series({"0": {}}).values()))
 
 
 def _from_zero(drawn: figure) -> None:

@@ -3,7 +3,7 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import Any
 
 from distrain.events import (
     PHASES,
@@ -36,8 +36,6 @@ from distrain.progress.merging import (
 )
 from distrain.spec import RETRIEVAL_METRIC
 from distrain.wording import is_no_use, useless_targets
-
-Report = TypeVar("Report", StepsDone, EvaluationDone)
 
 _OF_RANKS = ("seconds", "setup_s", "loader", "exchange", "device_seconds", "peak_memory")
 """Fields of `RankFinished` that a `JobView` has for each rank."""
@@ -106,7 +104,8 @@ class Collector:
                 scored = event.step, event.window
                 self._evaluations[scored][event.rank] = event
                 if len(self._evaluations[scored]) == self.num_ranks:
-                    self._merge_evaluation(_in_rank_order(self._evaluations.pop(scored)))
+                    reports = self._evaluations.pop(scored)
+                    self._merge_evaluation([reports[rank] for rank in sorted(reports)])
             case CheckpointSaved():
                 self._count_checkpoint(event)
             case CheckpointTrouble() | KeepingTrouble():
@@ -319,10 +318,6 @@ def _figures_of(merged: TargetMetrics) -> dict[str, Any]:
         "auc_bound": main and main.auc_bound,
         "targets": merged.figures() or None,
     }
-
-
-def _in_rank_order(reports: Mapping[int, Report]) -> list[Report]:
-    return [reports[rank] for rank in sorted(reports)]
 
 
 def _facts_of(event: StoppedEarly | WeightsTaken) -> Mapping[str, Any]:

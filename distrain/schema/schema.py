@@ -1,6 +1,6 @@
 """An ordered set of columns."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,6 +16,7 @@ from distrain.schema.column import (
     columns_to_json,
 )
 from distrain.schema.files import read_columns, write_columns
+from distrain.wording import some
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,7 @@ class Schema:
         near = get_close_matches(name, self.names, n=1)
         raise SchemaError(
             f"no column {name!r} in the schema",
-            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {_some(self.names)}.",
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {some(self.names, 50)}.",
         )
 
     def select(self, names: Iterable[str]) -> "Schema":
@@ -155,8 +156,3 @@ class Schema:
             OutputError: The file could not be written.
         """
         write_columns(self.columns, path)
-
-
-def _some(names: Sequence[str], most: int = 50) -> str:
-    more = f", and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -254,16 +254,12 @@ def _kinds_of(place: Any) -> tuple[str, dict[str, Any]]:
     if not isinstance(place, FieldInfo) or not isinstance(place.discriminator, str):
         return "", {}
     tag = place.discriminator
+    union = place.annotation
+    union = get_args(union)[0] if get_origin(union) is Annotated else union
     members = [
-        arg
-        for arg in get_args(_union_of(place.annotation))
-        if isinstance(arg, type) and issubclass(arg, BaseModel)
+        arg for arg in get_args(union) if isinstance(arg, type) and issubclass(arg, BaseModel)
     ]
     return tag, {value: m for m in members for value in get_args(m.model_fields[tag].annotation)}
-
-
-def _union_of(annotation: Any) -> Any:
-    return get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
 
 
 def _keys_of(section: Any) -> list[str]:

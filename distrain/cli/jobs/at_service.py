@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
@@ -40,13 +40,6 @@ from distrain.wording import UNKNOWN, count, duration, scores
 _EVERY_S = 5.0
 
 
-class _JobRef(NamedTuple):
-    job_id: str
-    state: str
-    is_final: bool
-    job: Job
-
-
 class ServiceJobs:
     """The jobs of the service at an address, with the methods of `SchedulerJobs`.
 
@@ -78,23 +71,23 @@ class ServiceJobs:
         is_filtered = bool(states or any(wanted.values()))
         return [_status_of(job) for job in jobs], [_json(job) for job in jobs], is_filtered
 
-    def find(self, word: str) -> _JobRef:
-        return _ref_of(self.client.find(word))
+    def find(self, word: str) -> Job:
+        return self.client.find(word)
 
     def status(self, word: str) -> tuple[dict[str, Any], list[str]]:
         job = self.client.find(word)
         return {"server": self.address, "job": _json(job)}, _lines(job)
 
-    def cancel(self, ref: _JobRef, why: str) -> dict[str, Any]:
-        job = ref.job if ref.is_final else self.client.cancel(ref.job_id, why=why)
+    def cancel(self, found: Job, why: str) -> dict[str, Any]:
+        job = found if found.is_final else self.client.cancel(found.id, why=why)
         return {"state": job.state, "job": _json(job)}
 
-    def wait(self, ref: _JobRef, timeout_s: float | None = None) -> Job:
+    def wait(self, found: Job, timeout_s: float | None = None) -> Job:
         return self.client.wait(
-            ref.job_id, timeout_s, lambda job: print_remark(_state_line(job.document))
+            found.id, timeout_s, lambda job: print_remark(_state_line(job.document))
         )
 
-    def print_end(self, _: _JobRef, end: Job) -> None:
+    def print_end(self, _: Job, end: Job) -> None:
         """Print how a job ended; raises the error of one that did not succeed."""
         if json_wanted():
             print_answer(job=_json(end))
@@ -111,10 +104,10 @@ class ServiceJobs:
 
     print_cancelled = print_end
 
-    def follow(self, ref: _JobRef, _: Path | None = None) -> None:
+    def follow(self, job: Job, _: Path | None = None) -> None:
         """Print a job's states and progress as they come, and how it ends."""
         printed, next_s = "", 0.0
-        for event in self.client.follow(ref.job_id):
+        for event in self.client.follow(job.id):
             line = _state_line(event.data)
             if line and line != printed:
                 print_remark(line)
@@ -124,7 +117,7 @@ class ServiceJobs:
             if data.get("step") and time.monotonic() >= next_s:
                 print_remark(_progress_line(data))
                 next_s = time.monotonic() + _EVERY_S
-        self.print_end(ref, self.client.wait(ref.job_id))
+        self.print_end(job, self.client.wait(job.id))
 
     def submit(
         self, spec: JobSpec, asked: Mapping[str, Any], *, checks: bool, again: bool
@@ -174,9 +167,9 @@ class ServiceJobs:
         if_interrupted(f"job {job.id} {what} and goes on without this command; {how}")
         (print_remark if waits or follows else print_result)(f"job {job.id} {what}")
         if follows:
-            self.follow(_ref_of(job))
+            self.follow(job)
         elif waits:
-            self.print_end(_ref_of(job), self.wait(_ref_of(job)))
+            self.print_end(job, self.wait(job))
         else:
             if json_wanted():
                 print_answer(server=self.client.address, job_id=job.id, job=_json(job))
@@ -276,10 +269,6 @@ def _pair(word: str, option: str, form: str) -> tuple[str, str]:
     if not (name and sign):
         raise click.UsageError(f"{option} {word}: write {form}.")
     return name, value
-
-
-def _ref_of(job: Job) -> _JobRef:
-    return _JobRef(job.id, job.state, job.is_final, job)
 
 
 def _json(job: Job) -> dict[str, Any]:

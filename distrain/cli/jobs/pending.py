@@ -16,6 +16,7 @@ from typing import Any
 from uuid import uuid4
 
 from distrain.errors import OutputError
+from distrain.storage import sync_path
 
 KEPT_S = 6 * 86_400.0  # how long a key is used again: services forget them after a week
 
@@ -88,11 +89,7 @@ def _new(folder: Path, same: str, now_s: float) -> tuple[int, Path, Pending]:
         _locked(number)
         os.write(number, json.dumps({"key": note.key, "begun_s": now_s}).encode())
         os.fsync(number)
-        entry = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(entry)
-        finally:
-            os.close(entry)
+        sync_path(folder)
     except OSError:
         path.unlink(missing_ok=True)
         os.close(number)

@@ -54,13 +54,11 @@ class RunsInOrder:
             return found
         before = text_before + 8 * (values_before + 1)
         # What the runs take bounds the text from above, however many there are.
-        wide = before + self._size_bytes > _STRING_BYTES and (
-            before + self._text_bytes() + 8 * self.num_values > _STRING_BYTES
-        )
+        if before + self._size_bytes <= _STRING_BYTES:
+            return pa.string()
+        text = sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)
+        wide = before + text + 8 * self.num_values > _STRING_BYTES
         return pa.large_string() if wide else pa.string()
-
-    def _text_bytes(self) -> int:
-        return sum(int(pc.sum(pc.binary_length(rows["value"])).as_py()) for rows in self)
 
     def __iter__(self) -> Iterator[pa.Table]:
         left = self.num_values

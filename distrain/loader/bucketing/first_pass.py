@@ -46,7 +46,8 @@ class FirstPass:
         sizes = self.buckets.sizes()
         chunks = self.buckets.chunks(sizes, work.plan)
         loads = plan_loads(work.plan, chunks, work.lanes, work.steps.start)
-        needed = {number: int(sizes[number]) for number in sorted(_buckets_of(loads, chunks))}
+        buckets = sorted(chunks[load.chunk].row_groups[0] for load in loads)
+        needed = {number: int(sizes[number]) for number in buckets}
         store: BucketStore = (
             BucketMemory(needed, self.num_columns, self.slabs)
             if self.folder is None
@@ -79,10 +80,6 @@ class FirstPass:
             ),
         )
         return later, BucketBackend(backend, store)
-
-
-def _buckets_of(loads: Any, chunks: Any) -> list[int]:
-    return [chunks[load.chunk].row_groups[0] for load in loads]
 
 
 def _run_all(

@@ -55,7 +55,7 @@ class BoundedFolder:
                 total, removed = self._make_room(size)
             # The bound is written first: a process that dies in between leaves one that is too
             # high, which is corrected when room is made.
-            self._write_total(total + size)
+            (self.path / ".bytes").write_text(str(total + size))
             partial.rename(final)
             return removed
 
@@ -85,9 +85,6 @@ class BoundedFolder:
             return int((self.path / ".bytes").read_text())
         except (OSError, ValueError):  # it is not there yet, or was written by half
             return None
-
-    def _write_total(self, total: int) -> None:
-        (self.path / ".bytes").write_text(str(total))
 
     def _make_room(self, size: int) -> tuple[int, int]:
         """Remove the least recently used files; return bytes left and files removed."""

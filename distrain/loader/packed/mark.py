@@ -52,7 +52,7 @@ class GroupMark:
             length,
             num_rows,
             int(all_, 16),
-            _from_hex(sums),
+            tuple(int(sums[i : i + _HEX_DIGITS], 16) for i in range(0, len(sums), _HEX_DIGITS)),
             tuple(items[0] if items else ()),
         )
 
@@ -149,10 +149,6 @@ def _parsed(text: bytes) -> Any:
 
 def _hex(number: int) -> str:
     return f"{number:0{_HEX_DIGITS}x}"
-
-
-def _from_hex(text: str) -> tuple[int, ...]:
-    return tuple(int(text[i : i + _HEX_DIGITS], 16) for i in range(0, len(text), _HEX_DIGITS))
 
 
 def _checksum_of(body: dict[str, Any]) -> str:

@@ -325,10 +325,6 @@ def _cells(
     return cells
 
 
-def _is_date(kind: pa.DataType) -> bool:
-    return kind in (pa.date32(), pa.date64())
-
-
 def _plain(array: pa.Array) -> pa.Array:
     """Dates as whole numbers: days since 1970, or milliseconds."""
     if pa.types.is_date32(array.type):
@@ -377,7 +373,8 @@ def _lists(column: WantedColumn, values: pa.ChunkedArray, group: RowGroup) -> pa
         rows = rows.cast(pa.list_(rows.type.value_type))
     if pa.types.is_null(rows.type.value_type):
         rows = rows.cast(pa.list_(_type_with_room(column, rows.type.value_type)))
-    if not rows.null_count and not rows.values.null_count and not _is_date(rows.type.value_type):
+    is_date = rows.type.value_type in (pa.date32(), pa.date64())
+    if not rows.null_count and not rows.values.null_count and not is_date:
         return rows
     lengths = pc.fill_null(rows.value_lengths(), 0).to_numpy(zero_copy_only=False)
     items = pa.chunked_array([rows.flatten()])

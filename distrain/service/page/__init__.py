@@ -1,3 +1,15 @@
 """The web page: jobs, queue, clusters, rendered on the server."""
 
-from distrain.service.page.mounting import add_pages as add_pages
+from fastapi import FastAPI
+from starlette.staticfiles import StaticFiles
+
+from distrain.service.page import clusters_page, jobs_page, signing_on
+from distrain.service.page.rendering import STATIC
+
+
+def add_pages(app: FastAPI) -> None:
+    """Add the pages to the API's application: they share its store, its sessions and its rules."""
+    app.state.dashboards = {}
+    for part in (signing_on, jobs_page, clusters_page):
+        app.include_router(part.router)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
