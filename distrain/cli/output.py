@@ -77,10 +77,10 @@ def keep_quiet_option(context: click.Context, _: click.Parameter, value: bool) -
     return value
 
 
-def print_remark(text: object, *, bold: bool = False) -> None:
+def print_remark(text: object) -> None:
     """Print progress or a remark; nothing with `--quiet`."""
     if not quiet_wanted():
-        _echo(text, bold=bold, err=json_wanted())
+        _echo(text, bold=False, err=json_wanted())
 
 
 def print_result(text: object, *, bold: bool = False) -> None:

@@ -255,9 +255,7 @@ def one_per_host(workers: Mapping[ProcessPlace, ProcessFacts]) -> list[ProcessPl
     return list(hosts.values())
 
 
-def choose_pairs(
-    hosts: list[ProcessPlace], seed: int = 0
-) -> dict[ProcessPlace, list[ProcessPlace]]:
+def choose_pairs(hosts: list[ProcessPlace]) -> dict[ProcessPlace, list[ProcessPlace]]:
     """Whom each host tries: all others; of many the next one and some by chance.
 
     >>> places = [ProcessPlace(ProcessRole.WORKER, f"tcp://10.0.0.{i}:1") for i in range(100)]
@@ -266,7 +264,7 @@ def choose_pairs(
     """
     if len(hosts) <= MOST_HOSTS_IN_PAIRS:
         return {host: [other for other in hosts if other != host] for host in hosts}
-    draw = random.Random(seed)
+    draw = random.Random(0)
     pairs = {}
     for index, host in enumerate(hosts):
         following = hosts[(index + 1) % len(hosts)]

@@ -129,12 +129,12 @@ def draw_group_rows(axes: Any, of: Mapping[str, Sequence[float]]) -> None:
     axes.set_ylabel("rows of the group")
 
 
-def draw_shares(axes: Any, train: Sequence[Record], along: Along = millions) -> None:
+def draw_shares(axes: Any, train: Sequence[Record]) -> None:
     shown = thinned(train)
     of_records = [phase_shares(record.seconds or {}) for record in shown]
     phases = [p for p in colours.PHASES if any(shares.get(p, 0.0) > 0 for shares in of_records)]
     if phases:
-        places = [along(record) for record in shown]
+        places = [millions(record) for record in shown]
         colors = [colours.PHASES[p] for p in phases]
         lines = ([shares.get(phase, 0.0) for shares in of_records] for phase in phases)
         axes.stackplot(places, *lines, labels=phases, colors=colors)

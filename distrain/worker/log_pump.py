@@ -111,19 +111,12 @@ class BoundedLog:
 
 
 class RankLogWriter:
-    """A rank's log, written by a thread; of more than `waiting_bytes` the oldest is left out."""
+    """A rank's log, written by a thread; of more than `WAITING_BYTES` the oldest is left out."""
 
-    def __init__(
-        self,
-        path: Path,
-        writer: BackgroundWriter,
-        kept_bytes: int = KEPT_BYTES,
-        waiting_bytes: int = WAITING_BYTES,
-    ):
+    def __init__(self, path: Path, writer: BackgroundWriter):
         self._path = path
-        self._kept_bytes = kept_bytes
         self._writer = writer
-        self._inbox = Inbox[bytes](writer, waiting_bytes, self._take)
+        self._inbox = Inbox[bytes](writer, WAITING_BYTES, self._take)
         self._file: BoundedLog | None = None
         self._error: OSError | None = None
         self._words = bytearray()
@@ -151,7 +144,7 @@ class RankLogWriter:
 
     def _open(self) -> None:
         try:
-            self._file = BoundedLog(self._path, self._kept_bytes)
+            self._file = BoundedLog(self._path)
         except OSError as error:
             self._error = error
 

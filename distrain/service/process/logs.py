@@ -54,7 +54,7 @@ def _redacted(
     return cleaned
 
 
-def set_up_logs(process: str, *, level: str = "info", console: bool | None = None) -> None:
+def set_up_logs(process: str, *, console: bool | None = None) -> None:
     """Send this process's logs to standard error, on a terminal as lines for people."""
     shown = sys.stderr.isatty() if console is None else console
     shared: list[Processor] = [
@@ -82,7 +82,7 @@ def set_up_logs(process: str, *, level: str = "info", console: bool | None = Non
     )
     root = logging.getLogger()
     root.handlers[:] = [handler]
-    root.setLevel(level.upper())
+    root.setLevel(logging.INFO)
     for chatty in ("httpx2", "httpcore", "httpcore2", "alembic", "uvicorn.access", "uvicorn.error"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     structlog.configure(

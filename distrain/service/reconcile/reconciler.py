@@ -11,7 +11,7 @@ from distrain.service.access import service_key
 from distrain.service.clusters import Launcher, SchedulerAddress, SchedulerClient, make_launcher
 from distrain.service.reconcile.carrying import EffectCarrier
 from distrain.service.reconcile.cluster_loop import ClusterLoop
-from distrain.service.reconcile.contact import Connect, Contact
+from distrain.service.reconcile.contact import Contact
 from distrain.service.reconcile.holding import OwnLeases, has_ended, owner_name
 from distrain.service.recorder import Recorder, remove_old_runs
 from distrain.service.settings import Settings
@@ -88,7 +88,6 @@ class Reconciler:
         store: Store,
         *,
         recorder: Callable[[Callable[[str], int | None]], Recorder] | None = None,
-        connect: Connect | None = None,
         launcher: Callable[[str], Launcher] | None = None,
     ):
         self._settings, self._store = settings, store
@@ -97,7 +96,6 @@ class Reconciler:
         self._recorder = make_recorder(self._generation)
         key = partial(service_key, settings)
         self._deliverer = Deliverer(store, settings, key, self.leases)
-        connect = connect or self._connect
         launcher = launcher or (lambda name: make_launcher(name, settings, store.service_id))
         self.loops = {
             name: ClusterLoop(
@@ -105,7 +103,7 @@ class Reconciler:
                 store,
                 self.leases,
                 EffectCarrier(name, store, self.leases, self._recorder),
-                Contact(name, profile, launcher(name), connect, time.monotonic),
+                Contact(name, profile, launcher(name), self._connect, time.monotonic),
                 self._num_jobs,
             )
             for name, profile in settings.clusters.items()

@@ -25,8 +25,7 @@ class Mailbox:
     (2, 0, None)
     """
 
-    def __init__(self, limit: int = LIMIT_ENTRIES):
-        self._limit = limit
+    def __init__(self) -> None:
         self._entries: deque[Entry] = deque()
         self._missed = 0
         self.last: JobView | None = None
@@ -58,7 +57,7 @@ class Mailbox:
         return view
 
     def _drop(self) -> None:
-        while len(self._entries) > self._limit:
+        while len(self._entries) > LIMIT_ENTRIES:
             self._entries.popleft()
             self._missed += 1
 

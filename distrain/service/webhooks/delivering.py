@@ -61,15 +61,9 @@ class Deliverer:
     """Looks for webhooks with undelivered events, and delivers them in threads."""
 
     def __init__(
-        self,
-        store: Store,
-        settings: Settings,
-        key: Callable[[], bytes],
-        leases: HoldsLeases,
-        clock: Callable[[], float] = time.monotonic,
+        self, store: Store, settings: Settings, key: Callable[[], bytes], leases: HoldsLeases
     ):
-        self._store, self._settings, self._key = store, settings, key
-        self._leases, self._clock = leases, clock
+        self._store, self._settings, self._key, self._leases = store, settings, key, leases
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._busy: set[str] = set()
@@ -98,14 +92,14 @@ class Deliverer:
         self._ending.set()
         for _ in self._threads:
             self._due.put(None)
-        until_s = self._clock() + within_s
+        until_s = time.monotonic() + within_s
         for thread in self._threads:
-            thread.join(max(0.0, until_s - self._clock()))
+            thread.join(max(0.0, until_s - time.monotonic()))
 
     def _has_news(self, hook: Webhook, last: int) -> bool:
         passed = self._passed.get(hook.id, 0)
         noted_s = self._noted_s.get(hook.id, 0.0)
-        late_note = passed > hook.cursor and self._clock() - noted_s >= _NOTE_EVERY_S
+        late_note = passed > hook.cursor and time.monotonic() - noted_s >= _NOTE_EVERY_S
         return max(hook.cursor, passed) < last or late_note
 
     def _hand_out(self, hook_id: str) -> None:
@@ -140,9 +134,9 @@ class Deliverer:
 
     def _turn(self, hook_id: str) -> None:
         hook = self._store.webhook(hook_id)  # anew: who handed it out may have read it long ago
-        until_s = self._clock() + _TURN_S
+        until_s = time.monotonic() + _TURN_S
         cursor = 0 if hook is None else max(hook.cursor, self._passed.get(hook_id, 0))
-        while hook is not None and self._clock() < until_s:
+        while hook is not None and time.monotonic() < until_s:
             events = self._store.events_after(cursor, _PAGE)
             if events and events[0].seq != cursor + 1:
                 self._give_up(hook, cursor, "events that it was not told were pruned")
@@ -153,7 +147,7 @@ class Deliverer:
                     if hook is None:
                         return
                 cursor = event.seq
-                if self._clock() >= until_s or self._ending.is_set():
+                if time.monotonic() >= until_s or self._ending.is_set():
                     break
             if len(events) < _PAGE:
                 break
@@ -215,7 +209,7 @@ class Deliverer:
 
     def _note_passed(self, hook: Webhook, cursor: int) -> None:
         now = self._store.webhook(hook.id)
-        late = self._clock() - self._noted_s.get(hook.id, 0.0) >= _NOTE_EVERY_S
+        late = time.monotonic() - self._noted_s.get(hook.id, 0.0) >= _NOTE_EVERY_S
         if now is None or now.cursor >= cursor:
             return
         if late:
@@ -231,4 +225,4 @@ class Deliverer:
         self._store.move_webhook(hook_id, cursor=cursor, lease=lease, **columns)
         with self._lock:
             self._passed[hook_id] = cursor
-            self._noted_s[hook_id] = self._clock()
+            self._noted_s[hook_id] = time.monotonic()

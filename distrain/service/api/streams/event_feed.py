@@ -29,16 +29,9 @@ class FellBehind(Exception):
 class EventFeed:
     """The events of the store as they come; `read` and `last` are called in threads."""
 
-    def __init__(
-        self,
-        read: Callable[[int, int], list[Event]],
-        last: Callable[[], int],
-        every_s: float = EVERY_S,
-        kept: int = KEPT_EVENTS,
-    ):
+    def __init__(self, read: Callable[[int, int], list[Event]], last: Callable[[], int]):
         self._read, self._last = read, last
-        self._every_s = every_s
-        self._events: deque[Event] = deque(maxlen=kept)
+        self._events: deque[Event] = deque(maxlen=KEPT_EVENTS)
         self._frames: dict[int, bytes] = {}
         self._followers = 0
         self._task: asyncio.Task[None] | None = None
@@ -96,7 +89,7 @@ class EventFeed:
         self._news.set()
 
     async def _follow(self) -> None:
-        pause_s = self._every_s
+        pause_s = EVERY_S
         while True:
             try:
                 events = await run_in_threadpool(self._read, self.position, _AT_ONCE)
@@ -106,7 +99,7 @@ class EventFeed:
                     "the events cannot be read now: %s", type(error).__name__
                 )
             else:
-                pause_s = self._every_s
+                pause_s = EVERY_S
                 self._take(events)
                 if len(events) == _AT_ONCE:
                     continue
