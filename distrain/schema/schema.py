@@ -1,6 +1,6 @@
 """An ordered set of columns."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property
@@ -16,7 +16,6 @@ from distrain.schema.column import (
     columns_to_json,
 )
 from distrain.schema.files import read_columns, write_columns
-from distrain.wording import some
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,7 @@ class Schema:
         near = get_close_matches(name, self.names, n=1)
         raise SchemaError(
             f"no column {name!r} in the schema",
-            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {some(self.names, 50)}.",
+            hint=f"Did you mean {near[0]!r}?" if near else f"It has: {_some(self.names)}.",
         )
 
     def select(self, names: Iterable[str]) -> "Schema":
@@ -156,3 +155,8 @@ class Schema:
             OutputError: The file could not be written.
         """
         write_columns(self.columns, path)
+
+
+def _some(names: Sequence[str], most: int = 50) -> str:
+    more = f", and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

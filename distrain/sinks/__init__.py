@@ -3,6 +3,7 @@
 from distrain.sinks.base import RunFacts as RunFacts, Sink as Sink, Stamped as Stamped
 from distrain.sinks.choosing import (
     known_sinks as known_sinks,
+    open_sink as open_sink,
     open_sinks as open_sinks,
 )
 from distrain.sinks.feed import Feeds as Feeds

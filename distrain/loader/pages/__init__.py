@@ -4,6 +4,7 @@ from distrain.loader.pages.footer import codec_bytes as codec_bytes
 from distrain.loader.pages.leaves import (
     BUILT as BUILT,
     PageColumns as PageColumns,
+    is_enabled as is_enabled,
     page_columns as page_columns,
 )
 from distrain.loader.pages.pages_of_file import (
