@@ -64,7 +64,6 @@ class BinaryMetrics:
 
     @property
     def rows(self) -> int:
-        """The number of rows, whatever their weights."""
         return self.counted[0] if self.counted else int(self.negatives.sum() + self.positives.sum())
 
     def update(
@@ -108,7 +107,6 @@ class BinaryMetrics:
             self.positives = self.positives.astype(np.float64)
 
     def merge(self, other: "BinaryMetrics") -> "BinaryMetrics":
-        """A new state with the rows of both."""
         merged = BinaryMetrics(
             self.negatives + other.negatives,
             self.positives + other.positives,
@@ -140,7 +138,6 @@ class BinaryMetrics:
         return report(self.negatives, self.positives, *sums, self.counted)
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON values, exact to the last bit and compact."""
         return {
             **_FORMAT,
             "negatives": pack_counts(self.negatives),

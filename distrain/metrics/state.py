@@ -87,7 +87,6 @@ class SummedState:
         self.bins = np.zeros(self.NUM_BINS) if bins is None else bins
 
     def merge(self, other: Self) -> Self:
-        """A new state with the rows of both."""
         return type(self)(self.rows + other.rows, self.sums + other.sums, self.bins + other.bins)
 
     def parts(self) -> Parts:
@@ -98,7 +97,6 @@ class SummedState:
         return cls(0 if parts.counts is None else int(parts.counts[0]), parts.sums, parts.bins)
 
     def to_json(self) -> dict[str, Any]:
-        """The state as JSON values, exact to the last bit and compact."""
         bins = {"bins": pack_counts(self.bins)} if self.NUM_BINS else {}
         sums = dict(zip(self.SUMS, self.sums.tolist(), strict=True))
         return {"kind": self.kind, "version": self._VERSION, "rows": self.rows, **bins, **sums}

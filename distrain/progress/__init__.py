@@ -8,6 +8,7 @@ from distrain.progress.kept_reports import (
 )
 from distrain.progress.merging import (
     ReportJoiner as ReportJoiner,
+    add_up as add_up,
     phase_shares as phase_shares,
     stall_pct as stall_pct,
 )

@@ -66,7 +66,7 @@ def add_up_loaders(per_rank: Sequence[Mapping[str, float]]) -> dict[str, float]:
     >>> add_up_loaders([{"batches": 2, "queue_depth_sum": 6}, {"batches": 1, "queue_depth_sum": 0}])
     {'batches': 3, 'queue_depth_sum': 6, 'mean_queue_depth': 2.0}
     """
-    total = _add_up(per_rank)
+    total = add_up(per_rank)
     if "queue_depth_sum" in total:  # a mean of means would not be one of batches
         depth_sum, batches = total["queue_depth_sum"], total.get("batches", 0)
         total["mean_queue_depth"] = depth_sum / max(1, batches)
@@ -112,11 +112,11 @@ def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
         return reports[0]
     return replace(
         reports[-1],
-        seconds=_add_up([report.seconds for report in reports]),
+        seconds=add_up([report.seconds for report in reports]),
         metrics=merge([report.metrics for report in reports]).to_json(),
         loader=add_up_loaders([report.loader for report in reports]),
         exchange=follow_up_exchanges([report.exchange for report in reports]),
-        device_seconds=_add_up([report.device_seconds for report in reports]),
+        device_seconds=add_up([report.device_seconds for report in reports]),
         step_counts=[
             sum(counts)
             for counts in zip_longest(*(report.step_counts for report in reports), fillvalue=0)
@@ -125,7 +125,7 @@ def join_reports(reports: Sequence[StepsDone]) -> StepsDone:
     )
 
 
-def _add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
+def add_up(parts: Sequence[Mapping[str, float]]) -> dict[str, float]:
     names = dict.fromkeys(name for part in parts for name in part)
     return {name: sum(part.get(name, 0) for part in parts) for name in names}
 

@@ -1,7 +1,7 @@
 """Reads a whole run directory, whether its run succeeded, failed, broke off, or goes on."""
 
 import fcntl
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ from typing import Any
 
 from distrain.events import StepsDone
 from distrain.jobs import Record
-from distrain.progress import read_reports, tail_offset
+from distrain.progress import add_up, read_reports, tail_offset
 from distrain.run_paths import RunPaths
 from distrain.runs.run_file import RunFile, read_records, read_run_and_spec, read_summary
 from distrain.runs.summary import read_status
@@ -76,7 +76,7 @@ class RunData:
         return list(self.summary.get("seconds") or (self.recent.seconds if self.recent else ()))
 
     def mean_seconds(self) -> Mapping[str, float]:
-        return _added(record.seconds or {} for record in self.train)
+        return add_up([record.seconds or {} for record in self.train])
 
     def problem(self) -> str:
         """The reason and message of a bad end; "" without one."""
@@ -129,14 +129,6 @@ def _is_at_work(paths: RunPaths) -> bool:
     return False
 
 
-def _added(windows: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    total: dict[str, float] = {}
-    for window in windows:
-        for phase, seconds in window.items():
-            total[phase] = total.get(phase, 0.0) + seconds
-    return total
-
-
 def recent_times(paths: RunPaths) -> RankTimes | None:
     """The times of the newest attempt that left reports; `None` without steps of all ranks."""
     for attempt in reversed(paths.attempts()):
@@ -158,7 +150,7 @@ def _times(files: list[Path]) -> RankTimes | None:
     steps = sorted(set.intersection(*map(set, windows)))  # ranks compare over the same steps
     if not steps:
         return None
-    totals = tuple(_added(of_rank[step] for step in steps) for of_rank in windows)
+    totals = tuple(add_up([of_rank[step] for step in steps]) for of_rank in windows)
     return RankTimes(steps[0], steps[-1], totals)
 
 

@@ -1,13 +1,12 @@
 """`run.json`, its lock, and what else is read of a run directory to go on with its run."""
 
-import fcntl
 import math
 import os
 import platform
 import shutil
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +22,14 @@ from distrain.reasons import LEFT_OFF
 from distrain.run_paths import RunPaths
 from distrain.runs.validation import json_of, read_outcome, record_of, write_json
 from distrain.spec import JobSpec, dump_yaml, parse_spec, parse_yaml
-from distrain.storage import no_pipe, read_file, translated_errors, whole_file
+from distrain.storage import (
+    lock_now,
+    locked_folder,
+    no_pipe,
+    read_file,
+    translated_errors,
+    whole_file,
+)
 from distrain.version import build, package_version
 
 _PACKAGES = (
@@ -210,16 +216,9 @@ class RunInUse(OutputError):
     """Another command keeps the run directory up to date."""
 
 
-@contextmanager
-def alone_in(root: Path) -> Iterator[None]:
+def alone_in(root: Path) -> AbstractContextManager[None]:
     """Keep other commands from beginning a run in the same directory."""
-    with translated_errors(root):
-        folder = os.open(root, os.O_RDONLY)
-    try:
-        _lock(folder, root)
-        yield
-    finally:
-        os.close(folder)
+    return locked_folder(root, _in_use(root))
 
 
 def locked(path: Path) -> BinaryIO:
@@ -227,21 +226,16 @@ def locked(path: Path) -> BinaryIO:
     with translated_errors(path):
         file = os.fdopen(no_pipe(str(path), os.O_RDONLY), "rb")
     try:
-        _lock(file.fileno(), path.parent)
+        lock_now(file.fileno(), _in_use(path.parent))
     except RunInUse:
         file.close()
         raise
     return file
 
 
-def _lock(descriptor: int, root: Path) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise RunInUse(
-            "another command is at this run",
-            where={"path": str(root)},
-            hint="Wait for its end, or end it.",
-        ) from None
-    except OSError:  # a filesystem without locks
-        pass
+def _in_use(root: Path) -> RunInUse:
+    return RunInUse(
+        "another command is at this run",
+        where={"path": str(root)},
+        hint="Wait for its end, or end it.",
+    )

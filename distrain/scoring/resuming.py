@@ -8,10 +8,8 @@ nowhere once that is removed. Finished scores have a file beside them that says 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,7 +19,13 @@ from typing import Any
 
 from distrain.errors import OutputError
 from distrain.scoring.files import model_files
-from distrain.storage import check_writable, file_identity, translated_errors, whole_file
+from distrain.storage import (
+    check_writable,
+    file_identity,
+    locked_folder,
+    translated_errors,
+    whole_file,
+)
 from distrain.version import __version__
 
 _FINISHED = ".distrain-scores.json"
@@ -72,32 +76,19 @@ def kept_logits(
     """
     check_writable(folder)
     name = name_of_scores(model_files(str(model_dir)), settings, [(file, None) for file in files])
-    with _alone_in(folder):
+    # A process that begins or ends there removes files of others.
+    with locked_folder(folder, _in_use(folder)):
         place = scored_folder(folder / "logits")
         yield open_scored(place, name)
         shutil.rmtree(place, ignore_errors=True)
 
 
-@contextmanager
-def _alone_in(folder: Path) -> Iterator[None]:
-    """Lock a folder: a process that begins or ends there removes files of others."""
-    with translated_errors(folder):
-        handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(handle)
-        raise OutputError(
-            "another process keeps what it scores in this folder",
-            where={"path": str(folder)},
-            hint="Wait for its end, or name another folder.",
-        ) from None
-    except OSError:
-        pass  # a filesystem without locks
-    try:
-        yield
-    finally:
-        os.close(handle)
+def _in_use(folder: Path) -> OutputError:
+    return OutputError(
+        "another process keeps what it scores in this folder",
+        where={"path": str(folder)},
+        hint="Wait for its end, or name another folder.",
+    )
 
 
 def write_finished(folder: Path, name: str, files: Sequence[str]) -> None:

@@ -37,6 +37,8 @@ from distrain.storage.outputs import (
     check_output as check_output,
     check_place as check_place,
     check_writable as check_writable,
+    lock_now as lock_now,
+    locked_folder as locked_folder,
     no_pipe as no_pipe,
     read_file as read_file,
     scratch_folder as scratch_folder,

@@ -8,6 +8,7 @@ the folder removes. On object stores, which rename nothing, see `uploads.py` for
 
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import shutil
@@ -299,3 +300,25 @@ def scratch_folder(place: str | Path) -> Iterator[str]:
             yield str(own)
         finally:
             remove_aside(own)
+
+
+@contextlib.contextmanager
+def locked_folder(folder: Path, refusal: OutputError) -> Iterator[None]:
+    """Lock a folder in the block; raises `refusal` where another process has it locked."""
+    with translated_errors(folder):
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        lock_now(handle, refusal)
+        yield
+    finally:
+        os.close(handle)
+
+
+def lock_now(descriptor: int, refusal: OutputError) -> None:
+    """Lock a file or a folder as long as it is open, where its filesystem has locks."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise refusal from None
+    except OSError:
+        pass
