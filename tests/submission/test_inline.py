@@ -44,18 +44,22 @@ def test_checkpoints_on_the_way_are_shown_and_pruned(prepared: Path, tmp_path: P
 
 
 def test_a_rank_inline_loads_neither_dask_nor_a_compiler(prepared: Path, tmp_path: Path) -> None:
+    dlrm = {"model": {"kind": "dlrm", "embedding_dim": 4, "bottom": [4], "top": [4]}}
+    (tmp_path / "job.yaml").write_text(yaml.safe_dump(small_document(prepared) | dlrm))
     script = tmp_path / "script.py"
     script.write_text(f"""
 import sys
-from pathlib import Path
-from distrain.spec import parse_spec
-from distrain.submission import run_inline
-spec = parse_spec({small_document(prepared)!r}, [{INLINE!r}])
-print(run_inline(spec, Path({str(tmp_path / "run")!r}), "a", lambda view: None).state)
-print(sorted(name for name in ("dask", "distributed", "torch._dynamo") if name in sys.modules))
+from distrain.cli.main import cli
+words = ["train", {str(tmp_path / "job.yaml")!r}, "--set", {INLINE!r}]
+cli([*words, "--run-dir", {str(tmp_path / "run")!r}], standalone_mode=False)
+heavy = ("dask", "distributed", "sympy", "torch._dynamo", "triton")
+print(sorted(name for name in heavy if name in sys.modules))
 """)
     done = run_script(script)
-    assert done.stdout.splitlines()[-2:] == ["succeeded", "[]"]
+    assert done.stdout.splitlines()[-1:] == ["[]"], done.stderr
+    summary = read_summary(RunPaths(tmp_path / "run"))
+    assert summary is not None
+    assert summary["state"] == "succeeded"
 
 
 def test_a_command_that_is_ended_says_how_to_go_on(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
@@ -44,15 +45,15 @@ class PairProducts(nn.Module):
     def __init__(self, num_vectors: int):
         super().__init__()
         self.num_vectors = n = num_vectors
-        first, second = torch.tril_indices(n, n, offset=-1)
+        # By NumPy: on `meta`, torch's own would load its compiler, for seconds.
+        first, second = np.tril_indices(n, -1)
         self.num_pairs = len(first)
         # pick[p] is where pair p lies in a flat n*n matrix. spread is the way back: which pair, if
         # any (num_pairs if none), each place of the symmetric matrix holds.
-        spread = torch.full((n, n), self.num_pairs)
-        spread[first, second] = torch.arange(self.num_pairs)
-        spread[second, first] = torch.arange(self.num_pairs)
-        self.register_buffer("pick", first * n + second, persistent=False)
-        self.register_buffer("spread", spread.flatten(), persistent=False)
+        spread = np.full((n, n), self.num_pairs)
+        spread[first, second] = spread[second, first] = np.arange(self.num_pairs)
+        self.register_buffer("pick", torch.tensor(first * n + second), persistent=False)
+        self.register_buffer("spread", torch.tensor(spread.flatten()), persistent=False)
 
     def forward(self, vectors: Tensor) -> Tensor:
         if self._in_triton(vectors):

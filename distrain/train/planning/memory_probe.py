@@ -16,7 +16,6 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
-from torch.utils.flop_counter import FlopCounterMode
 
 from distrain.batch import Batch, Ragged
 from distrain.models import ClickModel, blueprint_of, build_model, rows_are_independent
@@ -85,6 +84,8 @@ def probe_memory(spec: JobSpec, schema: Schema) -> MemoryProbe:
 
 def dense_flops(spec: JobSpec, schema: Schema) -> float:
     """Floating-point operations of the dense layers per row, forward and backward."""
+    from torch.utils.flop_counter import FlopCounterMode  # loads Triton where there is one
+
     model = _small_model(spec, schema)
     plain = {"precision": "fp32", "compile": False, "cuda_graph": False, "micro_batches": 1}
     step = TrainStep(model, spec.train.model_copy(update=plain), 1)
@@ -201,6 +202,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.live = self.most = 0
         self._sizes: dict[int, int] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # to keep torch's compiler out would load it, for seconds
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         # What comes from outside is not counted, nor are views of it.
