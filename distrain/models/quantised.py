@@ -1,6 +1,6 @@
 """Embedding tables in fewer bits, each row by itself, for scoring."""
 
-from typing import Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -10,7 +10,6 @@ from distrain.errors import ModelError
 from distrain.models.click import ClickModel, Ensemble
 
 TableForm = Literal["fp32", "fp16", "int8", "int4"]
-TABLE_FORMS: tuple[TableForm, ...] = get_args(TableForm)
 
 _ROWS_AT_ONCE = 65536
 _TINIEST = 2.0**-24

@@ -268,6 +268,14 @@ def _contradiction(context: click.Context) -> str:
     return next((text for text, is_one in contradictions.items() if is_one), "")
 
 
+_AS_GIVEN = (
+    *("valid", "valid_fraction", "valid_rows", "saved_workflow", "update", "unlabeled", "keep"),
+    *("keep_counts", "max_bad", "row_group_rows", "embedding_dim", "overwrite", "staging"),
+    "device",
+)
+"""Options that are fields of the request, by these names."""
+
+
 def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
     from distrain.etl import DriftBounds, FeatureConfig, PrepRequest, TextLayout, criteo_workflow
 
@@ -278,28 +286,15 @@ def _request(inputs: tuple[str, ...], options: dict[str, Any]) -> "PrepRequest":
     return PrepRequest(
         inputs,
         options["out"],
-        valid=options["valid"],
-        valid_fraction=options["valid_fraction"],
-        valid_rows=options["valid_rows"],
+        **{name: options[name] for name in _AS_GIVEN},
         workflow=None if saved or features else criteo_workflow(*sizes),
         features=features,
-        saved_workflow=saved,
         log=() if options["log"] == ("none",) else options["log"] or None,
-        update=options["update"],
-        unlabeled=options["unlabeled"],
-        keep=options["keep"],
-        keep_counts=options["keep_counts"],
         layout=TextLayout(delimiter, options["header"]),
         skip_bad_lines=options["bad_lines"] == "skip",
-        max_bad=options["max_bad"],
-        row_group_rows=options["row_group_rows"],
         block_bytes=options["block_mib"] << 20,
-        embedding_dim=options["embedding_dim"],
-        overwrite=options["overwrite"],
-        staging=options["staging"],
         memory_bytes=None if options["memory_mib"] is None else options["memory_mib"] << 20,
         drift=DriftBounds(options["drift_mean"], options["drift_share"]),
-        device=options["device"],
     )
 
 

@@ -45,8 +45,7 @@ class MultiTask(Task):
         towers: Mapping[str, Block] | None = None,
     ):
         super().__init__()
-        if not tasks:
-            raise ModelError("a MultiTask needs tasks")
+        self._check_tasks(tasks)
         self.names = tuple(tasks)
         self.metrics = next(iter(tasks.values())).metrics
         for name, task in tasks.items():
@@ -72,6 +71,10 @@ class MultiTask(Task):
                 f"a MultiTask has towers for {', '.join(sorted(unknown))}, which are no tasks",
                 where={"tasks": ", ".join(tasks)},
             )
+
+    def _check_tasks(self, tasks: Mapping[str, Task]) -> None:
+        if not tasks:
+            raise ModelError("a MultiTask needs tasks")
 
     def build(self, given: Shape) -> Shape:
         shared = given if self.sharing is None else self.sharing.attach(given)
@@ -174,15 +177,7 @@ class ESMMTask(MultiTask):
     '[rows, 2]'
     """
 
-    def __init__(
-        self,
-        tasks: Mapping[str, Task],
-        weights: Mapping[str, float] | None = None,
-        *,
-        sharing: Block | None = None,
-        towers: Mapping[str, Block] | None = None,
-    ):
-        super().__init__(tasks, weights, sharing=sharing, towers=towers)
+    def _check_tasks(self, tasks: Mapping[str, Task]) -> None:
         others = [
             name
             for name, task in tasks.items()
