@@ -10,10 +10,11 @@ import json
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from distrain.cluster.secrets import PRIVATE_MODE, write_private
+from distrain.jobs import known_fields
 from distrain.storage import boot_id, started_ticks, translated_errors
 
 STATE_FILE = "state.json"
@@ -61,8 +62,7 @@ def read_started(folder: Path) -> StartedCluster | None:
     try:
         values = json.loads((folder / STATE_FILE).read_bytes())
         process = ProcessId(**values.pop("process"))
-        known = {field.name for field in fields(StartedCluster)}
-        return StartedCluster(process, **{k: v for k, v in values.items() if k in known})
+        return StartedCluster(process, **known_fields(StartedCluster, values))
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
         return None
 

@@ -37,6 +37,7 @@ from distrain.jobs.view import (
     Notice as Notice,
     Record as Record,
     Restart as Restart,
+    known_fields as known_fields,
     record_from_json as record_from_json,
 )
 from distrain.reasons import Reason as Reason

@@ -10,18 +10,16 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import httpx2
 from pydantic_core import from_json
 
 from distrain.errors import ClusterError, DistrainError
-from distrain.jobs import LARGEST, JobStatus, storable
+from distrain.jobs import LARGEST, JobStatus, known_fields, storable
 from distrain.service.decide import SchedulerAnswer, Workers
 from distrain.service.settings import TlsFiles
-
-Value = TypeVar("Value")
 
 _MOST_OF_AN_EPOCH = 300
 _DIGITS_AS_0 = bytes.maketrans(b"123456789E", b"000000000e")
@@ -47,7 +45,7 @@ def told_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
     epoch = document["epoch"]
     if not isinstance(epoch, str) or len(epoch) > _MOST_OF_AN_EPOCH:
         raise TypeError("epoch is no name")
-    workers = _known(Workers, document.get("workers", {}))
+    workers = Workers(**known_fields(Workers, document.get("workers", {})))
     for value in (document["revision"], *vars(workers).values()):
         if type(value) is not int:
             raise TypeError(f"{value!r} is no whole number")
@@ -61,7 +59,7 @@ def told_from_json(document: Mapping[str, Any]) -> SchedulerAnswer:
 
 
 def preflight_from_json(document: Mapping[str, Any]) -> SeenPreflight:
-    one = _known(SeenPreflight, document)
+    one = SeenPreflight(**known_fields(SeenPreflight, document))
     notes = tuple(map(str, one.notes))
     errors = tuple(dict(error) for error in one.errors)
     error = None if one.error is None else str(one.error)
@@ -117,11 +115,6 @@ def _check_numbers(value: Any) -> None:
 
 def _no_number(text: str) -> float:
     raise ValueError(f"{text} is no number")
-
-
-def _known(kind: type[Value], document: Mapping[str, Any]) -> Value:
-    names = {f.name for f in fields(kind)}  # type: ignore[arg-type]  # of dataclasses alone
-    return kind(**{name: value for name, value in document.items() if name in names})
 
 
 Answer = TypeVar("Answer")
