@@ -45,7 +45,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an idle one takes a fifteenth of a core
 def client() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 

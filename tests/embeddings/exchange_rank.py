@@ -34,11 +34,17 @@ SHARES[4] = [(3, 3, 3, 3), (5, 0, 6, 1), (0, 12, 0, 0), (1, 1, 9, 1), (0, 0, 0, 
 LR = 0.1
 
 
-def cases():
-    """What every gang trains: dtype, optimizer and placement."""
-    yield from product(["fp32"], KINDS, PLACEMENTS)
-    yield from product(["fp64"], KINDS, ["row_wise"])
-    yield from product(["bf16"], ["sgd", "adam"], ["replicated", "row_wise"])
+def kinds(num_ranks):
+    """The optimizers of a gang: two ranks show all, the others that their number is no matter."""
+    return KINDS if num_ranks == 2 else ("sgd", "adam")
+
+
+def cases(num_ranks):
+    """What a gang trains: dtype, optimizer and placement."""
+    yield from product(["fp32"], kinds(num_ranks), PLACEMENTS)
+    yield from product(["fp64"], kinds(num_ranks), ["row_wise"])
+    if num_ranks == 2:
+        yield from product(["bf16"], ["sgd", "adam"], ["replicated", "row_wise"])
 
 
 def name_of(dtype, kind, placement):
@@ -136,7 +142,9 @@ def interleaved(local, num_rows, num_ranks):
 
 def results(rank, num_ranks):
     """What a rank of a gang ends with, for each case."""
-    return {name_of(*case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases()}
+    return {
+        name_of(*case): train(*case, rank=rank, num_ranks=num_ranks) for case in cases(num_ranks)
+    }
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """One, two and four gloo ranks, replicated and row-wise, against each other and one process."""
 
-from itertools import product
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -19,10 +19,10 @@ def gangs(tmp_path_factory):
     return ran(SCRIPT, tmp_path_factory.mktemp("ranks"))
 
 
-@pytest.fixture(scope="module", params=rank_side.SHARES)
-def ranks(request, gangs):
-    """What each rank of a gang ended with."""
-    return gangs.of(request.param)
+@pytest.fixture(scope="module")
+def ranks_of(gangs):
+    """From a number of ranks to what each rank of that gang ended with."""
+    return cache(gangs.of)
 
 
 def assert_same_bits(one, other):
@@ -30,38 +30,47 @@ def assert_same_bits(one, other):
     assert all(torch.equal(one[name], other[name]) for name in one)
 
 
-@pytest.mark.parametrize("case", list(rank_side.cases()), ids="-".join)
-def test_ranks_agree_bitwise(ranks, case):
-    for other in ranks[1:]:
-        assert_same_bits(ranks[0][rank_side.name_of(*case)], other[rank_side.name_of(*case)])
+CASES = [
+    (num_ranks, *case) for num_ranks in rank_side.SHARES for case in rank_side.cases(num_ranks)
+]
+KINDS = [(num_ranks, kind) for num_ranks in rank_side.SHARES for kind in rank_side.kinds(num_ranks)]
 
 
-def pairs_of_placements():
-    """Dtype, optimizer and placement of each case that has a replicated twin."""
-    names = {rank_side.name_of(*case) for case in rank_side.cases()}
-    for dtype, kind, placement in rank_side.cases():
-        if placement != "replicated" and rank_side.name_of(dtype, kind, "replicated") in names:
-            yield dtype, kind, placement
+@pytest.mark.parametrize(("num_ranks", "dtype", "kind", "placement"), CASES)
+def test_ranks_agree_bitwise(ranks_of, num_ranks, dtype, kind, placement):
+    first, *others = ranks_of(num_ranks)
+    name = rank_side.name_of(dtype, kind, placement)
+    for other in others:
+        assert_same_bits(first[name], other[name])
 
 
-@pytest.mark.parametrize(("dtype", "kind", "other"), list(pairs_of_placements()))
-def test_placements_agree_bitwise(ranks, dtype, kind, other):
-    replicated = ranks[0][rank_side.name_of(dtype, kind, "replicated")]
-    assert_same_bits(replicated, ranks[0][rank_side.name_of(dtype, kind, other)])
+# Each case that has a replicated twin.
+@pytest.mark.parametrize(
+    ("num_ranks", "dtype", "kind", "other"),
+    [case for case in CASES if case[3] != "replicated" and (*case[:3], "replicated") in CASES],
+)
+def test_placements_agree_bitwise(ranks_of, num_ranks, dtype, kind, other):
+    first, *_ = ranks_of(num_ranks)
+    replicated = first[rank_side.name_of(dtype, kind, "replicated")]
+    assert_same_bits(replicated, first[rank_side.name_of(dtype, kind, other)])
 
 
-@pytest.mark.parametrize("kind", rank_side.KINDS)
-def test_ranks_equal_one_process_in_float64(ranks, kind):
-    alone = rank_side.train("fp64", kind, "replicated", 0, 1, split=len(ranks))
-    for name, ours in ranks[0][rank_side.name_of("fp64", kind, "row_wise")].items():
+@pytest.mark.parametrize(("num_ranks", "kind"), KINDS)
+def test_ranks_equal_one_process_in_float64(ranks_of, num_ranks, kind):
+    first, *_ = ranks_of(num_ranks)
+    alone = rank_side.train("fp64", kind, "replicated", 0, 1, split=num_ranks)
+    for name, ours in first[rank_side.name_of("fp64", kind, "row_wise")].items():
         torch.testing.assert_close(ours, alone[name], rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize(
-    ("dtype", "kind"),
-    [*product(["fp32"], rank_side.KINDS), ("bf16", "sgd"), ("bf16", "adam")],
+    ("num_ranks", "dtype", "kind"),
+    [case[:3] for case in CASES if case[1] != "fp64" and case[3] == "replicated"],
 )
-def test_two_ranks_equal_one_process_with_two_micro_batches_bitwise(ranks, dtype, kind):
+def test_ranks_equal_one_process_with_as_many_micro_batches_bitwise(
+    ranks_of, num_ranks, dtype, kind
+):
     # A mean over ranks that somebody forgot to take, or took twice, would show here.
-    alone = rank_side.train(dtype, kind, "replicated", 0, 1, split=len(ranks))
-    assert_same_bits(ranks[0][rank_side.name_of(dtype, kind, "replicated")], alone)
+    first, *_ = ranks_of(num_ranks)
+    alone = rank_side.train(dtype, kind, "replicated", 0, 1, split=num_ranks)
+    assert_same_bits(first[rank_side.name_of(dtype, kind, "replicated")], alone)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # an idle one takes a fifteenth of a core
 def client() -> Iterator[Any]:
     from distributed import Client, LocalCluster
 

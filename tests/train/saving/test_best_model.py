@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
-from small_jobs import make_spec, write_prepared
+from small_jobs import draw_rows, make_spec, write_prepared
 
 from distrain.checkpoint import CheckpointDir
 from distrain.jobs.view import JobView, Notice
@@ -33,7 +34,10 @@ AUCS = [0.6, 0.7, 0.8, 0.8, 0.75, 0.9, 0.95, 0.9, 0.9, 0.9]
 
 @pytest.fixture(scope="module")
 def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_prepared(tmp_path_factory.mktemp("prepared"))
+    root = write_prepared(tmp_path_factory.mktemp("prepared"))
+    # Validations seem to give what is known beforehand, so a few rows do.
+    pq.write_table(draw_rows(500, seed=60), root / "valid" / "part-0.parquet")
+    return root
 
 
 @pytest.fixture(autouse=True)
