@@ -20,7 +20,7 @@ def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
     """
     names = _names(record)
     if names.issuperset(document):  # which refuses what is no collection with a `TypeError`
-        return dict(document)
+        return {**document}
     return {name: document[name] for name in names if name in document}
 
 
