@@ -83,7 +83,7 @@ def covered(boxes: list[list[Any]]) -> list[tuple[str, str]]:
     ]
 
 
-def test_the_page_is_light_and_nothing_is_covered_or_cut_on_any_screen(
+def test_the_page_is_small_and_nothing_is_covered_or_cut_on_any_screen(
     browser: Any, url: str, output: Path
 ) -> None:
     tab = Tab(browser, *SCREENS[0])
@@ -97,25 +97,15 @@ def test_the_page_is_light_and_nothing_is_covered_or_cut_on_any_screen(
     for width, height in SCREENS:
         tab.page.set_viewport_size({"width": width, "height": height})
         tab.wait_until("Bokeh.documents[0].is_idle")
-        tab.page.screenshot(path=output / f"training-page-{width}.png", full_page=True)
         boxes = tab.evaluate(BOXES)
         assert len(boxes) > 14
         assert covered(boxes) == []
         assert all(box[1] >= 0 and box[3] <= width for box in boxes), "nothing is outside"
         assert tab.evaluate(CUT_CELLS) == []
     see_failures_restarts_tags_and_specs(tab)
+    see_it_dark_where_the_reader_wants_it(tab, output / "training-page-dark.png")
     tab.close()
     assert tab.troubles == []
-
-
-def test_the_page_is_dark_where_the_reader_wants_it(url: str, tab: Tab, output: Path) -> None:
-    tab.page.emulate_media(color_scheme="dark")
-    tab.open(f"{url}/distrain")
-    shot = output / "training-page-dark.png"
-    tab.page.screenshot(path=shot)
-    with Image.open(shot) as picture:
-        grey = picture.convert("L")
-    assert ImageStat.Stat(grey).median[0] < 60
 
 
 def see_failures_restarts_tags_and_specs(tab: Tab) -> None:
@@ -126,6 +116,14 @@ def see_failures_restarts_tags_and_specs(tab: Tab) -> None:
     cell = tab.page.locator(".slick-row .slick-cell span", has_text="failed (NonFiniteLoss)")
     assert cell.evaluate("cell => getComputedStyle(cell).color") == "rgb(179, 38, 30)"
     assert tab.page.locator(".slick-row").count() == 11
+
+
+def see_it_dark_where_the_reader_wants_it(tab: Tab, shot: Path) -> None:
+    tab.page.emulate_media(color_scheme="dark")
+    tab.page.screenshot(path=shot)
+    with Image.open(shot) as picture:
+        grey = picture.convert("L")
+    assert ImageStat.Stat(grey).median[0] < 60
 
 
 @pytest.mark.slow
