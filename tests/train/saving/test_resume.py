@@ -97,13 +97,17 @@ CASES: dict[str, tuple[int, list[str]]] = {
 # to be done where each begins.
 INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
     "before the first step": ("adagrad", [{"stop": 0}], [0]),
-    "in a window of reports": ("adagrad", [{"stop": 2}], [2]),
+    # The second attempt begins with step 3, the third with the validation that was broken off.
+    "in a window, a validation, at the end of an epoch": (
+        "adagrad",
+        [{"stop": 2}, {"stop": 6}, {"stop": 19}],
+        [2, 6, 15],
+    ),
     "in a validation": ("adagrad", [{"stop": 19}], [12]),
     "before a validation": ("adam, bf16", [{"stop": 6}], [6]),
     "with weight decay": ("adamw", [{"stop": 6}], [6]),
     "at the end of an epoch": ("adam, bf16", [{"stop": 25}], [15]),
     "in the last validation": ("rowwise, cached", [{"stop": 36}], [19]),
-    "after all steps": ("sgd, decay", [{"stop": 39}], [19]),
     "killed": ("adagrad", [{"kill": 14}], [5]),
     "killed in the second epoch": ("rowwise, cached", [{"kill": 33}], [15]),
     "killed before any checkpoint": ("sgd, decay", [{"kill": 4}], [0]),
@@ -113,7 +117,11 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
         [{"stop": 3}, {"kill": 9}, {"stop": 8}, {"kill": 12}],
         [3, 5, 8, 15],
     ),
-    "asked for one and killed": ("sgd, decay", [{"checkpoint": 13, "kill": 14}], [8]),
+    "asked for one and killed, after all steps": (
+        "sgd, decay",
+        [{"checkpoint": 13, "kill": 14}, {"stop": 26}],
+        [8, 19],
+    ),
     "two, stopped": ("two, adagrad", [{"stop": 9}], [-1]),
     "two, by the other": ("two, adam, row-wise", [{"stop": 24, "by": 1}], [-1]),
     "two, killed": ("two, adam, row-wise", [{"kill": 25}], [15]),
@@ -126,6 +134,8 @@ INTERRUPTED: dict[str, tuple[str, list[dict[str, int]], list[int]]] = {
 # One more place at which a case ends that the others have, too.
 LONG = {
     "before the first step",
+    "in a validation",
+    "at the end of an epoch",
     "before a validation",
     "with weight decay",
     "in the last validation",
@@ -260,9 +270,9 @@ def test_ranks_load_no_part_of_torchs_compiler(folder: Path) -> None:
 
 
 def test_what_was_open_is_told(folder: Path) -> None:
-    assert start_of(folder, "in a window of reports", 2)["open_rows"] == 2 * 700
-    assert start_of(folder, "at the end of an epoch", 2)["open_rows"] == 3 * 700
-    assert start_of(folder, "in a validation", 2)["open_rows"] == 0
+    name = "in a window, a validation, at the end of an epoch"
+    told = [start_of(folder, name, attempt)["open_rows"] for attempt in (2, 3, 4)]
+    assert told == [2 * 700, 0, 3 * 700]
 
 
 @pytest.mark.parametrize("name", [*NAMES, "two, one, two"])
