@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65536
 """Also the rows of a row group of the scores."""
+_SMALL_BYTES = 64 << 20
+"""Files of fewer bytes are scored in this process, sooner than a worker would have started."""
 
 
 @click.command()
@@ -68,7 +70,8 @@ def command(
 
     Each output row has the kept columns, `logit` and `probability`, in the order of the input
     rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
-    files are done. All workers must see model, data and output.
+    files are done. All workers must see model, data and output. Without --scheduler and GPUs,
+    files of less than 64 MiB together are scored in this process.
 
     DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
     workflow that the model was trained with prepares them first. Scores of raw rows have `file`
@@ -87,6 +90,8 @@ def command(
     check_data(data)
     if not resume:
         check_output(out, overwrite)
+
+    import torch
 
     from distrain.cluster import ClusterRequest, device_of_workers, open_cluster
     from distrain.scoring import PredictRequest, RawOptions, check_request, finished_scores, predict
@@ -108,11 +113,14 @@ def command(
     if finished is not None:
         _print(out, finished, as_json, f"nothing is left to do, {out} holds these scores already")
         return
-    check_request(request)  # starting workers takes seconds; a mistyped path should not
+    files = check_request(request)  # starting workers takes seconds; a mistyped path should not
     kept = "; what is scored stays for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
-    cluster = open_cluster(ClusterRequest(scheduler, workers, device=device))
-    with cluster as client, WorkProgress(progress_console()) as progress:
+    wanted = ClusterRequest(scheduler, workers, device=device)
+    if device == "cpu" and sum(file.size_bytes for file in files) < _SMALL_BYTES:
+        torch.set_num_threads(1)  # as in each worker
+        wanted = ClusterRequest(num_workers=1, in_process=True)
+    with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
         result = predict(
             request,
             client,
