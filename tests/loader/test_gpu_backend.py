@@ -171,6 +171,9 @@ def test_statistics(write_table: Any, schema: Schema, with_cudf: CpuStreams) -> 
 TAGS = ColumnSchema("tags", tags=(Tags.CATEGORICAL,), cardinality=1000, is_list=True)
 PRICES = ColumnSchema("prices", tags=(Tags.CONTINUOUS,), is_list=True)
 SHAPES = {"list": pa.list_, "large": pa.large_list, "fixed": lambda item: pa.list_(item, 2)}
+WRITABLE = sorted(SHAPES)
+if pa.__version__.startswith("19."):  # it writes no nulls among lists of one length
+    WRITABLE.remove("fixed")
 
 
 def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> pa.Array:
@@ -196,7 +199,7 @@ def lists_of(rng: np.random.Generator, shape: str, kind: str, holes: float) -> p
 )
 @given(
     seed=st.integers(0, 2**31),
-    shape=st.sampled_from(sorted(SHAPES)),
+    shape=st.sampled_from(WRITABLE),
     kinds=st.sampled_from(
         [("int32", "float64"), ("int8", "uint64"), ("uint16", "float32"), ("date32", "bool_"),
          ("uint32", "int16"), ("uint64", "date32")]

@@ -22,6 +22,9 @@ ROW = ColumnSchema("row", tags=(Tags.CATEGORICAL,))
 TAGS = ColumnSchema("tags", tags=(Tags.CATEGORICAL,), cardinality=1000, is_list=True)
 PRICES = ColumnSchema("prices", tags=(Tags.CONTINUOUS,), is_list=True, is_ragged=True)
 SCHEMA = Schema((ROW, TAGS, PRICES))
+WRITES_NO_GAPS = pytest.mark.skipif(
+    pa.__version__.startswith("19."), reason="Arrow 19 writes no nulls among lists of one length"
+)
 
 
 def dataset_of(path: Path | str, schema: Schema = SCHEMA, **options: Any) -> Dataset:
@@ -140,7 +143,7 @@ def test_a_rank_without_rows_has_empty_lists_of_the_right_types(tmp_path: Path) 
     check(last, [], [])
 
 
-@pytest.mark.parametrize("shape", ["list", "large", "fixed"])
+@pytest.mark.parametrize("shape", ["list", "large", pytest.param("fixed", marks=WRITES_NO_GAPS)])
 @pytest.mark.parametrize(
     "schema", [Schema((ROW, TAGS)), Schema((ROW, PRICES))], ids=["id", "value"]
 )

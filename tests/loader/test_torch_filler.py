@@ -37,7 +37,7 @@ def columns(draw: st.DrawFn, kind: str, num_rows: int) -> tuple[WantedColumn, np
         values = draw(st.lists(whole, min_size=num_rows, max_size=num_rows))
         array = np.array([value % 2**64 for value in values], np.uint64).astype(dtype)
     if draw(st.booleans()):  # else some value is almost always wrong
-        array = array.clip(0, 1).round() if kind != "value" else array.clip(-(2**7), 100)
+        array = array.clip(0, 1).round() if kind != "value" else array.astype("f8").clip(-128, 100)
         array = np.nan_to_num(array).astype(dtype)
     cardinality = draw(st.sampled_from([None, 2, 100, 2**31, 2**40])) if kind == "id" else None
     of_labels = draw(st.sampled_from(["binary", "regression", "multiclass"]))
