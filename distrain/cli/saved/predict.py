@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65536
 """Also the rows of a row group of the scores."""
+_DEFAULT = click.core.ParameterSource.DEFAULT
 _SMALL_BYTES = 64 << 20
 """Files of fewer bytes are scored in this process, sooner than a worker would have started."""
 
@@ -70,8 +71,8 @@ def command(
 
     Each output row has the kept columns, `logit` and `probability`, in the order of the input
     rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
-    files are done. All workers must see model, data and output. Without --scheduler and GPUs,
-    files of less than 64 MiB together are scored in this process.
+    files are done. All workers must see model, data and output. Without --workers, --scheduler
+    and GPUs, files of less than 64 MiB together are scored in this process.
 
     DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
     workflow that the model was trained with prepares them first. Scores of raw rows have `file`
@@ -117,7 +118,8 @@ def command(
     kept = "; what is scored stays for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
     wanted = ClusterRequest(scheduler, workers, device=device)
-    if device == "cpu" and sum(file.size_bytes for file in files) < _SMALL_BYTES:
+    is_told = click.get_current_context().get_parameter_source("workers") is not _DEFAULT
+    if not is_told and device == "cpu" and sum(one.size_bytes for one in files) < _SMALL_BYTES:
         torch.set_num_threads(1)  # as in each worker
         wanted = ClusterRequest(num_workers=1, in_process=True)
     with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
