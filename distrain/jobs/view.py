@@ -18,9 +18,9 @@ def known_fields(record: type, document: Mapping[str, Any]) -> dict[str, Any]:
     >>> known_fields(Checkpoints, {"count": 2, "of_a_later_version": True})
     {'count': 2}
     """
-    names = _names(record)
-    if names.issuperset(document):  # which refuses what is no collection with a `TypeError`
-        return {**document}
+    names, document = _names(record), {**document}  # a `TypeError` if it is no mapping
+    if names.issuperset(document):
+        return document
     return {name: document[name] for name in names if name in document}
 
 

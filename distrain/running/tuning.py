@@ -298,7 +298,10 @@ def distributions(spec: JobSpec, space: Iterable[str]) -> dict[str, BaseDistribu
             found[name], some = kind(low, high, log=low > 0), ends
         elif values and not dots:
             some = [one.strip() for one in values.split(";" if "[" in values else ",")]
-            some = [*{repr(_parsed(one)): one for one in some}.values()]
+            firsts: dict[str, str] = {}
+            for one in some:
+                firsts.setdefault(_taken(spec, name, one), one)
+            some = [*firsts.values()]
             if len(some) < 2:
                 raise SpecError(
                     f"{name} has one value, {some[0]}: there is nothing to search",
@@ -327,6 +330,13 @@ def _parsed(text: str) -> Any:
     """The value of a text; of what is no YAML, which no field takes, the text."""
     with suppress(ValueError):
         return parse_yaml(text)
+    return text
+
+
+def _taken(spec: JobSpec, name: str, text: str) -> str:
+    """The value that the spec takes from a text; of what it refuses, the text."""
+    with suppress(SpecError):
+        return repr(_fields(with_values(spec, {name: text}))[name])
     return text
 
 

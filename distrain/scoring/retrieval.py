@@ -21,6 +21,7 @@ from distrain.models.zoo import check_towers, id_column, tower_vectors
 from distrain.schema import Tags
 from distrain.scoring.files import model_for_worker, scoring_loader
 from distrain.scoring.logits import ROWS_AT_ONCE, RowsOfPiece, Scored, Scorer, ScorerInProcess
+from distrain.train.data import Vocabularies
 from distrain.version import how_to_install
 
 SCORES_AT_ONCE = 1 << 22
@@ -169,20 +170,30 @@ def _all_vectors(
         raise DataError("the table of items has no rows")
     ids, vectors = map(np.concatenate, zip(*found, strict=True))
     order = np.argsort(ids)
-    ids, vectors = ids[order], vectors[order]
-    twice = np.unique(ids[1:][ids[1:] == ids[:-1]])
-    if len(items_twice := twice[twice >= FIRST_VALUE_ID]):
-        raise DataError(
-            f"an item has several rows in the table of items: the id {items_twice[0]}",
-            hint="Keep one row of each item, and prepare the table with the run's own workflow.",
-        )
-    known = ~np.isin(ids, twice)  # items that training rows do not have share one id
-    if not known.any():
+    name = id_column(saved.schema, Tags.ITEM_ID, saved.spec.kind)
+    # Those below share ids, and would be one item.
+    order = order[np.searchsorted(ids[order], _first_item_id(saved, name)) :]
+    if not len(order):
         raise DataError(
             "the table of items has no item that training rows have",
             hint="Prepare it with the run's own workflow: distrain prep ITEMS --workflow FOLDER.",
         )
-    return ids[known], vectors[known]
+    ids, vectors = ids[order], vectors[order]
+    twice = ids[1:][ids[1:] == ids[:-1]]
+    if len(twice):
+        raise DataError(
+            f"an item has several rows in the table of items: the id {twice[0]}",
+            hint="Keep one row of each item.",
+        )
+    return ids, vectors
+
+
+def _first_item_id(saved: SavedModel, name: str) -> int:
+    """The first id of an item that training rows have, as far as a vocabulary says so."""
+    vocabulary = Vocabularies.from_json(saved.about).files.get(name)
+    if vocabulary is None:
+        return 0
+    return vocabulary.read().first_value_id if vocabulary.is_unchanged else FIRST_VALUE_ID
 
 
 @torch.no_grad()

@@ -82,10 +82,13 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
             "prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
         ),
         pytest.param(
+            "predict {many}/model {many}/data", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
+        ),
+        pytest.param(
             "predict {many}/model {many}/data --workers 1",
             signal.SIGINT,
             INTERRUPTED,
-            marks=pytest.mark.slow,
+            marks=(pytest.mark.slow, pytest.mark.long),
         ),
     ],
 )

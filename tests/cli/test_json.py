@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import click
 import pytest
@@ -62,8 +63,9 @@ class _Dashboard:
 def test_every_command_that_takes_json_prints_json_alone(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    open_cluster = Mock(return_value=nullcontext(client))
     for user in ("distrain.cluster", "distrain.running.run"):
-        monkeypatch.setattr(f"{user}.open_cluster", lambda *_: nullcontext(client))
+        monkeypatch.setattr(f"{user}.open_cluster", open_cluster)
     monkeypatch.setattr(dashboard, "dashboard_of", lambda *_: _Dashboard())
     monkeypatch.chdir(tmp_path)
     ran: set[str] = set()
@@ -102,7 +104,9 @@ def test_every_command_that_takes_json_prints_json_alone(
     compared = run("compare", "runs/a", "runs/b")
     assert len(compared["outcomes"]["state"]) == len(compared["runs"]) == 2
     assert "auc" in run("evaluate", "runs/a", "data/valid")
-    assert run("predict", "runs/a", "data/valid", "--out", "scores")["rows"] == 300
+    for words, in_process in (((), True), (("--workers", 1), False)):
+        scored = run("predict", "runs/a", "data/valid", "--out", "scores", "--overwrite", *words)
+        assert (scored["rows"], open_cluster.call_args.args[0].in_process) == (300, in_process)
     mean = run("ensemble", "runs/a", "runs/b", "--out", "mean")
     # An ensemble says all that a model says, and more.
     exported = run("export", "mean", "--with-workflow", "--tables", "int8", "--out", "served")

@@ -45,6 +45,8 @@ def cases(num_ranks):
     yield from product(["fp64"], kinds(num_ranks), ["row_wise"])
     if num_ranks == 2:
         yield from product(["bf16"], ["sgd", "adam"], ["replicated", "row_wise"])
+    if num_ranks == 4:
+        yield "bf16", "adam", "row_wise"
 
 
 def name_of(dtype, kind, placement):

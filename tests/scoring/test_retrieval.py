@@ -25,6 +25,8 @@ from distrain.scoring import (
     write_towers,
 )
 from distrain.spec import TwoTowerSpec
+from distrain.train.data import vocabularies_in
+from distrain.vocabulary import Vocabulary
 
 ROWS, ITEMS, K = 60, 17, 4
 SCHEMA = Schema(
@@ -183,9 +185,18 @@ def test_unknown_items_of_one_id_are_left_out(shop, tmp_path):
     )
     pq.write_table(unknown, tmp_path / "unknown.parquet")
     items = Dataset([root / "items", tmp_path / "unknown.parquet"], SCHEMA, need_label=False)
-    write_towers(tmp_path, load_model(root / "model"), "torch", items)
-    ids = pq.read_table(tmp_path / "items.parquet")["item"].to_pylist()
-    assert ids == [item for item in known if item != 2]
+    saved = load_model(root / "model")
+    with pytest.raises(DataError, match="several rows in the table of items: the id 2"):
+        write_towers(tmp_path, saved, "torch", items)  # no workflow says that it is not an item
+    words = pa.array([f"w{number}" for number in range(15)])
+    (tmp_path / "categories").mkdir()
+    Vocabulary(words, pa.array([1] * 15), 3).save(tmp_path / "categories", "item")
+    held = vocabularies_in(str(tmp_path), SCHEMA)
+    for vocabularies, first in ((held, 5), (held.kept_in("/gone"), 3)):
+        saved = replace(saved, about=vocabularies.to_json())
+        write_towers(tmp_path, saved, "torch", items)
+        ids = pq.read_table(tmp_path / "items.parquet")["item"].to_pylist()
+        assert ids == [item for item in known if item >= first]
 
 
 def test_a_list_of_other_things_hides_no_items(shop):

@@ -71,8 +71,9 @@ def command(
 
     Each output row has the kept columns, `logit` and `probability`, in the order of the input
     rows; of other targets than one of 0 and 1 see docs/models/tasks.md. The folder appears when all
-    files are done. All workers must see model, data and output. Without --workers, --scheduler
-    and GPUs, files of less than 64 MiB together are scored in this process.
+    files are done. All workers must see model, data and output. Without --workers and
+    --scheduler, files of less than 64 MiB together are scored on the CPU in this process, unless
+    there is a GPU for each worker.
 
     DATA are prepared parquet, or raw rows as `distrain prep` reads them, labelled or not: the
     workflow that the model was trained with prepares them first. Scores of raw rows have `file`

@@ -178,6 +178,7 @@ class ESMMTask(MultiTask):
     """
 
     def _check_tasks(self, tasks: Mapping[str, Task]) -> None:
+        super()._check_tasks(tasks)
         others = [
             name
             for name, task in tasks.items()

@@ -159,6 +159,7 @@ def _job(**values: Any) -> dict[str, Any]:
         {**changes(), "revision": 2.5},
         {**changes(), "workers": {"free": "many"}},
         {**changes(), "workers": []},
+        {**changes(), "workers": ["x"]},
     ],
     ids=lambda document: str(document)[-60:],
 )

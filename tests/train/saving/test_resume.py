@@ -136,7 +136,6 @@ LONG = {
     "before the first step",
     "in a validation",
     "at the end of an epoch",
-    "before a validation",
     "with weight decay",
     "in the last validation",
     "killed",
