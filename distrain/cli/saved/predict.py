@@ -7,7 +7,13 @@ import click
 
 from distrain.cli.data import left_out_of, warn_of
 from distrain.cli.interrupts import if_interrupted
-from distrain.cli.options import PLACE, json_option, keep_option, workers_options
+from distrain.cli.options import (
+    PLACE,
+    given_options,
+    json_option,
+    keep_option,
+    workers_options,
+)
 from distrain.cli.output import print_answer, print_facts, print_result, progress_console
 from distrain.cli.progress_bars import WorkProgress
 from distrain.cli.saved.models import (
@@ -23,7 +29,6 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 65536
 """Also the rows of a row group of the scores."""
-_DEFAULT = click.core.ParameterSource.DEFAULT
 _SMALL_BYTES = 64 << 20
 """Files of fewer bytes are scored in this process, sooner than a worker would have started."""
 
@@ -119,8 +124,9 @@ def command(
     kept = "; what is scored stays for --resume" if resume else ""
     if_interrupted(f"nothing was written to {out}{kept}")
     wanted = ClusterRequest(scheduler, workers, device=device)
-    is_told = click.get_current_context().get_parameter_source("workers") is not _DEFAULT
-    if not is_told and device == "cpu" and sum(one.size_bytes for one in files) < _SMALL_BYTES:
+    told = given_options(click.get_current_context(), ["workers"])
+    are_small = sum(file.size_bytes for file in files) < _SMALL_BYTES
+    if are_small and device == "cpu" and not told:
         torch.set_num_threads(1)  # as in each worker
         wanted = ClusterRequest(num_workers=1, in_process=True)
     with open_cluster(wanted) as client, WorkProgress(progress_console()) as progress:
