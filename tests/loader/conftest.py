@@ -2,7 +2,10 @@
 
 import gc
 import os
+import sys
 import threading
+import time
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,20 +32,45 @@ def loader_threads() -> list[threading.Thread]:
     return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
 
 
+_collecting: list[int] = []  # the thread in a collection of garbage
+
+
+def _note_collection(phase: str, _: object) -> None:
+    if phase == "start":
+        _collecting.append(threading.get_ident())
+    else:
+        _collecting.clear()
+
+
+gc.callbacks.append(_note_collection)
+
+
+def collect_garbage() -> None:
+    """Collect also where another thread does: `gc.collect` does nothing during a collection."""
+    end_s = time.monotonic() + 60
+    while (running := _collecting[:]) and time.monotonic() < end_s:
+        time.sleep(0.001)
+    if running:
+        frame = sys._current_frames().get(running[0])
+        stack = "".join(traceback.format_stack(frame)[-4:])
+        pytest.fail(f"a collection of garbage does not end in thread {running[0]}: {stack}")
+    gc.collect()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def garbage_of_others_set_aside() -> None:
     """What was there before stays out of the collections below, which took most of these tests.
 
     It stays out for good: there is no way to set aside what came since, and only that.
     """
-    gc.collect()
+    collect_garbage()
     gc.freeze()
 
 
 @pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     yield
-    gc.collect()
+    collect_garbage()
     assert loader_threads() == []
     assert open_parquet_files() == []
 

@@ -277,7 +277,8 @@ def test_a_replay_holds_a_window_and_not_an_attempt(tmp_path: Path) -> None:
         peaks[num_reports] = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == num_reports + num_reports // 4
-    assert peaks[250] < peaks[50] + 2**18, peaks
+    # The reports of an attempt of 250 take 2.2 MB more; other threads take some memory, too.
+    assert peaks[250] < peaks[50] + 2**20, peaks
 
 
 def test_ranks_metrics_are_added_up_while_they_are_read(tmp_path: Path) -> None:
