@@ -100,14 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """What collection made lives to the end: no later collection of garbage visits it again.
 
-    Collections are rarer, too: those of Python's defaults took a twentieth of the tests' time, and
-    most of what parsing a package takes.
     Where processes of tests share the cores, torch's second thread mostly spins, until it is its
     turn again: the tests of tasks that share took six times the processor time.
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
 
