@@ -65,7 +65,8 @@ class InputBlock:
         shape: What the first block gets: `Columns`.
         categorical_names: The flat categorical columns that a batch must have, in order.
         list_names: The columns of lists of ids that it must have.
-        number_names: The columns of lists of numbers that it must have: fields of events.
+        number_names: The columns of lists of numbers that it must have: fields of events, those
+            that the model leaves out last.
         combiners: For each of these how its ids' embeddings become one, in the first part that
             takes it; "mean" if none does.
         continuous_names: The continuous columns that it must have, in order.
@@ -103,10 +104,10 @@ class InputBlock:
         self.combiners = {name: known.get(name, "mean") for name in self.list_names}
         events = tuple(_events(features, tables, self.parts))
         self._newest = {t.table: one.max_length for one in events for t in one.lists.values()}
-        self.number_names = tuple(dict.fromkeys(c.name for one in events for c in one.numbers))
-        _check_numbers(features, self.number_names)
-        taken = self.continuous_names if continuous else ()
-        numbers = tuple(Column(name, features[name].tags) for name in taken)
+        taken = [c.name for one in events for c in one.numbers]
+        self.number_names = tuple(dict.fromkeys([*taken, *_numbers_of_events(features)]))
+        flat = self.continuous_names if continuous else ()
+        numbers = tuple(Column(name, features[name].tags) for name in flat)
         self.shape = Columns(_groups(tables), numbers, made_by="InputBlock", events=events)
         self.takes_continuous = continuous
         self._every_list = tuple(sorted((*self.list_names, *self.number_names)))
@@ -297,11 +298,14 @@ def _check_features(features: Schema) -> None:
         )
 
 
-def _check_numbers(features: Schema, of_events: Sequence[str]) -> None:
-    lists = [c.name for c in features.continuous if c.holds_lists and c.name not in of_events]
-    if lists:
+def _numbers_of_events(features: Schema) -> list[str]:
+    """The lists of numbers; a `SchemaError` where one is no field of an event."""
+    lists = [column for column in features.continuous if column.holds_lists]
+    alone = [column.name for column in lists if column.event == column.name]
+    if alone:
         raise SchemaError(
-            f"continuous columns of lists cannot be model inputs: {', '.join(lists)}",
-            hint="Leave them out of the schema, reduce each list to one value, or take a model of "
-            "events that they are fields of. Lists of ids can be inputs: tag them `categorical`.",
+            f"continuous columns of lists cannot be model inputs: {', '.join(alone)}",
+            hint="Leave them out of the schema, reduce each list to one value, or make them fields "
+            "of an event. Lists of ids can be inputs: tag them `categorical`.",
         )
+    return [column.name for column in lists]

@@ -51,6 +51,12 @@ def surprises(spec: JobSpec, inputs: "Inputs") -> list[str]:
             f"{'the last step alone is' if at_end else 'nothing is'} validated, and the last "
             "model is saved"
         )
+    numbers = [column.name for column in inputs.schema.continuous if column.holds_lists]
+    if numbers and not hasattr(spec.model, "max_length") and spec.model.kind != "custom":
+        notes.append(
+            f"{spec.model.kind} leaves out numbers of events, which din, bst, sasrec and hstu "
+            f"read: {some(numbers, _SHOWN)}"
+        )
     return [*notes, *_late_notes(spec, rows), *_idle_options(spec.train)]
 
 

@@ -156,7 +156,8 @@ class Search:
             raise SpecError(
                 "a search needs a metric of validation rows, and validations while a trial trains",
                 hint="Set data.valid, checkpoint.keep_best and evaluate.every_steps, as in --set "
-                "checkpoint.keep_best=auc --set evaluate.every_steps=100; or of windows, "
+                f"checkpoint.keep_best={judging_metric(model) or 'auc'} "
+                "--set evaluate.every_steps=100; or of windows, "
                 "but for retrieval, evaluate.next_window. `distrain init` writes them.",
             )
         tasks = model.get("tasks", {}).items()

@@ -45,9 +45,8 @@ _OF_RETRIEVAL: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "embeddings": {"combiner": "sqrtn"},
         "train": {"optimizer": {"kind": "adam", "lr": 0.002}},
     },
-    # What came closest to a softmax over all items (docs/benchmarks.md).
     "sasrec_retrieval": {
-        "model": {"embedding_dim": 64, "negatives": "uniform", "num_negatives": 16},
+        "model": {"embedding_dim": 64},
         "embeddings": {"init": 0.035},
         "train": {"optimizer": {"kind": "adam", "lr": 0.003}},
     },
@@ -90,7 +89,8 @@ def fit_to(
         batch = max(batch, _LEAST_CANDIDATES)
     train["global_batch_size"] = batch
     steps = -(-table.rows // batch)
-    epochs = _RETRIEVAL_EPOCHS if retrieves else _epochs(schema, table, steps)
+    of_retrieval = min(_MOST_EPOCHS, max(_RETRIEVAL_EPOCHS, -(-FEWEST_STEPS // steps)))
+    epochs = of_retrieval if retrieves else _epochs(schema, table, steps)
     train["epochs"] = epochs = 1 if in_order else epochs
     if not in_order:  # the newest window counts most, and the next one goes on from it
         train["schedule"] = {"decay": "linear", "decay_start_step": epochs * steps // 2}

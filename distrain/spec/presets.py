@@ -155,15 +155,21 @@ def _columns_of(kind: str, schema: Schema | None) -> dict[str, Any]:
                 f"{' or '.join(lacking)}",
                 hint="Say which in the features document (tags: [user_id]), and prepare again.",
             )
-    if kind in _OF_EVENTS and schema and not any(c.holds_lists for c in schema.categorical):
+    own = {column.domain for column in flat}
+    lists = [c for c in schema.categorical if c.holds_lists and c.domain in own] if schema else []
+    if kind in _OF_EVENTS and schema and not lists:
         raise SpecError(
-            f"{kind} reads events, lists of ids, and the data have none",
-            hint="Write them by `history` in the features document (docs/any-table.md), and "
-            "prepare the rows again.",
+            f"{kind} reads events: lists of ids of one domain with a column of the row, and the "
+            "data have none",
+            hint="Write them by `history` in the features document, or give list and column one "
+            "`domain` there (docs/any-table.md), and prepare the rows again.",
         )
     if kind == "sasrec_retrieval" and schema and not len(flat.select_by_tag(Tags.ITEM_ID)):
         raise SpecError(
             f"{kind} finds items, and no column is tagged item_id",
             hint="Say which in the features document (tags: [item_id]), and prepare again.",
         )
+    if kind == "sasrec_retrieval" and len(lists) < 2:  # of events with several, none are drawn
+        # What came closest to a softmax over all items (docs/benchmarks.md).
+        return {"negatives": "uniform", "num_negatives": 16}
     return {}

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +11,7 @@ from small_jobs import CARDINALITIES, write_prepared
 from distrain.cli.training.init import command
 from distrain.errors import OutputError, SpecError
 from distrain.jobs.states import JobState
+from distrain.models import blueprint_of
 from distrain.partition import column_moments, read_footers
 from distrain.schema import ColumnSchema, Schema, criteo_schema
 from distrain.spec import MODELS, TableFacts, job_for, load_spec, parse_spec
@@ -70,14 +72,24 @@ def test_targets_whose_names_are_alike_are_tasks_of_their_own() -> None:
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_model_has_a_spec_for_one_target_of_two_values(kind: str) -> None:
     plain = ColumnSchema("label", "float32", ("target", "binary_classification"))
-    seen = ColumnSchema("seen", "int32", ("categorical",), 7, is_list=True)
-    schema = Schema((plain, SCHEMA["user"], SCHEMA["item"], seen))
+    events = {"event": "seen", "domain": "item"}
+    seen = ColumnSchema("seen", "int32", ("categorical",), 7, is_list=True, properties=events)
+    ago = ColumnSchema("ago", "float32", ("continuous",), is_list=True, properties=events)
+    schema = Schema((plain, SCHEMA["user"], SCHEMA["item"], seen, ago))
     spec = parse_spec(job_for(kind, "data", schema, TableFacts(2_000, True)))
     assert spec.model.kind == kind
     assert not getattr(spec.model, "tasks", {})
     retrieves = kind in ("two_tower", "sasrec_retrieval")
     assert spec.best_metric == ("recall_at_10" if retrieves else "log_loss")
-    assert spec.train.num_epochs == (10 if retrieves else 60)
+    epochs = {"two_tower": 60, "sasrec_retrieval": 10}  # of 2 and 63 steps
+    assert spec.train.num_epochs == epochs.get(kind, 60)
+    blueprint_of(schema, spec.model).check()
+    users = replace(seen, name="by", cardinality=9, properties={"event": "seen", "domain": "user"})
+    more = schema.with_columns(users)
+    blueprint_of(more, parse_spec(job_for(kind, "data", more, TableFacts(2_000, True))).model)
+    if kind in ("din", "bst", "sasrec", "hstu", "sasrec_retrieval"):
+        with pytest.raises(SpecError, match=f"{kind} reads events"):
+            job_for(kind, "data", schema.with_columns(replace(seen, properties={})))
 
 
 def test_towers_of_rows_with_weights_which_retrieval_has_not_learn_their_labels() -> None:

@@ -308,5 +308,6 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         if options["unlabeled"]:
             words += ["--keep", "file", "--keep", "row_number"]
     else:
-        words = ["distrain", "init", "--data", out, "--out", "job.yaml"]
+        kind = ["two_tower"] if result.train.num_ones == result.train.num_rows else []
+        words = ["distrain", "init", *kind, "--data", out, "--out", "job.yaml"]
     return shlex.join(words)

@@ -490,9 +490,15 @@ def test_targets_are_found_by_domain_or_named_or_refused():
         watching().inputs.connect(TargetAttention("bought", {"seen_item": "item"}))
 
 
-def test_numbers_of_no_event_and_models_without_events_are_refused():
-    with pytest.raises(SchemaError, match="continuous columns of lists cannot be model inputs"):
-        build_model(SCHEMA, MlpSpec(), seed=0)
+def test_a_model_without_events_leaves_their_numbers_out_and_refuses_those_of_no_event():
+    model = build_model(SCHEMA, MlpSpec(), seed=0)
+    batch = event_batch(9)
+    dwell = batch.lists["seen_dwell"]
+    others = batch.lists | {"seen_dwell": replace(dwell, values=dwell.values + 1)}
+    assert torch.equal(model(batch), model(replace(batch, lists=others)))
+    alone = list_column("seen_dwell", Tags.CONTINUOUS, event="seen_dwell")
+    with pytest.raises(SchemaError, match="lists cannot be model inputs: seen_dwell"):
+        build_model(SCHEMA.with_columns(alone), MlpSpec(), seed=0)
 
 
 def test_a_plan_counts_as_many_events_as_there_may_be(spec):
