@@ -440,26 +440,31 @@ def test_steps_give_what_operators_give(tmp_path_factory: Any, data: st.DataObje
     read = reader.read({"x": given})["x"]
     np.testing.assert_array_equal(column.made(*read)[0], wanted)
     if not (items is text and operators[0].num_buckets > 1):
-        found = in_onnx(Program({**program, "lists": []}, vocabularies, {}), read)
+        flat = {"categorical": ["x"] if ids else [], "continuous": [] if ids else ["x"]}
+        program |= {"lists": [], **flat}
+        made = in_onnx(Program(program, vocabularies, {}), read)
+        found, none = made if ids else reversed(made)
+        assert none.shape == (len(given), 0)
         np.testing.assert_allclose(found[:, 0], wanted, rtol=1e-6)
 
 
-def in_onnx(program: Program, read: Any) -> Any:
-    """The column `x` of a program, made by the nodes of a graph."""
+def in_onnx(program: Program, read: Any) -> list[Any]:
+    """The ids and the numbers of a program of one column, made by the nodes of a graph."""
     (taken,), unserved = raw_inputs(program, [], ())
     assert not unserved
     nodes = Nodes(program)
     given = raw_graph._read(nodes, [taken])
     column = program.document["columns"][0]
-    made = raw_graph._column({"x": raw_graph._tensor(nodes, taken)}, column)
-    output = onnx.helper.make_empty_tensor_value_info(made)
-    graph = onnx.helper.make_graph(nodes.all, "x", given, [output], nodes.constants)
+    names = ("model/categorical", "model/continuous")
+    raw_graph._prepare(nodes, {column["source"]: raw_graph._tensor(nodes, taken)}, {*names})
+    outputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    graph = onnx.helper.make_graph(nodes.all, "x", given, outputs, nodes.constants)
     opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9)
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model.SerializeToString(), options)
-    return session.run(None, taken.fed(*read))[0]
+    return session.run(None, taken.fed(*read))
 
 
 @pytest.mark.parametrize("part", ["year", "month", "day", "hour", "minute", "weekday"])
@@ -470,12 +475,12 @@ def test_calendars_are_those_of_python(part: str) -> None:
     step = {"kind": "calendar", "part": part, "whole": False}
     column |= {"lists": False, "separator": None, "slices": [], "is_whole": False, "steps": [step]}
     program = {"form": "table", "text": NO_TEXT, "columns": [column], "vocabularies": {}}
-    program |= {"lists": [], "categorical": [], "continuous": []}
+    program |= {"lists": [], "categorical": [], "continuous": ["x"]}
     read = Preprocessor(program, Path()).read({"x": [*times, None]})["x"]
     found = [one.weekday() if part == "weekday" else getattr(one, part) for one in times]
     wanted = np.float32([*found, np.nan])
     np.testing.assert_array_equal(STEPS["calendar"](read[0], step, {}), wanted)
-    np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[:, 0], wanted)
+    np.testing.assert_array_equal(in_onnx(Program(program, {}, {}), read)[1][:, 0], wanted)
 
 
 NARROW = pa.table(

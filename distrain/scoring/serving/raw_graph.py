@@ -189,9 +189,13 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Tensor], taken: set[str]) -> None:
     """Make the inputs of the model that it takes."""
     document = nodes.program.document
     columns = {column["name"]: column for column in document["columns"]}
-    for name in ("categorical", "continuous"):
-        made = [_column(raw, columns[column]) for column in document[name]]
+    flat = {
+        name: [_column(raw, columns[column]) for column in document[name]]
+        for name in ("categorical", "continuous")
+    }
+    for name, made in flat.items():
         if _MODEL + name in taken:
+            made = made or [_no_columns(nodes, [*flat["categorical"], *flat["continuous"]], name)]
             nodes.add("Concat", *made, out=_MODEL + name, axis=1)
     of_event: dict[str, str] = {}
     for name, event in document["lists"]:
@@ -200,6 +204,18 @@ def _prepare(nodes: Nodes, raw: Mapping[str, Tensor], taken: set[str]) -> None:
         nodes.add("Identity", lengths, out=f"{_MODEL}{name}.lengths")
         unlike = nodes.add("Not", nodes.add("Equal", lengths, of_event.setdefault(event, lengths)))
         nodes.refuse(unlike, lists=True)
+
+
+def _no_columns(nodes: Nodes, others: Sequence[str], name: str) -> str:
+    """`[rows, 0]`, of the type of the model's input; `others` are columns of as many rows."""
+    zero, one = nodes.constant([0], np.int64), nodes.constant([1], np.int64)
+    if not others:
+        listed = next(iter(nodes.program.document["lists"]))[0]
+        columns = {column["name"]: column["source"] for column in nodes.program.document["columns"]}
+        shape = nodes.constant([-1, 1], np.int64)
+        others = [nodes.add("Reshape", f"{columns[listed]}.lengths", shape)]
+    none = nodes.add("Slice", others[0], zero, zero, one)
+    return nodes.cast(none, np.int64 if name == "categorical" else np.float32)
 
 
 def _column(raw: Mapping[str, Tensor], column: Mapping[str, Any]) -> str:
