@@ -18,18 +18,59 @@ Gradient Descent Tricks", section 5.1).
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from distrain.embeddings import kernels
-from distrain.embeddings.averaging import GAP, Averaging
 from distrain.embeddings.collection import EmbeddingCollection, TouchedRows, values_dtype
 from distrain.embeddings.kernels import RowRule
 from distrain.errors import InputError
 from distrain.host_memory import empty
 from distrain.optimizers import optimizer_facts
+
+GAP = "gap"
+"""The name of the gaps among an optimizer's state."""
+
+_SMALLEST_POWER = 1e-20
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """The powers of a decay, `0 < decay < 1`.
+
+    >>> half = Averaging(0.5)
+    >>> half.period, half.factor(3), half.factor(66) < 2e-20, half.factor(67)
+    (66, 0.125, True, 0.5)
+    """
+
+    decay: float
+
+    @property
+    def period(self) -> int:
+        """Steps of a period."""
+        return max(1, int(math.log(_SMALLEST_POWER) / math.log(self.decay)))
+
+    def factor(self, steps: int) -> float:
+        """What a gap is multiplied with, after so many steps, to be the average less the value."""
+        return float(self.decay ** ((steps - 1) % self.period + 1)) if steps else 1.0
+
+    def begin(self, gaps: Tensor, step: int) -> None:
+        """Begin step `step`, from 1, which may be a period's first."""
+        if step > 1 and (step - 1) % self.period == 0:
+            gaps *= self.decay**self.period
+
+    def moved(self, step: int) -> float:
+        """What a gap gets for each unit by which step `step`, from 1, lowers a value."""
+        return float(self.decay ** -((step - 1) % self.period))
+
+    @torch.no_grad()
+    def averages(self, values: Tensor, gaps: Tensor, steps: int) -> Tensor:
+        """The averages, in the type of the values."""
+        return torch.add(values.to(gaps.dtype), gaps, alpha=self.factor(steps)).to(values.dtype)
+
 
 _SMALLEST_FACTOR = 1e-6
 

@@ -27,9 +27,8 @@ from distrain.errors import InputError, ModelError
 from distrain.models.blocks import ParallelBlock
 from distrain.models.click import ClickModel, Ensemble, mean_scores
 from distrain.models.heads import Target, output_names
-from distrain.models.lookups import lookups_of
+from distrain.models.lookups import TablePart, lookups_of, row_places
 from distrain.models.quantised import TableForm
-from distrain.models.row_places import TablePart, row_places
 from distrain.models.saved import SavedModel
 from distrain.models.shapes import flat
 from distrain.schema import ColumnSchema

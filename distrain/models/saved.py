@@ -37,8 +37,7 @@ from distrain.errors import DataError, ModelError, SchemaError
 from distrain.models.blueprint import TableFactory
 from distrain.models.build import blueprint_of, build_model
 from distrain.models.click import ClickModel, Ensemble
-from distrain.models.one_writer import OneWriter
-from distrain.models.tensor_file import Slabs, TensorFile, write_tensors
+from distrain.models.tensor_file import OneWriter, Slabs, TensorFile, write_tensors
 from distrain.schema import Schema, Tags
 from distrain.spec import ModelSpec, explain_all, shown
 from distrain.storage import whole_dir

@@ -1,13 +1,14 @@
 """`distrain report`: one run on one page."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from distrain.errors import InputError
 from distrain.jobs import Record
 from distrain.progress import stall_pct
-from distrain.report.evaluation import evaluation_sections, read_evaluation
 from distrain.report.figures import draw_curves, image_of, metric_curves, run_figures
 from distrain.report.markup import escaped, page, paragraph, section, svg_image, table, verbatim
 from distrain.run_paths import RunPaths
@@ -22,6 +23,7 @@ from distrain.wording import (
     byte_size,
     count,
     duration,
+    of_targets,
     percent,
     score_rows,
 )
@@ -220,3 +222,57 @@ def _stall(data: RunData) -> str:
 
 def _at(values: Sequence[Any], index: int, default: Any) -> Any:
     return values[index] if index < len(values) else default
+
+
+_GROUP_FIGURES = ("rows", "positives", "auc", "log_loss", "calibration")
+
+
+def read_evaluation(file: Path) -> Mapping[str, Any]:
+    """The document in a file; an `InputError` if it is none of `distrain evaluate --json`."""
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise _no_evaluation(file, str(error)) from None
+    if not isinstance(document, dict) or "rows" not in document:
+        raise _no_evaluation(file, "it has no `rows`")
+    return document
+
+
+def evaluation_sections(document: Mapping[str, Any]) -> Iterator[str]:
+    """Tables of metrics, groups or days, drift and importance, as far as they were measured."""
+    single = {name: value for name, value in document.items() if not isinstance(value, dict | list)}
+    figures = [(_words(name), _text(value)) for name, value in single.items()]
+    yield section("Evaluation", table([*figures, *of_targets(document.get("targets"))]))
+    what = "days" if "days" in document else "largest_groups"
+    if groups := document.get(what):
+        rows = [
+            [_text(one["value"]), *(_text(one.get(n)) for n in _GROUP_FIGURES)] for one in groups
+        ]
+        header = (document["group"], *map(_words, _GROUP_FIGURES))
+        yield section(f"Evaluation: {_words(what)}", table(rows, header))
+    importance = document.get("importance", {"metric": "", "loss": {}})
+    for title, of_columns in (
+        ("population stability index of columns", document.get("drift", {})),
+        (f"how much worse {importance['metric']} is with a column shuffled", importance["loss"]),
+    ):
+        if of_columns:
+            named = [(column, _text(value)) for column, value in of_columns.items()]
+            yield section(f"Evaluation: {title}", table(named))
+
+
+def _no_evaluation(file: Path, why: str) -> InputError:
+    return InputError(
+        f"not an evaluation: {why}",
+        where={"file": file},
+        hint="Write one: distrain evaluate RUN DATA --json > evaluation.json",
+    )
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")
+
+
+def _text(value: object) -> str:
+    if isinstance(value, int):
+        return count(value)
+    return f"{value:.6g}" if isinstance(value, float) else UNKNOWN if value is None else str(value)

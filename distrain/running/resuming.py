@@ -1,20 +1,21 @@
 """What a run directory holds to go on with, and whether a job can go on from there."""
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from distrain.errors import InputError
 from distrain.run_paths import RunPaths
-from distrain.runs import read_run_and_spec, read_status, read_summary
-from distrain.spec import JobSpec, decaying_course, with_absolute_paths
+from distrain.runs import read_run_and_spec, read_status, read_summary, untrained
+from distrain.spec import JobSpec, decaying_course, flat, with_absolute_paths
 from distrain.storage import is_remote
+from distrain.submission import Gang, Launch, follow
 
 if TYPE_CHECKING:
     from distrain.checkpoint import CheckpointDir, CheckpointEntry
     from distrain.train.data import Inputs
-
 
 _LONGER = ("train.epochs=", "train.max_steps=", "train.early_stopping")
 """Overrides that let a run go on that has succeeded."""
@@ -141,3 +142,44 @@ def _none_found(
         where=where,
         hint=f"{hint}; or begin anew from step 0: --without-checkpoint.",
     )
+
+
+def lead_or_follow(spec: JobSpec, run_dir: Path | None) -> Gang:
+    """The ranks of a job, for rank 0; the process of any other trains its rank here, and ends."""
+    launch = Launch.of_environment()
+    if launch.world.rank > 0:
+        sys.exit(follow(launch))
+    if run_dir is None:
+        raise InputError(
+            "resources.backend is env, and no run directory is named",
+            hint="Name one with --run-dir: a launcher that starts the ranks again goes on there.",
+        )
+    if spec.resources.device != "cpu":
+        launch.take_own_gpu()
+    return Gang(launch)
+
+
+def go_on(
+    root: Path, gang: Gang, job_with: Callable[[str], tuple[str, JobSpec, Resumption | None]]
+) -> tuple[str, JobSpec, Resumption | None]:
+    """The job of all ranks, which goes on where an earlier start of the same command was left.
+
+    Args:
+        job_with: The job that the command names, with fields of its spec set.
+    """
+    word = f"resources.num_ranks={gang.launch.world.num_ranks}"
+    job_id, spec, resumed = job_with(word)
+    paths = RunPaths(root)
+    if resumed is not None or not paths.run.exists() or untrained(paths) is not None:
+        return job_id, spec, resumed
+    job_id, begun, resumed = find_run(root, [word], without_checkpoint=True)
+    given, there = (flat(one.model_dump(mode="json")) for one in (with_absolute_paths(spec), begun))
+    # What a run's spec holds in place of `auto` and null follows from the data.
+    other = [key for key in given if given[key] not in (there.get(key), "auto", None)]
+    if other:
+        raise InputError(
+            "the run directory holds the run of another job",
+            where={"path": str(root), "differs": ", ".join(other)},
+            hint="Choose another --run-dir, or go on with that one: --resume.",
+        )
+    return job_id, begun, resumed

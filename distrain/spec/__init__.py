@@ -1,6 +1,14 @@
 """The job spec: the one frozen document that travels from the command line to every rank."""
 
-from distrain.spec.data import DataSpec as DataSpec, WindowsSpec as WindowsSpec
+from distrain.spec.data import (
+    ANY_TABLE as ANY_TABLE,
+    RAW_ROWS as RAW_ROWS,
+    READERS as READERS,
+    DataSpec as DataSpec,
+    ReaderFacts as ReaderFacts,
+    ReaderKind as ReaderKind,
+    WindowsSpec as WindowsSpec,
+)
 from distrain.spec.explain import explain_all as explain_all, shown as shown
 from distrain.spec.fields import (
     LARGEST as LARGEST,
@@ -62,13 +70,6 @@ from distrain.spec.presets import (
     PRESETS as PRESETS,
     job_for as job_for,
     windows_of as windows_of,
-)
-from distrain.spec.readers import (
-    ANY_TABLE as ANY_TABLE,
-    RAW_ROWS as RAW_ROWS,
-    READERS as READERS,
-    ReaderFacts as ReaderFacts,
-    ReaderKind as ReaderKind,
 )
 from distrain.spec.removed import translated as translated
 from distrain.spec.resources import (

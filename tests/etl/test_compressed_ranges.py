@@ -23,7 +23,7 @@ from distrain.etl.texts import (
     pieces,
     read_pieces,
 )
-from distrain.etl.texts.ranges import plan_compressed, plan_ranges
+from distrain.etl.texts.pieces import plan_compressed, plan_ranges
 from distrain.storage import InputFile
 
 

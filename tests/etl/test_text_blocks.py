@@ -17,7 +17,7 @@ from distrain.etl.features import detect_format
 from distrain.etl.parts import parts_of_row_groups, read_part
 from distrain.etl.raw_lines import RAW_COLUMNS, TextLayout, parse_lines
 from distrain.etl.texts import TextRange, count_lines_before, pieces as texts_pieces, read_pieces
-from distrain.etl.texts.ranges import plan_ranges
+from distrain.etl.texts.pieces import plan_ranges
 from distrain.storage import InputFile
 
 

@@ -23,7 +23,7 @@ from distrain.schema import ColumnSchema, Schema, Tags
 def small_buckets() -> Iterator[None]:
     """Some 50 rows a bucket, and of a file's segments 7."""
     with (
-        patch("distrain.loader.bucketing.buckets.LEAST_BUCKET_ROWS", 8),
+        patch("distrain.loader.bucketing.first_pass.LEAST_BUCKET_ROWS", 8),
         patch("distrain.loader.bucketing.store._SEGMENT_BYTES", 7 * 32),
         patch("distrain.loader.bucketing.store._LEAST_SEGMENT_BYTES", 7 * 32),
     ):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from distrain.loader.filling import lists_numpy
+from distrain.loader.filling import fill_numpy as lists_numpy
 
 try:
     from distrain.loader.filling import _fill as c_kernels

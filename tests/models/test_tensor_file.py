@@ -13,8 +13,7 @@ from safetensors.torch import load_file, save_file
 from distrain.embeddings import Peers
 from distrain.errors import DataError
 from distrain.models import tensor_file
-from distrain.models.one_writer import OneWriter
-from distrain.models.tensor_file import TensorFile, write_tensors
+from distrain.models.tensor_file import OneWriter, TensorFile, write_tensors
 
 DTYPES = [
     torch.float64,

@@ -6,16 +6,17 @@ Compressed text is decompressed by one thread, and parsed by others meanwhile.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import IO, TypeVar, cast
 
 from distrain.errors import DataError
 from distrain.etl.bad_lines import num_lines
-from distrain.etl.texts.compressed import Inflated
-from distrain.etl.texts.ranges import TextRange
-from distrain.storage import RETRY_S, open_input
+from distrain.etl.texts.compressed import Inflated, cuts_of
+from distrain.etl.workers import TaskRunner
+from distrain.storage import RETRY_S, InputFile, open_input
 
 _LONGEST_LINE_BYTES = 1 << 20
 # Text that is parsed and written before more is read: it stays in the processor's cache.
@@ -254,3 +255,50 @@ def _no_line_end(text: TextRange, size_bytes: int) -> DataError:
         where={"file": text.path},
         hint="Is it text, and do its lines end with \\n? No line is longer.",
     )
+
+
+@dataclass(frozen=True)
+class TextRange:
+    path: str
+    start: int = 0  # first byte; of a compressed file the first of a member
+    # one past the last byte in which a line may start; of a compressed file, one past a member's
+    # last byte, or `None` for the file's end
+    stop: int | None = None
+    codec: str | None = None  # `gzip`, `zstd` or `None`
+
+
+def plan_ranges(file: InputFile, codec: str | None, block_bytes: int) -> list[TextRange]:
+    """The ranges of one file.
+
+    >>> [(r.start, r.stop) for r in plan_ranges(InputFile("day_0", 25), None, 10)]
+    [(0, 10), (10, 20), (20, 25)]
+    """
+    if codec:
+        return [TextRange(file.path, codec=codec)]
+    starts = range(0, file.size_bytes, block_bytes)
+    return [TextRange(file.path, s, min(s + block_bytes, file.size_bytes)) for s in starts]
+
+
+def plan_all(
+    files: Sequence[tuple[InputFile, str | None]], block_bytes: int, runner: TaskRunner
+) -> list[list[TextRange]]:
+    """The ranges of each file, given with its codec; tasks look into large compressed ones."""
+    large = [
+        number
+        for number, (file, codec) in enumerate(files)
+        if codec and file.size_bytes > block_bytes
+    ]
+    tasks = [(*files[number], block_bytes) for number in large]
+    found = dict(zip(large, runner.run("cut", plan_compressed, tasks), strict=True))
+    return [
+        found[number] if number in found else plan_ranges(file, codec, block_bytes)
+        for number, (file, codec) in enumerate(files)
+    ]
+
+
+def plan_compressed(file: InputFile, codec: str, block_bytes: int) -> list[TextRange]:
+    cuts = cuts_of(file.path, codec, file.size_bytes, block_bytes)
+    return [
+        TextRange(file.path, start, stop, codec)
+        for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
+    ]

@@ -1,5 +1,5 @@
 /* Lists of a row group to batches: their lengths, their items one after another, and these to their
- * places. Part of _fill.c; NumPy says the same in lists_numpy.py.
+ * places. Part of _fill.c; NumPy says the same in fill_numpy.py.
  *
  * Why C: rows of six ids or fewer take a dozen steps of NumPy a row group, run and column, each with
  * an index an item, which costs more than to decode them.
@@ -195,7 +195,7 @@ static PyObject *none_unless(const char *problem) {
 PyDoc_STRVAR(measure_lists_doc,
 "measure_lists(offsets, num_items, rows, counts, most, lengths, totals)\n--\n\n"
 "The lengths of rows' lists, and the items of each run; returns the longest.\n"
-"See distrain.loader.filling.lists_numpy.measure_lists for the arguments.");
+"See distrain.loader.filling.fill_numpy.measure_lists for the arguments.");
 
 static PyObject *measure_lists(PyObject *module, PyObject *args) {
     (void)module;
@@ -226,7 +226,7 @@ static PyObject *measure_lists(PyObject *module, PyObject *args) {
 PyDoc_STRVAR(gather_lists_doc,
 "gather_lists(offsets, items, role, type, limit, rows, counts, most, blocks)\n--\n\n"
 "The items of rows, run by run; whether one is suspicious.\n"
-"See distrain.loader.filling.lists_numpy.gather_lists for the arguments.");
+"See distrain.loader.filling.fill_numpy.gather_lists for the arguments.");
 
 static PyObject *gather_lists(PyObject *module, PyObject *args) {
     (void)module;
@@ -269,7 +269,7 @@ static PyObject *gather_lists(PyObject *module, PyObject *args) {
 PyDoc_STRVAR(place_lists_doc,
 "place_lists(items, places, offsets, values)\n--\n\n"
 "Items of rows, one after another, to their rows' places.\n"
-"See distrain.loader.filling.lists_numpy.place_lists for the arguments.");
+"See distrain.loader.filling.fill_numpy.place_lists for the arguments.");
 
 static PyObject *place_lists(PyObject *module, PyObject *args) {
     (void)module;

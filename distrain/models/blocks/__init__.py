@@ -8,7 +8,11 @@ from distrain.models.blocks.block import (
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
 from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
-from distrain.models.blocks.events import EventBlock as EventBlock, RowGroups as RowGroups
+from distrain.models.blocks.events import (
+    EventBlock as EventBlock,
+    RowGroups as RowGroups,
+    TargetAttention as TargetAttention,
+)
 from distrain.models.blocks.filter import (
     ContinuousFeatures as ContinuousFeatures,
     FieldVectors as FieldVectors,
@@ -44,7 +48,6 @@ from distrain.models.blocks.mlp import (
     FASTAI_ORDER as FASTAI_ORDER,
     MLPBlock as MLPBlock,
 )
-from distrain.models.blocks.target_attention import TargetAttention as TargetAttention
 from distrain.models.blocks.transformers import (
     CausalTransformer as CausalTransformer,
     HistoryVector as HistoryVector,

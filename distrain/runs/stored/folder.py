@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,8 +15,8 @@ from pydantic import TypeAdapter, ValidationError
 from distrain.errors import InputError, OutputError, Unavailable, problem_in
 from distrain.run_paths import RunPaths, attempts_of
 from distrain.runs.run_file import ServiceMark
-from distrain.runs.run_folder import FileInRun, NotInRun, parts_of
-from distrain.storage import Objects, first_line, is_transient
+from distrain.runs.run_folder import FileInRun, NotInRun, RunFolder, parts_of
+from distrain.storage import Changed, Objects, first_line, is_remote, is_transient
 
 RECORD = "record.json"
 TAIL_BYTES = 2**16
@@ -250,3 +250,51 @@ def store_errors(url: str) -> Iterator[None]:
         kind = Unavailable if passing else OutputError
         text = f"the object store {'does not answer' if passing else 'refuses'}"
         raise kind(f"{text}: {first_line(error)}", where={"url": url}, hint=_HINT) from error
+
+
+def open_run_folder(run_dir: str | Path) -> RunFolder | StoredFolder:
+    """A run directory, by its path or URL; `NotInRun` if this machine has no such folder."""
+    if is_remote(run_dir):
+        return StoredFolder(str(run_dir))
+    return RunFolder(Path(run_dir))
+
+
+def fetch_run(url: str, into: Path) -> Path:
+    """Copy a service's records of a run, and its ranks' logs, into a folder, and return that.
+
+    An `InputError` if there is no run; errors of the store as `store_errors`.
+    """
+    with store_errors(url):
+        folder = StoredFolder(url)
+        record = folder.record()
+        if record is None:
+            raise InputError(
+                "there is no run",
+                where={"url": url},
+                hint="Name the run_dir of a job, as `distrain status JOB` prints it.",
+            )
+        names = [*record.files, *(log.name for log in folder.objects.find_all("logs/"))]
+        for name in names:
+            path = into / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(folder.read(name))
+    return into
+
+
+def put_pictures(root: Path, url: str) -> None:
+    """Put the curves and the report of a fetched run into the store.
+
+    Another process that does the same at the moment may put its own instead.
+    """
+    objects, paths = Objects(url), RunPaths(root)
+    for path in (paths.curves, paths.report):
+        if not path.exists():
+            continue
+        content = path.read_bytes()
+        with store_errors(url), suppress(Changed):
+            try:
+                version = objects.find(path.name).version
+            except FileNotFoundError:
+                objects.create(path.name, content)
+            else:
+                objects.replace(path.name, content, version)

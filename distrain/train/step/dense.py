@@ -18,9 +18,8 @@ from distrain.optimizers import optimizer_facts
 from distrain.spec import OptimizerSpec, TrainSpec
 from distrain.train.step.buckets import GradientBuckets
 from distrain.train.step.clipping import total_sq_norm
-from distrain.train.step.determinism import deterministic
 from distrain.train.step.gradient_sync import BufferSync, FlatParameters
-from distrain.train.step.precision import arithmetic, check_precision
+from distrain.train.step.precision import arithmetic, check_precision, deterministic
 from distrain.train.step.split_backward import SplitBackward, can_part
 from distrain.train.timing import PEERS, waiting
 
