@@ -6,8 +6,7 @@ from statistics import median
 from distrain.bench.changes import FigureChange
 from distrain.bench.document import Bench, Measure, Scaling
 from distrain.bench.limits import StepLimits
-from distrain.bench.outliers import Outlier
-from distrain.bench.thresholds import Miss
+from distrain.bench.thresholds import Miss, Outlier
 from distrain.bench.verdict import BenchVerdict
 from distrain.wording import first_of
 

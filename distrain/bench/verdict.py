@@ -8,8 +8,14 @@ from typing import Any
 from distrain.bench.changes import FigureChange, find_changes
 from distrain.bench.document import Bench, Measure
 from distrain.bench.limits import StepLimits, find_limits
-from distrain.bench.outliers import OUTLIER_SHARE, Outlier, find_outliers
-from distrain.bench.thresholds import Miss, Thresholds, find_misses
+from distrain.bench.thresholds import (
+    OUTLIER_SHARE,
+    Miss,
+    Outlier,
+    Thresholds,
+    find_misses,
+    find_outliers,
+)
 
 _SLOWER = 0.95
 """A rate below this share of another is slower."""

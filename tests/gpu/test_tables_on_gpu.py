@@ -10,7 +10,7 @@ from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.kernels import dispatch as kernels, on_torch as kernels_torch
 from distrain.embeddings.kernels.on_torch import collect, collect_in_pieces
-from distrain.models.blocks.dlrm import DLRMBlock
+from distrain.models.blocks.interaction import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
 from distrain.train.step.open_report import OpenReport

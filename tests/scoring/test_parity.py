@@ -22,9 +22,8 @@ import distrain
 from distrain.cli.saved.export import command
 from distrain.errors import DataError
 from distrain.etl import PrepRequest, infer_features, prepare
-from distrain.scoring.serving.folder import _scores_of_graph
+from distrain.scoring.serving.folder import _scores_of_graph, values_of
 from distrain.scoring.serving.preprocess import BadValue
-from distrain.scoring.serving.sample import values_of
 from distrain.scoring.serving.score import Scorer
 from distrain.storage import list_inputs
 

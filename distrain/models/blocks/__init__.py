@@ -7,7 +7,6 @@ from distrain.models.blocks.block import (
     ParallelBlock as ParallelBlock,
 )
 from distrain.models.blocks.cross import CrossBlock as CrossBlock
-from distrain.models.blocks.dlrm import DLRMBlock as DLRMBlock
 from distrain.models.blocks.events import (
     EventBlock as EventBlock,
     RowGroups as RowGroups,
@@ -32,6 +31,7 @@ from distrain.models.blocks.hashed_cross import HashedCross as HashedCross
 from distrain.models.blocks.hstu import HSTUBlock as HSTUBlock
 from distrain.models.blocks.interaction import (
     CompressedInteraction as CompressedInteraction,
+    DLRMBlock as DLRMBlock,
     DotProductInteraction as DotProductInteraction,
     FieldAttention as FieldAttention,
     FMBlock as FMBlock,

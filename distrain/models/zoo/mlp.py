@@ -7,6 +7,7 @@ from distrain.models.blocks import (
     FASTAI_ORDER,
     Block,
     ContinuousFeatures,
+    CrossBlock,
     Dropout,
     Filter,
     MLPBlock,
@@ -16,7 +17,7 @@ from distrain.models.blueprint import Blueprint
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.schema import Schema
-from distrain.spec import MlpSpec, TabularSpec
+from distrain.spec import DcnSpec, DcnV2Spec, GdcnSpec, MlpSpec, TabularSpec
 
 
 def mlp(
@@ -54,3 +55,48 @@ def tabular(
     )
     body = ParallelBlock(branches, aggregation=None).connect(layers)
     return Blueprint(inputs, body, head or BinaryClassificationTask(outputs=spec.outputs))
+
+
+def dcn(
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DcnSpec, head: Task | None
+) -> Blueprint:
+    """Cross layers with a vector (arXiv:1708.05123, eq. 3) beside an MLP, or below it; one logit.
+
+    The paper's is `parallel`: both take the embeddings and continuous columns, and the logit's
+    layer takes both outputs side by side (eq. 5).
+    """
+    return _with_mlp(schema, combiners, spec, CrossBlock(spec.cross_depth, "v1"), head)
+
+
+def dcn_v2(
+    schema: Schema, combiners: Mapping[str, Combiner], spec: DcnV2Spec, head: Task | None
+) -> Blueprint:
+    """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
+
+    The MLP is above the crosses or beside them (section 3.2), and one logit above both.
+    """
+    cross = CrossBlock(spec.cross_depth, "v2", spec.low_rank)
+    return _with_mlp(schema, combiners, spec, cross, head)
+
+
+def gdcn(
+    schema: Schema, combiners: Mapping[str, Combiner], spec: GdcnSpec, head: Task | None
+) -> Blueprint:
+    """`dcn_v2` with full matrices, and a gate in each cross layer (arXiv:2311.04635, section 4)."""
+    return _with_mlp(schema, combiners, spec, CrossBlock(spec.cross_depth, "gated"), head)
+
+
+def _with_mlp(
+    schema: Schema,
+    combiners: Mapping[str, Combiner],
+    spec: DcnSpec | DcnV2Spec | GdcnSpec,
+    cross: CrossBlock,
+    head: Task | None,
+) -> Blueprint:
+    """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
+    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    deep = MLPBlock(spec.hidden, dropout=spec.dropout)
+    body: Block = cross.connect(deep)
+    if spec.structure == "parallel" and deep.widths:
+        body = ParallelBlock({"cross": cross, "deep": deep}, aggregation=None)
+    return Blueprint(inputs, body, head or BinaryClassificationTask())

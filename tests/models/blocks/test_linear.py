@@ -8,8 +8,8 @@ from torch import nn
 
 from distrain.models.blocks import cross, functional
 from distrain.models.blocks.cross import CrossBlock
-from distrain.models.blocks.dlrm import DLRMBlock
 from distrain.models.blocks.functional import Linear, linear_over, padded, side_by_side
+from distrain.models.blocks.interaction import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.models.shapes import Column, Columns, Features, Group
 

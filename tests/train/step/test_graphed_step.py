@@ -21,7 +21,7 @@ from distrain.checkpoint import (
 from distrain.embeddings import EmbeddingCollection, PaddedRoutes, Peers, TableColumn
 from distrain.errors import SpecError
 from distrain.loader import LoaderStats
-from distrain.models.blocks.dlrm import DLRMBlock
+from distrain.models.blocks.interaction import DLRMBlock
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec, parse_spec
 from distrain.train.loop.set_up import _records
