@@ -1,17 +1,34 @@
 """A model before it has parameters."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
-from distrain.embeddings import EmbeddingCollection, TableColumn
+from distrain.embeddings import Combiner, EmbeddingCollection, TableColumn
 from distrain.errors import ModelError
 from distrain.models.blocks import Block
 from distrain.models.click import ClickModel, Network
-from distrain.models.heads import Task
-from distrain.models.inputs import InputBlock
+from distrain.models.heads import BinaryClassificationTask, Task
+from distrain.models.inputs import Embeddings, InputBlock
+from distrain.schema import Schema
+
+
+class Given(NamedTuple):
+    """What a named model is made of besides its section."""
+
+    schema: Schema
+    combiners: Mapping[str, Combiner]  # of lists
+    head: Task | None = None  # `None` for one binary target, which each model has itself
+
+    def inputs(self, width: int | None, *more: Embeddings) -> InputBlock:
+        """All columns, with embeddings of a width, and more embeddings."""
+        return InputBlock(self.schema, Embeddings(width, combiners=self.combiners), *more)
+
+    @property
+    def task(self) -> Task:
+        return self.head or BinaryClassificationTask()
 
 
 class TableFactory(Protocol):

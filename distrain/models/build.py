@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from distrain.embeddings import Combiner, EmbeddingCollection
 from distrain.models.blocks import PiecewiseLinear
-from distrain.models.blueprint import Blueprint, TableFactory
+from distrain.models.blueprint import Blueprint, Given, TableFactory
 from distrain.models.click import ClickModel
 from distrain.models.heads import BinaryClassificationTask, LabelTask, Task, named_head
 from distrain.models.zoo import MODELS
@@ -48,8 +48,8 @@ def blueprint_of(
     schema: Schema, spec: ModelSpec, combiners: Mapping[str, Combiner] | None = None
 ) -> Blueprint:
     tasks: Mapping[str, TaskSpec] = getattr(spec, "tasks", {})
-    heads = [named_head(schema, tasks, spec.sharing)] if hasattr(spec, "sharing") else []
-    blueprint = MODELS[spec.kind](schema, combiners or {}, spec, *heads)
+    head = named_head(schema, tasks, spec.sharing) if hasattr(spec, "sharing") else None
+    blueprint = MODELS[spec.kind](Given(schema, combiners or {}, head), spec)
     _name(blueprint.task, schema, tasks)
     pieces = getattr(spec, "number_pieces", 0)
     if pieces and blueprint.inputs.shape.continuous:

@@ -12,10 +12,8 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from distrain.embeddings import Combiner
 from distrain.errors import ModelError, SpecError
-from distrain.models.blueprint import Blueprint
-from distrain.schema import Schema
+from distrain.models.blueprint import Blueprint, Given
 from distrain.spec import CustomSpec
 
 PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
@@ -24,7 +22,7 @@ PACKAGES_VARIABLE = "DISTRAIN_MODEL_PACKAGES"
 _handed_over: dict[str, Callable[..., Any]] = {}
 
 
-def custom(schema: Schema, _: Mapping[str, Combiner], spec: CustomSpec) -> Blueprint:
+def custom(given: Given, spec: CustomSpec) -> Blueprint:
     """The blueprint that the function makes of the schema and the options.
 
     The function itself decides how lists are combined, in its `Embeddings`.
@@ -35,7 +33,7 @@ def custom(schema: Schema, _: Mapping[str, Combiner], spec: CustomSpec) -> Bluep
     """
     make = function_named(spec.function)
     try:
-        made = make(schema, **spec.options)
+        made = make(given.schema, **spec.options)
     except TypeError as error:
         if error.__traceback__ is None or error.__traceback__.tb_next is not None:
             raise  # from inside the function

@@ -59,10 +59,9 @@ def test_models_are_a_section_a_function_and_a_paragraph(sources):
     page = sources[Path("docs/models/zoo.md")]
     assert {kind for kind in set(sections) - {"custom"} if f"`{kind}`" not in page} == set()
     for kind, section in sections.items():
-        _, _, spec, *head = inspect.signature(MODELS[kind]).parameters.values()
+        _, spec = inspect.signature(MODELS[kind]).parameters.values()
         assert spec.annotation is section, kind
-        # A head is made of the tasks, and given.
-        assert bool(head) == ({"tasks", "sharing"} <= set(section.model_fields)), kind
+        assert ("tasks" in section.model_fields) == ("sharing" in section.model_fields), kind
 
 
 def test_kinds_of_clusters_are_a_name_traits_and_a_launcher():

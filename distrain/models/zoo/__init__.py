@@ -31,4 +31,4 @@ def _makers() -> dict[str, MakeModel]:
 
 
 MODELS: dict[str, MakeModel] = {"custom": custom, **_makers()}
-"""By `kind`; each takes the schema, the combiners of lists, its section, and a head if it can."""
+"""By `kind`; each takes what all are given, and its section."""

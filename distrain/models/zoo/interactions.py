@@ -1,8 +1,5 @@
 """Models whose features gate, mask, attend to or multiply each other, beside an MLP."""
 
-from collections.abc import Mapping
-
-from distrain.embeddings import Combiner
 from distrain.models.blocks import (
     BilinearFusion,
     Block,
@@ -16,70 +13,58 @@ from distrain.models.blocks import (
     MLPBlock,
     ParallelBlock,
 )
-from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask, Task
-from distrain.models.inputs import Embeddings, InputBlock
+from distrain.models.blueprint import Blueprint, Given
+from distrain.models.heads import BinaryClassificationTask
 from distrain.models.zoo.wide_deep import linear, logit_or_layers, sum_or_parts, wide_tables
-from distrain.schema import Schema
 from distrain.spec import AutoIntSpec, FinalMlpSpec, MaskNetSpec, XDeepFmSpec
 
 
-def masknet(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: MaskNetSpec, head: Task | None
-) -> Blueprint:
+def masknet(given: Given, spec: MaskNetSpec) -> Blueprint:
     """Mask blocks (arXiv:2102.07619), beside each other below an MLP or in a row; one logit."""
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     body = MaskNetBlock(spec.masks, spec.reduction, spec.structure).connect(
         MLPBlock(spec.hidden, dropout=spec.dropout)
     )
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    return Blueprint(inputs, body, given.task)
 
 
-def autoint(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: AutoIntSpec, head: Task | None
-) -> Blueprint:
+def autoint(given: Given, spec: AutoIntSpec) -> Blueprint:
     """Attention among embeddings and numbers as vectors (arXiv:1810.11921); one logit.
 
     With `hidden` an MLP over the same inputs stands beside it, as in the paper's AutoInt+, and the
     logit's layer takes both.
     """
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     body: Block = FieldVectors().connect(FieldAttention(spec.layers, spec.heads, spec.width))
     if spec.hidden:
         branches = {"attention": body, "deep": MLPBlock(spec.hidden, dropout=spec.dropout)}
         body = ParallelBlock(branches, aggregation=None)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    return Blueprint(inputs, body, given.task)
 
 
-def xdeepfm(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: XDeepFmSpec, head: Task | None
-) -> Blueprint:
+def xdeepfm(given: Given, spec: XDeepFmSpec) -> Blueprint:
     """A linear model, a compressed interaction network and an MLP (arXiv:1803.05170, eq. 9).
 
     The logit is the sum of a logit of each. Numbers are vectors as in `autoint` for the second; the
     paper has no numbers. A head of several tasks takes the three parts side by side.
     """
-    inputs = InputBlock(
-        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
-    )
-    last = Chain() if head else MLPBlock([1], no_activation_last_layer=True)
+    inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
+    last = Chain() if given.head else MLPBlock([1], no_activation_last_layer=True)
     vectors = Filter(part="").connect(FieldVectors())
     branches = {
         "linear": linear(inputs),
         "cin": vectors.connect(CompressedInteraction(spec.maps), last),
-        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
+        "deep": Filter(part="").connect(logit_or_layers(spec, given.head)),
     }
-    return Blueprint(inputs, *sum_or_parts(branches, head))
+    return Blueprint(inputs, *sum_or_parts(branches, given.head))
 
 
-def finalmlp(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: FinalMlpSpec, head: Task | None
-) -> Blueprint:
+def finalmlp(given: Given, spec: FinalMlpSpec) -> Blueprint:
     """Two MLPs over gated features, fused by a bilinear form (arXiv:2304.00902); one logit.
 
     A head of several tasks takes both MLPs' outputs side by side.
     """
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     streams = {
         name: FeatureGate(spec.gates, context).connect(MLPBlock(widths, dropout=spec.dropout))
         for name, context, widths in (
@@ -88,7 +73,7 @@ def finalmlp(
         )
     }
     both = ParallelBlock(streams, aggregation=None)
-    if head is not None:
-        return Blueprint(inputs, both, head)
+    if given.head is not None:
+        return Blueprint(inputs, both, given.head)
     fused = both.connect(BilinearFusion(spec.heads))
     return Blueprint(inputs, fused, BinaryClassificationTask(layer=False))

@@ -1,8 +1,5 @@
-"""Multi-layer perceptrons: a plain one, and fastai's TabularModel."""
+"""Multi-layer perceptrons, fastai's TabularModel, and deep and cross networks."""
 
-from collections.abc import Mapping
-
-from distrain.embeddings import Combiner
 from distrain.models.blocks import (
     FASTAI_ORDER,
     Block,
@@ -13,37 +10,31 @@ from distrain.models.blocks import (
     MLPBlock,
     ParallelBlock,
 )
-from distrain.models.blueprint import Blueprint
-from distrain.models.heads import BinaryClassificationTask, Task
-from distrain.models.inputs import Embeddings, InputBlock
-from distrain.schema import Schema
+from distrain.models.blueprint import Blueprint, Given
+from distrain.models.heads import BinaryClassificationTask
 from distrain.spec import DcnSpec, DcnV2Spec, GdcnSpec, MlpSpec, TabularSpec
 
 
-def mlp(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: MlpSpec, head: Task | None
-) -> Blueprint:
+def mlp(given: Given, spec: MlpSpec) -> Blueprint:
     """All embeddings and continuous values side by side, hidden layers with ReLU, one logit.
 
     With `hidden: [128, 128, 128]` it is the network of NVTabular's "Training with TensorFlow"
     notebook, without the final sigmoid: the loss has it. Without hidden layers it is a logistic
     regression.
     """
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     body = MLPBlock(spec.hidden, dropout=spec.dropout)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    return Blueprint(inputs, body, given.task)
 
 
-def tabular(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: TabularSpec, head: Task | None
-) -> Blueprint:
+def tabular(given: Given, spec: TabularSpec) -> Blueprint:
     """Embeddings with dropout beside batch-normed continuous columns, and layers over both.
 
     A layer is linear without bias, ReLU, batch norm, dropout; the last one is linear alone, to two
     logits or one. Source: `TabularModel` in fastai/tabular/model.py and `LinBnDrop` in
     fastai/layers.py, with `lin_first=True`. Initial values are ours.
     """
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     branches: dict[str, Block] = {}
     if inputs.shape.groups:
         branches["embeddings"] = Filter(kind="categorical").connect(Dropout(spec.embedding_dropout))
@@ -54,49 +45,37 @@ def tabular(
         spec.hidden, dropout=dropout, normalisation="batch_norm", bias=False, order=order
     )
     body = ParallelBlock(branches, aggregation=None).connect(layers)
-    return Blueprint(inputs, body, head or BinaryClassificationTask(outputs=spec.outputs))
+    return Blueprint(inputs, body, given.head or BinaryClassificationTask(outputs=spec.outputs))
 
 
-def dcn(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DcnSpec, head: Task | None
-) -> Blueprint:
+def dcn(given: Given, spec: DcnSpec) -> Blueprint:
     """Cross layers with a vector (arXiv:1708.05123, eq. 3) beside an MLP, or below it; one logit.
 
     The paper's is `parallel`: both take the embeddings and continuous columns, and the logit's
     layer takes both outputs side by side (eq. 5).
     """
-    return _with_mlp(schema, combiners, spec, CrossBlock(spec.cross_depth, "v1"), head)
+    return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "v1"))
 
 
-def dcn_v2(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DcnV2Spec, head: Task | None
-) -> Blueprint:
+def dcn_v2(given: Given, spec: DcnV2Spec) -> Blueprint:
     """Cross layers with a matrix (arXiv:2008.13535, eq. 1), of low rank if wanted (eq. 2).
 
     The MLP is above the crosses or beside them (section 3.2), and one logit above both.
     """
     cross = CrossBlock(spec.cross_depth, "v2", spec.low_rank)
-    return _with_mlp(schema, combiners, spec, cross, head)
+    return _with_mlp(given, spec, cross)
 
 
-def gdcn(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: GdcnSpec, head: Task | None
-) -> Blueprint:
+def gdcn(given: Given, spec: GdcnSpec) -> Blueprint:
     """`dcn_v2` with full matrices, and a gate in each cross layer (arXiv:2311.04635, section 4)."""
-    return _with_mlp(schema, combiners, spec, CrossBlock(spec.cross_depth, "gated"), head)
+    return _with_mlp(given, spec, CrossBlock(spec.cross_depth, "gated"))
 
 
-def _with_mlp(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
-    spec: DcnSpec | DcnV2Spec | GdcnSpec,
-    cross: CrossBlock,
-    head: Task | None,
-) -> Blueprint:
+def _with_mlp(given: Given, spec: DcnSpec | DcnV2Spec | GdcnSpec, cross: CrossBlock) -> Blueprint:
     """Crosses below an MLP ("stacked") or beside it ("parallel"); alone without layers."""
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
+    inputs = given.inputs(spec.embedding_dim)
     deep = MLPBlock(spec.hidden, dropout=spec.dropout)
     body: Block = cross.connect(deep)
     if spec.structure == "parallel" and deep.widths:
         body = ParallelBlock({"cross": cross, "deep": deep}, aggregation=None)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    return Blueprint(inputs, body, given.task)

@@ -18,9 +18,8 @@ from distrain.models.blocks import (
     TargetAttention,
     TargetTransformer,
 )
-from distrain.models.blueprint import Blueprint
+from distrain.models.blueprint import Blueprint, Given
 from distrain.models.draws import ItemDraws
-from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
 from distrain.models.zoo.two_tower import id_column, item_draws, retrieval_task
 from distrain.schema import ColumnSchema, Schema, Tags
@@ -77,55 +76,48 @@ def _of_domain(
 
 
 def _inputs(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
+    given: Given,
     events: EventTargets,
     spec: _Spec,
     names: Sequence[str] | None = None,
     draws: ItemDraws | None = None,
 ) -> InputBlock:
     """`names`: the categorical columns to take besides the lists of events; `None` for all."""
-    features = schema.remove_by_tag(Tags.TARGET).categorical
+    features = given.schema.remove_by_tag(Tags.TARGET).categorical
     sequences = {c.name: "sequence" for c in features if c.holds_lists and c.event in events}
-    both: dict[str, Combiner] = {**combiners, **sequences}  # type: ignore[dict-item]
+    both: dict[str, Combiner] = {**given.combiners, **sequences}  # type: ignore[dict-item]
     taken = None if names is None else (*sequences, *names)
     embeddings = Embeddings(
         spec.embedding_dim, names=taken, combiners=both, max_length=spec.max_length
     )
-    return InputBlock(schema, embeddings, draws=draws)
+    return InputBlock(given.schema, embeddings, draws=draws)
 
 
 def _ranked(
-    schema: Schema,
-    combiners: Mapping[str, Combiner],
+    given: Given,
     spec: DinSpec | BstSpec | SasrecSpec | HstuSpec,
     read: Callable[[str, Mapping[str, str]], Block],
     above: MLPBlock,
-    head: Task | None,
 ) -> Blueprint:
     """What `read` makes of each of the events, beside the row's own columns, below an MLP."""
-    events = event_targets(schema, spec.targets, spec.kind)
+    events = event_targets(given.schema, spec.targets, spec.kind)
     blocks = [read(name, columns) for name, columns in events.items()]
     body = ParallelBlock(Filter(), *blocks, aggregation=None).connect(above)
-    inputs = _inputs(schema, combiners, events, spec)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    inputs = _inputs(given, events, spec)
+    return Blueprint(inputs, body, given.task)
 
 
-def din(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DinSpec, head: Task | None
-) -> Blueprint:
+def din(given: Given, spec: DinSpec) -> Blueprint:
     """The events weighed by their target and summed, beside the row's columns, below an MLP.
 
     Source: Zhou et al., "Deep Interest Network" (arXiv:1706.06978).
     """
     read = partial(TargetAttention, hidden=spec.attention, activation=spec.activation)
     above = MLPBlock(spec.hidden, spec.activation)
-    return _ranked(schema, combiners, spec, read, above, head)
+    return _ranked(given, spec, read, above)
 
 
-def bst(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: BstSpec, head: Task | None
-) -> Blueprint:
+def bst(given: Given, spec: BstSpec) -> Blueprint:
     """The target and its events through a transformer, beside the row's columns, below an MLP.
 
     Source: Chen et al., "Behavior Sequence Transformer" (arXiv:1905.06874).
@@ -134,41 +126,36 @@ def bst(
         TargetTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout, grouped=True
     )
     above = MLPBlock(spec.hidden, "leaky_relu")
-    return _ranked(schema, combiners, spec, read, above, head)
+    return _ranked(given, spec, read, above)
 
 
-def sasrec(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: SasrecSpec, head: Task | None
-) -> Blueprint:
+def sasrec(given: Given, spec: SasrecSpec) -> Blueprint:
     """The newest event after causal layers, its product with the target, and an MLP over both.
 
     Source: Kang and McAuley, "Self-Attentive Sequential Recommendation" (arXiv:1808.09781), whose
     score is the sum of the product.
     """
     read = partial(CausalTransformer, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
-    return _ranked(schema, combiners, spec, read, MLPBlock(spec.hidden), head)
+    return _ranked(given, spec, read, MLPBlock(spec.hidden))
 
 
-def hstu(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: HstuSpec, head: Task | None
-) -> Blueprint:
+def hstu(given: Given, spec: HstuSpec) -> Blueprint:
     """The target after pointwise attention over its events, beside the row's columns.
 
     Source: Zhai et al., "Actions Speak Louder than Words" (arXiv:2402.17152). Of its features this
     takes the events' alone, one token each.
     """
     read = partial(HSTUBlock, heads=spec.heads, layers=spec.layers, dropout=spec.dropout)
-    return _ranked(schema, combiners, spec, read, MLPBlock(spec.hidden), head)
+    return _ranked(given, spec, read, MLPBlock(spec.hidden))
 
 
-def sasrec_retrieval(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: SasrecRetrievalSpec
-) -> Blueprint:
+def sasrec_retrieval(given: Given, spec: SasrecRetrievalSpec) -> Blueprint:
     """The newest event after causal layers is the user's vector, the target's is the item's.
 
     The events are those whose target is the column tagged `item_id`; of several such those that
     `targets` names. Other columns are left out. Source: as of `sasrec`.
     """
+    schema = given.schema
     item = id_column(schema, Tags.ITEM_ID, "sasrec_retrieval")
     found = event_targets(schema, spec.targets, "sasrec_retrieval")
     events = {
@@ -201,5 +188,5 @@ def sasrec_retrieval(
             )
         towers["item"] = ItemTower(towers["item"])
     head = retrieval_task(schema, spec, draws, items)
-    inputs = _inputs(schema, combiners, events, spec, tuple(columns.values()), draws)
+    inputs = _inputs(given, events, spec, tuple(columns.values()), draws)
     return Blueprint(inputs, ParallelBlock(towers, aggregation=None), head)

@@ -1,11 +1,8 @@
 """Models of a user's and an item's columns, by their tags: two towers, and NeuMF."""
 
-from collections.abc import Mapping
-
 from torch import Tensor
 
 from distrain.batch import Batch
-from distrain.embeddings import Combiner
 from distrain.errors import ModelError
 from distrain.models.blocks import (
     Aggregate,
@@ -17,11 +14,10 @@ from distrain.models.blocks import (
     MLPBlock,
     ParallelBlock,
 )
-from distrain.models.blueprint import Blueprint
+from distrain.models.blueprint import Blueprint, Given
 from distrain.models.click import ClickModel
 from distrain.models.draws import ItemDraws
 from distrain.models.heads import (
-    BinaryClassificationTask,
     DotProductTask,
     ItemRetrievalTask,
     Task,
@@ -94,14 +90,15 @@ def item_draws(schema: Schema, spec: TwoTowerSpec | SasrecRetrievalSpec) -> Item
     return ItemDraws(item, schema[item].cardinality or 0, spec.num_negatives, spec.negatives)
 
 
-def two_tower(schema: Schema, combiners: Mapping[str, Combiner], spec: TwoTowerSpec) -> Blueprint:
+def two_tower(given: Given, spec: TwoTowerSpec) -> Blueprint:
     """An MLP over the user's columns and one over the item's; columns of neither are left out.
 
     The last layer of a tower has no activation, as its vector must be able to point anywhere.
     """
+    schema = given.schema
     names = side_columns(schema, "two_tower")
     draws = item_draws(schema, spec)
-    embeddings = Embeddings(spec.embedding_dim, names=names, combiners=combiners)
+    embeddings = Embeddings(spec.embedding_dim, names=names, combiners=given.combiners)
     inputs = InputBlock(schema, embeddings, draws=draws)
     towers: dict[str, Block] = {}
     for side, tags in (("user", USER_TAGS), ("item", ITEM_TAGS)):
@@ -165,22 +162,20 @@ def tower_vectors(model: ClickModel, batch: Batch) -> dict[str, Tensor]:
     return {side: flat(vector) for side, vector in vectors.items()}
 
 
-def ncf(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: NcfSpec, head: Task | None
-) -> Blueprint:
+def ncf(given: Given, spec: NcfSpec) -> Blueprint:
     """The product of two embeddings beside an MLP over another two, and one logit of both.
 
     It takes the two columns tagged `user_id` and `item_id`; all others are left out. The product's
     tables are called `mf/COLUMN`.
     """
-    names = [id_column(schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
+    names = [id_column(given.schema, tag, "ncf") for tag in (Tags.USER_ID, Tags.ITEM_ID)]
     inputs = InputBlock(
-        schema,
+        given.schema,
         Embeddings(spec.mf_dim, part="mf", names=names),
-        Embeddings(spec.embedding_dim, names=names, combiners=combiners),
+        Embeddings(spec.embedding_dim, names=names, combiners=given.combiners),
         continuous=False,
     )
     product = Chain([Filter(part="mf"), Aggregate("product")])
     deep = Chain([Filter(part=""), MLPBlock(spec.hidden)])
     body = ParallelBlock({"product": product, "deep": deep}, aggregation=None)
-    return Blueprint(inputs, body, head or BinaryClassificationTask())
+    return Blueprint(inputs, body, given.task)

@@ -1,4 +1,4 @@
-"""Models with a linear part: Wide & Deep, and DeepFM."""
+"""Models with a linear part, Wide & Deep and DeepFM, and DLRM, alone and beside one."""
 
 from collections.abc import Mapping, Sequence
 
@@ -14,10 +14,9 @@ from distrain.models.blocks import (
     MLPBlock,
     ParallelBlock,
 )
-from distrain.models.blueprint import Blueprint
+from distrain.models.blueprint import Blueprint, Given
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.schema import Schema
 from distrain.spec import CrossSpec, DeepFmSpec, DlrmCrossSpec, DlrmSpec, WideDeepSpec, XDeepFmSpec
 
 WIDE = "wide"
@@ -68,9 +67,7 @@ def logit_or_layers(spec: WideDeepSpec | DeepFmSpec | XDeepFmSpec, head: Task | 
     return MLPBlock(spec.hidden, dropout=spec.dropout)
 
 
-def wide_deep(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: WideDeepSpec, head: Task | None
-) -> Blueprint:
+def wide_deep(given: Given, spec: WideDeepSpec) -> Blueprint:
     """A linear model of columns and hashed crosses, and an MLP over embeddings; one logit.
 
     The logit is the sum of the two (arXiv:1606.07792, eq. 3). Every categorical column has a weight
@@ -78,61 +75,47 @@ def wide_deep(
     its value; all of them train with the job's one optimizer, where the paper has FTRL for these.
     A head of other tasks takes the wide part's sum and the MLP's last layer side by side.
     """
-    inputs = InputBlock(
-        schema,
-        Embeddings(spec.embedding_dim, combiners=combiners),
-        wide_tables(combiners, spec.crosses),
-    )
+    wide = wide_tables(given.combiners, spec.crosses)
+    inputs = given.inputs(spec.embedding_dim, wide)
     branches = {
         "wide": linear(inputs),
-        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
+        "deep": Filter(part="").connect(logit_or_layers(spec, given.head)),
     }
-    return Blueprint(inputs, *sum_or_parts(branches, head))
+    return Blueprint(inputs, *sum_or_parts(branches, given.head))
 
 
-def deepfm(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DeepFmSpec, head: Task | None
-) -> Blueprint:
+def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
     """A linear model, the dot products of all pairs of embeddings, and an MLP over the same ones.
 
     The logit is the sum of the three (arXiv:1703.04247, eq. 1 and 2). Continuous columns have a
     weight in the linear part and go into the MLP as they are, as in DeepCTR; the paper leaves open
     how they become vectors.
     """
-    inputs = InputBlock(
-        schema, Embeddings(spec.embedding_dim, combiners=combiners), wide_tables(combiners)
-    )
+    inputs = given.inputs(spec.embedding_dim, wide_tables(given.combiners))
     branches = {
         "linear": linear(inputs),
         "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
-        "deep": Filter(part="").connect(logit_or_layers(spec, head)),
+        "deep": Filter(part="").connect(logit_or_layers(spec, given.head)),
     }
-    return Blueprint(inputs, *sum_or_parts(branches, head))
+    return Blueprint(inputs, *sum_or_parts(branches, given.head))
 
 
-def dlrm(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DlrmSpec, head: Task | None
-) -> Blueprint:
-    inputs = InputBlock(schema, Embeddings(spec.embedding_dim, combiners=combiners))
-    return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), head or BinaryClassificationTask())
+def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
+    """The deep learning recommendation model (arXiv:1906.00091)."""
+    inputs = given.inputs(spec.embedding_dim)
+    return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
 
 
-def dlrm_cross(
-    schema: Schema, combiners: Mapping[str, Combiner], spec: DlrmCrossSpec, head: Task | None
-) -> Blueprint:
+def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
     """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
 
     That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
     cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as
     a table of width 1. A head of several tasks takes both parts side by side.
     """
-    inputs = InputBlock(
-        schema,
-        Embeddings(spec.embedding_dim, combiners=combiners),
-        wide_tables({}, spec.crosses, names=()),
-    )
+    inputs = given.inputs(spec.embedding_dim, wide_tables({}, spec.crosses, names=()))
     deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))
-    if head is None:
+    if given.head is None:
         deep = deep.connect(MLPBlock([1], no_activation_last_layer=True))
     branches = {"deep": deep, "wide": Filter(part=WIDE).connect(Aggregate("sum"))}
-    return Blueprint(inputs, *sum_or_parts(branches, head))
+    return Blueprint(inputs, *sum_or_parts(branches, given.head))
