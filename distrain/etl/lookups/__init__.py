@@ -4,8 +4,9 @@ The processes of a machine share the pages of these files, and the kernel takes 
 needs the memory.
 """
 
-from distrain.etl.lookups.index import Lookups as Lookups, make_lookups as make_lookups
-from distrain.etl.lookups.opening import (
+from distrain.etl.lookups.index import (
+    Lookups as Lookups,
     forget_workflow as forget_workflow,
     load_workflow as load_workflow,
+    make_lookups as make_lookups,
 )

@@ -6,7 +6,9 @@ one file. Then they are cut at the same keys, and what lies between two cuts is 
 
 from __future__ import annotations
 
+import functools
 import shutil
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -32,8 +34,10 @@ from distrain.etl.lookups.mapped import (
 )
 from distrain.etl.operators import text_hashes
 from distrain.etl.workers import TaskRunner
+from distrain.etl.workflow import Workflow
 from distrain.storage import is_remote, nameless_file, open_folder, translated_errors
 from distrain.vocabulary import (
+    CATEGORIES,
     ROW_GROUP_VALUES,
     Int32Array,
     is_text,
@@ -250,3 +254,22 @@ def _bytes(array: np.ndarray[Any, Any]) -> memoryview:
 def _numbers(values: pa.Array) -> np.ndarray[Any, np.dtype[np.int64]]:
     numbers: np.ndarray[Any, np.dtype[np.int64]] = values.cast(pa.int64()).to_numpy()
     return numbers
+
+
+_LOAD_LOCK = threading.Lock()
+
+
+def load_workflow(folder: str, lookups: Lookups) -> Workflow:
+    with _LOAD_LOCK:  # or each thread of a worker would read the vocabularies
+        return _load_workflow_once(folder, lookups)
+
+
+@functools.lru_cache(maxsize=1)
+def _load_workflow_once(folder: str, lookups: Lookups) -> Workflow:
+    # Safe to keep: every run has its own folder.
+    return Workflow.load(folder, functools.partial(lookups.vocabulary, f"{folder}/{CATEGORIES}"))
+
+
+def forget_workflow() -> None:
+    with _LOAD_LOCK:
+        _load_workflow_once.cache_clear()

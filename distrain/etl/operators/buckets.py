@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +12,7 @@ import pyarrow as pa
 from distrain.errors import InputError
 from distrain.etl.operators.categorify import as_categories
 from distrain.etl.operators.counts import Counts, added_up, counted, joined
-from distrain.etl.operators.operator import OnHost, SettingsOnly, Takes, as_doubles
+from distrain.etl.operators.operator import LearntByColumn, OnHost, SettingsOnly, Takes, as_doubles
 from distrain.vocabulary import stable_buckets
 
 _ROUNDED_BITS = 40
@@ -63,7 +63,7 @@ class Bucketize(OnHost):
 
 
 @dataclass(frozen=True)
-class QuantileBuckets(OnHost):
+class QuantileBuckets(OnHost, LearntByColumn):
     """The number of a value's bucket, int64, of `number` buckets with about equally many values.
 
     Equal values share a bucket, so there may be fewer. The values are counted with 13 significant
@@ -74,6 +74,7 @@ class QuantileBuckets(OnHost):
     """
 
     kind: ClassVar[str] = "QuantileBuckets"
+    LEARNT: ClassVar[str] = "edges"
     takes: ClassVar[Takes] = "numbers"
     number: int
     edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -96,12 +97,6 @@ class QuantileBuckets(OnHost):
         after = np.unique(np.searchsorted(up_to, wanted)) + 1
         values = state.values.to_numpy()
         return tuple(map(float, _lowest(values[after[after < len(values)]])))
-
-    def with_fitted(self, fitted: Mapping[str, tuple[float, ...]]) -> QuantileBuckets:
-        return replace(self, edges={**self.edges, **fitted})
-
-    def is_fitted(self, column: str) -> bool:
-        return column in self.edges
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         return _buckets(_numbers(values), None, self.edges[column])

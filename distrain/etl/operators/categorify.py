@@ -12,13 +12,13 @@ import pyarrow.compute as pc
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.counts import Counts, added_up, counted, joined, narrow_enough
 from distrain.etl.operators.device import Device, DeviceColumn
-from distrain.etl.operators.operator import Takes
+from distrain.etl.operators.operator import LearntByColumn, Takes
 from distrain.etl.operators.spelling import AS_TYPED, PLAIN, texts_of
 from distrain.vocabulary import Vocabulary, check_cardinality
 
 
 @dataclass(frozen=True)
-class Categorify:
+class Categorify(LearntByColumn):
     """Ids by descending frequency; see `vocabulary` for their layout.
 
     Values seen equally often are ordered by value (integers by size, strings by their UTF-8).
@@ -35,6 +35,7 @@ class Categorify:
     """
 
     kind: ClassVar[str] = "Categorify"
+    LEARNT: ClassVar[str] = "vocabularies"
     takes: ClassVar[Takes] = "categories"
     freq_threshold: int = 0
     max_size: int = 0
@@ -88,12 +89,6 @@ class Categorify:
         )
         check_cardinality(vocabulary.cardinality)
         return vocabulary
-
-    def with_fitted(self, fitted: Mapping[str, Vocabulary]) -> Categorify:
-        return replace(self, vocabularies={**self.vocabularies, **fitted})
-
-    def is_fitted(self, column: str) -> bool:
-        return column in self.vocabularies
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         """The ids, int32, without gaps; a `DataError` where strings meet integers."""

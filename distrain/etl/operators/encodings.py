@@ -18,7 +18,14 @@ from distrain.errors import DataError, InputError
 from distrain.etl.operators.categorify import as_categories
 from distrain.etl.operators.counts import text_hashes
 from distrain.etl.operators.numbers import alone_mistake
-from distrain.etl.operators.operator import DocumentKey, OnHost, Takes, TrainingRows, concrete
+from distrain.etl.operators.operator import (
+    DocumentKey,
+    LearntByColumn,
+    OnHost,
+    Takes,
+    TrainingRows,
+    concrete,
+)
 from distrain.spec import Real, Section
 from distrain.vocabulary import is_text, read_table, readable, stable_buckets, write_table
 
@@ -151,13 +158,14 @@ def fold_numbers(num_rows: int, name: str = "") -> Ints:
 
 
 @dataclass(frozen=True)
-class _Encoding(OnHost):
+class _Encoding(OnHost, LearntByColumn):
     """An operator that learns a number of each value.
 
     Attributes:
         tables: What was learnt, by column.
     """
 
+    LEARNT: ClassVar[str] = "tables"
     takes: ClassVar[Takes] = "categories"
     tables: Mapping[str, ValueTable] = field(default_factory=dict, compare=False, kw_only=True)
 
@@ -171,12 +179,6 @@ class _Encoding(OnHost):
                 hint="Workers hold them all: set hash_buckets.",
             )
         return state
-
-    def with_fitted(self, fitted: Mapping[str, ValueTable]) -> Self:
-        return replace(self, tables={**self.tables, **fitted})
-
-    def is_fitted(self, column: str) -> bool:
-        return column in self.tables
 
     def with_saved_tables(self, folder: str) -> Self:
         """Write the tables that are not there, so that they travel by name."""

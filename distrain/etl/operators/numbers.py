@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,7 +14,14 @@ from pydantic import Field, model_validator
 
 from distrain.errors import DataError, InputError
 from distrain.etl.operators.device import Device, DeviceColumn, kind_after, on_host
-from distrain.etl.operators.operator import DocumentKey, OnHost, SettingsOnly, Takes, as_doubles
+from distrain.etl.operators.operator import (
+    DocumentKey,
+    LearntByColumn,
+    OnHost,
+    SettingsOnly,
+    Takes,
+    as_doubles,
+)
 from distrain.spec import Real, Section
 
 
@@ -259,7 +266,7 @@ class Moments:
 
 
 @dataclass(frozen=True)
-class Normalize:
+class Normalize(LearntByColumn):
     """(x - mean) / std with the training rows' mean and population std; gaps are left out of both.
 
     Attributes:
@@ -267,6 +274,7 @@ class Normalize:
     """
 
     kind: ClassVar[str] = "Normalize"
+    LEARNT: ClassVar[str] = "moments"
     key: ClassVar = DocumentKey(
         "normalize",
         bool,
@@ -295,12 +303,6 @@ class Normalize:
                 else "A value is infinite: put Clip before Normalize.",
             )
         return state
-
-    def with_fitted(self, fitted: Mapping[str, Moments]) -> Normalize:
-        return replace(self, moments={**self.moments, **fitted})
-
-    def is_fitted(self, column: str) -> bool:
-        return column in self.moments
 
     def transform(self, column: str, values: pa.Array) -> pa.Array:
         moments = self.moments[column]

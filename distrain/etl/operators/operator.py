@@ -14,7 +14,7 @@ The rest of the ETL finds what it needs of an operator in its class: `kind`, for
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal, Protocol, Self, runtime_checkable
 
 import numpy as np
@@ -113,6 +113,20 @@ class SettingsOnly:
 
     def served(self, _column: str) -> dict[str, Any]:
         return asdict(self)
+
+
+class LearntByColumn:
+    """Operators that keep what they learnt by column, in the field that `LEARNT` names."""
+
+    LEARNT: ClassVar[str]
+
+    def with_fitted(self, fitted: Mapping[str, Any]) -> Self:
+        known: Mapping[str, Any] = getattr(self, self.LEARNT)
+        changed: Self = replace(self, **{self.LEARNT: {**known, **fitted}})  # type: ignore[type-var]
+        return changed
+
+    def is_fitted(self, column: str) -> bool:
+        return column in getattr(self, self.LEARNT)
 
 
 class OnHost:

@@ -10,7 +10,7 @@ from service_store import key_for, new_job
 from sqlalchemy import create_engine, event, text
 
 from distrain.service.store import Deed, NotNow, QuotaExceeded
-from distrain.service.store.together import Together
+from distrain.service.store.engine import Together
 from distrain.service.values import Quota
 
 
