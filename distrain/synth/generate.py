@@ -32,29 +32,17 @@ from distrain.synth.planted import PlantedModel, SplitSummary, Truth, probabilit
 
 @dataclass(frozen=True)
 class SynthRequest:
-    """A data set to generate.
+    """A data set to generate."""
 
-    Attributes:
-        out: The folder to write; it appears whole or not at all.
-        rows: Training rows, at least 1.
-        valid_rows: Validation rows from the same model, 0 for none.
-        seed: Names the planted model and the rows, at least 0.
-        scale: Factor on the cardinalities of long category columns, in (0, 1].
-        click_rate: Wanted mean click probability, in [0.001, 0.999].
-        format: "tsv" (Criteo's own), "tsv.gz" or "parquet" (raw values, nullable).
-        files: How many files each split is cut into.
-        overwrite: Whether an earlier data set of ours at `out` may be replaced.
-    """
-
-    out: str | Path
-    rows: int
-    valid_rows: int = 0
-    seed: int = 0
-    scale: float = 0.01
-    click_rate: float = 0.03
-    format: str = "tsv"
-    files: int = 1
-    overwrite: bool = False
+    out: str | Path  # the folder to write; it appears whole or not at all
+    rows: int  # training rows, at least 1
+    valid_rows: int = 0  # validation rows from the same model, 0 for none
+    seed: int = 0  # names the planted model and the rows, at least 0
+    scale: float = 0.01  # factor on the cardinalities of long category columns, in (0, 1]
+    click_rate: float = 0.03  # wanted mean click probability, in [0.001, 0.999]
+    format: str = "tsv"  # "tsv" (Criteo's own), "tsv.gz" or "parquet" (raw values, nullable)
+    files: int = 1  # how many files each split is cut into
+    overwrite: bool = False  # whether an earlier data set of ours at `out` may be replaced
 
     def __post_init__(self) -> None:
         checks = {

@@ -267,11 +267,7 @@ class Moments:
 
 @dataclass(frozen=True)
 class Normalize(LearntByColumn):
-    """(x - mean) / std with the training rows' mean and population std; gaps are left out of both.
-
-    Attributes:
-        moments: What was learnt, by column.
-    """
+    """(x - mean) / std with the training rows' mean and population std; gaps are in neither."""
 
     kind: ClassVar[str] = "Normalize"
     LEARNT: ClassVar[str] = "moments"
@@ -282,7 +278,7 @@ class Normalize(LearntByColumn):
         lambda _: Normalize(),
         default=False,
     )
-    moments: Mapping[str, Moments] = field(default_factory=dict)
+    moments: Mapping[str, Moments] = field(default_factory=dict)  # what was learnt, by column
 
     def fit(self, values: pa.Array) -> Moments:
         return Moments.of(as_doubles(values.drop_null()).to_numpy(zero_copy_only=False))

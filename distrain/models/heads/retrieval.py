@@ -113,7 +113,6 @@ class ItemRetrievalTask(Task):
         draws: ItemDraws | None = None,
     ):
         super().__init__()
-        _check_arguments(temperature, log_q, item_id, user_id, kind, num_items, draws)
         self.user, self.item = user, item
         self.item_id, self.user_id, self.events = item_id, user_id, events
         self.draws = draws
@@ -121,11 +120,41 @@ class ItemRetrievalTask(Task):
         self.target = target
         self.kind = kind
         self.counts = log_q if isinstance(log_q, str) else None
+        self._check_arguments(log_q, num_items)
         # Of the data, not of the model: it is not saved, and predictions do not need it.
         kept = log_q.detach() if isinstance(log_q, Tensor) else None
         self.register_buffer("log_q", kept, persistent=False)
         if self.counts == "stream":
             self.register_buffer("seen", torch.zeros(num_items or 0, dtype=torch.int64))
+
+    def _check_arguments(self, log_q: Tensor | str | None, num_items: int | None) -> None:
+        if not self.temperature > 0:
+            raise ModelError(f"a temperature is above 0, not {self.temperature}")
+        if self.kind not in get_args(RetrievalLoss):
+            raise ModelError(
+                f"an ItemRetrievalTask has no loss {self.kind!r}: it has softmax and bpr"
+            )
+        if isinstance(log_q, str) and log_q not in ("batch", "stream"):
+            raise ModelError(
+                f"an ItemRetrievalTask has no log_q {log_q!r}",
+                hint="Take a tensor of log probabilities by item id, 'batch', 'stream', or None.",
+            )
+        if isinstance(log_q, Tensor) and not log_q.is_meta and not bool(log_q.isfinite().all()):
+            raise ModelError(
+                "an ItemRetrievalTask's log_q is not finite",
+                hint="Count every item at least once: an item without a row has no log.",
+            )
+        if log_q is not None and self.item_id is None:
+            raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
+        if self.user_id is not None and self.item_id is None:
+            raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
+        if self.draws is not None and (log_q is not None or self.item_id is None):
+            raise ModelError(
+                "an ItemRetrievalTask draws negatives with an item_id, and without a log_q",
+                hint="Leave log_q out: how likely an item is drawn is known, and corrected for.",
+            )
+        if self.counts == "stream" and not num_items:
+            raise ModelError("an ItemRetrievalTask counts a stream only with num_items")
 
     def build(self, given: Shape) -> Shape:
         self.dim = tower_width(given, self.user, self.item, self.label)
@@ -304,39 +333,3 @@ def _with_events(own: Tensor, events: Ragged, places: int) -> tuple[Tensor, Tens
     there = ages < events.lengths[:, None].clamp(min=1)
     older = (events.offsets[1:, None].long() - ages[1:]).clamp(min=0)
     return there, torch.cat([own, events.values[older].long()], dim=1)
-
-
-def _check_arguments(
-    temperature: float,
-    log_q: Tensor | str | None,
-    item_id: str | None,
-    user_id: str | None,
-    kind: str,
-    num_items: int | None,
-    draws: ItemDraws | None,
-) -> None:
-    if not temperature > 0:
-        raise ModelError(f"a temperature is above 0, not {temperature}")
-    if kind not in get_args(RetrievalLoss):
-        raise ModelError(f"an ItemRetrievalTask has no loss {kind!r}: it has softmax and bpr")
-    if isinstance(log_q, str) and log_q not in ("batch", "stream"):
-        raise ModelError(
-            f"an ItemRetrievalTask has no log_q {log_q!r}",
-            hint="Take a tensor of log probabilities by item id, 'batch', 'stream', or None.",
-        )
-    if isinstance(log_q, Tensor) and not log_q.is_meta and not bool(log_q.isfinite().all()):
-        raise ModelError(
-            "an ItemRetrievalTask's log_q is not finite",
-            hint="Count every item at least once: an item without a row has no log.",
-        )
-    if log_q is not None and item_id is None:
-        raise ModelError("an ItemRetrievalTask corrects by log_q only with an item_id")
-    if user_id is not None and item_id is None:
-        raise ModelError("an ItemRetrievalTask tells users apart only with an item_id")
-    if draws is not None and (log_q is not None or item_id is None):
-        raise ModelError(
-            "an ItemRetrievalTask draws negatives with an item_id, and without a log_q",
-            hint="Leave log_q out: how likely an item is drawn is known, and corrected for.",
-        )
-    if isinstance(log_q, str) and log_q == "stream" and not num_items:
-        raise ModelError("an ItemRetrievalTask counts a stream only with num_items")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal, get_args
+from typing import Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from distrain.batch import Batch
 from distrain.errors import ModelError
-from distrain.models.blocks import Block, linear_over
+from distrain.models.blocks import Block, Chain, linear_over
 from distrain.models.heads.targets import Candidates, Target, label_of, weight_of
 from distrain.models.shapes import Flat, Shape, Value, flat, flat_parts, some_width
 from distrain.spec import RegressionLoss, ValidationMetric
@@ -83,17 +83,6 @@ class Task(Block):
         scale; of a multiclass one a logit for each class, `[rows, classes]`.
         """
         return (self.logits(output),)
-
-
-def attach_pre(pre: Block | None, output: Shape) -> Shape:
-    return output if pre is None else pre.attach(output)
-
-
-def apply_pre(pre: Block | None, output: Tensor) -> Tensor:
-    if pre is None:
-        return output
-    scaled: Tensor = pre(output)
-    return scaled
 
 
 class LabelTask(Task):
@@ -212,7 +201,7 @@ class BinaryClassificationTask(LabelTask):
             raise ModelError(f"a BinaryClassificationTask has 1 or 2 outputs, not {outputs}")
         self.outputs = outputs
         self.has_layer = layer
-        self.pre = pre
+        self.pre = pre or Chain([])
 
     def build(self, given: Shape) -> Shape:
         width = some_width(given, self.label)
@@ -223,11 +212,11 @@ class BinaryClassificationTask(LabelTask):
                 f"{self.label} without a layer takes {self.outputs} values a row, and "
                 f"{given.made_by} gives {given}"
             )
-        return attach_pre(self.pre, Flat(self.outputs))
+        return self.pre.attach(Flat(self.outputs))
 
     def forward(self, value: Value) -> Tensor:
         output = linear_over(self.logit, flat_parts(value)) if self.has_layer else flat(value)
-        output = apply_pre(self.pre, output.squeeze(1) if self.outputs == 1 else output)
+        output = cast(Tensor, self.pre(output.squeeze(1) if self.outputs == 1 else output))
         if self.mean is None:
             return output
         odds = math.log(self.mean / (1 - self.mean))
@@ -285,14 +274,15 @@ class MulticlassTask(LabelTask):
         if num_classes < 2:
             raise ModelError(f"a MulticlassTask has at least 2 classes, not {num_classes}")
         self.num_classes = num_classes
-        self.pre = pre
+        self.pre = pre or Chain([])
 
     def build(self, given: Shape) -> Shape:
         self.logit = nn.Linear(some_width(given, self.label), self.num_classes)
-        return attach_pre(self.pre, Flat(self.num_classes))
+        return self.pre.attach(Flat(self.num_classes))
 
     def forward(self, value: Value) -> Tensor:
-        return apply_pre(self.pre, linear_over(self.logit, flat_parts(value)))
+        output: Tensor = self.pre(linear_over(self.logit, flat_parts(value)))
+        return output
 
     @property
     def targets(self) -> tuple[Target, ...]:

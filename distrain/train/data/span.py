@@ -12,10 +12,6 @@ from distrain.spec import JobSpec
 class JobSpan:
     """The steps of a job, the same on every rank.
 
-    Attributes:
-        epoch: The steps of each epoch; a window's last one may have fewer rows.
-        windows: The names of the windows; none where the table is not cut.
-
     >>> from distrain.partition import EpochPlan
     >>> span = JobSpan(5, EpochSteps((EpochPlan(10, lanes=1, global_batch_size=4),)))
     >>> [span.rows_in(steps) for steps in range(6)]
@@ -25,8 +21,8 @@ class JobSpan:
     """
 
     num_steps: int
-    epoch: EpochSteps
-    windows: tuple[str, ...] = ()
+    epoch: EpochSteps  # the steps of each epoch; a window's last one may have fewer rows
+    windows: tuple[str, ...] = ()  # the names of the windows; none where the table is not cut
 
     @classmethod
     def of(cls, spec: JobSpec, loader: Loader) -> "JobSpan":

@@ -45,19 +45,13 @@ Shapes = Mapping[str, tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Side:
-    """The weights on disk, or the model that takes them.
-
-    Attributes:
-        vocabularies: The meaning of its ids, where that is known.
-        hashed: Its columns whose ids are hashes, which the model makes.
-        task: The model's task; `None` where it is unknown.
-    """
+    """The weights on disk, or the model that takes them."""
 
     columns: Sequence[TableColumn]
     dense: Shapes
-    vocabularies: Vocabularies
-    hashed: frozenset[str] = frozenset()
-    task: Task | None = None
+    vocabularies: Vocabularies  # the meaning of its ids, where that is known
+    hashed: frozenset[str] = frozenset()  # its columns whose ids are hashes, which the model makes
+    task: Task | None = None  # the model's task; `None` where it is unknown
 
 
 @dataclass(frozen=True)

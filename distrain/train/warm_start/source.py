@@ -56,18 +56,14 @@ class Weights(Protocol):
 
 @dataclass(frozen=True)
 class WeightsSource:
-    """The weights of a saved model or checkpoint, and their steps, if known.
-
-    Attributes:
-        negatives: The share of the rows with label 0 that they were trained with.
-    """
+    """The weights of a saved model or checkpoint, and their steps, if known."""
 
     path: str
     step: int | None
     side: Side
     weights: Weights
     manifest: Manifest | None = None  # of a checkpoint, which holds optimizers' state as well
-    negatives: float = 1.0
+    negatives: float = 1.0  # the share of the rows with label 0 that they were trained with
 
 
 def open_source(path: str, *, with_state: bool = False) -> WeightsSource:
