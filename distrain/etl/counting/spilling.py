@@ -1,4 +1,4 @@
-"""Counts of some parts, in files sorted by buckets of a hash of the values."""
+"""Counts of some parts, in files sorted by buckets of a hash, and memory for such work."""
 
 from __future__ import annotations
 
