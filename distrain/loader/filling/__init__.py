@@ -37,13 +37,11 @@ from distrain.loader.filling.schedule import (
     plan_loads as plan_loads,
     steps_of as steps_of,
 )
-from distrain.loader.filling.torch_filler import (
-    TorchFiller as TorchFiller,
-    signed_bits as signed_bits,
-    with_room as with_room,
-)
 from distrain.loader.filling.torch_lists import (
     DeviceLists as DeviceLists,
+    TorchFiller as TorchFiller,
     TorchListFiller as TorchListFiller,
     ranges as ranges,
+    signed_bits as signed_bits,
+    with_room as with_room,
 )

@@ -15,7 +15,6 @@ from distrain.host_memory import to_device
 from distrain.loader.filling.batch_memory import OpenBatch
 from distrain.loader.filling.list_columns import check_total
 from distrain.loader.filling.schedule import Deal
-from distrain.loader.filling.torch_filler import gather_column
 from distrain.partition import WantedColumn
 
 
@@ -151,3 +150,126 @@ def _is_bad(column: WantedColumn, lengths: Tensor, items: Tensor) -> Tensor:
     else:
         bad = (~torch.isfinite(items.view(torch.float32))).any()
     return bad | (lengths > column.max_length).any() if column.max_length else bad
+
+
+_SIGNED = {torch.uint16: torch.int16, torch.uint32: torch.int32, torch.uint64: torch.int64}
+
+
+def signed_bits(values: Tensor) -> Tensor:
+    """The same bits as a type that torch computes with: it does little with most unsigned ones."""
+    return values.view(_SIGNED.get(values.dtype, values.dtype))
+
+
+class TorchFiller:
+    def __init__(self, columns: Sequence[WantedColumn], device: torch.device):
+        self._columns = tuple(columns)
+        kinds = [column.kind for column in columns]
+        self._num_ids, self._num_labels = kinds.count("id"), kinds.count("label")
+        self._num_weights = sum(column.is_weight for column in columns)
+        self._labels = [column for column in columns if column.kind == "label"]
+        self._all_binary = all(column.target_kind == "binary" for column in self._labels)
+        last_ids = [column.id_limit - 1 for column in columns[: self._num_ids]]
+        self._last_ids = to_device(torch.tensor(last_ids, dtype=torch.int32)[:, None], device)
+        self._device = device
+
+    def fill(self, cells: Sequence[Tensor], deal: Deal, blocks: Sequence[Tensor]) -> Tensor:
+        """Write rows to the block of each run; a mask of columns with unusable values."""
+        rows = to_device(torch.from_numpy(deal.rows), self._device)
+        dealt = torch.empty((len(cells), len(rows)), dtype=torch.int32, device=self._device)
+        for column, source, target in zip(self._columns, cells, dealt, strict=True):
+            gather_column(column, source, rows, target)
+        self._write(dealt, deal, blocks)
+        return self._bad_columns(dealt)
+
+    def _write(self, dealt: Tensor, deal: Deal, blocks: Sequence[Tensor]) -> None:
+        places = None
+        if len(deal.places):
+            places = to_device(torch.from_numpy(deal.places), self._device).long()
+        first = 0
+        for block, start, count in zip(
+            blocks, deal.starts.tolist(), deal.counts.tolist(), strict=True
+        ):
+            run = slice(first, first + count)
+            if places is None:
+                block[:, start : start + count].copy_(dealt[:, run])
+            else:
+                block.index_copy_(1, places[run] + start, dealt[:, run])
+            first += count
+
+    def _bad_columns(self, dealt: Tensor) -> Tensor:
+        ids, floats = dealt[: self._num_ids], dealt[self._num_ids :].view(torch.float32)
+        num_values = len(floats) - self._num_labels - self._num_weights
+        labels = floats[num_values : num_values + self._num_labels]
+        weight = floats[num_values + self._num_labels :]
+        bad = (
+            (ids < 0) | (ids > self._last_ids),
+            ~torch.isfinite(floats[:num_values]),
+            self._bad_labels(labels),
+            ~torch.isfinite(weight) | (weight < 0),
+        )
+        return torch.cat([part.any(dim=1) for part in bad])
+
+    def _bad_labels(self, labels: Tensor) -> Tensor:
+        if self._all_binary:
+            return (labels != 0) & (labels != 1)
+        bad = []
+        for column, row in zip(self._labels, labels, strict=True):
+            if column.target_kind == "binary":
+                bad.append((row != 0) & (row != 1))
+            elif column.target_kind == "multiclass":
+                bad.append(~((row >= 0) & (row < column.id_limit) & (row == row.floor())))
+            else:
+                bad.append(~torch.isfinite(row))
+        return torch.stack(bad)
+
+
+def with_room(column: WantedColumn, values: Tensor) -> Tensor:
+    """The values in a type for what nulls become, too: 0.5 is no int32, 300 no int8."""
+    if column.kind == "id":
+        is_wide = values.dtype.itemsize >= 4
+        return values if is_wide else _as_id(column, signed_bits(values), values.dtype)
+    if values.dtype in (torch.float32, torch.float64):
+        return values
+    return _as_float(column, signed_bits(values), values.dtype)
+
+
+def gather_column(column: WantedColumn, source: Tensor, rows: Tensor, target: Tensor) -> None:
+    """Write the rows of a column to `target`, int32; what cannot be used stays unusable there."""
+    bits = signed_bits(source)
+    if column.kind != "id":
+        target = target.view(torch.float32)
+    if bits.dtype == target.dtype and source.dtype == bits.dtype:
+        torch.index_select(bits, 0, rows, out=target)
+        return
+    taken = bits.index_select(0, rows)
+    narrow = _as_id if column.kind == "id" else _as_float
+    target.copy_(narrow(column, taken, source.dtype))
+
+
+def _as_id(_: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor:
+    if kind == torch.uint16:
+        return values.to(torch.int32) & 0xFFFF
+    if kind == torch.uint32:
+        return values  # one that is too large is negative, which is as wrong
+    if values.dtype == torch.int64:  # uint64 as well
+        return torch.where((values < 0) | (values >= 2**31), -1, values).to(torch.int32)
+    return values.to(torch.int32)
+
+
+def _as_float(column: WantedColumn, values: Tensor, kind: torch.dtype) -> Tensor:
+    if kind == torch.uint16:
+        values = values.to(torch.int32) & 0xFFFF
+    elif kind == torch.uint32:
+        values = values.to(torch.int64) & 0xFFFFFFFF
+    elif kind == torch.uint64:
+        # The upper half reads as negative: halve it, with a last bit that rounds like the rest.
+        half = ((values >> 1) & (2**63 - 1)) | (values & 1)
+        return torch.where(values < 0, half.to(torch.float32) * 2, values.to(torch.float32))
+    elif kind == torch.float64 and column.kind == "label":
+        if column.target_kind == "binary":
+            values = torch.where((values == 0) | (values == 1), values, torch.nan)
+        elif column.target_kind == "multiclass":
+            values = torch.where(values == values.floor(), values, torch.nan)
+    elif kind == torch.float64 and column.is_weight:
+        values = torch.where(values < 0, -1.0, values)
+    return values.to(torch.float32)
