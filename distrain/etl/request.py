@@ -24,70 +24,57 @@ _BYTES_PER_ROW = 256
 
 @dataclass(frozen=True)
 class PrepRequest:
-    """What to prepare.
+    """What to prepare."""
 
-    Attributes:
-        inputs: Files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip
-            or zstd) or parquet.
-        out: The folder to make, on a file system that this process and all workers share; or the
-            URL of a prefix in an object store.
-        staging: Where rows and counts lie meanwhile: a folder that all see, or a URL; `None` is
-            beside what is written to `out`.
-        valid: Like `inputs`, for validation: transformed, never fitted.
-        valid_fraction: Instead, take this share of the rows, the last, for validation.
-        valid_rows: Instead, take so many rows, the last, for validation.
-        workflow: What to fit; `criteo_workflow()` if `None`.
-        features: What a table's columns are, and so what to fit; instead of `workflow`.
-        saved_workflow: A folder, or URL, of a fitted workflow to use instead; nothing is fitted.
-        log: Like `inputs`, for histories: rows whose events come before those of the others, and
-            which are neither fitted nor written. With a saved workflow that has a history it must
-            be given; `()` says that nothing happened before.
-        update: Whether the saved workflow's vocabularies learn the training rows: old ids stay, new
-            ones follow. What else was fitted stays as it is.
-        keep_counts: Of how many values without an id a column's counts are kept beside its
-            vocabulary, so that an update adds to them; 0 keeps none. `None` is 0 for a fit, and for
-            an update what the saved workflow says.
-        unlabeled: Whether the rows are without a target, which is not looked for then.
-        keep: The input's columns that are written beside the features, as they are; one that has
-            the name of a feature as `raw_NAME`. With these, or unlabeled, `file` and `row_number`
-            say where each row comes from.
-        layout: How text is laid out.
-        skip_bad_lines: Leave bad lines out and count them, rather than stop at the first.
-        max_bad: The greatest share of lines that may be left out so; more are an error.
-        row_group_rows: Rows per row group of the output.
-        block_bytes: Text per task.
-        embedding_dim: Written to the schema of each categorical column.
-        overwrite: Whether `out` may exist already, and is then replaced.
-        memory_bytes: Memory that a worker process may take, all threads together; `None` takes
-            320 MiB a thread, but no more than 0.6 of the workers' limit.
-        drift: With a saved workflow, what counts as drifted.
-        device: Where rows go through the fitted operators: `cpu`, or `cuda` for the GPU of each
-            worker, which has run on none yet.
-    """
-
+    # files, folders, globs or URLs with the training rows: raw Criteo text (plain, gzip or zstd) or
+    # parquet
     inputs: tuple[str, ...]
+    # the folder to make, on a file system that this process and all workers share; or the URL of a
+    # prefix in an object store
     out: Path | str
-    valid: tuple[str, ...] = ()
+    valid: tuple[str, ...] = ()  # like `inputs`, for validation: transformed, never fitted
+    # instead, take this share of the rows, the last, for validation
     valid_fraction: float | None = None
-    valid_rows: int | None = None
-    workflow: Workflow | None = None
+    valid_rows: int | None = None  # instead, take so many rows, the last, for validation
+    workflow: Workflow | None = None  # what to fit; `criteo_workflow()` if `None`
+    # what a table's columns are, and so what to fit; instead of `workflow`
     features: FeatureConfig | None = None
+    # a folder, or URL, of a fitted workflow to use instead; nothing is fitted
     saved_workflow: Path | str | None = None
+    # Like `inputs`, for histories: rows whose events come before those of the others, and which are
+    # neither fitted nor written. With a saved workflow that has a history it must be given; `()`
+    # says that nothing happened before.
     log: tuple[str, ...] | None = None
+    # Whether the saved workflow's vocabularies learn the training rows: old ids stay, new ones
+    # follow. What else was fitted stays as it is.
     update: bool = False
+    # Of how many values without an id a column's counts are kept beside its vocabulary, so that an
+    # update adds to them; 0 keeps none. `None` is 0 for a fit, and for an update what the saved
+    # workflow says.
     keep_counts: int | None = None
-    unlabeled: bool = False
+    unlabeled: bool = False  # whether the rows are without a target, which is not looked for then
+    # The input's columns that are written beside the features, as they are; one that has the name
+    # of a feature as `raw_NAME`. With these, or unlabeled, `file` and `row_number` say where each
+    # row comes from.
     keep: tuple[str, ...] = ()
-    layout: TextLayout = field(default_factory=TextLayout)
+    layout: TextLayout = field(default_factory=TextLayout)  # how text is laid out
+    # leave bad lines out and count them, rather than stop at the first
     skip_bad_lines: bool = False
-    max_bad: float = 0.01
-    row_group_rows: int = ROW_GROUP_ROWS
-    block_bytes: int = BLOCK_BYTES
-    embedding_dim: int | None = None
-    overwrite: bool = False
+    max_bad: float = 0.01  # the greatest share of lines that may be left out so; more are an error
+    row_group_rows: int = ROW_GROUP_ROWS  # rows per row group of the output
+    block_bytes: int = BLOCK_BYTES  # text per task
+    embedding_dim: int | None = None  # written to the schema of each categorical column
+    overwrite: bool = False  # whether `out` may exist already, and is then replaced
+    # with a saved workflow, what counts as drifted
     drift: DriftBounds = field(default_factory=DriftBounds)
+    # where rows and counts lie meanwhile: a folder that all see, or a URL; `None` is beside what is
+    # written to `out`
     staging: Path | str | None = None
+    # memory that a worker process may take, all threads together; `None` takes 320 MiB a thread,
+    # but no more than 0.6 of the workers' limit
     memory_bytes: int | None = None
+    # where rows go through the fitted operators: `cpu`, or `cuda` for the GPU of each worker, which
+    # has run on none yet
     device: str = "cpu"
 
     def __post_init__(self) -> None:

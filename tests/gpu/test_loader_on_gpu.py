@@ -18,7 +18,7 @@ from distrain.batch import Batch
 from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.loader.delivery.cuda_streams import CudaStreams, resolve_device
-from distrain.loader.filling.narrow import _low_half
+from distrain.loader.filling.batch_memory import _low_half
 from distrain.schema import ColumnSchema, Schema, Tags
 
 HAS_GPU = torch.cuda.is_available()

@@ -3,8 +3,11 @@
 from distrain.loader.filling.batch_memory import (
     BatchLayout as BatchLayout,
     BlockPool as BlockPool,
+    NarrowBatch as NarrowBatch,
+    NarrowLayout as NarrowLayout,
     OpenBatch as OpenBatch,
     OpenBatches as OpenBatches,
+    narrow_layout as narrow_layout,
     tile_bytes as tile_bytes,
 )
 from distrain.loader.filling.filler import (
@@ -20,11 +23,6 @@ from distrain.loader.filling.list_columns import (
     deal_lists as deal_lists,
     join_lists as join_lists,
     list_limits as list_limits,
-)
-from distrain.loader.filling.narrow import (
-    NarrowBatch as NarrowBatch,
-    NarrowLayout as NarrowLayout,
-    narrow_layout as narrow_layout,
 )
 from distrain.loader.filling.schedule import (
     ChunkDealer as ChunkDealer,

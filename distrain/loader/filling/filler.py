@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.errors import DataError
-from distrain.loader.filling.batch_memory import TilePool
+from distrain.loader.filling.batch_memory import NarrowLayout, TilePool
 from distrain.loader.filling.kernel import fill as _fill
-from distrain.loader.filling.narrow import NarrowLayout
 from distrain.loader.filling.schedule import Deal
 from distrain.partition import RowGroup, WantedColumn, value_problem
 

@@ -1,4 +1,3 @@
 """Which rows each step trained on, recorded and checked."""
 
-from distrain.train.audit.audit import audit_run as audit_run
-from distrain.train.audit.audit_log import AuditLog as AuditLog
+from distrain.train.audit.audit import AuditLog as AuditLog, audit_run as audit_run

@@ -17,8 +17,7 @@ from distrain.errors import DataError
 from distrain.run_paths import RunPaths
 from distrain.schema import CATEGORICAL, CONTINUOUS
 from distrain.submission.inline import run_inline
-from distrain.train.audit.audit import audit_run
-from distrain.train.audit.audit_log import read_audit, row_hashes
+from distrain.train.audit.audit import audit_run, read_audit, row_hashes
 
 JOB = (
     "resources={backend: inline, num_ranks: 1}",

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch, Ragged
-from distrain.train.audit.audit_log import row_hashes
+from distrain.train.audit.audit import row_hashes
 
 
 def make_batch(rows, ids=3, numbers=2, generator=None, lists=True):

@@ -23,7 +23,7 @@ from distrain.embeddings import Peers
 from distrain.errors import InputError
 from distrain.loader import Dataset, Loader
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.train.audit.audit_log import row_hashes
+from distrain.train.audit.audit import row_hashes
 from distrain.train.data import check_inputs
 from distrain.train.loop.routed_batches import BalancedBatches, even_owners
 from distrain.train.timing import PEERS, READER, waiting
