@@ -16,22 +16,6 @@ import numpy as np
 from distrain.errors import DataError, InputError
 from distrain.models import INPUTS_FILE
 from distrain.scoring.serving import deltas
-from distrain.scoring.serving.deltas import (
-    DELTA,
-    KEYS,
-    MANIFEST,
-    ORDER,
-    PATCHES,
-    PLACE,
-    ROWS_AT_ONCE,
-    VOCABULARIES,
-    WHOLE,
-    Array,
-    DamagedExport,
-    Delta,
-    WrongDelta,
-    rows_at,
-)
 from distrain.storage import scratch_folder, whole_dir
 
 _BYTES_AT_ONCE = 1 << 24
@@ -64,7 +48,7 @@ def previous_export(folder: Path) -> Iterator[Path]:
             whole = Path(scratch) / "whole"
             deltas.apply_deltas(whole, base, chain)
             yield whole
-    except (DamagedExport, WrongDelta) as error:
+    except (deltas.DamagedExport, deltas.WrongDelta) as error:
         raise DataError(
             f"the export before cannot be read: {error}",
             where={"since": str(folder)},
@@ -75,12 +59,12 @@ def previous_export(folder: Path) -> Iterator[Path]:
 def _chain(folder: Path) -> list[Path]:
     """A whole export, and the deltas from it to the one in the folder."""
     chain = [folder.absolute()]
-    while (chain[0] / DELTA).exists():
-        base = Path(os.path.normpath(chain[0] / Delta(chain[0]).document["since"]))
+    while (chain[0] / deltas.DELTA).exists():
+        base = Path(os.path.normpath(chain[0] / deltas.Delta(chain[0]).document["since"]))
         if base in chain:
-            raise WrongDelta(f"{base.name} is one of the deltas that follow it")
+            raise deltas.WrongDelta(f"{base.name} is one of the deltas that follow it")
         chain.insert(0, base)
-    if not (chain[0] / MANIFEST).exists():
+    if not (chain[0] / deltas.MANIFEST).exists():
         raise InputError(
             f"the delta {chain[1]} was made since an export that is not there"
             if chain[1:]
@@ -117,7 +101,7 @@ def write_delta(
             where={"since": str(since)},
             hint="Give the options of the export before, or leave --since out.",
         )
-    old, new = (json.loads((folder / MANIFEST).read_text()) for folder in (before, after))
+    old, new = (json.loads((folder / deltas.MANIFEST).read_text()) for folder in (before, after))
     with whole_dir(path, replace=replace) as folder:
         writer = _Writer(before, after, folder)
         for name, found in new["files"].items():
@@ -125,7 +109,7 @@ def write_delta(
                 writer.add_whole(name)
             elif found != old["files"][name]:
                 writer.add(name)
-        writer.add_whole(MANIFEST)
+        writer.add_whole(deltas.MANIFEST)
         source = Path(str(deltas.__file__))
         shutil.copyfile(source, folder / source.name)
         document = {
@@ -133,20 +117,20 @@ def write_delta(
             "since": os.path.relpath(since.absolute(), Path(path).absolute()),
             "before": old["version"],
             "after": new["version"],
-            "files": new["files"] | {MANIFEST: deltas.sha256_of(after / MANIFEST)},
-            PATCHES: writer.patches,
+            "files": new["files"] | {deltas.MANIFEST: deltas.sha256_of(after / deltas.MANIFEST)},
+            deltas.PATCHES: writer.patches,
             "rows": asdict(writer.size),
             "own": deltas.hashes_of(folder),
         }
         text = json.dumps(deltas.signed(document), indent=1, ensure_ascii=False)
-        (folder / DELTA).write_text(text + "\n", encoding="utf-8")
+        (folder / deltas.DELTA).write_text(text + "\n", encoding="utf-8")
     return writer.size
 
 
 def _form(folder: Path) -> str:
     described = json.loads((folder / INPUTS_FILE).read_text())
     model = ", ".join(sorted(file.name for file in folder.glob("model.*")))
-    workflow = "" if (folder / VOCABULARIES).exists() else "out"
+    workflow = "" if (folder / deltas.VOCABULARIES).exists() else "out"
     return f"{model} with tables of {described['tables']['form']}, with{workflow} the workflow"
 
 
@@ -164,8 +148,8 @@ class _Writer:
     @property
     def size(self) -> DeltaSize:
         old, new = ({p["table"]: p["rows"] for p in of} for of in (self._old, self._new))
-        rows = {table for table in (*old, *new) if not table.startswith(f"{VOCABULARIES}/")}
-        values = {table for table in {*old, *new} - rows if table.endswith(KEYS)}
+        rows = {table for table in (*old, *new) if not table.startswith(f"{deltas.VOCABULARIES}/")}
+        values = {table for table in {*old, *new} - rows if table.endswith(deltas.KEYS)}
 
         def changed(tables: set[str]) -> tuple[int, int]:
             gone = (old.get(table, 0) - new.get(table, 0) for table in tables)
@@ -178,15 +162,15 @@ class _Writer:
         """A file that was there before."""
         places = [place for place in self._new if place["file"] == name]
         if places:
-            path = self.folder / PATCHES / name
+            path = self.folder / deltas.PATCHES / name
             path.parent.mkdir(parents=True, exist_ok=True)
             with (self.after / name).open("rb") as file, path.open("wb") as patch:
                 self.patches[name] = list(self._pieces(name, places, file, patch))
-        elif not name.endswith(ORDER):  # which the keys have in them
+        elif not name.endswith(deltas.ORDER):  # which the keys have in them
             self.add_whole(name)
 
     def add_whole(self, name: str) -> None:
-        target = self.folder / WHOLE / name
+        target = self.folder / deltas.WHOLE / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(self.after / name, target)
 
@@ -201,17 +185,17 @@ class _Writer:
             rows = min(place["rows"], old["rows"]) if old["row_bytes"] == width else 0
             changed = np.arange(0)
             if rows:
-                before = rows_at(self.before / name, old["offset"], rows, width)
-                after = rows_at(self.after / name, place["offset"], rows, width)
+                before = deltas.rows_at(self.before / name, old["offset"], rows, width)
+                after = deltas.rows_at(self.after / name, place["offset"], rows, width)
                 changed = _changed(before, after)
             now_changed = len(changed) + place["rows"] - rows
             self._changed[table] = max(self._changed.get(table, 0), now_changed)
-            if len(changed) * (PLACE.itemsize + width) >= rows * width:
+            if len(changed) * (deltas.PLACE.itemsize + width) >= rows * width:
                 continue
             yield from _copied(file, patch, place["offset"])
-            patch.write(changed.astype(PLACE).tobytes())
-            for first in range(0, len(changed), ROWS_AT_ONCE):
-                patch.write(after[changed[first : first + ROWS_AT_ONCE]].tobytes())
+            patch.write(changed.astype(deltas.PLACE).tobytes())
+            for first in range(0, len(changed), deltas.ROWS_AT_ONCE):
+                patch.write(after[changed[first : first + deltas.ROWS_AT_ONCE]].tobytes())
             at = {"rows": rows, "row_bytes": width, "old_offset": old["offset"]}
             yield at | {"changed": len(changed)}
             file.seek(rows * width, os.SEEK_CUR)
@@ -227,19 +211,19 @@ def _tables(folder: Path) -> list[dict[str, Any]]:
     """Where the rows of tables and vocabularies lie, in the order of their bytes."""
     described = json.loads((folder / INPUTS_FILE).read_text())
     places: list[dict[str, Any]] = list(described["tables"]["places"])
-    for file in (folder / VOCABULARIES).glob("*.npy"):
-        if not file.name.endswith(ORDER):
-            array, name = np.load(file, mmap_mode="r"), f"{VOCABULARIES}/{file.name}"
+    for file in (folder / deltas.VOCABULARIES).glob("*.npy"):
+        if not file.name.endswith(deltas.ORDER):
+            array, name = np.load(file, mmap_mode="r"), f"{deltas.VOCABULARIES}/{file.name}"
             at = {"table": name, "part": "", "file": name, "rows": len(array)}
             at["offset"] = file.stat().st_size - array.nbytes
             places.append(at | {"row_bytes": array.itemsize})
     return sorted(places, key=lambda place: (place["file"], place["offset"]))
 
 
-def _changed(before: Array, after: Array) -> Array:
+def _changed(before: deltas.Array, after: deltas.Array) -> deltas.Array:
     """The places of rows that have other bytes."""
     found = [np.arange(0)]
-    for first in range(0, len(before), ROWS_AT_ONCE):
-        some = slice(first, first + ROWS_AT_ONCE)
+    for first in range(0, len(before), deltas.ROWS_AT_ONCE):
+        some = slice(first, first + deltas.ROWS_AT_ONCE)
         found.append(np.flatnonzero((before[some] != after[some]).any(axis=1)) + first)
     return np.concatenate(found)

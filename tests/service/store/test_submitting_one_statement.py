@@ -17,7 +17,7 @@ from distrain.service.store import (
     open_store,
     tables as of,
 )
-from distrain.service.store.submitting.one_statement import put_all
+from distrain.service.store.submitting.taking import put_all
 from distrain.service.values import Quota, RequestKey
 
 pytestmark = pytest.mark.parametrize("store", ["postgres"], indirect=True)
