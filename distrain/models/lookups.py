@@ -102,18 +102,12 @@ _LOCAL_HEADER_BYTES = 30
 
 
 class TablePart(NamedTuple):
-    """A tensor of an exported model with a row for each row of some tables.
+    """A tensor of an exported model with a row for each row of some tables."""
 
-    Attributes:
-        tensor: Its name in the model.
-        part: What it holds: "weight", or of rounded tables "codes" or "steps".
-        values: `[rows, width]`.
-        tables: For each of the tables its name, its first row and the number of its rows.
-    """
-
-    tensor: str
-    part: str
-    values: Tensor
+    tensor: str  # its name in the model
+    part: str  # what it holds: "weight", or of rounded tables "codes" or "steps"
+    values: Tensor  # `[rows, width]`
+    # for each of the tables its name, its first row and the number of its rows
     tables: tuple[tuple[str, int, int], ...]
 
 

@@ -59,15 +59,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True)
 class Found:
-    """The trials of a search that have ended, the best one first.
+    """The trials of a search that have ended, the best one first."""
 
-    Attributes:
-        metric: What they are compared by, of validation rows.
-        given: The value of the spec as it is; `None` where its values do not lie in the space.
-    """
-
-    metric: str
+    metric: str  # what they are compared by, of validation rows
     trials: list[Row]
+    # the value of the spec as it is; `None` where its values do not lie in the space
     given: float | None
 
     @property
@@ -93,18 +89,15 @@ class _PrunedError(Exception):
 
 @dataclass(frozen=True)
 class Search:
-    """A search of a spec.
-
-    Attributes:
-        trials: How many there shall be in all. The first has the spec's own values where they lie
-            in the space.
-        space: `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none
-            for `usual_space`.
-    """
+    """A search of a spec."""
 
     spec: JobSpec
     folder: Path
+    # How many there shall be in all. The first has the spec's own values where they lie in the
+    # space.
     trials: int
+    # `FIELD=LOW..HIGH`, on a logarithmic scale for numbers above 0, or `FIELD=A,B,C`; none for
+    # `usual_space`
     space: tuple[str, ...] = ()
     scheduler: str | None = None
 

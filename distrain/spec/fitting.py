@@ -59,14 +59,11 @@ _LEAST_CANDIDATES = 1024
 
 @dataclass(frozen=True)
 class TableFacts:
-    """What a table says of its training.
-
-    Attributes:
-        targets: Mean and standard deviation of the targets, by column.
-    """
+    """What a table says of its training."""
 
     rows: int
     has_valid: bool
+    # mean and standard deviation of the targets, by column
     targets: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     windows: int = 1
 

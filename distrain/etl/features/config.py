@@ -48,18 +48,14 @@ class FeatureConfig:
     ... )
     >>> config.document.target.column, config.workflow().columns
     ('bought', ('shop',))
-
-    Attributes:
-        as_is: Whether columns hold what operators take, so that nothing is made of them first, and
-            rows of parquet stay where they are.
-        unlabeled: Whether the table has no target.
-        keep: Columns that rows keep as they are, beside the features.
     """
 
     document: FeatureDocument
+    # whether columns hold what operators take, so that nothing is made of them first, and rows of
+    # parquet stay where they are
     as_is: bool = False
-    unlabeled: bool = False
-    keep: tuple[str, ...] = ()
+    unlabeled: bool = False  # whether the table has no target
+    keep: tuple[str, ...] = ()  # columns that rows keep as they are, beside the features
 
     @classmethod
     def built_in(

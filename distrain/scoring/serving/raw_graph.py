@@ -26,20 +26,15 @@ _NO_BYTES = "unknown texts are spread by their bytes, which ONNX does not see"
 
 @dataclass(frozen=True)
 class RawInput:
-    """A raw column of the graph.
-
-    Attributes:
-        kind: "text", "integer", "number" (float64, NaN where a value is missing), "time" (int64,
-            microseconds from 1970 to what the clock shows), or "presence": the graph takes
-            `NAME.missing` alone.
-        column: A column of the program that is read from it so.
-        lists: Whether its values lie in `NAME.values`, and how many a row has in `NAME.lengths`.
-    """
+    """A raw column of the graph."""
 
     name: str
+    # "text", "integer", "number" (float64, NaN where a value is missing), "time" (int64,
+    # microseconds from 1970 to what the clock shows), or "presence": the graph takes `NAME.missing`
+    # alone
     kind: str
-    column: str
-    lists: bool
+    column: str  # a column of the program that is read from it so
+    lists: bool  # whether its values lie in `NAME.values`, and how many a row has in `NAME.lengths`
 
     @property
     def values(self) -> str:

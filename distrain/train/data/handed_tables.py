@@ -27,15 +27,12 @@ _KEY, _TRAIN, _VALID, _UNTHINNED = "key", "train", "valid", "unthinned"
 
 @dataclass(frozen=True)
 class Inputs:
-    """A job's tables.
-
-    Attributes:
-        unthinned: The training table before `data.negatives`; `None` where that leaves out nothing.
-    """
+    """A job's tables."""
 
     schema: Schema
     train: Table
     valid: Table | None
+    # the training table before `data.negatives`; `None` where that leaves out nothing
     unthinned: Table | None = None
 
     @property

@@ -69,16 +69,11 @@ class VocabularyFile:
 
 @dataclass(frozen=True)
 class Vocabularies:
-    """The meaning of a table's values, as far as it is known.
+    """The meaning of a table's values, as far as it is known."""
 
-    Attributes:
-        files: The vocabularies of categorical columns.
-        workflow: The workflow's folder or URL; "" if unknown.
-        operators: A checksum of each column's operators, without its vocabulary.
-    """
-
-    files: Mapping[str, VocabularyFile]
-    workflow: str = ""
+    files: Mapping[str, VocabularyFile]  # the vocabularies of categorical columns
+    workflow: str = ""  # the workflow's folder or URL; "" if unknown
+    # a checksum of each column's operators, without its vocabulary
     operators: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -30,16 +30,12 @@ class Batches(Protocol):
 
 
 class Routed(NamedTuple):
-    """A batch that is ready for its step.
-
-    Attributes:
-        route: Its route through the tables; `None` if the step makes its own.
-        route_s: Seconds to make it, with waits for the other ranks.
-    """
+    """A batch that is ready for its step."""
 
     batch: Batch
+    # its route through the tables; `None` if the step makes its own
     route: Route | PaddedRoutes | None
-    route_s: float
+    route_s: float  # seconds to make it, with waits for the other ranks
 
 
 class Made(NamedTuple):

@@ -35,16 +35,12 @@ Ids = np.ndarray[Any, np.dtype[np.int32]]
 
 
 class Taken(NamedTuple):
-    """What a new run begins with.
-
-    Attributes:
-        steps: Steps that the optimizers' state has had, if that was taken; else 0.
-        own: This rank's own tensors in the checkpoint, such as its random state; none where the
-            state was not taken, or was saved by another number of ranks.
-    """
+    """What a new run begins with."""
 
     event: WeightsTaken
-    steps: int = 0
+    steps: int = 0  # steps that the optimizers' state has had, if that was taken; else 0
+    # this rank's own tensors in the checkpoint, such as its random state; none where the state was
+    # not taken, or was saved by another number of ranks
     own: Mapping[str, Tensor] | None = None
 
 
