@@ -22,8 +22,7 @@ from distrain.etl.counting import (
     spilling,
     write_counts,
 )
-from distrain.etl.counting.ordering import RunsInOrder, in_ranges, write_run
-from distrain.etl.counting.spilling import read_counts
+from distrain.etl.counting.spilling import RunsInOrder, in_ranges, read_counts, write_run
 from distrain.etl.days.learning import Learnt, Limits, learn
 from distrain.etl.days.vocabularies import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.lookups import forget_workflow
@@ -330,7 +329,7 @@ def test_runs_with_wide_and_narrow_offsets_come_in_one_order() -> None:
 def test_offsets_are_as_wide_as_what_is_kept_needs_however_many_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, max_size: int, dtype: pa.DataType
 ) -> None:
-    monkeypatch.setattr("distrain.etl.counting.ordering._STRING_BYTES", 1500)
+    monkeypatch.setattr("distrain.etl.counting.spilling._STRING_BYTES", 1500)
     operator, file = Categorify(0, max_size), str(tmp_path / "counts.arrow")
     write_counts(operator.fit(pa.array([f"name-{n}" for n in range(200)])), file)
     written = []

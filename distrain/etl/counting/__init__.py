@@ -7,20 +7,18 @@ is added up by itself (`etl/days`). What passes the thresholds goes to a file in
 ids, and one task reads these files side by side and writes the vocabulary (`ordering`).
 """
 
-from distrain.etl.counting.ordering import (
-    Run as Run,
-    RunsInOrder as RunsInOrder,
-    write_run as write_run,
-)
 from distrain.etl.counting.spilling import (
     Counted as Counted,
     MappedFile as MappedFile,
     MappedTable as MappedTable,
     MemoryPlan as MemoryPlan,
+    Run as Run,
+    RunsInOrder as RunsInOrder,
     count_values as count_values,
     pieces_of as pieces_of,
     plan_memory as plan_memory,
     read_counts as read_counts,
     read_counts_table as read_counts_table,
     write_counts as write_counts,
+    write_run as write_run,
 )

@@ -3,5 +3,5 @@
 from distrain.etl.features.inferring.infer import (
     Inferred as Inferred,
     infer_features as infer_features,
+    rows_of as rows_of,
 )
-from distrain.etl.features.inferring.sample import rows_of as rows_of
