@@ -10,7 +10,6 @@ from distrain.service.api.routes import (
     health,
     jobs,
     logs,
-    metrics,
     people,
     projects,
     submitting,
@@ -25,6 +24,6 @@ from distrain.service.api.routes.usage import (
 
 _IN_ORDER = (
     *(submitting, jobs, people, projects, usage, clusters, audit),
-    *(logs, events, metrics, artifacts, webhooks, health),
+    *(logs, events, artifacts, webhooks, health),
 )
 ROUTERS: tuple[APIRouter, ...] = tuple(module.router for module in _IN_ORDER)
