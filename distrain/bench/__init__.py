@@ -12,9 +12,8 @@ from distrain.bench.measuring import FULL as FULL, QUICK as QUICK, Sizes as Size
 from distrain.bench.page import write_bench as write_bench
 from distrain.bench.run import run_bench as run_bench
 from distrain.bench.summary import summary_lines as summary_lines
-from distrain.bench.verdict import (
-    BenchVerdict as BenchVerdict,
+from distrain.bench.thresholds import (
     find_outliers as find_outliers,
-    judge as judge,
     load_thresholds as load_thresholds,
 )
+from distrain.bench.verdict import BenchVerdict as BenchVerdict, judge as judge

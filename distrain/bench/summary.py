@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from statistics import median
 
+from distrain.bench.changes import FigureChange
 from distrain.bench.document import Bench, Measure, Scaling
 from distrain.bench.limits import StepLimits
-from distrain.bench.verdict import BenchVerdict, FigureChange, Miss, Outlier
+from distrain.bench.thresholds import Miss, Outlier
+from distrain.bench.verdict import BenchVerdict
 from distrain.wording import first_of
 
 _MOST = 10

@@ -23,6 +23,12 @@ from distrain.metrics.grouped import (
     GroupedReport as GroupedReport,
     grouped_metrics as grouped_metrics,
 )
+from distrain.metrics.multiclass import (
+    TOP_K as TOP_K,
+    MulticlassMetrics as MulticlassMetrics,
+    MulticlassReport as MulticlassReport,
+    rows_at_once as rows_at_once,
+)
 from distrain.metrics.own import (
     Metric as Metric,
     check_metric as check_metric,
@@ -35,22 +41,17 @@ from distrain.metrics.ranking import (
     TopItems as TopItems,
     top_items as top_items,
 )
+from distrain.metrics.regression import (
+    ERROR_BINS as ERROR_BINS,
+    ERROR_SHIFT as ERROR_SHIFT,
+    QUANTILE_BOUND as QUANTILE_BOUND,
+    RegressionMetrics as RegressionMetrics,
+    RegressionReport as RegressionReport,
+)
 from distrain.metrics.report import (
     BinaryReport as BinaryReport,
     area_under_roc as area_under_roc,
     reliability as reliability,
 )
-from distrain.metrics.state import (
-    ERROR_BINS as ERROR_BINS,
-    ERROR_SHIFT as ERROR_SHIFT,
-    QUANTILE_BOUND as QUANTILE_BOUND,
-    TOP_K as TOP_K,
-    MulticlassMetrics as MulticlassMetrics,
-    MulticlassReport as MulticlassReport,
-    Parts as Parts,
-    RegressionMetrics as RegressionMetrics,
-    RegressionReport as RegressionReport,
-    State as State,
-    rows_at_once as rows_at_once,
-)
+from distrain.metrics.state import Parts as Parts, State as State
 from distrain.metrics.targets import STATES as STATES, TargetMetrics as TargetMetrics

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from distrain.metrics.binary import BinaryMetrics
-from distrain.metrics.state import MulticlassMetrics, RegressionMetrics, State
+from distrain.metrics.multiclass import MulticlassMetrics
+from distrain.metrics.regression import RegressionMetrics
+from distrain.metrics.state import State
 
 STATES: Mapping[str, type[State]] = {
     kind.kind: kind for kind in (BinaryMetrics, RegressionMetrics, MulticlassMetrics)

@@ -1,4 +1,4 @@
-"""Training from Python: `fit`, the `Run` that it returns, and errors that speak Python."""
+"""Training from Python: `fit`, and the `Run` that it returns."""
 
 import json
 import re

@@ -8,7 +8,7 @@ import torch
 
 from distrain.bench import Bench, Measure, judge, summary_lines
 from distrain.bench.measuring.gpus import facts_of, product_rates, rates_of
-from distrain.bench.verdict import parse_thresholds
+from distrain.bench.thresholds import parse_thresholds
 
 WORDS = {"gpu_bytes": 4096, "product_rows": 16, "product_s": 0.01, "repeats": 3}
 THRESHOLDS = parse_thresholds("machine: t\nleast: {gpu.triad: 1}\n")

@@ -13,7 +13,7 @@ from distrain.bench.document import Step, parse_bench
 from distrain.bench.measuring.loading import load
 from distrain.cli.main import cli
 from distrain.errors import InputError
-from distrain.train.planning.plan import costs_of
+from distrain.train.planning.scale_plan import costs_of
 
 RECORDED = Path(__file__).with_name("recorded_bench.json")
 """`distrain bench --quick` on two cores that others used; lists of storage are left out."""

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from distrain.bench import Bench, Measure, find_limits, find_outliers, judge, summary_lines
+from distrain.bench.changes import find_changes
 from distrain.bench.document import Step
 from distrain.bench.limits import LOADER_RATE
 from distrain.bench.page import write_bench_page
-from distrain.bench.verdict import find_changes, parse_thresholds
+from distrain.bench.thresholds import parse_thresholds
 from distrain.errors import InputError
 
 NODES, PER_NODE = 16, 8

@@ -23,8 +23,8 @@ from distrain.etl.counting import (
     write_counts,
 )
 from distrain.etl.counting.spilling import RunsInOrder, in_ranges, read_counts, write_run
+from distrain.etl.days.growing import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.days.learning import Learnt, Limits, learn
-from distrain.etl.days.vocabularies import VocabularyBefore, write_learnt_files, write_vocabulary
 from distrain.etl.lookups import forget_workflow
 from distrain.etl.operators import Counts
 from distrain.etl.operators.counts import NUM_BUCKETS, added_up, buckets_of, in_buckets, joined

@@ -27,14 +27,14 @@ from distrain.etl import (
     prepare,
 )
 from distrain.etl.counting import MemoryPlan
-from distrain.etl.days import vocabularies as growing
-from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
-from distrain.etl.days.vocabularies import (
+from distrain.etl.days import growing
+from distrain.etl.days.growing import (
     VocabularyBefore,
     write_kept,
     write_learnt_files,
     write_vocabulary,
 )
+from distrain.etl.days.learning import KEPT_BUCKETS, Limits, learn
 from distrain.etl.operators import NUM_BUCKETS, Counts
 from distrain.etl.operators.counts import buckets_of
 from distrain.etl.saved_vocabulary import SavedVocabulary

@@ -24,8 +24,8 @@ def small_buckets() -> Iterator[None]:
     """Some 50 rows a bucket, and of a file's segments 7."""
     with (
         patch("distrain.loader.bucketing.first_pass.LEAST_BUCKET_ROWS", 8),
-        patch("distrain.loader.bucketing.bucket_file._SEGMENT_BYTES", 7 * 32),
-        patch("distrain.loader.bucketing.bucket_file._LEAST_SEGMENT_BYTES", 7 * 32),
+        patch("distrain.loader.bucketing.store._SEGMENT_BYTES", 7 * 32),
+        patch("distrain.loader.bucketing.store._LEAST_SEGMENT_BYTES", 7 * 32),
     ):
         yield
 

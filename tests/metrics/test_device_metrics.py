@@ -10,12 +10,7 @@ from hypothesis import given, settings, strategies as st
 
 from distrain.batch import Batch
 from distrain.errors import DataError
-from distrain.metrics import (
-    BinaryMetrics,
-    MulticlassMetrics,
-    RegressionMetrics,
-    state as multiclass,
-)
+from distrain.metrics import BinaryMetrics, MulticlassMetrics, RegressionMetrics, multiclass
 from distrain.metrics.bins import LOGIT_LIMIT, NUM_BINS
 from distrain.models.heads import RegressionTask, Target
 from distrain.train.step.device_metrics import DeviceMetrics, DeviceTargets

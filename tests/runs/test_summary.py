@@ -14,7 +14,8 @@ from distrain.events import PHASES
 from distrain.jobs.states import JobState
 from distrain.jobs.view import JobView, Record
 from distrain.report import draw_curves
-from distrain.report.figures import draw_metric, new_figure
+from distrain.report.axes import draw_metric
+from distrain.report.figures import new_figure
 from distrain.run_paths import RunPaths
 from distrain.runs import open_run, summarise
 from distrain.spec import parse_spec

@@ -1,5 +1,6 @@
 """More days for a fitted workflow: what they hold that it does not know, and learning it."""
 
+from distrain.etl.days.growing import kept_file as kept_file
 from distrain.etl.days.seen import (
     UPDATES as UPDATES,
     DriftBounds as DriftBounds,
@@ -12,6 +13,5 @@ from distrain.etl.days.seen import (
 )
 from distrain.etl.days.vocabularies import (
     VocabularyReport as VocabularyReport,
-    kept_file as kept_file,
     learn_vocabularies as learn_vocabularies,
 )

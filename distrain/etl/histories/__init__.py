@@ -11,7 +11,7 @@ from distrain.etl.histories.making import (
     check_log as check_log,
     make_histories as make_histories,
 )
-from distrain.etl.histories.ordering import (
+from distrain.etl.histories.reading import (
     OpenHistory as OpenHistory,
     PartHistory as PartHistory,
     forget_events as forget_events,

@@ -9,16 +9,8 @@ from itertools import pairwise, repeat
 from distrain.errors import DataError, InputError
 from distrain.etl.counting import MemoryPlan
 from distrain.etl.features import KEYS_OF_HISTORY, TIMES_OF_HISTORY
-from distrain.etl.histories.ordering import (
-    Cut,
-    EventLog,
-    PartHistory,
-    Spill,
-    Values,
-    join_column,
-    order_range,
-    spill_events,
-)
+from distrain.etl.histories.ordering import Cut, Spill, join_column, order_range, spill_events
+from distrain.etl.histories.reading import EventLog, PartHistory, Values
 from distrain.etl.lookups import Lookups
 from distrain.etl.operators import History
 from distrain.etl.parts import Part

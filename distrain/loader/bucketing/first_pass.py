@@ -1,11 +1,4 @@
-"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets.
-
-The line of an epoch has its rows in the order of their keys, which are random, so rows whose keys
-lie in one range are neighbours on the line. A bucket holds the rows of such a range; all ranges
-are equal, and buckets so but for chance. Where each begins on the line follows from counting keys,
-and the order in it from sorting its own. So buckets are to lanes what row groups are, and their
-number does not affect the order.
-"""
+"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets."""
 
 from __future__ import annotations
 
@@ -22,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from distrain.batch import Batch
-from distrain.loader.bucketing.bucket_file import BucketFile, BucketMemory, Slabs
+from distrain.loader.bucketing.bucket_file import BucketFile
+from distrain.loader.bucketing.store import BucketMemory, Slabs
 from distrain.loader.cpu_backend import CpuBackend
 from distrain.loader.delivery import EpochWork
 from distrain.loader.filling import Block, Deal, NarrowBatch, OpenBatch, plan_loads

@@ -6,13 +6,9 @@ from distrain.train.planning.machine_file import (
     machine_of as machine_of,
 )
 from distrain.train.planning.memory_probe import dense_flops as dense_flops
-from distrain.train.planning.plan import (
-    JobPlan as JobPlan,
-    ScalePlan as ScalePlan,
-    plan_job as plan_job,
-    plan_scale as plan_scale,
-)
+from distrain.train.planning.plan import JobPlan as JobPlan, plan_job as plan_job
 from distrain.train.planning.scale import Work as Work, predict as predict
+from distrain.train.planning.scale_plan import ScalePlan as ScalePlan, plan_scale as plan_scale
 from distrain.train.planning.tables_plan import (
     check_fits as check_fits,
     check_metric as check_metric,

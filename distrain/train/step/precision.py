@@ -1,4 +1,4 @@
-"""torch's switches for a step: TF32, if its precision has it, and deterministic algorithms."""
+"""Precisions of a training step: which of them a device has, and the switch of TF32."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

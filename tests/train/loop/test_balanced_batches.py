@@ -25,7 +25,7 @@ from distrain.loader import Dataset, Loader
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.train.audit.audit import row_hashes
 from distrain.train.data import check_inputs
-from distrain.train.loop.routed_batches import BalancedBatches, even_owners
+from distrain.train.loop.balanced_batches import BalancedBatches, even_owners
 from distrain.train.timing import PEERS, READER, waiting
 from distrain.train.timing.phases import wait_of
 

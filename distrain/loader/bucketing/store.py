@@ -1,0 +1,127 @@
+"""Buckets of rows, written from any thread and each read once; those in memory.
+
+A bucket is cut into segments. A segment is `[columns + 2, rows]` of 4-byte cells: the flat columns
+as they lie in a batch, then the rows' keys, 8 bytes each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Cells = NDArray[np.int32]
+
+KEY_CELLS = 2
+_SEGMENT_BYTES = 256 << 10
+_LEAST_SEGMENT_BYTES = 16 << 10
+_STAGED_BYTES = 256 << 20
+
+
+def stored_row_bytes(num_columns: int) -> int:
+    """Bytes of a row in a bucket.
+
+    >>> stored_row_bytes(40)
+    168
+    """
+    return 4 * (num_columns + KEY_CELLS)
+
+
+def segment_rows(num_columns: int, buckets: int) -> int:
+    """Rows of a segment of a file, so that one segment of each bucket can wait in memory."""
+    size = min(_SEGMENT_BYTES, max(_LEAST_SEGMENT_BYTES, _STAGED_BYTES // max(buckets, 1)))
+    return max(1, size // stored_row_bytes(num_columns))
+
+
+def staged_bytes(num_columns: int, buckets: int) -> int:
+    """The most bytes of segments that wait to be written to a file."""
+    return buckets * segment_rows(num_columns, buckets) * stored_row_bytes(num_columns)
+
+
+@dataclass
+class Segment:
+    cells: Cells  # `[columns + 2, rows]`
+    left: int  # rows that are not written yet
+    place: int = 0  # where the segment begins in the file, in bytes
+
+    @property
+    def block(self) -> Cells:
+        return self.cells[:-KEY_CELLS]
+
+    @property
+    def keys(self) -> NDArray[np.uint64]:
+        return self.cells[-KEY_CELLS:].reshape(-1).view(np.uint64)
+
+
+class Run(NamedTuple):
+    segment: Segment
+    start: int
+    rows: int
+
+
+class Slabs:
+    def __init__(self) -> None:
+        self._idle: deque[Cells] = deque(maxlen=1)
+
+    def take(self, cells: int) -> Cells:
+        """Uninitialised memory of at least so many cells."""
+        with contextlib.suppress(IndexError):
+            idle = self._idle.popleft()
+            if len(idle) >= cells:
+                return idle
+        return np.empty(cells, np.int32)
+
+    def give_back(self, slab: Cells) -> None:
+        self._idle.append(slab)
+
+    def clear(self) -> None:
+        self._idle.clear()
+
+
+class BucketMemory:
+    """Buckets in one piece of memory of the slabs, a segment each."""
+
+    def __init__(self, sizes: Mapping[int, int], num_columns: int, slabs: Slabs):
+        width = num_columns + KEY_CELLS
+        self._slabs = slabs
+        self._slab = slabs.take(width * sum(sizes.values()))
+        self._segments: dict[int, Segment] = {}
+        self._filled = dict.fromkeys(sizes, 0)
+        self._lock = threading.Lock()
+        end = 0
+        for bucket, rows in sizes.items():
+            cells = self._slab[end : end + width * rows].reshape(width, rows)
+            self._segments[bucket] = Segment(cells, rows)
+            end += width * rows
+
+    def reserve(self, buckets: Sequence[int], counts: Sequence[int]) -> list[Run]:
+        """Places for so many more rows of each bucket, which the caller fills and then commits."""
+        runs = []
+        with self._lock:
+            for bucket, count in zip(buckets, counts, strict=True):
+                start = self._filled[bucket]
+                self._filled[bucket] = start + count
+                runs.append(Run(self._segments[bucket], start, count))
+        return runs
+
+    def commit(self, runs: Sequence[Run]) -> None: ...
+
+    def keys(self, bucket: int) -> NDArray[np.uint64]:
+        """The keys of a bucket's rows, in the order in which they lie there."""
+        return self._segments[bucket].keys
+
+    def columns(self, bucket: int) -> Cells:
+        """`[columns, rows]`; valid until the same thread reads another bucket."""
+        return self._segments[bucket].block
+
+    def close(self) -> None:
+        if self._segments:
+            self._segments = {}
+            self._slabs.give_back(self._slab)
+            del self._slab

@@ -1,0 +1,156 @@
+"""Batches whose rows the ranks deal anew, so that each rank has lists of as many items.
+
+Which rows a global step has is decided before anything is read, and so is which rank reads which.
+How long a row's lists are is known once it was read. So ranks read as ever, tell each other the
+lengths of their rows' lists, and send each row to the rank that trains it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from distrain.batch import Batch, Ragged
+from distrain.embeddings import Peers
+from distrain.loader.filling import BatchLayout, ranges
+from distrain.models import ClickModel
+from distrain.train.step import Batches
+from distrain.train.timing import PEERS, waiting
+
+
+def even_owners(work: NDArray[np.int64], num_ranks: int) -> NDArray[np.int64]:
+    """The rank of each row, so that ranks have as many rows, and as much work of each kind.
+
+    The rows with the most work are dealt first, one to each rank, the heaviest of them to the rank
+    with the least so far. Numbers of rows differ by one at most.
+
+    Args:
+        work: Of each row, by kind: `[rows, kinds]`. Kinds count alike, by their sums.
+
+    >>> even_owners(np.array([[9], [1], [4], [4], [2], [6]]), 2).tolist()
+    [0, 0, 0, 1, 1, 1]
+    """
+    shares = (work / np.maximum(work.sum(axis=0), 1)).sum(axis=1)
+    order = np.argsort(-shares, kind="stable")
+    owners = np.empty(len(work), np.int64)
+    owners[order] = np.arange(len(order)) % num_ranks
+    # Where the rows of a round are alike, it does not matter which goes where.
+    firsts, lasts = order[::num_ranks], order[num_ranks - 1 :: num_ranks]
+    is_even = shares[firsts[: len(lasts)]] == shares[lasts]
+    rounds = [*np.flatnonzero(~is_even).tolist(), *range(len(lasts), len(firsts))]
+    load = np.zeros(num_ranks)
+    for number in rounds:
+        rows = order[number * num_ranks : (number + 1) * num_ranks]
+        ranks = np.argsort(load, kind="stable")[: len(rows)]
+        owners[rows] = ranks
+        load[ranks] += shares[rows]
+    return owners
+
+
+@dataclass(frozen=True)
+class BalancedBatches:
+    """Another rank's rows in place of some of a rank's own; `next` is a collective operation.
+
+    The global batch stays the same; its rows are dealt by the lengths of their lists alone.
+
+    Args:
+        limits: The most items of a list that a model reads, by column; others are read whole.
+        compared_lists: Of each of the model's events a list, whose items are compared with each
+            other.
+    """
+
+    batches: Batches
+    peers: Peers
+    limits: Mapping[str, int]
+    compared_lists: Sequence[str]
+
+    @classmethod
+    def of(cls, batches: Batches, peers: Peers, model: ClickModel) -> BalancedBatches:
+        events = [([*one.lists.values()], one) for one in model.inputs.shape.events]
+        limits = {
+            column.name: one.max_length
+            for lists, one in events
+            for column in (*lists, *one.numbers)
+        }
+        return cls(batches, peers, limits, [lists[0].name for lists, _ in events])
+
+    def __next__(self) -> Batch:
+        batch = next(self.batches)
+        names = sorted(batch.lists)
+        lengths = torch.stack([batch.lists[name].lengths for name in names], dim=1)
+        # Whoever calls says that it waits for the reader, which may be another rank's.
+        with waiting(PEERS):
+            counts = self.peers.gather_counts(torch.tensor([len(lengths)], device=lengths.device))
+            of_ranks = self.peers.gather_rows(lengths, counts.flatten().tolist())
+            every = torch.cat(of_ranks).cpu().numpy().astype(np.int64)
+            owners = even_owners(self._work(every, names), self.peers.num_ranks)
+            ends = [*accumulate(counts.flatten().tolist(), initial=0)]
+            return self._exchanged(batch, names, every, owners, ends)
+
+    def close(self) -> None:
+        self.batches.close()
+
+    def _work(self, lengths: NDArray[np.int64], names: Sequence[str]) -> NDArray[np.int64]:
+        """The items of each row's lists, and their squares where a model compares them."""
+        most = [self.limits.get(name, np.iinfo(np.int64).max) for name in names]
+        read = np.minimum(lengths, most)
+        compared = read[:, [names.index(name) for name in self.compared_lists]]
+        return np.stack([read.sum(axis=1), (compared**2).sum(axis=1)], axis=1)
+
+    def _exchanged(
+        self,
+        batch: Batch,
+        names: Sequence[str],
+        lengths: NDArray[np.int64],
+        owners: NDArray[np.int64],
+        ends: Sequence[int],
+    ) -> Batch:
+        """The rows that are dealt to this rank, in the order of the ranks that read them."""
+        rank, ranks = self.peers.rank, self.peers.num_ranks
+        own = slice(ends[rank], ends[rank + 1])
+        order = np.argsort(owners[own], kind="stable")
+        is_mine = owners == rank
+        here = torch.from_numpy(order).to(batch.categorical.device)
+
+        def counted(per_row: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+            """What goes to each rank, and what comes from each."""
+            send = np.bincount(owners[own], per_row[own], ranks).astype(np.int64)
+            mine = np.where(is_mine, per_row, 0)
+            return send.tolist(), [int(mine[low:high].sum()) for low, high in pairwise(ends)]
+
+        layout, block = _block_of(batch)
+        rows = self.peers.exchange_rows(block[here], *counted(np.ones_like(owners)))
+        lists = {}
+        for place, name in enumerate(names):
+            column, own_lengths = batch.lists[name], lengths[own, place][order]
+            starts = column.offsets[:-1].long()[here]
+            taken = torch.from_numpy(own_lengths).to(starts.device)
+            values = column.values[ranges(starts, taken, int(own_lengths.sum()))]
+            received = self.peers.exchange_rows(values, *counted(lengths[:, place]))
+            offsets = np.zeros(int(is_mine.sum()) + 1, np.int32)
+            np.cumsum(lengths[is_mine, place], out=offsets[1:])
+            lists[name] = Ragged(received, torch.from_numpy(offsets).to(received.device))
+        return layout.batch(rows.t().contiguous(), lists)
+
+
+def _block_of(batch: Batch) -> tuple[BatchLayout, Tensor]:
+    """The flat columns side by side, as a loader lays them out: `[rows, columns]`, int32."""
+    assert batch.labels is not None
+    parts = [batch.continuous, batch.labels]
+    parts += [] if batch.weight is None else [batch.weight[:, None]]
+    parts += [] if batch.task_weights is None else [batch.task_weights]
+    layout = BatchLayout(
+        batch.categorical_names,
+        batch.continuous_names,
+        batch.label_names,
+        batch.weight is not None,
+        batch.task_weight_names,
+    )
+    bits = [part.contiguous().view(torch.int32) for part in parts]
+    return layout, torch.cat([batch.categorical, *bits], dim=1)
