@@ -62,6 +62,11 @@ class RunPaths:
     logs = _Below("logs")  # the ranks' logs, attempt by attempt
     audits = _Below("audit")  # hashes of trained rows, attempt by attempt
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether the job has ended and all of it is written."""
+        return self.summary.is_file() and not self.progress.is_file()
+
     def log(self, rank: int, attempt: int) -> Path:
         return self.logs / f"{_ATTEMPT}{attempt}" / f"{_RANK}{rank}.log"
 

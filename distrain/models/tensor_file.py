@@ -11,6 +11,7 @@ import json
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol
@@ -25,7 +26,7 @@ from distrain.errors import DataError
 from distrain.host_memory import empty
 
 
-class OneWriter:
+class OneWriter(AbstractContextManager["OneWriter"]):
     """What one rank writes while the others bring what they hold: all succeed, or all fail.
 
     The ranks that do not write would wait for ever for one whose disk is full. So rank 0 says
@@ -58,9 +59,6 @@ class OneWriter:
             problem = self._share(b"")
             if problem:
                 raise DistError(f"rank 0 could not write for all: {problem.decode()}")
-
-    def __enter__(self) -> "OneWriter":
-        return self
 
     def __exit__(
         self,

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -113,7 +113,7 @@ def attach(
     return summary
 
 
-class _Follower:
+class _Follower(AbstractContextManager["_Follower"]):
     """Follows a job, and keeps its run directory as long as no other command does."""
 
     def __init__(self, paths: RunPaths, job: "JobStatus", progress: Progress):
@@ -126,9 +126,6 @@ class _Follower:
         self._unwritten: list[Entry] = []
         self._missed = 0
         self._begin(job)
-
-    def __enter__(self) -> "_Follower":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._let_go()
@@ -158,7 +155,7 @@ class _Follower:
         if not self._paths.run.is_file():
             where = f"no run directory {self._paths.root} on this machine"
             self._say(f"warning: {where}: nothing is written")
-        elif not (job.is_final and _is_finished(self._paths)):
+        elif not (job.is_final and self._paths.is_finished):
             self._waits = True
             try:
                 if not self._take_over():
@@ -189,7 +186,7 @@ class _Follower:
             self._waits = False
             self._say(f"warning: {error}")
             return False
-        if _is_finished(self._paths):
+        if self._paths.is_finished:
             self._let_go()
             return False
         return True
@@ -206,14 +203,10 @@ class _Follower:
 
     def _others_summary(self, view: "JobView") -> "Summary | None":
         """The summary that another command has written of this view."""
-        if not (self._paths.run.is_file() and _is_finished(self._paths)):
+        if not (self._paths.run.is_file() and self._paths.is_finished):
             return None
         values = read_summary(self._paths) or {}
         if (values.get("state"), values.get("attempts")) == (view.state.value, view.attempt):
             with suppress(TypeError):  # of another version
                 return Summary(**values)
         return None
-
-
-def _is_finished(paths: RunPaths) -> bool:
-    return paths.summary.is_file() and not paths.progress.is_file()

@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Protocol
 
@@ -34,7 +35,7 @@ class Progress(Protocol):
     def show(self, view: JobView) -> None: ...
 
 
-class LoggedProgress:
+class LoggedProgress(AbstractContextManager["LoggedProgress"]):
     """Reports lines of text to `write`, or to the log `distrain`."""
 
     _write: Callable[[str], None] | None = None
@@ -44,9 +45,6 @@ class LoggedProgress:
 
     def __init__(self, write: Callable[[str], None] | None = None):
         self._write = write
-
-    def __enter__(self) -> "LoggedProgress":
-        return self
 
     def __exit__(self, *_: object) -> None:
         pass

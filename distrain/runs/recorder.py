@@ -17,7 +17,6 @@ from distrain.runs.run_file import (
     RunInUse,
     alone_in,
     check_new_run,
-    is_finished,
     locked,
     read_records,
     read_run_and_spec,
@@ -211,7 +210,7 @@ def _leave_service(paths: RunPaths) -> None:
         run = read_run_file(paths)
         if run.service is None:
             return
-        if not is_finished(paths):
+        if not paths.is_finished:
             raise _kept_by_a_service(paths, run.service.id)
         replace(run, service=None).write(paths)
 

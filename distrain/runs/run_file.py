@@ -163,11 +163,6 @@ def check_new_run(paths: RunPaths, *, overwrite: bool = False) -> None:
         )
 
 
-def is_finished(paths: RunPaths) -> bool:
-    """Whether the job has ended and all of it is written."""
-    return paths.summary.is_file() and not paths.progress.is_file()
-
-
 def remove_run(paths: RunPaths) -> None:
     """Remove a run from its directory; what lies elsewhere, or is not a run's, stays."""
     reports = (paths.metrics, paths.progress, paths.curves, paths.report, paths.tables)

@@ -8,6 +8,7 @@ directory's parents are the operator's and may be links.
 import os
 import stat
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -71,15 +72,12 @@ class DescriptorReader:
         os.close(self.descriptor)
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """An open run directory; `NotInRun` if there is none."""
 
     def __init__(self, root: Path):
         self._root = root
         self._folder = _opened(str(root), _FOLDER, None)
-
-    def __enter__(self) -> "RunFolder":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

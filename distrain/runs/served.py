@@ -8,7 +8,7 @@ from distrain.progress import replay_reports
 from distrain.reasons import Reason
 from distrain.runs.history import History
 from distrain.runs.places import LeasedFolder
-from distrain.runs.run_file import ServiceMark, is_finished, read_records, read_summary, write_spec
+from distrain.runs.run_file import ServiceMark, read_records, read_summary, write_spec
 from distrain.runs.summary import RunStatus, Summary, read_status
 from distrain.runs.writer import RunWriter
 from distrain.spec import JobSpec
@@ -79,7 +79,7 @@ class ServedRun(RunWriter):
     def is_finished(self) -> bool:
         """Whether all is written of the current submission, and it has ended."""
         self.place.look()
-        if not is_finished(self.paths):
+        if not self.paths.is_finished:
             return False
         attempts = (read_summary(self.paths) or {}).get("attempts") or 0
         return attempts >= self.first_attempt - 1  # one that was cancelled in the queue had none

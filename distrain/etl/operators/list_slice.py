@@ -10,12 +10,11 @@ import pyarrow as pa
 
 from distrain.errors import DataError, InputError
 from distrain.etl.lists import Lists, holds_lists, offsets_of
-from distrain.etl.operators.device import Device, DeviceColumn, on_host
-from distrain.etl.operators.operator import SettingsOnly
+from distrain.etl.operators.operator import OnHost, SettingsOnly
 
 
 @dataclass(frozen=True)
-class ListSlice(SettingsOnly):
+class ListSlice(OnHost, SettingsOnly):
     """Keep some places of each list, as Python's slices count them; shorter lists stay shorter.
 
     `ListSlice(10)` keeps the first ten items, `ListSlice(-10)` the last ten, `ListSlice(2, 5)` the
@@ -60,9 +59,6 @@ class ListSlice(SettingsOnly):
         moves = np.repeat(lists.offsets[:-1] + begin - offsets[:-1], count)
         kept = lists.items.take(pa.array(np.arange(offsets[-1]) + moves))
         return Lists(kept, offsets).to_arrow()
-
-    def on_device(self, device: Device, column: str, values: DeviceColumn) -> DeviceColumn:
-        return on_host(device, self, column, values)  # of lists, before their items are uploaded
 
 
 def _places(place: int, lengths: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -45,7 +46,7 @@ def kept_as(column: WantedColumn, values: Column) -> Column:
     return cells
 
 
-class PackedWriter:
+class PackedWriter(AbstractContextManager["PackedWriter"]):
     """Writes one packed file; a context manager, and the caller makes the file appear whole.
 
     Column statistics and parquet's checksum of each page are for other readers.
@@ -107,9 +108,6 @@ class PackedWriter:
                     f"more than {MOST_GROUP_ITEMS}",
                     hint="Write smaller row groups (--row-group-rows).",
                 )
-
-    def __enter__(self) -> PackedWriter:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:

@@ -5,7 +5,7 @@
 
 import json
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -86,14 +86,11 @@ def loads(data: bytes, place: str) -> RunRecord:
         raise InputError(what, where={"path": f"{place}/{RECORD}"}) from None
 
 
-class StoredFolder:
+class StoredFolder(AbstractContextManager["StoredFolder"]):
     """A run directory in an object store, read as `RunFolder` reads one on a filesystem."""
 
     def __init__(self, url: str):
         self.objects = Objects(url)
-
-    def __enter__(self) -> "StoredFolder":
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

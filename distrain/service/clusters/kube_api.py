@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ class KubeRefused(ClusterError):
     of_api = False  # whether a `Status` object of Kubernetes says so, and nobody before it
 
 
-class KubeApi:
+class KubeApi(AbstractContextManager["KubeApi"]):
     """One use of the API; the token is read for each call, since Kubernetes changes it."""
 
     def __init__(self, section: Kubernetes, account: Path = ACCOUNT):
@@ -50,9 +51,6 @@ class KubeApi:
             follow_redirects=False,  # or another server gets the token
             trust_env=False,
         )
-
-    def __enter__(self) -> "KubeApi":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self._http.close()

@@ -10,6 +10,7 @@ import math
 import re
 import time
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -151,7 +152,7 @@ class Refused(DistrainError):
         return (Refused, (self.code, self.status, self.document, self.ended))
 
 
-class SchedulerClient:
+class SchedulerClient(AbstractContextManager["SchedulerClient"]):
     """A connection to a scheduler's HTTP server; each call raises Unreachable or Refused."""
 
     def __init__(
@@ -177,9 +178,6 @@ class SchedulerClient:
             trust_env=False,
             transport=transport,
         )
-
-    def __enter__(self) -> "SchedulerClient":
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import count
@@ -47,7 +48,7 @@ LONGEST_JOIN_S = 1.0
 
 
 @dataclass(frozen=True)
-class RoutesInTurn:
+class RoutesInTurn(AbstractContextManager["RoutesInTurn"]):
     """Routes that are made when their batches are asked for, or by the step itself."""
 
     batches: Batches
@@ -64,9 +65,6 @@ class RoutesInTurn:
         with clock.phase("exchange"):
             return route_batch(self.make_route, batch)
 
-    def __enter__(self) -> RoutesInTurn:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.close()
 
@@ -74,7 +72,7 @@ class RoutesInTurn:
         self.batches.close()
 
 
-class RoutesAhead:
+class RoutesAhead(AbstractContextManager["RoutesAhead"]):
     """Routes that a thread makes, in the order of the batches, while the caller trains.
 
     The ranks' threads exchange ids through `route_peers` of the tables: nobody else may use their
@@ -128,9 +126,6 @@ class RoutesAhead:
                 raise StopIteration
             self._error = item.error
             raise item.error
-
-    def __enter__(self) -> RoutesAhead:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
