@@ -1,4 +1,4 @@
-"""What a type of machine must reach, from a YAML file. Pure."""
+"""What a type of machine must reach, from a YAML file; what is far from the others. Pure."""
 
 import math
 from collections import defaultdict

@@ -1,4 +1,4 @@
-"""What a bench comes to. Pure."""
+"""What a bench comes to, and what is wrong with GPUs and nodes beside their figures. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,8 @@
-"""Examines a running cluster: asks all of its processes at once, and waits for none for long."""
+"""Examines a running cluster: asks all of its processes at once, and waits for none for long.
+
+Connections are tried as ranks make them: a listener at the address of their interface. One that
+opens and then stands still is what a wrong MTU looks like, so that each carries a mebibyte.
+"""
 
 import asyncio
 import contextlib

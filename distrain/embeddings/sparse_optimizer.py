@@ -13,6 +13,13 @@ not in every batch; the bias correction counts steps, not touches. Weight decay 
 `torch.optim.AdamW`, of every row in every step: the tables' values are their weights times a
 factor, which decays, and the touched rows' updates are divided by it (Bottou 2012, "Stochastic
 Gradient Descent Tricks", section 5.1).
+
+An exponential moving average of weights costs what a batch touches, too. After step `t` it is
+`a(t) = d a(t-1) + (1 - d) w(t)`, with `d` the decay and `a(0) = w(0)` (Polyak and Juditsky 1992;
+torch's `AveragedModel` with `get_ema_multi_avg_fn`). Kept is the gap `g = (a - w) / d^(t - s)`,
+with `s` the step where the present period began. A value that a step leaves as it is has
+`a(t) - w = d (a(t-1) - w)`, so its gap stays; one that moves from `w` to `w'` has
+`g + (w - w') / d^(t-1-s)`. Before a power leaves fp32, a new period begins.
 """
 
 import math

@@ -25,6 +25,8 @@ than knowing the click rate only. **Calibration** is the sum of predictions over
 
 Of rows with weights, `p[b]` and `n[b]` are sums of weights, and a row of weight `w` is `w` rows in
 every formula and bound above.
+
+A **reliability curve** says how often what was predicted came true.
 """
 
 import math

@@ -1,4 +1,4 @@
-"""A model's tables as plain lookups, without routes: what an exported program has of them."""
+"""A model's tables in an export: as plain lookups, and where in its files their rows lie."""
 
 import json
 import struct

@@ -2,6 +2,9 @@
 
 Arrow compares. A comparison with null is null, and a row is taken where the filter is true. NaN is
 unequal to every number, and neither less nor greater.
+
+Beside that, rows with label 0 are left out by chance: the same ones on any number of ranks, in
+every epoch.
 """
 
 from __future__ import annotations

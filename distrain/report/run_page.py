@@ -1,4 +1,4 @@
-"""`distrain report`: one run on one page."""
+"""`distrain report`: one run on one page, with what `distrain evaluate --json` printed."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""Training from Python: `fit`, and the `Run` that it returns."""
+"""Training from Python: `fit`, the `Run` that it returns, and errors that speak Python."""
 
 import json
 import re

@@ -1,4 +1,8 @@
-"""What a run directory holds to go on with, and whether a job can go on from there."""
+"""What a run directory holds to go on with, and whether a job can go on from there.
+
+A command that a launcher started once for each rank is started again when one has died, and goes on
+so, too.
+"""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The section `data`: where the rows are and how they are read.
+"""The section `data`: where the rows are, and the readers of row groups and what each can do.
 
 Field descriptions are what `docs/spec.md` and the published JSON Schema show.
 """

@@ -1,6 +1,9 @@
-"""The text of a range in pieces of whole lines, in bounded memory.
+"""Text files cut into ranges of bytes, and the text of a range in pieces of whole lines.
 
 Compressed text is decompressed by one thread, and parsed by others meanwhile.
+
+A line belongs to the range that holds its first byte. A compressed file is cut where one of its
+members begins (`compressed.py`); one member is one range. Memory is bounded.
 """
 
 from __future__ import annotations

@@ -1,4 +1,11 @@
-"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets."""
+"""The first pass of a full shuffle: all row groups are read, and their rows go to buckets.
+
+The line of an epoch has its rows in the order of their keys, which are random, so rows whose keys
+lie in one range are neighbours on the line. A bucket holds the rows of such a range; all ranges
+are equal, and buckets so but for chance. Where each begins on the line follows from counting keys,
+and the order in it from sorting its own. So buckets are to lanes what row groups are, and their
+number does not affect the order.
+"""
 
 from __future__ import annotations
 

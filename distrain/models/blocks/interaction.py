@@ -1,4 +1,4 @@
-"""Interactions of a row's vectors: dot products of pairs, attention, and products of maps."""
+"""Interactions of a row's vectors: dot products of pairs, as in DLRM, attention, and others."""
 
 from collections.abc import Sequence
 from typing import Any, cast

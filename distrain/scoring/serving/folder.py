@@ -1,4 +1,4 @@
-"""A model's export with the workflow of its data: a folder that scores raw rows."""
+"""A model's export with the workflow of its data: a folder that scores raw rows, as checked."""
 
 from __future__ import annotations
 

@@ -6,6 +6,8 @@ handed over nevertheless: the coordinator may preempt others for it. It then blo
 same or a lower priority, so the coordinator's own queue stays short, and priorities of the jobs
 that wait here can still be changed. A job that its project's quota holds back blocks its project
 alone; one that is larger than the cluster blocks nobody.
+
+A reason to wait is told in words for the job's owner, and names the blocker.
 """
 
 from collections import Counter, defaultdict, deque

@@ -1,4 +1,11 @@
-"""Scoring labelled rows with a model."""
+"""Scoring labelled rows with a model.
+
+For the AUC of all ranks' rows from their scores, each rank holds a part of the order: the ranks
+exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on. Where to
+cut is found by regular sampling (Shi and Schaeffer, "Parallel sorting by regular sampling", 1992):
+no rank gets more than twice its share, ties aside. Every rank then knows all rows of its scores,
+and needs of the other ranks only how many negatives lie below.
+"""
 
 import json
 import math

@@ -4,6 +4,8 @@ Events go as JSON lines to a pipe of their own, so that whatever libraries print
 and cannot garble them. Beside the training, threads of the process take commands (`Commands`),
 report heartbeats, notice SIGTERM, and end the process when a stop's time is up
 (`control/stop_deadline.py`).
+
+A rank's error is told as a failure reason and a message.
 """
 
 import ctypes

@@ -1,4 +1,4 @@
-"""Precisions of a training step: which of them a device has, and the switch of TF32."""
+"""torch's switches for a step: TF32, if its precision has it, and deterministic algorithms."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
