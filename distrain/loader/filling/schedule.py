@@ -60,18 +60,20 @@ class LoadSteps(NamedTuple):
     first: int  # the first step that a load has rows for
     last: int
     open_steps: int  # how many batches may be open, that of the step that is due and later ones
+    begin: int  # of the epoch, or window: its step 0
 
     @classmethod
-    def of(cls, plan: EpochPlan, load: Load, open_steps: int, before: int = 0) -> LoadSteps:
-        """Those of a load; steps count on from `before`."""
+    def of(cls, plan: EpochPlan, load: Load, open_steps: int, begin: int = 0) -> LoadSteps:
+        """Those of a load; steps count on from `begin`."""
         last = max(steps_of(plan, piece).stop for piece in load.pieces) - 1
-        return cls(before + load.step, before + last, open_steps)
+        return cls(begin + load.step, begin + last, open_steps, begin)
 
 
 class LookAhead:
     """Says which loads may begin, in the order of their first steps, while a step is due.
 
-    Those that it needs may, and `most` others whose rows are all for steps that may be open.
+    Those that it needs may, and others whose rows are all for steps that may be open: `most` of
+    its epoch, and all of the next one, as every lane needs a chunk at an epoch's first step.
     """
 
     def __init__(self, most: int):
@@ -82,8 +84,8 @@ class LookAhead:
         """Whether a load may begin; if so, ask for the one after it."""
         while self._ahead and self._ahead[0] <= step:
             self._ahead.popleft()
-        is_open = load.last < step + load.open_steps and len(self._ahead) < self._most
-        if load.first <= step or is_open:
+        are_few = len(self._ahead) < self._most or step < load.begin
+        if load.first <= step or (are_few and load.last < step + load.open_steps):
             self._ahead.append(load.first)
             return True
         return False
