@@ -34,7 +34,7 @@ from distrain.loader.filling import (
     narrow_layout,
     open_groups,
 )
-from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of
+from distrain.loader.memory import LoaderMemory, memory_of, open_steps_of, steps_before
 from distrain.loader.options import (
     CacheOptions,
     FetchOptions,
@@ -316,6 +316,7 @@ class Loader(IterableDataset[Any]):
 
     def _work(self, epoch: int, window: int, steps: range) -> EpochWork:
         dataset, options = self.dataset.windows[window], self.options
+        before = steps_before(self.steps.plans, window, options)
         return EpochWork(
             plan=self.steps.plans[window],
             chunks=epoch_chunks(dataset, options, epoch),
@@ -324,7 +325,7 @@ class Loader(IterableDataset[Any]):
             options=options,
             epoch=epoch,
             steps=steps,
-            open_steps=open_steps_of(dataset, options, self.reader_choice.facts),
+            open_steps=open_steps_of(dataset, options, before, self.reader_choice.facts),
             new_backend=partial(
                 new_backend,
                 self.reader_choice.facts,

@@ -13,8 +13,8 @@ threads, a rank serves c = S/W lanes. It works at step s.
 - P finished batches wait in the queue, and the consumer holds one while it takes another.
 
 That many batches, of B/W rows each: (1 + A) c G rows, or about (c + L) G where lanes come to the
-ends of chunks one after another, whatever the table's size. Of an epoch, or a window, with fewer
-steps no more are open. Epochs in turn share the open steps.
+ends of chunks one after another, whatever the table's size. Of an epoch with fewer steps, or of a
+window and the one before it, no more are open. Epochs in turn share the open steps.
 With `shuffle="full"` a chunk is a bucket, and the rows of all buckets lie in memory or in a file;
 where lists or the reader cudf do without buckets, the chunk is the table, and the bound a rank's
 share of an epoch. Of row groups that are read in slices, a slice counts as a row group does here,
@@ -129,10 +129,25 @@ def memory_of(
         decoded_row_bytes: Bytes of a row's flat columns as the files have them; by default the
             most that there can be.
     """
+    plans = [_plan_of(one, options) for one in dataset.windows]
     return LoaderMemory.most_of(
-        _memory_of_window(one, options, reader, pinned, decoded_row_bytes, compressed_group_bytes)
-        for one in dataset.windows
+        _memory_of_window(
+            one,
+            options,
+            reader,
+            pinned,
+            decoded_row_bytes,
+            compressed_group_bytes,
+            steps_before(plans, number, options),
+        )
+        for number, one in enumerate(dataset.windows)
     )
+
+
+def steps_before(plans: Sequence[EpochPlan], window: int, options: LoaderOptions) -> int:
+    """Steps of the window before one whose batches may be open with those of the one."""
+    # In a full shuffle each step may need all chunks of its window.
+    return 0 if not window or options.shuffle == "full" else plans[window - 1].num_steps
 
 
 def _plan_of(dataset: Dataset, options: LoaderOptions) -> EpochPlan:
@@ -146,6 +161,7 @@ def _memory_of_window(
     pinned: bool | None,
     decoded_row_bytes: int | None,
     compressed_group_bytes: int,
+    before: int,
 ) -> LoaderMemory:
     if decoded_row_bytes is None:
         decoded_row_bytes = reader.cell_bytes * dataset.row_bytes // CELL_BYTES
@@ -164,6 +180,7 @@ def _memory_of_window(
         decoded_row_bytes=decoded_row_bytes,
         compressed_group_bytes=compressed_group_bytes * read_rows // largest,
         num_groups=len(dataset.slices),
+        before=before,
     )
     selected = sum(len(some.bits) for some in dataset.table.compact.selections.values())
     bound = replace(bound, schedule_bytes=bound.schedule_bytes + selected)
@@ -205,15 +222,19 @@ def memory_bound(
     num_groups: int,
     streams_bytes: int = 0,
     has_buckets: bool = False,
+    before: int = 0,
 ) -> LoaderMemory:
     """The most of a table that need not be there; of large row groups the numbers are of slices.
 
-    `row_bytes` is of a row in a batch, `compressed_group_bytes` of the largest row group, or 0.
+    `row_bytes` is of a row in a batch, `compressed_group_bytes` of the largest row group, or 0,
+    `before` as `steps_before` says.
     """
     plan = EpochPlan(num_rows, options.lanes, options.global_batch_size, options.drop_last)
     lanes = len(plan.lanes_of_rank(options.rank, options.num_ranks))
     threads = options.decode_threads
-    steps = open_steps(plan, lanes, chunk_rows, options.loads_ahead, has_buckets=has_buckets)
+    steps = open_steps(
+        plan, lanes, chunk_rows, options.loads_ahead, before=before, has_buckets=has_buckets
+    )
     batches = steps + options.prefetch_batches + _CONSUMER_BATCHES
     # The most rows of one step on a rank: each of its lanes may have one more than another.
     batch_rows = plan.rows_below(lanes, min(plan.global_batch_size, plan.num_rows))
@@ -274,19 +295,28 @@ def _largest_chunk_rows(dataset: Dataset, options: LoaderOptions, reader: Reader
     return int(np.sort(parts)[-options.parts_per_chunk :].sum())
 
 
-def open_steps_of(dataset: Dataset, options: LoaderOptions, reader: ReaderFacts = ANY_TABLE) -> int:
-    """Steps of a window whose batches may be open at a time on a rank."""
+def open_steps_of(
+    dataset: Dataset, options: LoaderOptions, before: int, reader: ReaderFacts = ANY_TABLE
+) -> int:
+    """Steps of a window, and `before` it, whose batches may be open at a time on a rank."""
     return open_steps(
         _plan_of(dataset, options),
         options.lanes // options.num_ranks,
         _largest_chunk_rows(dataset, options, reader),
         options.loads_ahead,
+        before=before,
         has_buckets=use_buckets(options, dataset.columns, reader),
     )
 
 
 def open_steps(
-    plan: EpochPlan, lanes: int, chunk_rows: int, loads_ahead: int, *, has_buckets: bool = False
+    plan: EpochPlan,
+    lanes: int,
+    chunk_rows: int,
+    loads_ahead: int,
+    *,
+    before: int = 0,
+    has_buckets: bool = False,
 ) -> int:
     """Steps whose batches may be open at a time on a rank that serves `lanes` lanes.
 
@@ -298,7 +328,7 @@ def open_steps(
     steps = 2 + (rows * plan.lanes - 1) // plan.global_batch_size
     if has_buckets:  # where a lane ends, and its neighbour began with the same bucket
         steps += 2 + chunk_rows * plan.lanes // plan.global_batch_size
-    return min(plan.num_steps, steps)
+    return min(before + plan.num_steps, steps)
 
 
 def batches_held(
@@ -340,16 +370,17 @@ def _planned_loads(
     windows: Sequence[Dataset], options: LoaderOptions
 ) -> Iterator[tuple[LoadSteps, list[slice]]]:
     """The loads of windows in turn, and the steps that each has rows for, counted over all."""
-    before = 0
+    before, plans = 0, [_plan_of(one, options) for one in windows]
     for number, one in enumerate(windows):
         epoch = int(number > 0 and one is windows[0])
-        plan = _plan_of(one, options)
+        plan = plans[number]
         if use_buckets(options, one.columns, ANY_TABLE):  # equally large, but for chance
             sizes = Buckets.of(len(one), options.seed, epoch).expected_sizes()
             chunks = Buckets.chunks(sizes, plan)
         else:
             chunks = epoch_chunks(one, options, epoch)
-        most = open_steps_of(one, options)
+        shared = steps_before(plans, 0 if epoch else number, options)
+        most = open_steps_of(one, options, shared)
         for load in plan_loads(plan, chunks, plan.lanes_of_rank(options.rank, options.num_ranks)):
             spans = [steps_of(plan, piece) for piece in load.pieces]
             slices = [slice(before + span.start, before + span.stop) for span in spans]

@@ -83,12 +83,14 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Held:
     prefetch=st.integers(1, 3),
     last_rank=st.booleans(),
     large_rows=st.sampled_from([LARGE_ROWS, LARGE_ROWS, 12]),
+    windows=st.sampled_from([None, WindowsSpec(by="file")]),
     data=st.data(),
 )
 def test_no_more_batches_are_held_than_the_formula_says(
     write_table: Any, schema: Schema, held: Held, sizes: list[list[int]],
     lanes_and_ranks: tuple[int, int], batch_size: int, parts: int, shuffle: str,
-    decode_threads: int, prefetch: int, last_rank: bool, large_rows: int, data: st.DataObject,
+    decode_threads: int, prefetch: int, last_rank: bool, large_rows: int,
+    windows: WindowsSpec | None, data: st.DataObject,
 ) -> None:  # fmt: skip
     held.most = 0
     held.pools.clear()
@@ -97,7 +99,7 @@ def test_no_more_batches_are_held_than_the_formula_says(
     part_size = data.draw(st.sampled_from([None, 24 * 60]))
     lanes, ranks = lanes_and_ranks
     with patch("distrain.loader.dataset.LARGE_ROWS", large_rows):
-        dataset = Dataset(files, schema, part_size=part_size)
+        dataset = Dataset(files, schema, part_size=part_size, windows=windows)
     with Loader(
         dataset,
         global_batch_size=batch_size,
@@ -155,20 +157,30 @@ def test_the_schedule_tells_how_many_batches_wait_for_a_slow_consumer(
     assert held.most == expected < loader.memory.batches
 
 
-@pytest.mark.parametrize("files", [1, 3])
+# Of four lanes, three begin with a small chunk.
+LONG = [*[4, 16, 20, 20, 20, 20, 20] * 3, *[20] * 6]
+
+
+@pytest.mark.parametrize(
+    ("files", "sizes", "looks_at"), [(1, LONG, 50), (3, LONG, 50), (3, [20] * 4, 1)]
+)
 def test_the_next_epoch_or_window_is_loaded_while_batches_of_the_one_before_are_left(
-    write_table: Any, schema: Schema, held: Held, files: int
+    write_table: Any, schema: Schema, held: Held, files: int, sizes: list[int], looks_at: int
 ) -> None:
     windows = WindowsSpec(by="file") if files > 1 else None
-    dataset = Dataset(write_table([[20] * 24] * files), schema, windows=windows)
-    with Loader(dataset, lanes=4, global_batch_size=8, prefetch_batches=1) as loader:
-        with loader.in_turn(range(60 * 3)) as batches:  # 60 steps of a window
+    dataset = Dataset(write_table([sizes] * files), schema, windows=windows)
+    options: dict[str, Any] = {"lanes": 4, "global_batch_size": 8, "decode_threads": 1}
+    with Loader(dataset, shuffle="none", prefetch_batches=1, **options) as loader:
+        steps = sum(sizes) // 8
+        with loader.in_turn(range(steps * 3)) as batches:
             for taken, batch in enumerate(batches, 1):
-                if taken == 50:  # 10 are left, and of the next window's 10 to 20 are open
+                if taken == looks_at:  # 10 are left, and 10 of the next one's are open
+                    held.most = len(held.blocks)
                     held.wait_for(20)
+                    assert held.most >= 20
                     begun = loader.stats.epochs
                 assert batch.num_rows == 8
-        assert (taken, begun, loader.stats.epochs) == (180, 2, 3)
+        assert (taken, begun, loader.stats.epochs) == (steps * 3, 2, 3)
         assert held.most <= loader.memory.batches
 
 

@@ -177,7 +177,8 @@ class LoadsAhead:
     def _open_early(self, step: int) -> bool:
         """Open the following epoch if loads of it may begin while batches of the last are left."""
         last = self._epochs[-1]
-        if last.end >= step + last.work.open_steps or self._error is not None:
+        is_too_early = len(self._epochs) > 1 or last.end >= step + last.work.open_steps
+        if is_too_early or self._error is not None:
             return False
         try:
             work = self._peek()
