@@ -25,11 +25,13 @@ from distrain.loader.options import LoaderOptions
 from distrain.loader.reading import ArrowReader
 from distrain.partition import RowGroup, read_footers
 from distrain.schema import Schema
+from distrain.spec import WindowsSpec
 
 SIZES = [[20, 20, 20]] * 4
 FILES, GROUPS, GROUP_ROWS = 4, 3, 20
 SHUFFLED = {"global_batch_size": 16, "lanes": 4, "seed": 5}
 IN_ORDER = {"global_batch_size": 10, "lanes": 1, "shuffle": "none"}
+IN_WINDOWS: dict[str, Any] = SHUFFLED | {"windows": WindowsSpec(by="file")}
 
 
 @pytest.fixture
@@ -37,8 +39,10 @@ def folder(write_table: Any) -> Path:
     return Path(write_table(SIZES))
 
 
-def loader_of(folder: Path, schema: Schema, **options: Any) -> Loader:
-    return Loader(Dataset(folder, schema), **options)
+def loader_of(
+    folder: Path, schema: Schema, windows: WindowsSpec | None = None, **options: Any
+) -> Loader:
+    return Loader(Dataset(folder, schema, windows=windows), **options)
 
 
 def rows_of(batch: Batch) -> list[int]:
@@ -81,7 +85,9 @@ def with_value(path: Path, name: str, row: int, value: Any, kind: pa.DataType) -
     rewrite(path, **{name: pa.array(values, kind)})
 
 
-@pytest.mark.parametrize("options", [SHUFFLED, SHUFFLED | {"shuffle": "full"}, IN_ORDER])
+@pytest.mark.parametrize(
+    "options", [SHUFFLED, SHUFFLED | {"shuffle": "full"}, IN_ORDER, IN_WINDOWS]
+)
 @pytest.mark.parametrize(
     ("name", "value", "kind", "message"),
     [
