@@ -7,7 +7,8 @@ threads, a rank serves c = S/W lanes. It works at step s.
 - A lane that is in a chunk at step s is at its end at most G rows later.
 - L = 2 T row groups are loaded ahead, at most A = max(1, L/c) of each lane, as all lanes may come
   to the ends of chunks at once. With those that are being dealt they have (1 + A) G rows of a lane,
-  which gives B/S a step: these are for the `2 + ((1 + A) G S - 1) // B` steps from s on.
+  which gives B/S a step: these are for the `2 + ((1 + A) G S - 1) // B` steps from s on. Of the
+  next epoch, or window, all are loaded that have rows for these steps alone.
 - No load begins that has a row for a later step, unless step s itself needs it. Its rows are for
   fewer steps: lanes that share a chunk come to it together (see `partition.pieces`).
 - P finished batches wait in the queue, and the consumer holds one while it takes another.
