@@ -10,6 +10,7 @@ operations on tensors, so torch's compiler and exporters take it. `write_export`
 """
 
 import contextlib
+import io
 import json
 import logging
 import warnings
@@ -270,9 +271,27 @@ def write_query(folder: Path, saved: SavedModel, to: Form) -> None:
 def _write_program(file: Path, model: ScoringModel, to: Form) -> None:
     with _quiet(), _translated_errors(to):
         if to == "torch":
-            torch.export.save(export_program(model), file)
+            with _WrittenFile(file, "wb") as written:
+                torch.export.save(export_program(model), written)
+            if written.failed is not None:
+                raise written.failed
         else:
             _write_onnx(file, model)
+
+
+class _WrittenFile(io.FileIO):
+    """Takes whatever is written and keeps the first error: torch aborts the process at one."""
+
+    failed: OSError | None = None
+
+    def write(self, data: Any) -> int:
+        rest = memoryview(data).cast("B")
+        try:
+            while rest and self.failed is None:
+                rest = rest[super().write(rest) :]
+        except OSError as error:
+            self.failed = error
+        return len(data)
 
 
 def _write_onnx(file: Path, model: ScoringModel) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -242,6 +243,18 @@ def saved(tmp_path):
     schema, spec = SCHEMAS["lists"], SPECS["mlp"]
     save_model(tmp_path / "model", build_model(schema, spec, seed=3), spec, schema)
     return load_model(tmp_path / "model")
+
+
+@pytest.mark.parametrize("to", ["torch", "onnx"])
+def test_a_file_that_cannot_be_written_is_said_so_and_nothing_is_left(saved, tmp_path, to):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OutputError, match="could not write: File too large"):
+            write_export(tmp_path / "out", saved, to)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [one.name for one in tmp_path.iterdir()] == ["model"]
 
 
 def test_the_command_writes_a_program_that_torch_alone_loads(saved, tmp_path):
