@@ -225,6 +225,7 @@ class Collector:
         self._open_rows = 0
         self._recorded = (last.step, False)
         self.rows_total += trained_rows
+        self._note_no_weight(merged, "training")
         self.entries.append(
             Record(
                 split="train",
@@ -246,12 +247,22 @@ class Collector:
             )
         )
 
+    def _note_no_weight(self, merged: TargetMetrics, role: str) -> None:
+        main = merged.main
+        if main is not None and main.rows and not (main.negatives.any() or main.positives.any()):
+            self._note_once(
+                f"no {role} weight",
+                f"{main.rows:,} {role} rows weigh 0 together: they teach and judge nothing; look "
+                "at the column of data.weight and at data.class_weight",
+            )
+
     def _merge_evaluation(self, reports: Sequence[EvaluationDone]) -> None:
         first = reports[0]
         self._recorded = (first.step, True)
         merged = merge([report.metrics for report in reports])
         main = merged.main
         result = None if main is None else main.compute()
+        self._note_no_weight(merged, "validation")
         is_one_label = result and result.rows and result.positives in (0, result.rows)
         # Recall tells retrieval apart, whose rows are often purchases alone.
         if result and is_one_label and RETRIEVAL_METRIC not in (first.own or {}):

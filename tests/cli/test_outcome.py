@@ -50,7 +50,7 @@ def test_an_auc_that_is_not_defined_says_why(tmp_path):
     one_class = replace(summarise(view, []), scored_on="valid", scored_rows=90)
     text = io.StringIO()
     print_summary(Console(file=text, width=160), one_class, RunPaths(tmp_path))
-    assert "not defined: all of these rows have one label" in text.getvalue()
+    assert "not defined: all of these rows have one label, or weigh 0" in text.getvalue()
     retrieval = replace(one_class, own={"recall_at_10": 0.25})
     print_summary(Console(file=text, width=160), retrieval, RunPaths(tmp_path))
     assert re.search(r"recall at 10 +│ 0.25000", text.getvalue())

@@ -161,6 +161,8 @@ def test_rows_without_a_label_are_left_out_where_the_document_says_so(
             prep(rows, f"target: y\n{C}\n")
         assert caught.value.hint is not None
         assert "missing: drop" in caught.value.hint
+        with pytest.raises(DataError, match="y is missing, but each row needs a weight"):
+            prep(rows, f"target: {{column: c, equals: a, is_feature: true}}\nweight: y\n{C}\n")
 
 
 def test_errors_beside_left_out_rows_name_the_row_of_the_file(prep: Prep, tmp_path: Path) -> None:

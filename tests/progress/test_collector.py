@@ -183,6 +183,15 @@ def test_a_validation_whose_rows_have_one_label_is_told_of_once(label):
     assert [record.auc for record in collector.records] == [None] * 3
 
 
+def test_a_validation_whose_rows_weigh_nothing_is_told_of():
+    collector = Collector()
+    collector.begin_attempt(1, 1)
+    some = np.arange(4, dtype=np.float32)
+    collector.add(EvaluationDone(0, 0, 5, 1.0, state((some, some > 1, 0 * some))))
+    (told,) = [entry.text for entry in collector.progress if isinstance(entry, Notice)]
+    assert "4 validation rows weigh 0 together" in told
+
+
 def test_a_window_that_a_constant_predicts_better_is_told_of_once():
     collector = Collector()
     collector.begin_attempt(1, 1)

@@ -74,7 +74,8 @@ def finite_numbers(
     values: pa.Array | pa.ChunkedArray, text: FormatSpec | None, least: float = -np.inf
 ) -> pa.Array:
     """The number of each row, float32, `least` or more; `BadValues` are missing or infinite."""
-    numbers = _labelled(numbers_of(flat(values), text)).to_numpy(zero_copy_only=False)
+    what = "weight" if least == 0 else "label"
+    numbers = _labelled(numbers_of(flat(values), text), what).to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
         floats = numbers.astype(np.float32)
     bad = places_of(~np.isfinite(floats) | (floats < least))
@@ -218,12 +219,12 @@ def mistake_of_split(dtype: pa.DataType, split: RowSplit) -> str | None:
     return mistake_of_values(dtype)
 
 
-def _labelled(values: pa.Array) -> pa.Array:
+def _labelled(values: pa.Array, what: str = "label") -> pa.Array:
     gaps = _gaps(values)
     if len(gaps):
-        hint = "target: {column: ..., missing: drop} leaves rows without a label out."
+        hint = f"target: {{column: ..., missing: drop}} leaves rows without a {what} out."
         nothing = pa.nulls(len(values), values.type)
-        raise Unlabelled(gaps, nothing, "but each row needs a label", hint)
+        raise Unlabelled(gaps, nothing, f"but each row needs a {what}", hint)
     return values
 
 

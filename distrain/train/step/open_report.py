@@ -27,7 +27,7 @@ class NonFiniteLoss(Exception):
         super().__init__(
             f"the loss became {loss} at step {step} on rank {rank}\n"
             "  hint: Lower train.optimizer.lr, add train.schedule.warmup_steps, and look for "
-            "extreme values in the continuous columns and the targets."
+            "extreme values in the continuous columns, the targets and the weights."
         )
 
 
