@@ -10,6 +10,7 @@ The looked-up values are leaves of the autograd graph, so the tables need no gra
 Ranks hold every row ("replicated") or each its share ("row_wise"), with bitwise the same results.
 """
 
+from distrain.embeddings.averaging import GAP as GAP, Averaging as Averaging
 from distrain.embeddings.canonical import (
     CanonicalTensor as CanonicalTensor,
     canonical_form as canonical_form,
@@ -33,9 +34,5 @@ from distrain.embeddings.kernels import words as words
 from distrain.embeddings.padded import PaddedRoutes as PaddedRoutes
 from distrain.embeddings.peers import Peers as Peers, all_to_all as all_to_all
 from distrain.embeddings.route import Route as Route, Traffic as Traffic
-from distrain.embeddings.sparse_optimizer import (
-    GAP as GAP,
-    Averaging as Averaging,
-    SparseOptimizer as SparseOptimizer,
-)
+from distrain.embeddings.sparse_optimizer import SparseOptimizer as SparseOptimizer
 from distrain.embeddings.store import Store as Store

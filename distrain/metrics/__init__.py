@@ -48,10 +48,7 @@ from distrain.metrics.regression import (
     RegressionMetrics as RegressionMetrics,
     RegressionReport as RegressionReport,
 )
-from distrain.metrics.report import (
-    BinaryReport as BinaryReport,
-    area_under_roc as area_under_roc,
-    reliability as reliability,
-)
+from distrain.metrics.reliability import reliability as reliability
+from distrain.metrics.report import BinaryReport as BinaryReport, area_under_roc as area_under_roc
 from distrain.metrics.state import Parts as Parts, State as State
 from distrain.metrics.targets import STATES as STATES, TargetMetrics as TargetMetrics

@@ -9,7 +9,6 @@ the line into lanes and deals them to steps, `pieces` says which chunks a lane g
 """
 
 from distrain.partition.dealing import num_bands as num_bands
-from distrain.partition.filtering import thinned as thinned
 from distrain.partition.footers import (
     PARQUET_SUFFIXES as PARQUET_SUFFIXES,
     read_footers as read_footers,
@@ -42,14 +41,15 @@ from distrain.partition.scanning import (
     sampled_groups as sampled_groups,
     scan_columns as scan_columns,
 )
+from distrain.partition.selection import Selection as Selection
 from distrain.partition.slices import LARGE_ROWS as LARGE_ROWS, Slices as Slices
 from distrain.partition.table import (
     RowGroup as RowGroup,
-    Selection as Selection,
     Slice as Slice,
     Table as Table,
     Windows as Windows,
 )
+from distrain.partition.thinning import thinned as thinned
 from distrain.partition.wanted_columns import (
     FILL_HINT as FILL_HINT,
     WantedColumn as WantedColumn,

@@ -12,6 +12,11 @@ from distrain.storage.folder import (
     open_folder as open_folder,
     sync_path as sync_path,
 )
+from distrain.storage.identity import (
+    file_identity as file_identity,
+    size_as_version as size_as_version,
+    version_in as version_in,
+)
 from distrain.storage.inputs import (
     InputFile as InputFile,
     fetched as fetched,
@@ -46,10 +51,7 @@ from distrain.storage.prefixes import refuse_unfinished as refuse_unfinished
 from distrain.storage.ranges import (
     Connections as Connections,
     SignedRanges as SignedRanges,
-    file_identity as file_identity,
     signed_ranges as signed_ranges,
-    size_as_version as size_as_version,
-    version_in as version_in,
 )
 from distrain.storage.retrying import (
     RETRY_S as RETRY_S,

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 
 from distrain.cli.main import cli
-from distrain.doctor import cluster as links, probes
+from distrain.doctor import links, probes
 from distrain.doctor.facts import ProcessFacts, ProcessPlace, ProcessRole
 from distrain.doctor.machine import check_for_rapids
 

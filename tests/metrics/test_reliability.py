@@ -5,7 +5,7 @@ import pytest
 
 from distrain.metrics import BinaryMetrics
 from distrain.metrics.bins import bin_of
-from distrain.metrics.report import reliability
+from distrain.metrics.reliability import reliability
 
 
 def test_groups_are_those_of_the_sorted_rows() -> None:

@@ -37,7 +37,8 @@ CORE = {
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
     "distrain/loader/filling/fill_numpy.py": "tests/loader/test_fill.py "
-    "tests/loader/test_fill_values.py tests/loader/test_list_kernels.py",
+    "tests/loader/test_fill_values.py",
+    "distrain/loader/filling/lists_numpy.py": "tests/loader/test_list_kernels.py",
     "distrain/loader/delivery/channel.py": "tests/loader/test_channel.py "
     "tests/loader/test_stream.py",
     "distrain/metrics/bins.py": "tests/metrics",
@@ -84,7 +85,7 @@ CORE = {
     "distrain/train/step/clipping.py": "tests/train/step/test_clipping.py",
     "distrain/train/control/gate.py": "tests/train/control/test_gate.py",
     "distrain/train/saving/early_stopping.py": "tests/train/saving/test_early_stopping.py",
-    "distrain/train/loop/evaluation.py": "tests/train/loop/test_exact_auc.py",
+    "distrain/train/loop/exact_auc.py": "tests/train/loop/test_exact_auc.py",
     "distrain/documents/job_json.py": "tests/documents/test_job_json.py "
     "tests/documents/test_job_history.py",
     "distrain/documents/series.py": "tests/documents/test_series.py",

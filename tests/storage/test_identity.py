@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from distrain.storage.ranges import version_in
+from distrain.storage.identity import version_in
 
 S3_LISTED = {
     "Key": "clicks/0.parquet",

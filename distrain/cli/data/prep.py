@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from distrain.cli.data.infer import infer
 from distrain.cli.data.prepared import print_prepared
 from distrain.cli.interrupts import if_interrupted
 from distrain.cli.options import (
@@ -22,15 +23,8 @@ from distrain.cli.options import (
     row_group_option,
     workers_options,
 )
-from distrain.cli.output import (
-    print_answer,
-    print_remark,
-    print_result,
-    print_warning,
-    progress_console,
-)
+from distrain.cli.output import print_answer, print_remark, progress_console
 from distrain.cli.progress_bars import WorkProgress
-from distrain.errors import OutputError
 
 if TYPE_CHECKING:
     from distrain.etl import PrepRequest, PrepResult
@@ -317,59 +311,3 @@ def _next_command(result: "PrepResult", options: dict[str, Any]) -> str:
         kind = ["two_tower"] if result.train.num_ones == result.train.num_rows else []
         words = ["distrain", "init", *kind, "--data", out, "--out", "job.yaml"]
     return shlex.join(words)
-
-
-_ALLOWED = {"inputs", "infer", "out", "overwrite", "as_json"}
-
-
-def infer(context: click.Context) -> None:
-    given = given_options(context, [name for name in context.params if name not in _ALLOWED])
-    if given:
-        raise click.UsageError(
-            f"--infer only writes a features document: leave out {', '.join(given)}.", ctx=context
-        )
-    from distrain.etl import infer_features
-    from distrain.storage import check_apart, list_inputs, whole_file
-
-    inputs: tuple[str, ...] = context.params["inputs"]
-    named = context.params["out"]
-    out = None if named is None else Path(named)
-    files = list_inputs(inputs)
-    if out is not None:
-        check_apart(out, (file.path for file in files))
-        if out.exists() and not context.params["overwrite"]:
-            raise OutputError(
-                "the file exists already",
-                where={"path": out},
-                hint="Choose another name, or pass --overwrite to replace it.",
-            )
-    inferred = infer_features(files)
-    if out is not None:
-        with whole_file(out) as partial_file:
-            partial_file.write_text(inferred.text)
-    if context.params["as_json"]:
-        document = inferred.features.document.model_dump(mode="json", exclude_defaults=True)
-        print_answer(
-            file=None if out is None else str(out),
-            sample=inferred.sample,
-            features={"version": 1, **document},
-            left_out=inferred.left_out,
-            reasons={"target": inferred.target_reason, **inferred.reasons},
-            bad_lines={"count": inferred.bad_lines.count, "by_kind": inferred.bad_lines.by_kind},
-        )
-    if inferred.has_many_bad:
-        print_warning(f"warning: {inferred.bad_told}")
-    if out is None:
-        print_result(inferred.text.rstrip("\n"))
-        return
-    features = len(inferred.features.document.columns)
-    columns = "column" if len(inferred.left_out) == 1 else "columns"
-    skip = " --bad-lines skip" if inferred.bad_told else ""
-    few_bad = "" if inferred.has_many_bad or not skip else f"{inferred.bad_told}\n"
-    print_result(
-        f"{out}: {features} features, {len(inferred.left_out)} {columns} left out, from "
-        f"{inferred.sample}\n{few_bad}target: {inferred.features.document.target.column} "
-        f"({inferred.target_reason})\nRead it, change it, then:\n  "
-        f"distrain prep {' '.join(map(shlex.quote, inputs))} --config {shlex.quote(str(out))} "
-        f"--out prepared{skip}"
-    )

@@ -1,4 +1,4 @@
-"""Models with a linear part, Wide & Deep and DeepFM, and DLRM, alone and beside one."""
+"""Models with a linear part: Wide & Deep and DeepFM."""
 
 from collections.abc import Mapping, Sequence
 
@@ -7,7 +7,6 @@ from distrain.errors import ModelError
 from distrain.models.blocks import (
     Aggregate,
     Block,
-    DLRMBlock,
     Filter,
     FMBlock,
     HashedCross,
@@ -17,7 +16,7 @@ from distrain.models.blocks import (
 from distrain.models.blueprint import Blueprint, Given
 from distrain.models.heads import BinaryClassificationTask, Task
 from distrain.models.inputs import Embeddings, InputBlock
-from distrain.spec import CrossSpec, DeepFmSpec, DlrmCrossSpec, DlrmSpec, WideDeepSpec, XDeepFmSpec
+from distrain.spec import CrossSpec, DeepFmSpec, WideDeepSpec, XDeepFmSpec
 
 WIDE = "wide"
 
@@ -97,25 +96,4 @@ def deepfm(given: Given, spec: DeepFmSpec) -> Blueprint:
         "pairs": Filter(part="", kind="categorical").connect(FMBlock()),
         "deep": Filter(part="").connect(logit_or_layers(spec, given.head)),
     }
-    return Blueprint(inputs, *sum_or_parts(branches, given.head))
-
-
-def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
-    """The deep learning recommendation model (arXiv:1906.00091)."""
-    inputs = given.inputs(spec.embedding_dim)
-    return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
-
-
-def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
-    """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
-
-    That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
-    cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as
-    a table of width 1. A head of several tasks takes both parts side by side.
-    """
-    inputs = given.inputs(spec.embedding_dim, wide_tables({}, spec.crosses, names=()))
-    deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))
-    if given.head is None:
-        deep = deep.connect(MLPBlock([1], no_activation_last_layer=True))
-    branches = {"deep": deep, "wide": Filter(part=WIDE).connect(Aggregate("sum"))}
     return Blueprint(inputs, *sum_or_parts(branches, given.head))

@@ -1,11 +1,4 @@
-"""Scoring labelled rows with a model.
-
-For the AUC of all ranks' rows from their scores, each rank holds a part of the order: the ranks
-exchange their entries so that rank 0 gets the lowest scores, rank 1 the next, and so on. Where to
-cut is found by regular sampling (Shi and Schaeffer, "Parallel sorting by regular sampling", 1992):
-no rank gets more than twice its share, ties aside. Every rank then knows all rows of its scores,
-and needs of the other ranks only how many negatives lie below.
-"""
+"""Scoring labelled rows with a model."""
 
 import json
 import math
@@ -13,7 +6,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -25,9 +17,7 @@ from distrain.loader import Loader
 from distrain.metrics import (
     BinaryMetrics,
     Bounded,
-    Counts,
     DistinctScores,
-    Keys,
     Metric,
     Parts,
     State,
@@ -39,6 +29,7 @@ from distrain.models import ClickModel, function_named
 from distrain.models.heads import ItemRetrievalTask, label_of
 from distrain.schema import Schema, Tags
 from distrain.spec import RETRIEVAL_METRIC, JobSpec
+from distrain.train.loop.exact_auc import auc_over_ranks
 from distrain.train.step import DeviceTargets, TargetRows, rows_of
 from distrain.train.timing import READER, waiting
 
@@ -308,62 +299,3 @@ def state_over_ranks(state: State, peers: Peers, device: torch.device) -> State:
         return add(values).cpu().numpy()
 
     return state.of_parts(Parts(*map(total, state.parts())))
-
-
-_SAMPLES = 64
-"""Per rank; more than ranks would make the cuts even, fewer only shift them a little."""
-
-
-def auc_over_ranks(scores: DistinctScores, peers: Peers, device: torch.device) -> Bounded | None:
-    """The AUC of the rows of all ranks, the same on every rank; a collective operation.
-
-    All keys get the coarsest rank's `shift`. `None` where all labels are alike.
-    """
-    if peers.num_ranks == 1:
-        return scores.auc()
-    shifts = peers.gather_counts(torch.tensor([scores.shift], device=device))
-    scores.coarsen(int(shifts.max()))
-    part = _own_part(scores, peers, device)
-    negatives, positives = part.negatives.astype(np.float64), part.positives.astype(np.float64)
-    # As bits: there may be weights.
-    own = torch.tensor([negatives.sum(), positives.sum()], dtype=torch.float64, device=device)
-    totals = peers.gather_counts(own.view(torch.int64)).view(torch.float64).numpy()
-    pairs = float(totals[:, 0].sum()) * float(totals[:, 1].sum())
-    if pairs == 0:
-        return None
-    below = float(totals[: peers.rank, 0].sum()) + np.cumsum(negatives) - negatives
-    ordered = float((positives * (below + negatives / 2)).sum())
-    within = float((positives * negatives).sum())
-    sums = peers.add_up(torch.tensor([ordered, within], dtype=torch.float64, device=device)).cpu()
-    bound = float(sums[1]) / (2 * pairs) if scores.shift else 0.0
-    return Bounded(float(sums[0]) / pairs, bound)
-
-
-def _own_part(scores: DistinctScores, peers: Peers, device: torch.device) -> DistinctScores:
-    cuts = np.searchsorted(scores.keys, _first_keys(scores.keys, peers, device))
-    send = np.diff(np.concatenate([[0], cuts, [len(scores.keys)]]))
-    sent = peers.gather_counts(torch.from_numpy(send).to(device))
-    held = (scores.negatives.view(np.int64), scores.positives.view(np.int64))  # weights: their bits
-    entries = np.stack([scores.keys.astype(np.int64), *held], axis=1)
-    received = peers.exchange_rows(
-        torch.from_numpy(entries).to(device), send.tolist(), sent[:, peers.rank].tolist()
-    )
-    keys, *both = received.cpu().numpy().T
-    part = DistinctScores(max(len(keys), 1), scores.weighted)
-    negatives, positives = (np.ascontiguousarray(one).view(scores.negatives.dtype) for one in both)
-    part.add(keys.astype(np.uint32), negatives, positives)
-    return part
-
-
-def _first_keys(keys: Keys, peers: Peers, device: torch.device) -> Counts:
-    """The lowest key of each rank but the first, int64 `[num_ranks - 1]`."""
-    samples = np.full(_SAMPLES, -1)
-    if len(keys):
-        samples = keys[np.linspace(0, len(keys) - 1, _SAMPLES).astype(np.int64)].astype(np.int64)
-    gathered = peers.gather_counts(torch.from_numpy(samples).to(device)).numpy().ravel()
-    known = np.sort(gathered[gathered >= 0])
-    if not len(known):
-        return np.zeros(peers.num_ranks - 1, np.int64)
-    places = np.arange(1, peers.num_ranks) * len(known) // peers.num_ranks
-    cuts: Counts = known[places]
-    return cuts

@@ -22,7 +22,7 @@ from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.wanted_columns import WantedColumn
-from distrain.storage.ranges import file_identity
+from distrain.storage.identity import file_identity
 
 GIB = 1 << 30
 

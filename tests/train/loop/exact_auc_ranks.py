@@ -11,7 +11,8 @@ from gloo_ranks import run_gangs
 from distrain.embeddings import Peers
 from distrain.metrics import STATES, Metric
 from distrain.metrics.distinct_scores import DistinctScores
-from distrain.train.loop.evaluation import auc_over_ranks, own_over_ranks, state_over_ranks
+from distrain.train.loop.evaluation import own_over_ranks, state_over_ranks
+from distrain.train.loop.exact_auc import auc_over_ranks
 
 CPU = torch.device("cpu")
 SIZES = (1, 3)

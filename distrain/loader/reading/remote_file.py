@@ -1,0 +1,156 @@
+"""A remote parquet file: ranges of it, by many threads at a time, and its footer."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import threading
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from distrain.loader.reading.image import Image
+from distrain.loader.reading.open_files import paths_of
+from distrain.loader.reading.reader import another_version
+from distrain.loader.reading.sliced_footer import LONG_BYTES, SlicedFooter, slice_footer
+from distrain.storage import (
+    Connections,
+    SignedRanges,
+    open_unbuffered,
+    signed_ranges,
+    version_in,
+)
+
+_MAGIC = b"PAR1"
+_TAIL_BYTES = 8  # the footer's length, and the magic word
+_FIRST_BYTES = 64 << 10  # of the end of a file: most footers are shorter
+
+
+class RemoteFile:
+    """A parquet file on a filesystem of fsspec's; all methods from any thread.
+
+    Each thread that reads has a handle of its own, so that ranges are asked for at a time. What the
+    filesystem raises is passed on. An object of S3 is read by `SignedRanges` where that works.
+    """
+
+    def __init__(self, url: str, connections: Connections):
+        self._url = url
+        self._connections = connections
+        self._signed: SignedRanges | None = None
+        self._lock = threading.Lock()
+        self._one_at_a_time = threading.Lock()
+        self._idle: list[Any] = []
+        self._size: int | None = None
+        self.version: str | None = None  # the server's name of the version; `None` if it has none
+        self._tail = b""
+        self._footer: pq.FileMetaData | SlicedFooter | None = None
+        self._footer_lock = threading.Lock()
+        self.paths: tuple[str, ...] = ()  # of the leaf columns, when the footer is known
+
+    @property
+    def num_bytes(self) -> int:
+        assert self._size is not None
+        return self._size
+
+    @property
+    def footer(self) -> pq.FileMetaData | SlicedFooter:
+        """What is kept of the footer, which is read once."""
+        with self._footer_lock:
+            if self._footer is None:
+                self._footer = self._read_footer()
+            return self._footer
+
+    def read(self, begin: int, end: int) -> bytes:
+        """Bytes of the file, in one request where the filesystem can do that.
+
+        A `DataError` says that the file is another one than when it was first opened.
+        """
+        if self._signed is not None:
+            content = self._signed.read(begin, end)
+            if content is not None:
+                return content
+        handle = self._take_handle()
+        # In memory all handles are one, and so is their place in the file.
+        shared = self._one_at_a_time if isinstance(handle, io.BytesIO) else contextlib.nullcontext()
+        try:
+            with shared:
+                handle.seek(begin)
+                content = handle.read(end - begin)
+                while len(content) < end - begin and (
+                    more := handle.read(end - begin - len(content))
+                ):
+                    content += more
+        except BaseException:
+            _close(handle)
+            raise
+        self._give_back(handle)
+        if len(content) != end - begin:
+            raise OSError(f"the file ends at byte {begin + len(content)}, before {end}")
+        return bytes(content)
+
+    def row_group(self, index: int) -> tuple[pq.RowGroupMetaData, int, bytes]:
+        """A row group in the footer, and where its part of the footer begins, with that."""
+        footer = self.footer
+        if isinstance(footer, SlicedFooter):
+            begin, end = footer.span(index)
+            part = self.read(begin, end)
+            return footer.footer_of(part).row_group(0), begin, part
+        return footer.row_group(index), self.num_bytes - len(self._tail), self._tail
+
+    def close(self) -> None:
+        """Close the handles that nobody reads with; the footer stays known."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for handle in idle:
+            _close(handle)
+
+    def _read_footer(self) -> pq.FileMetaData | SlicedFooter:
+        self._give_back(self._take_handle())  # which asks for the size
+        size = self.num_bytes
+        tail = self.read(max(0, size - _FIRST_BYTES), size)
+        length = int.from_bytes(tail[-_TAIL_BYTES:-4], "little") + _TAIL_BYTES
+        if tail[-4:] != _MAGIC or length > size:
+            raise pa.ArrowInvalid("it does not end as parquet files do")
+        if length > len(tail):
+            tail = self.read(size - length, size - len(tail)) + tail
+        tail = tail[-length:]
+        footer = pq.read_metadata(pa.BufferReader(_MAGIC + tail))
+        self.paths = paths_of(footer)
+        if footer.serialized_size >= LONG_BYTES:
+            image = Image(size)
+            image.write(size - length, tail)
+            with open(image.path, "rb") as handle:
+                sliced = slice_footer(footer, handle)
+            if sliced is not None:
+                return sliced
+        self._tail = tail
+        return footer
+
+    def _take_handle(self) -> Any:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop()
+        handle = open_unbuffered(self._url)
+        details = getattr(handle, "details", None)
+        version = version_in(details if isinstance(details, dict) else {})
+        size = handle.seek(0, io.SEEK_END)
+        with self._lock:
+            if self._size is None:
+                self._size, self.version = size, version
+                self._signed = signed_ranges(handle, self._connections)
+            is_same = (size, version) == (self._size, self.version)
+        if is_same:
+            return handle
+        _close(handle)
+        raise another_version({"file": self._url})
+
+    def _give_back(self, handle: Any) -> None:
+        with self._lock:
+            self._idle.append(handle)
+
+
+def _close(handle: Any) -> None:
+    if not isinstance(handle, io.BytesIO):  # which the filesystem itself holds
+        with contextlib.suppress(Exception):  # its connection may be broken
+            handle.close()

@@ -1,0 +1,27 @@
+"""DLRM, alone and beside a linear part."""
+
+from distrain.models.blocks import Aggregate, DLRMBlock, Filter, MLPBlock
+from distrain.models.blueprint import Blueprint, Given
+from distrain.models.zoo.wide_deep import WIDE, sum_or_parts, wide_tables
+from distrain.spec import DlrmCrossSpec, DlrmSpec
+
+
+def dlrm(given: Given, spec: DlrmSpec) -> Blueprint:
+    """The deep learning recommendation model (arXiv:1906.00091)."""
+    inputs = given.inputs(spec.embedding_dim)
+    return Blueprint(inputs, DLRMBlock(spec.bottom, spec.top), given.task)
+
+
+def dlrm_cross(given: Given, spec: DlrmCrossSpec) -> Blueprint:
+    """The logit of DLRM (arXiv:1906.00091) plus one weight for each cross's bin.
+
+    That is Wide & Deep (arXiv:1606.07792, eq. 3) with DLRM as the deep part. A one-hot vector of a
+    cross and a linear layer over it, as in Merlin's "customize and extend" notebook, is the same as
+    a table of width 1. A head of several tasks takes both parts side by side.
+    """
+    inputs = given.inputs(spec.embedding_dim, wide_tables({}, spec.crosses, names=()))
+    deep = Filter(part="").connect(DLRMBlock(spec.bottom, spec.top))
+    if given.head is None:
+        deep = deep.connect(MLPBlock([1], no_activation_last_layer=True))
+    branches = {"deep": deep, "wide": Filter(part=WIDE).connect(Aggregate("sum"))}
+    return Blueprint(inputs, *sum_or_parts(branches, given.head))

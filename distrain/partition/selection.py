@@ -1,0 +1,44 @@
+"""Which rows of a row group a job takes, where these are not all of them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some rows of a row group, at least one, in a bit a row."""
+
+    group_rows: int  # rows of the whole row group
+    num_rows: int  # rows that are taken
+    bits: bytes = field(repr=False)  # whether each row is taken, as `numpy.packbits` has it
+
+    @classmethod
+    def of(cls, is_taken: NDArray[np.bool_]) -> Selection:
+        """Of a mask, `[group_rows]`.
+
+        >>> Selection.of(np.array([True, False, True])).places.tolist()
+        [0, 2]
+        """
+        packed = np.packbits(is_taken).tobytes()
+        return cls(len(is_taken), int(np.count_nonzero(is_taken)), packed)
+
+    @property
+    def is_taken(self) -> NDArray[np.bool_]:
+        """`[group_rows]`."""
+        packed = np.frombuffer(self.bits, np.uint8)
+        return np.unpackbits(packed, count=self.group_rows).view(np.bool_)
+
+    @property
+    def places(self) -> NDArray[np.int64]:
+        """The rows that are taken, by their numbers in the row group, `[num_rows]`."""
+        return np.flatnonzero(self.is_taken)
+
+    @cached_property
+    def digest(self) -> str:
+        return hashlib.blake2b(self.bits, digest_size=16).hexdigest()

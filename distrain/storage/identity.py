@@ -1,0 +1,58 @@
+"""Identities of files, which change when their content is written anew."""
+
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from distrain.storage.os_errors import only_os_errors
+from distrain.storage.urls import is_remote
+
+# Keys in the file information of fsspec's filesystems: S3, GCS, Azure, HTTP, HDFS, SFTP, ... A time
+# counts only where there is no checksum: MinIO gives milliseconds in a listing, and seconds for a
+# single file.
+_MARK_KEYS = ("ETag", "etag", "md5Hash", "md5", "crc32c", "generation")
+_TIME_KEYS = ("LastModified", "last_modified", "updated", "modificationTime", "modified", "mtime")
+
+
+def file_identity(path: str) -> str | None:
+    """A text that differs after a change of a file; `None` if its server tells no version."""
+    if is_remote(path):
+        return _remote_identity(path)
+    status = os.stat(path)
+    return repr((os.path.realpath(path), status.st_size, status.st_mtime_ns, status.st_ino))
+
+
+def _remote_identity(url: str) -> str | None:
+    from fsspec.core import url_to_fs
+
+    with only_os_errors():
+        fs, path = url_to_fs(url)
+        info = fs.info(path)
+    version = version_in(info)
+    return repr((url, version)) if version else None
+
+
+def size_as_version(size_bytes: int) -> str:
+    """A local file's version that is the same on every machine: copies differ in their times.
+
+    >>> size_as_version(13)
+    '13 bytes'
+    """
+    return f"{size_bytes} bytes"
+
+
+def version_in(info: Mapping[str, Any]) -> str | None:
+    """The version in a listing's, or a file's, remote information; `None` without one."""
+    for keys in (_MARK_KEYS, _TIME_KEYS):
+        versions = [(key, _plain(info[key])) for key in keys if info.get(key)]
+        if versions:
+            return repr((info.get("size"), versions))
+    return None
+
+
+def _plain(version: object) -> str:
+    # Azure quotes an ETag in its answer for a file, but not in a listing.
+    if isinstance(version, datetime):
+        version = version.replace(microsecond=0)
+    return str(version).strip('"')
