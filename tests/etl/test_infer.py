@@ -298,20 +298,22 @@ def test_a_column_with_the_name_of_an_answer_is_the_target_by_its_values(
 def test_further_targets_a_weight_and_windows_are_suggested_with_reasons(tmp_path: Path) -> None:
     minutes = [START + datetime.timedelta(minutes=30 * number) for number in range(150)]
     table = {
-        "clicked": [0, 1, 1] * 50,
+        "Clicked ": [0, 1, 1] * 50,
         "bought": [0, 0, 1] * 50,
-        "sample_weight": [1.0, 2.0, 0.5] * 50,
+        "Sample weight": [1.0, 2.0, 0.5] * 50,
         "weight": [1.0, 2.0, 0.5] * 50,
         "at": minutes,
         "shop": ["a", "b", "c"] * 50,
+        "Store ID": [n * n % 31 for n in range(150)],
     }
     inferred = inferred_of(tmp_path, table)
     document = inferred.features.document
-    assert (document.target.column, list(document.more_targets)) == ("clicked", ["bought"])
-    assert document.weight == "sample_weight"
+    assert (document.target.column, list(document.more_targets)) == ("Clicked ", ["bought"])
+    assert document.weight == "Sample weight"
     assert document.windows is None  # a line that somebody takes the sign of a comment from
     assert '# windows: {by: at, size: "1d"}' in inferred.text
-    assert list(document.columns) == ["weight", "at_hour", "at_weekday", "shop"]
+    assert list(document.columns) == ["weight", "at_hour", "at_weekday", "shop", "Store ID"]
+    assert document.columns["Store ID"].kind == "categorical"
     assert set(inferred.reasons) == {"more_targets", "weight", "windows"}
     assert "4 days by at" in inferred.reasons["windows"]
 

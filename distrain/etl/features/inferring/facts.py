@@ -65,6 +65,11 @@ class Facts:
     null_texts: tuple[str, ...] = ()  # texts that stand for missing values
 
     @property
+    def plain_name(self) -> str:
+        """`Store ID` and `store.id` as `Store_ID` and `store_id`."""
+        return re.sub(r"\W+", "_", self.name).strip("_")
+
+    @property
     def num_values(self) -> int:
         return self.num_rows - self.missing
 

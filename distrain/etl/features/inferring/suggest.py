@@ -110,8 +110,8 @@ def _why_left_out(facts: Facts) -> str:
         return f"nearly unique: {facts.distinct:,} values in {values:,} rows"
     if facts.kind == "text" and facts.num_words > _FREE_TEXT_WORDS and facts.distinct > values / 5:
         return f"free text: {facts.num_words:.0f} words on average"
-    is_name = facts.kind == "text" or bool(_ID.search(facts.name))
-    if _SOMEBODY.search(facts.name) and facts.is_sorted_by:
+    is_name = facts.kind == "text" or bool(_ID.search(facts.plain_name))
+    if _SOMEBODY.search(facts.plain_name) and facts.is_sorted_by:
         return ""  # the file is sorted by it, so nothing comes again in it
     if is_name and facts.distinct > FEW_VALUES and facts.returning < _RETURNING_SHARE:
         return (
@@ -123,7 +123,9 @@ def _why_left_out(facts: Facts) -> str:
 
 def _looks_like_id(facts: Facts) -> bool:
     steps = np.diff(facts.numbers[:1000]) if facts.kind == "number" else np.zeros(0)
-    return bool(_ID.search(facts.name)) or (len(steps) > 0 and bool((steps == steps[0]).all()))
+    return bool(_ID.search(facts.plain_name)) or (
+        len(steps) > 0 and bool((steps == steps[0]).all())
+    )
 
 
 def _is_category(facts: Facts) -> bool:
@@ -133,7 +135,7 @@ def _is_category(facts: Facts) -> bool:
 
 
 def _names_an_id(facts: Facts) -> bool:
-    return bool(_ID.search(facts.name) or _SOMEBODY.fullmatch(facts.name))
+    return bool(_ID.search(facts.plain_name) or _SOMEBODY.fullmatch(facts.plain_name))
 
 
 def _why_category(facts: Facts) -> str:
@@ -237,7 +239,7 @@ def target_of(columns: Sequence[Facts]) -> Target:
         if facts.name in answers and facts.distinct > 2 and facts.kind in ("number", "text"):
             return _target_of_many(facts)
     for facts in columns:
-        if _RATING.search(facts.name) and facts.kind == "number" and facts.distinct <= 101:
+        if _RATING.search(facts.plain_name) and facts.kind == "number" and facts.distinct <= 101:
             cut = float(np.median(facts.numbers))
             value = {"column": facts.name, "at_least": cut}
             return Target(facts.name, value, "a rating by its name, cut at the sample's median")
@@ -260,7 +262,7 @@ def _named_answers(columns: Sequence[Facts]) -> set[str]:
     """The columns with the name of an answer; `y` beside `x` is a place."""
     names = {facts.name for facts in columns}
     places = {"y", "Y"} if names & {"x", "X"} else set()
-    return {name for name in names if _TARGET.search(name)} - places
+    return {facts.name for facts in columns if _TARGET.search(facts.plain_name)} - places
 
 
 def _plain(value: Any) -> bool | int | float | str:
@@ -328,7 +330,7 @@ def more_targets_of(columns: Sequence[Facts], first: Target) -> list[Target]:
 def weight_of(columns: Sequence[Facts]) -> tuple[str, str] | None:
     """The column of the rows' weights, by its name and values, and why it is one."""
     for facts in columns:
-        if _WEIGHT.search(facts.name) and facts.kind == "number" and facts.distinct > 1:
+        if _WEIGHT.search(facts.plain_name) and facts.kind == "number" and facts.distinct > 1:
             low = float(facts.numbers.min())
             if low >= 0 and not facts.missing:
                 return facts.name, f"numbers from {low:g} on, and the name of a weight of rows"
