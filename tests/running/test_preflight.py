@@ -24,7 +24,7 @@ from distrain.running.checks import JobChecks
 from distrain.running.surprises import surprises
 from distrain.schema import Schema
 from distrain.spec import parse_spec, parse_yaml
-from distrain.train.data import read_inputs
+from distrain.train.data import Inputs, read_inputs
 
 NO_GPU = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
@@ -195,6 +195,12 @@ def test_a_batch_of_more_rows_than_there_are_is_noted(job: Path) -> None:
         assert "20,000 is more than the 10,500 training rows: an epoch is one step" in done.stderr
 
 
+def inputs_of(rows: int) -> Inputs:
+    """What `surprises` reads of training rows that have no file."""
+    train = SimpleNamespace(num_rows=rows, only_label=None)
+    return SimpleNamespace(train=train, valid=None, schema=Schema(()))  # type: ignore[return-value]
+
+
 @pytest.mark.parametrize(
     ("settings", "remedy"),
     [
@@ -216,8 +222,8 @@ def test_a_job_of_few_steps_is_told_the_settings_with_which_it_learns(
 ) -> None:
     settings = ["max_steps=null", *settings]
     spec = make_spec(tmp_path, *(f"train.{setting}" for setting in settings))
-    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
-    told = [note for note in surprises(spec, inputs) if "train." in note]  # type: ignore[arg-type]
+    inputs = inputs_of(10_500)
+    told = [note for note in surprises(spec, inputs) if "train." in note]
     assert [note.partition("set ")[2] for note in told] == ([remedy] if remedy else [])
 
 
@@ -237,8 +243,8 @@ def test_options_without_an_effect_are_noted(
 ) -> None:
     train = f"train={{max_steps: null, global_batch_size: 512, epochs: 15, {settings}}}"
     spec = make_spec(tmp_path, train, "evaluate.every_steps=316")
-    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=10_500, only_label=None), valid=None)
-    notes = surprises(spec, inputs)  # type: ignore[arg-type]
+    inputs = inputs_of(10_500)
+    notes = surprises(spec, inputs)
     assert [told in note for note in notes] == [True] if told else not notes
 
 
@@ -268,8 +274,8 @@ def test_windows_of_few_steps_are_noted(prepared: Path, batch_rows: int, told: s
 @pytest.mark.parametrize("rows", [100_000, 1_000_000])
 def test_a_demo_takes_enough_steps_quick_or_not(rows: int) -> None:
     spec = parse_spec(parse_yaml(_job_text(Path("job.yaml"), Path("data"), rows, 2)))
-    inputs = SimpleNamespace(train=SimpleNamespace(num_rows=rows, only_label=None), valid=None)
-    assert surprises(spec, inputs) == []  # type: ignore[arg-type]
+    inputs = inputs_of(rows)
+    assert surprises(spec, inputs) == []
 
 
 def test_a_validation_of_very_many_steps_is_noted(
