@@ -1,6 +1,6 @@
 """In how few bytes ids are kept: in pages, in the cache, and in batches on their way to a GPU.
 
-Those batches also know ids of three bytes (`filling.narrow`), for which there is no NumPy type.
+Those batches also know ids of three bytes (`filling.batch_memory`), for which NumPy has no type.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from small_jobs import make_spec, write_prepared
 from torch import distributed as dist
 
 from distrain.embeddings.kernels import on_torch as kernels_torch
-from distrain.train.rank.process import explain_failure
+from distrain.train.rank.failures import explain_failure
 
 LIMIT_BYTES = 256 * 2**20
 LITTLE_MEMORY = f"""

@@ -37,8 +37,7 @@ CORE = {
     "distrain/loader/filling/schedule.py": "tests/loader/test_schedule.py "
     "tests/loader/test_dealing.py tests/loader/test_laws.py",
     "distrain/loader/filling/fill_numpy.py": "tests/loader/test_fill.py "
-    "tests/loader/test_fill_values.py",
-    "distrain/loader/filling/lists_numpy.py": "tests/loader/test_list_kernels.py",
+    "tests/loader/test_fill_values.py tests/loader/test_list_kernels.py",
     "distrain/loader/delivery/channel.py": "tests/loader/test_channel.py "
     "tests/loader/test_stream.py",
     "distrain/metrics/bins.py": "tests/metrics",

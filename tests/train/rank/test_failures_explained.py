@@ -7,7 +7,7 @@ from torch import distributed as dist
 
 from distrain.checkpoint import gather_texts
 from distrain.errors import DataError, OutputError, SchemaError, SpecError, Unavailable
-from distrain.train.rank.process import explain_failure
+from distrain.train.rank.failures import explain_failure
 from distrain.train.step.open_report import NonFiniteLoss
 
 GLOO = "[../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [::1]:123"

@@ -1,0 +1,84 @@
+"""Turns a rank's error into a failure reason and a message."""
+
+import traceback
+from pathlib import Path
+
+import torch
+
+import distrain
+from distrain.errors import DataError, DistrainError, InputError, OutputError, Unavailable
+from distrain.events import RankFailed
+from distrain.reasons import Reason, says_out_of_memory, says_peer_lost
+from distrain.train.step import NonFiniteLoss
+
+_MEMORY_HINT = (
+    "`distrain plan` prints what a rank will hold, and in how many slices it cuts batches. Set "
+    "train.micro_batches to more, lower train.global_batch_size or model.embedding_dim, or take "
+    "more ranks with embeddings.placement row_wise."
+)
+_PACKAGE = Path(distrain.__file__).parent
+
+
+_TEXT_CHARS = 16_384  # of a message, and of a traceback: some errors print whole tensors
+
+
+def explain_failure(error: BaseException, rank: int) -> RankFailed:
+    """The report of a rank's error.
+
+    >>> explain_failure(DataError("no such file"), rank=1).reason.value
+    'DataError'
+    """
+    reason = _reason(error)
+    if isinstance(error, DistrainError | NonFiniteLoss):
+        step = error.step if isinstance(error, NonFiniteLoss) else None
+        return RankFailed(rank, reason, _shortened(f"rank {rank}: {error}"), step)
+    story = _shortened("".join(traceback.format_exception(error)))
+    message = _shortened(f"rank {rank}: {type(error).__name__}: {error}")
+    if reason == Reason.OUT_OF_MEMORY:
+        message += f"\n  asked for by: {_who_asked(error)}\n  hint: {_MEMORY_HINT}"
+    return RankFailed(rank, reason, message, traceback=story)
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _TEXT_CHARS:
+        return text
+    half = _TEXT_CHARS // 2
+    return f"{text[:half]}\n... {len(text) - 2 * half:,} characters ...\n{text[-half:]}"
+
+
+def _who_asked(error: BaseException) -> str:
+    own = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if Path(frame.filename).is_relative_to(_PACKAGE)
+    ]
+    if not own:
+        return "nothing of distrain's; see the traceback"
+    frame = own[-1]
+    place = Path(frame.filename).relative_to(_PACKAGE.parent)
+    return f"{place}:{frame.lineno}, in {frame.name}: {frame.line}"
+
+
+def _reason(error: BaseException) -> Reason:
+    match error:
+        case NonFiniteLoss():
+            return Reason.NON_FINITE_LOSS
+        case DataError():
+            return Reason.DATA_ERROR
+        case InputError():
+            return Reason.INVALID_SPEC
+        case OutputError():
+            return Reason.OUTPUT_ERROR
+        case Unavailable():
+            return Reason.STORAGE_UNAVAILABLE
+        case MemoryError() | torch.OutOfMemoryError():
+            return Reason.OUT_OF_MEMORY
+        # Before lost peers: NCCL, too, reports a full GPU.
+        case RuntimeError() if says_out_of_memory(str(error)):
+            return Reason.OUT_OF_MEMORY
+        case torch.distributed.DistError():
+            return Reason.PEER_LOST
+        case RuntimeError() | OSError() if says_peer_lost(str(error)):
+            return Reason.PEER_LOST
+        case _:
+            return Reason.RANK_FAILED
