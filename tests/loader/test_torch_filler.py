@@ -11,7 +11,7 @@ from hypothesis import given, settings, strategies as st
 from distrain.errors import DataError
 from distrain.loader.filling.filler import Filler
 from distrain.loader.filling.schedule import Deal
-from distrain.loader.filling.torch_lists import TorchFiller
+from distrain.loader.filling.torch_filler import TorchFiller
 from distrain.partition import RowGroup
 from distrain.partition.wanted_columns import WantedColumn
 

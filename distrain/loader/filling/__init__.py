@@ -35,7 +35,7 @@ from distrain.loader.filling.schedule import (
     plan_loads as plan_loads,
     steps_of as steps_of,
 )
-from distrain.loader.filling.torch_lists import (
+from distrain.loader.filling.torch_filler import (
     DeviceLists as DeviceLists,
     TorchFiller as TorchFiller,
     TorchListFiller as TorchListFiller,

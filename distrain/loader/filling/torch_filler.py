@@ -1,4 +1,4 @@
-"""List columns on a device: dealt to batches, and joined there, with the bits of `list_columns`."""
+"""Rows and lists dealt to batches on a device, with the bits of `filler` and `list_columns`."""
 
 from __future__ import annotations
 
