@@ -10,14 +10,14 @@ LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/e
 # pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a
 # quarter of an hour, with the stacks of its threads, and the others go on in a new process.
 # In the order of folders, files of one long test are not the last, as they are in xdist's own.
-SHARED = --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 \
+SHARED = --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart 2 --durations 10 \
 	-o faulthandler_timeout=900 -o faulthandler_exit_on_timeout=true
 # Without its bytecode each rank and command compiles the package anew, and pytest all tests.
 unexport PYTHONDONTWRITEBYTECODE
 FASTAI := fastai fastcore fastdownload fastprogress fasttransform plum-dispatch beartype pandas
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-long test-lowest chaos check format docs release bench gpu clean
+.PHONY: help demo test test-slow test-release test-lowest check format docs release bench gpu clean
 
 help: ## Show what can be made
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,20 +29,17 @@ demo: $(VENV)/.runtime ## See the whole way on generated data (under 4 minutes o
 # COVERAGE=1 measures which lines of the package the test process itself runs (ranks and other
 # processes are not followed), prints them by file, and takes more than twice as long.
 test: $(VENV)/.dev $(VENV)/.helm ## Run the test suite
-	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not chaos" $(ARGS)
+	$(BIN)/python $(if $(COVERAGE),-m coverage run -m pytest,-m pytest $(SHARED)) -m "not slow and not release" $(ARGS)
 	$(if $(COVERAGE),$(BIN)/python -m coverage report)
 
 test-slow: $(VENV)/.dev $(VENV)/.fastai $(VENV)/.peers $(VENV)/.helm $(VENV)/.helm-old ## Run the tests that take minutes
-	$(BIN)/python -m pytest $(SHARED) -m "slow and not long" $(ARGS)
+	$(BIN)/python -m pytest $(SHARED) -m "slow and not release" $(ARGS)
 
-test-long: $(VENV)/.dev $(VENV)/.peers $(VENV)/.helm ## Repeat slow tests for more models, causes and databases (before a release)
-	$(BIN)/python -m pytest $(SHARED) -m long $(ARGS)
+test-release: $(VENV)/.dev $(VENV)/.peers $(VENV)/.helm ## Run what only a release needs: more models, causes, databases, kills (hours)
+	$(BIN)/python -m pytest $(SHARED) -m release $(ARGS)
 
 test-lowest: $(VENV)/.lowest ## Run tests of loader, training and ETL with the lowest versions that are allowed
-	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not chaos" $(LOWEST) $(ARGS)
-
-chaos: $(VENV)/.dev ## Kill ranks, workers and schedulers of a run, dozens of times (20 minutes)
-	$(BIN)/python -m pytest -m chaos $(ARGS)
+	$(VENV)/lowest/bin/python -m pytest $(SHARED) -m "not slow and not release" $(LOWEST) $(ARGS)
 
 check: $(VENV)/.dev ## Format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .

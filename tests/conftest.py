@@ -1,6 +1,5 @@
 """What every test shares."""
 
-import gc
 import os
 import shutil
 import signal
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
+from wording import GoldenMessages, Wording, is_alone
 
 if TYPE_CHECKING:
     from real_postgres import Postgres
@@ -40,8 +40,9 @@ settings.load_profile("any machine")
 
 TESTS = Path(__file__).resolve().parent
 SHARED_DATA = TESTS.parents[1] / "shared" / "data"
-CHOSEN_MARKS = ("slow", "chaos", "long")  # marks of a GPU come from helpers, too
-SLOW = "slow and not long"  # what `make test-slow` runs
+CHOSEN_MARKS = ("slow", "release")  # marks of a GPU come from helpers, too
+SLOW = "slow and not release"  # what `make test-slow` runs
+HAS_GPU = Path("/dev/nvidiactl").exists()
 # What takes minutes with `-m slow`. It begins first, for one of these at the end would run alone.
 LONGEST = (
     "deploy/slurm/test_real_slurm.py",
@@ -73,6 +74,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
     To import all files takes a minute.
     """
+    if collection_path == TESTS / "gpu" and not HAS_GPU:
+        return True
     is_helper = collection_path.suffix == ".py" and not collection_path.name.startswith("test_")
     if is_helper and ">>>" not in collection_path.read_text():
         return True
@@ -98,15 +101,52 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What collection made lives to the end: no later collection of garbage visits it again.
+    """Limit torch to one thread in processes of tests, which share the cores.
 
-    Where processes of tests share the cores, torch's second thread mostly spins, until it is its
-    turn again: the tests of tasks that share took six times the processor time.
+    Torch's second thread mostly spins until it is its turn again: the tests of tasks that share took
+    six times the processor time.
     """
-    gc.collect()
-    gc.freeze()
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update", action="store_true", help="write the golden files of messages")
+
+
+def pytest_report_header() -> str | None:
+    return None if HAS_GPU else "tests/gpu: not collected, since there is no NVIDIA GPU"
+
+
+@pytest.fixture(scope="session")
+def golden_messages(request: pytest.FixtureRequest) -> "Iterator[dict[Path, GoldenMessages]]":
+    """The golden files that this run has read, by folder; written at its end with `--update`."""
+    update = request.config.getoption("--update")
+    if update and not is_alone():
+        raise pytest.UsageError("--update writes files of whole folders: run with JOBS=0")
+    files: dict[Path, GoldenMessages] = {}
+    yield files
+    for golden in files.values():
+        golden.save()
+
+
+@pytest.fixture
+def wording(
+    request: pytest.FixtureRequest,
+    golden_messages: dict[Path, GoldenMessages],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Wording:
+    """Compares the text of an error with the golden file of the folder (`support/wording.py`)."""
+    folder = TESTS / request.path.relative_to(TESTS).parts[0]
+    if folder not in golden_messages:
+        update = request.config.getoption("--update")
+        golden_messages[folder] = GoldenMessages(folder / "messages.txt", update)
+    replaced = {str(TESTS.parent): "CHECKOUT"}
+    if "tmp_path" in request.fixturenames:
+        replaced = {str(request.getfixturevalue("tmp_path")): "TMP", **replaced}
+    replaced[str(tmp_path_factory.getbasetemp())] = "TMP"
+    test = f"{request.path.relative_to(folder)}::{request.node.name}"
+    return Wording(golden_messages[folder], test, replaced)
 
 
 @pytest.fixture

@@ -193,7 +193,7 @@ def test_a_failure_keeps_what_was_there(raw: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_the_command_itself_on_its_own_workers(raw: Path) -> None:
     lines = raw.read_text().splitlines()
     lines[BAD_ROW] = field("label", "7")(lines[BAD_ROW])

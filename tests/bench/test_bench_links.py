@@ -12,7 +12,7 @@ from benchmarks.plan_scale_bench import hosts
 WHY_NOT = hosts.why_not()
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")

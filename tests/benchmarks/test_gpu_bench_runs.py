@@ -214,7 +214,7 @@ def test_a_missing_package_is_named_before_anything_runs(tmp_path):
     assert "Missing packages: pydantic." in stderr
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
@@ -244,7 +244,7 @@ def test_a_rehearsal_goes_all_the_way_and_says_that_it_is_one(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path):
     out = tmp_path / "out"
@@ -265,7 +265,7 @@ def test_a_rehearsal_that_is_ended_leaves_a_whole_report_and_no_process(tmp_path
     assert not told["finished"]
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_file_with_a_test_for_a_gpu_is_found():

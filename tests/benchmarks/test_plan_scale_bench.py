@@ -102,7 +102,7 @@ def test_a_machine_without_namespaces_is_told_why(monkeypatch, capsys):
     }
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.skipif(WHY_NOT is not None, reason=WHY_NOT or "")
 def test_the_smallest_case_is_measured_and_predicted(tmp_path):

@@ -91,7 +91,7 @@ def test_each_figure_has_a_page_of_its_own(training: Any, tab: Tab) -> None:
     tab.wait_until(f"{points_of('loss')} === 4")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_closed_page_leaves_nothing_in_the_scheduler(training: Any, browser: Any) -> None:
     def pages(dask_scheduler: Any) -> tuple[int, int]:
         import gc

@@ -127,7 +127,7 @@ def test_a_few_shots_leave_no_trace(prepared: Path, tmp_path: Path) -> None:
     shot_at(prepared, tmp_path, 1, ["rank", "scheduler", "worker"], max_steps=250)
 
 
-@pytest.mark.chaos
+@pytest.mark.release
 @pytest.mark.timeout(3000)
 @pytest.mark.parametrize("seed", [1, 2])
 def test_many_shots_leave_no_trace(prepared: Path, tmp_path: Path, seed: int) -> None:

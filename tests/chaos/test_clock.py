@@ -25,7 +25,7 @@ time.time = _jumped
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_clock_that_jumps_changes_nothing(tmp_path: Path) -> None:
     prepared = write_prepared(tmp_path / "prepared")
     document = small_document(prepared)

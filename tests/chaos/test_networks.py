@@ -44,7 +44,7 @@ def write_job(prepared: Path, path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "cable", ["between ranks", pytest.param("of a worker", marks=pytest.mark.long)]
+    "cable", ["between ranks", pytest.param("of a worker", marks=pytest.mark.release)]
 )
 def test_a_cut_cable_costs_time_and_nothing_else(
     prepared: Path, tmp_path: Path, hosts: Hosts, cable: str

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from small_jobs import small_document, write_prepared
 
-MORE = (pytest.mark.slow, pytest.mark.long)  # one more command in a process of its own
+MORE = (pytest.mark.slow, pytest.mark.release)  # one more command in a process of its own
 # Each is run in one process, which must not have loaded torch after any of them.
 COMMANDS = {
     "evaluate": "evaluate nope data",

@@ -76,7 +76,7 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
             "pack {many}/data",
             signal.SIGINT,
             INTERRUPTED,
-            marks=(pytest.mark.slow, pytest.mark.long),
+            marks=(pytest.mark.slow, pytest.mark.release),
         ),
         pytest.param(
             "prep {many}/raw --workers 1", signal.SIGINT, INTERRUPTED, marks=pytest.mark.slow
@@ -88,7 +88,7 @@ def end(words: list[object], out: Path, number: signal.Signals) -> subprocess.Co
             "predict {many}/model {many}/data --workers 1",
             signal.SIGINT,
             INTERRUPTED,
-            marks=(pytest.mark.slow, pytest.mark.long),
+            marks=(pytest.mark.slow, pytest.mark.release),
         ),
     ],
 )

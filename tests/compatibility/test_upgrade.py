@@ -16,7 +16,7 @@ from small_jobs import small_document, write_prepared
 from distrain.cluster import read_started
 from distrain.version import build
 
-pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.slow, pytest.mark.release, pytest.mark.timeout(1500)]
 
 ROOT = Path(__file__).parents[2]
 FIRST = "cb0f8a7b"  # the last commit of 0.1.0, which wrote 0.1.0.tar.xz, too

@@ -84,7 +84,7 @@ def test_a_job_trains_to_its_end(client: SchedulerClient, prepared: Path, tmp_pa
     assert (run_dir / "model").exists()
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_specs_are_checked_on_a_worker(client: SchedulerClient, prepared: Path) -> None:
     spec = small_document(prepared)
     nowhere = {**spec, "data": {"train": "/nowhere/at/all"}}

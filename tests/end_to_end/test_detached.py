@@ -46,7 +46,7 @@ def state(client: Client, job_id: str) -> str:
     return next(job.state for job in list_jobs(client) if job.job_id == job_id)
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_job_that_ended_alone_leaves_the_directory_of_one_that_was_followed(
     prepared: Path, world: DaskWorld, client: Client, tmp_path: Path
 ) -> None:

@@ -100,7 +100,7 @@ def test_kill_9_on_one_rank_ends_the_command_and_names_it(prepared: Path, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGABRT])
 def test_a_dead_rank_is_the_culprit_and_not_its_peers(
     cluster: Client, prepared: Path, tmp_path: Path, sign: signal.Signals
@@ -121,7 +121,7 @@ def test_a_dead_rank_is_the_culprit_and_not_its_peers(
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_a_non_finite_loss_names_step_and_rank(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +136,7 @@ def test_a_non_finite_loss_names_step_and_rank(
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_cancelling_stops_the_ranks(cluster: Client, prepared: Path, tmp_path: Path) -> None:
     job = submit(cluster, make_spec(prepared, *ENDLESS), tmp_path)
     pids = run_until_training(job).pids
@@ -190,7 +190,7 @@ def test_gangs_submitted_at_once_run_one_after_the_other(
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_a_data_error_in_a_rank_is_told_without_a_traceback(
     cluster: Client, prepared: Path, tmp_path: Path
 ) -> None:
@@ -204,7 +204,7 @@ def test_a_data_error_in_a_rank_is_told_without_a_traceback(
 
 @pytest.mark.parametrize(
     "to_all",
-    [pytest.param(False, marks=pytest.mark.long), True],
+    [pytest.param(False, marks=pytest.mark.release), True],
     ids=["command", "terminal"],
 )
 @pytest.mark.slow

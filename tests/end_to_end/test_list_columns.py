@@ -109,7 +109,7 @@ def test_the_signal_is_in_the_lists(
 
 
 @pytest.mark.parametrize(
-    "placement", [pytest.param("replicated", marks=pytest.mark.long), "row_wise"]
+    "placement", [pytest.param("replicated", marks=pytest.mark.release), "row_wise"]
 )
 @pytest.mark.slow
 def test_two_ranks_reach_the_same(

@@ -30,11 +30,11 @@ LONG = (
 )
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "told",
-    ["nanny", *(pytest.param(who, marks=pytest.mark.long) for who in ("worker", "no nanny"))],
+    ["nanny", *(pytest.param(who, marks=pytest.mark.release) for who in ("worker", "no nanny"))],
 )
 def test_a_worker_that_is_told_to_go_lets_its_rank_save(
     prepared: Path, tmp_path: Path, told: str
@@ -125,7 +125,7 @@ def test_a_killed_scheduler_leaves_no_ranks_and_the_run_goes_on_elsewhere(
     assert "the run has succeeded" in again.stderr
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
     prepared: Path, tmp_path: Path
@@ -153,7 +153,7 @@ def test_the_command_tells_of_a_lost_scheduler_and_how_to_go_on(
     assert "Traceback" not in output
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_command_that_was_killed_finds_its_job_again(prepared: Path, tmp_path: Path) -> None:
     """The job goes on without it; `--resume` watches it and makes the records whole."""

@@ -27,7 +27,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "every_steps",
-    [pytest.param(None, marks=pytest.mark.long), 2],
+    [pytest.param(None, marks=pytest.mark.release), 2],
     ids=["no checkpoints", "checkpoints"],
 )
 def test_the_predicted_peak_of_two_ranks_is_near_the_measured_one(

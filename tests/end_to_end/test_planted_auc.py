@@ -108,9 +108,9 @@ def test_nine_tenths_of_the_way_to_the_best_auc(clicks: Path, tmp_path: Path) ->
     ("kind", "placement", "ranks"),
     [
         ("adagrad", "row_wise", 2),
-        pytest.param("adam", "host_cached", 1, marks=pytest.mark.long),
-        pytest.param("rowwise_adagrad", "row_wise", 2, marks=pytest.mark.long),
-        pytest.param("sgd", "replicated", 1, marks=pytest.mark.long),
+        pytest.param("adam", "host_cached", 1, marks=pytest.mark.release),
+        pytest.param("rowwise_adagrad", "row_wise", 2, marks=pytest.mark.release),
+        pytest.param("sgd", "replicated", 1, marks=pytest.mark.release),
     ],
 )
 def test_every_optimizer_and_every_placement_gets_there(
@@ -127,7 +127,7 @@ def test_every_optimizer_and_every_placement_gets_there(
     assert share >= 0.9
 
 
-@pytest.mark.parametrize("form", [pytest.param("precision", marks=pytest.mark.long), "storage"])
+@pytest.mark.parametrize("form", [pytest.param("precision", marks=pytest.mark.release), "storage"])
 def test_bf16_gets_there_too(few_clicks: Path, tmp_path: Path, form: str) -> None:
     more = {"precision": "bf16"} if form == "precision" else {}
     share = share_of_the_best(
@@ -156,7 +156,7 @@ MODELS |= {kind: {"kind": kind, **options} for kind, options in ZOO.items()}
 @pytest.mark.parametrize(
     "kind",
     [
-        pytest.param(kind, marks=() if kind == "dlrm_cross" else pytest.mark.long)
+        pytest.param(kind, marks=() if kind == "dlrm_cross" else pytest.mark.release)
         for kind in sorted(ZOO)
     ],
 )

@@ -155,7 +155,7 @@ def train(
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(n, marks=[pytest.mark.long] if n in ("sasrec", "din", "bst") else [])
+        pytest.param(n, marks=[pytest.mark.release] if n in ("sasrec", "din", "bst") else [])
         for n in MODELS
     ],
 )
@@ -180,7 +180,7 @@ def saved_bytes(run: Path) -> bytes:
     [
         "din",
         pytest.param("hstu", marks=pytest.mark.slow),
-        pytest.param("bst", marks=[pytest.mark.slow, pytest.mark.long]),
+        pytest.param("bst", marks=[pytest.mark.slow, pytest.mark.release]),
     ],
 )
 def test_a_run_that_goes_on_has_the_bits_of_one_that_never_stopped(

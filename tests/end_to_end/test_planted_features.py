@@ -146,7 +146,7 @@ def test_layers_without_products_do_not_reach_what_pairs_decide(of_pairs: Any) -
     ("kind", "own"),
     [
         ("dcn_v2", {"structure": "parallel", "hidden": [32]}),
-        *(pytest.param(*own, marks=pytest.mark.long) for own in OF_PRODUCTS.items()),
+        *(pytest.param(*own, marks=pytest.mark.release) for own in OF_PRODUCTS.items()),
     ],
 )
 def test_models_of_products_reach_what_pairs_decide(

@@ -125,7 +125,7 @@ def train(
 # On one rank and two they reach the same to four digits.
 @pytest.mark.parametrize(
     ("kind", "num_ranks"),
-    [("ncf", 1), ("two_tower", 1), pytest.param("two_tower", 2, marks=pytest.mark.long)],
+    [("ncf", 1), ("two_tower", 1), pytest.param("two_tower", 2, marks=pytest.mark.release)],
 )
 def test_nine_tenths_of_the_way_to_the_best_auc(
     likes: Path, tmp_path: Path, kind: str, num_ranks: int
@@ -146,7 +146,7 @@ def test_the_best_auc_is_that_of_the_true_logits_on_drawn_labels(likes: Path) ->
     assert metrics.compute().auc == pytest.approx(bayes_auc(logits.ravel()), abs=0.005)
 
 
-@pytest.mark.parametrize("num_ranks", [1, pytest.param(2, marks=pytest.mark.long)])
+@pytest.mark.parametrize("num_ranks", [1, pytest.param(2, marks=pytest.mark.release)])
 def test_towers_trained_against_the_batchs_items_find_what_users_like(
     likes: Path, tmp_path: Path, num_ranks: int
 ) -> None:

@@ -99,7 +99,7 @@ def test_nothing_listens_but_what_the_manual_names(job_file: Path, tmp_path: Pat
             command.kill()
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_cluster_that_got_its_certificates_by_options_trains(
     job_file: Path, tmp_path: Path, certificate: tuple[object, ...]

@@ -150,7 +150,7 @@ def test_a_killed_rank_is_restarted_from_its_checkpoint_and_nothing_shows(
     assert summary["rows"] == recorder.records[-1].rows_total
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_killed_worker_returns_and_the_job_goes_on(
     cluster: Client,
@@ -168,7 +168,7 @@ def test_a_killed_worker_returns_and_the_job_goes_on(
     cluster.wait_for_workers(4, timeout=60)
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_a_rank_that_gets_sigterm_saves_and_the_job_goes_on(
     cluster: Client, prepared: Path, tmp_path: Path
@@ -234,7 +234,7 @@ def test_a_stopped_rank_does_not_hold_up_the_end_of_its_job(
     assert not any(is_running(pid) for pid in pids)
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_many_submits_and_cancels_leave_nothing_behind(
     cluster: Client, prepared: Path, tmp_path: Path

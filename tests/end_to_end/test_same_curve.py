@@ -40,8 +40,8 @@ def curve(records: list[Record]) -> list[tuple[int, int, float | None]]:
     ("kind", "optimizer"),
     [
         ("dlrm", "adagrad"),
-        pytest.param("dlrm", "adam", marks=pytest.mark.long),
-        pytest.param("mlp", "sgd", marks=pytest.mark.long),
+        pytest.param("dlrm", "adam", marks=pytest.mark.release),
+        pytest.param("mlp", "sgd", marks=pytest.mark.release),
     ],
 )
 @pytest.mark.slow
@@ -72,7 +72,7 @@ def test_one_two_and_four_ranks_follow_the_same_loss_curve(
 
 @pytest.mark.parametrize(
     "optimizer",
-    ["adagrad", *(pytest.param(kind, marks=pytest.mark.long) for kind in ("sgd", "adam"))],
+    ["adagrad", *(pytest.param(kind, marks=pytest.mark.release) for kind in ("sgd", "adam"))],
 )
 @pytest.mark.slow
 def test_two_runs_with_equal_ranks_are_bit_identical(

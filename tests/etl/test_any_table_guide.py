@@ -103,7 +103,7 @@ def auc_of(scores: Path) -> float:
     return float(above / positive / (len(labels) - positive))
 
 
-@pytest.mark.long
+@pytest.mark.release
 @pytest.mark.slow
 def test_from_a_table_to_scores(distrain: Callable[..., str], tmp_path: Path) -> None:
     rows = made_rows()

@@ -156,7 +156,7 @@ def test_an_export_has_outputs_by_task(run, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_exports_to_torch_and_to_onnx_score_each_task_alike(run, tmp_path):
     saved = run.load_model()
     ids, numbers = torch.tensor([[3], [49]]), torch.tensor([[0.5], [-1.0]])

@@ -86,7 +86,7 @@ def test_commands_take_it_as_a_run(root: Path, in_process: None) -> None:
 
 
 @pytest.mark.parametrize(
-    "to", ["torch", pytest.param("onnx", marks=(pytest.mark.slow, pytest.mark.long))]
+    "to", ["torch", pytest.param("onnx", marks=(pytest.mark.slow, pytest.mark.release))]
 )
 def test_an_export_averages_by_itself(root: Path, to: str) -> None:
     out, valid = root / f"exported-{to}", root / "prepared/valid"

@@ -190,7 +190,7 @@ class TestDockerCompose:
         assert services["worker"]["read_only"] is True
 
     @pytest.mark.slow
-    @pytest.mark.long
+    @pytest.mark.release
     def test_a_missing_setting_is_named(self, tmp_path):
         env = (COMPOSE / ".env.example").read_text().replace("DISTRAIN_SECRETS=", "NOTHING=")
         done = self.config(tmp_path, env, "compose.yaml")

@@ -112,7 +112,7 @@ def test_what_a_unit_prints_on_either_stream_reaches_the_journal(name: str):
 
 
 @pytest.mark.slow
-@pytest.mark.long
+@pytest.mark.release
 def test_the_journal_says_what_is_wrong_with_a_configuration(tmp_path: Path):
     service = unit("distrain-service")
     etc = tmp_path / "etc"

@@ -55,7 +55,7 @@ def no_jobs_left(slurm):
     until(lambda: not slurm.run("squeue", "--noheader"), "all jobs have ended")
 
 
-@pytest.mark.long
+@pytest.mark.release
 def test_a_disturbed_job_ends_with_the_weights_of_an_undisturbed_one(
     slurm, prepared, tmp_path, monkeypatch, no_jobs_left
 ):

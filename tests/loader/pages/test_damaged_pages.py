@@ -115,7 +115,7 @@ def damaged(content: bytes, at: int, byte: int) -> bytes:
 @pytest.mark.parametrize(
     "case",
     [
-        pytest.param(case, marks=(pytest.mark.slow, pytest.mark.long) if place % 2 else ())
+        pytest.param(case, marks=(pytest.mark.slow, pytest.mark.release) if place % 2 else ())
         for place, case in enumerate(CASES)
     ],
     ids=lambda case: "-".join(map(str, case.values())),

@@ -152,7 +152,7 @@ def test_the_exported_program_has_the_models_logits(schema, model):
     ("schema", "spec"),
     [
         *(
-            pytest.param(SCHEMAS["lists"], SPECS[kind], marks=OFTEN.get(kind, pytest.mark.long))
+            pytest.param(SCHEMAS["lists"], SPECS[kind], marks=OFTEN.get(kind, pytest.mark.release))
             for kind in EACH_BLOCK
         ),
         (SCHEMAS["flat"], SPECS["mlp"]),
@@ -192,7 +192,7 @@ def check_compiled(function, arguments, backend):
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param(SPECS[kind], marks=OFTEN.get(kind, pytest.mark.long), id=kind)
+        pytest.param(SPECS[kind], marks=OFTEN.get(kind, pytest.mark.release), id=kind)
         for kind in EACH_BLOCK
     ],
 )

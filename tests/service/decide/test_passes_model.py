@@ -101,7 +101,7 @@ def test_many_random_stories() -> None:
         walk(seed, 120)
 
 
-@pytest.mark.chaos
+@pytest.mark.release
 @pytest.mark.parametrize("first", range(0, 4000, 2000))
 def test_thousands_of_random_stories(first: int) -> None:
     for seed in range(first, first + 2000):

@@ -102,7 +102,7 @@ def kill_at_random(serve, moments, database, pace):
         pace.killed()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.long)])
+@pytest.mark.parametrize("kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.release)])
 def test_retried_submits_are_jobs_that_start_once(kind, tmp_path):
     if kind == "postgresql" and why_absent():
         pytest.skip(why_absent())

@@ -29,7 +29,7 @@ JOB = [
 EVENLY = "train.balance_lengths=true"
 MODEL = "embedding_dim: 4, max_length: 5, hidden: [8]"
 LONG = ("din", "sasrec", "hstu")
-KINDS = ["bst", *(pytest.param(kind, marks=pytest.mark.long) for kind in LONG)]
+KINDS = ["bst", *(pytest.param(kind, marks=pytest.mark.release) for kind in LONG)]
 
 
 def table_of(rows: int, seed: int) -> pa.Table:

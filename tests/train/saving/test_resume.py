@@ -147,7 +147,7 @@ LONG = {
     "two, killed",
 }
 NAMES = [
-    pytest.param(name, marks=(pytest.mark.slow, pytest.mark.long) if name in LONG else ())
+    pytest.param(name, marks=(pytest.mark.slow, pytest.mark.release) if name in LONG else ())
     for name in INTERRUPTED
 ]
 
