@@ -103,8 +103,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     """Limit torch to one thread in processes of tests, which share the cores.
 
-    Torch's second thread mostly spins until it is its turn again: the tests of tasks that share took
-    six times the processor time.
+    Torch's second thread mostly spins until it is its turn again: some tests took six times the
+    processor time.
     """
     if torch := sys.modules.get("torch"):
         torch.set_num_threads(1)

@@ -33,17 +33,3 @@ def test_the_check_itself_notices():
 def test_the_picture_of_the_readme_is_a_png():
     picture = ROOT / "docs" / "images" / "demo-report.png"
     assert picture.read_bytes().startswith(b"\x89PNG\r\n")
-
-
-def test_llms_txt_has_a_line_for_each_page_of_the_index(built):
-    text = (built / "llms.txt").read_text(encoding="utf-8")
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    groups = re.findall(
-        r"^:caption: \"?([^\"\n]+)\"?\n:maxdepth: 1\n\n(.*?)^```", index, re.M | re.S
-    )
-    assert re.findall(r"^## (.+)$", text, re.M) == [caption for caption, _ in groups]
-    named = [name for _, names in groups for name in names.split()]
-    linked = re.findall(r"^- \[[^]]+\]\(([^)]+)\): \S", text, re.M)
-    assert [re.sub(r"(\.html)?/?$", "", one) for one in linked] == [
-        name.removesuffix("/index") for name in named
-    ]

@@ -4,10 +4,6 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-import architecture_map
-import references
-from doc_sentences import long_sentences
-
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("distrain", "tests", "docs", "benchmarks", "examples", "deploy", "helm")
 # What these say was so when it was written.
@@ -15,41 +11,6 @@ OF_THEIR_TIME = ("CHANGELOG.md", "docs/log.md", "docs/decisions/*")
 # What commands write, `make docs` among them.
 WRITTEN = {"slowest.md", "docs/_build/html", "served/score.py", "OUT/score.py"}
 WRITTEN |= {"OUT/deltas.py", "wednesday/deltas.py"}
-
-# What pages and examples have ever told people to import, by module.
-ADVERTISED = {
-    "distrain": "ColumnSchema Dataset Loader Schema Tags fit",
-    "distrain.batch": "Ragged",
-    "distrain.checkpoint": "CheckpointPlace CheckpointWriter LocalBoard TrainingState load_newest",
-    "distrain.coordinator.states": "JobState TRANSITIONS",
-    "distrain.coordinator.view": "Checkpoints JobView Notice Record Resumed Setback",
-    "distrain.embeddings": "EmbeddingCollection Peers SparseOptimizer TableColumn",
-    "distrain.embeddings.fixed": "FixedTables",
-    "distrain.etl": "Categorify ColumnGroup ListSlice Workflow output_schema",
-    "distrain.interop.fastai": "data_loaders",
-    "distrain.interop.keras": "KerasDataset",
-    "distrain.interop.torch": "WorkerBatches as_dict as_keyed_jagged as_tensordict as_tuple "
-    "batch_of unchanged",
-    "distrain.loader": "Dataset Loader LoaderStats",
-    "distrain.loader.fill": "KERNEL",
-    "distrain.loader.packed": "CachingReader pack",
-    "distrain.metrics.ranking": "ItemLists RankingMetrics top_items",
-    "distrain.metrics.report": "BinaryReport",
-    "distrain.models": "Blueprint Embeddings InputBlock build_model load_model",
-    "distrain.models.blocks": "ContinuousFeatures CrossBlock DotProductInteraction Filter "
-    "HashedCross LogitsTemperatureScaler MLPBlock ParallelBlock",
-    "distrain.models.export": "ScoringModel export_program",
-    "distrain.models.heads": "BinaryClassificationTask",
-    "distrain.models.shapes": "Features",
-    "distrain.models.zoo.two_tower": "tower_vectors",
-    "distrain.report": "Standing Summary",
-    "distrain.schema": "ColumnSchema Schema Tags",
-    "distrain.sinks": "Sink",
-    "distrain.spec": "MlpSpec",
-    "distrain.synth": "SplitSummary",
-    "distrain.train.exchange_stats": "ExchangeStats",
-    "distrain.train.rank": "run_rank",
-}
 
 
 def files_named(text):
@@ -92,25 +53,6 @@ def resolves(name):
     return False
 
 
-def test_the_map_of_the_architecture_is_that_of_the_code(sources):
-    page = sources[Path("ARCHITECTURE.md")]
-    assert architecture_map.made_anew(page) == page, (
-        "python docs/_ext/architecture_map.py --write makes it anew"
-    )
-
-
-def test_a_clone_has_the_references_as_the_code_says_them(sources):
-    assert [*references.stale()] == [], "python docs/_ext/references.py --write makes them anew"
-    assert not [path for path, text in sources.items() if "```{distrain-" in text]
-    assert "| `train.early_stopping" in sources[Path("docs/spec.md")]
-
-
-def test_the_architecture_is_short(sources):
-    page = sources[Path("ARCHITECTURE.md")]
-    assert len(page.splitlines()) <= 150
-    assert long_sentences(architecture_map.without_walls(page)) == []
-
-
 def test_files_that_the_pages_name_exist(sources):
     named = {
         (str(path), name)
@@ -131,21 +73,6 @@ def test_names_of_the_package_in_the_pages_resolve(sources):
     named = {(page, name) for page, name in named if not re.fullmatch(files, name)}
     assert len(named) > 20
     assert {one for one in named if not resolves(one[1])} == set()
-
-
-def moved_names(changelog):
-    """The changelog's table of old import paths and new ones."""
-    table = changelog.partition("| import path before | now |")[2].partition("\n\n")[0]
-    rows = re.findall(r"^ *\| `([\w.]+)` \| `([\w.]+)` \|$", table, re.M)
-    return dict(rows)
-
-
-def test_names_that_people_were_told_to_import_still_are_there_or_in_the_changelog(sources):
-    moved = moved_names(sources[Path("CHANGELOG.md")])
-    assert moved
-    assert {new for new in moved.values() if not resolves(new)} == set()
-    names = {f"{module}.{name}" for module, told in ADVERTISED.items() for name in told.split()}
-    assert {name for name in names if not resolves(name) and name not in moved} == set()
 
 
 def test_the_checks_themselves_notice():

@@ -1,4 +1,4 @@
-"""One way for tests to wait: for a condition, with a deadline that only a broken product reaches."""
+"""One way for tests to wait: for a condition, with a deadline that only a defect reaches."""
 
 import time
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def until(condition: Callable[[], T], what: str = "", within_s: float = DEADLINE
     Args:
         condition: A function without arguments.
         what: What is waited for, for the message.
-        within_s: The deadline, in seconds. Give one only if the process needs more than the default.
+        within_s: The deadline, in seconds. Give one only if the default is too short.
 
     Raises:
         AssertionError: The condition was not true before the deadline.

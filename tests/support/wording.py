@@ -1,8 +1,8 @@
 """The wording of error messages: one golden file per folder of tests, reviewed when it changes.
 
-A test of a refusal asserts on the class of the error and on its fields. Then it hands the error to the
-fixture `wording`, which compares the text with `messages.txt` in the test's folder. `make test
-ARGS="tests/FOLDER --update" JOBS=0` writes the file again; the difference is for a person to read.
+A test of a refusal asserts on the class of the error and on its fields. Then it hands the error to
+the fixture `wording`, which compares the text with `messages.txt` in the test's folder. `make test
+ARGS="tests/FOLDER --update" JOBS=0` writes the file again; a person reviews the difference.
 """
 
 import os
