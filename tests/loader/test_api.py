@@ -316,7 +316,7 @@ def test_an_unusable_option_is_refused(
     for options in (*UNUSABLE, {"cache": str(tmp_path / "cache")}):
         with pytest.raises(SpecError) as caught:
             loader_of(dataset, **options)
-        wording(caught.value)
+        wording(str(caught.value).partition(": Expected")[0])  # the rest is torch's
 
 
 def test_numbers_may_come_from_numpy(dataset: distrain.Dataset) -> None:

@@ -1,4 +1,4 @@
-"""Ten defects of the loader that this one follows (merlin-dataloader 23.8), one test for each."""
+"""Defects of the loader that this one follows (merlin-dataloader 23.8), which others do not test."""
 
 import threading
 from typing import Any

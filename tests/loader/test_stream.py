@@ -143,23 +143,15 @@ def table(write_table: Any, schema: Schema) -> Table:
     return read_footers(write_table(SIZES), schema)
 
 
-def test_shapes_types_and_layout(table: Table, schema: Schema) -> None:
-    loader = make_loader(table, schema, lanes=24)
-    assert (loader.num_rows, loader.num_steps) == (226, 8)
-    assert [loader.rows_in_step(step) for step in range(8)] == [32] * 7 + [2]
-    with loader.epoch(0) as batches:
+def test_columns_are_contiguous_and_batches_belong_to_the_consumer(
+    table: Table, schema: Schema
+) -> None:
+    with make_loader(table, schema, lanes=24).epoch(0) as batches:
         batch = next(batches)
     assert batch.categorical.shape == (32, 3)
-    assert batch.continuous.shape == (32, 2)
-    assert batch.label is not None
-    assert batch.label.shape == (32,)
-    assert batch.categorical.dtype == torch.int32
-    assert batch.continuous.dtype == batch.label.dtype == torch.float32
-    assert batch.categorical_names == ("C1", "C2", "C3")
-    assert batch.continuous_names == ("I1", "I2")
     assert batch.categorical[:, 1].is_contiguous()
     assert batch.continuous.t().is_contiguous()
-    batch.categorical.add_(1)  # batches belong to the consumer
+    batch.categorical.add_(1)
 
 
 def test_a_loader_serves_many_epochs_even_at_a_time(table: Table, schema: Schema) -> None:

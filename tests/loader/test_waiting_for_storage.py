@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from same_batches import assert_same
 from watched_files import WatchedFileSystem
-from wording import Wording
 
 from distrain.batch import Batch
 from distrain.errors import DataError, Unavailable
@@ -80,12 +79,12 @@ def test_a_failure_is_told_with_file_row_group_try_and_pause(
 
 
 def test_a_storage_that_stays_away_is_told_as_such(
-    write_table: Any, schema: Schema, flaky: Any, wording: Wording
+    write_table: Any, schema: Schema, flaky: Any
 ) -> None:
     table = Path(write_table([[40, 31]]))
     dataset = Dataset(f"watched://{table}", schema)
     flaky.before = staticmethod(every(1, STALE))
-    with wording.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable, match="Stale") as caught:
         stream(dataset, retry_s=0.05, decode_threads=1, shuffle="none", lanes=1)
     assert caught.value.where == {"file": f"watched://{table}/part_0.parquet", "row group": 0}
     with pytest.raises(Unavailable) as caught:

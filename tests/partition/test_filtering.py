@@ -306,7 +306,7 @@ def test_refusals_name_the_place(tmp_path: Path, text: str, place: int, wording:
     with pytest.raises(SpecError, match="filter") as error:
         read_footers(file, SCHEMA, row_filter=text)
     assert error.value.where["character"] == place
-    wording(error.value, text=text)
+    wording(str(error.value).partition(": Function")[0], text=text)  # the rest is Arrow's
 
 
 def test_columns_have_the_letters_that_the_filter_has(tmp_path: Path) -> None:
@@ -319,11 +319,11 @@ def test_columns_have_the_letters_that_the_filter_has(tmp_path: Path) -> None:
     assert taken(read_footers(file, SCHEMA, row_filter=both)) == [(0, [1])]
 
 
-def test_many_values_and_many_tests(tmp_path: Path, wording: Wording) -> None:
+def test_many_values_and_many_tests(tmp_path: Path) -> None:
     values = np.array([-0.0, 0.0, 0.5, 0.1, 30_000, math.nan])
     file = write(tmp_path / "a.parquet", {"x": values, "f": values.astype(np.float32)}, [6])
     many = ", ".join(f"{n}.0" for n in range(20_000))
-    with wording.raises(SpecError):
+    with pytest.raises(SpecError, match="'x'"):
         read_footers(file, SCHEMA, row_filter="x in (1, true)")
     for name, rows in (("x", [0, 1, 3]), ("f", [0, 1])):  # no float of 32 bits is 0.1
         found = read_footers(file, SCHEMA, row_filter=f"{name} in ({many}, 0.1)")
