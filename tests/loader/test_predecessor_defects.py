@@ -1,4 +1,4 @@
-"""Defects of the loader that this one follows (merlin-dataloader 23.8), which others do not test."""
+"""Defects of the loader that this one follows (merlin-dataloader 23.8), tested nowhere else."""
 
 import threading
 from typing import Any
