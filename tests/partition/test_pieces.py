@@ -19,6 +19,7 @@ def test_pieces_cover_the_line_once_and_count_their_lanes_rows(
         offset = 0
         for piece in lane_pieces(plan, chunks, lane):
             assert (piece.lane, piece.offset) == (lane, offset)
+            assert piece.start < piece.stop
             start = chunks[piece.chunk].start
             rows += range(start + piece.start, start + piece.stop)
             offset += piece.stop - piece.start
