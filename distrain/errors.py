@@ -145,6 +145,10 @@ class DistrainError(Exception):
 
     exit_code = 1
     parts: "tuple[DistrainError, ...]" = ()
+    # torch's DataLoader raises a worker's error as `error_class(message=...)` if the class has a
+    # message. Otherwise the raising frame keeps the error: a reference cycle with the iterator,
+    # whose collection as garbage waits 5 s for each worker.
+    message: str = "an error"
 
     def __init__(
         self, message: str, *, where: Mapping[str, object] | None = None, hint: str | None = None

@@ -1,23 +1,21 @@
-"""A small table, and a check that no test leaves a thread behind."""
+"""A small table, and a check that no module leaves the thread of a loader behind."""
 
-import gc
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from interop_tables import loader_threads, write_rows
+from interop_tables import write_rows
+from left_behind import no_loader_left
 
 # Run by test_fastai.py, where fastai can be found.
 collect_ignore = [] if importlib.util.find_spec("fastai") else ["fastai_cases.py"]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def nothing_left_behind() -> Iterator[None]:
     yield
-    if loader_threads():
-        gc.collect()
-    assert loader_threads() == []
+    no_loader_left()
 
 
 @pytest.fixture(scope="session")

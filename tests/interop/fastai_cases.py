@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from interop_tables import ALL, ROWS, SCHEMA, auc_of, loader_threads, page_examples, write_planted
+from interop_tables import ALL, SCHEMA, loader_threads, page_examples
 from small_jobs import write_prepared
 
 from distrain import Dataset, Loader, Schema
@@ -15,7 +15,6 @@ from distrain.errors import SpecError
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # fastai scripts a function with torch.jit as it is imported
     from fastai.callback.core import Callback, CancelEpochException
-    from fastai.metrics import APScoreBinary, RocAucBinary
     from fastai.tabular.all import Learner, TabularModel
 
     from distrain.interop.fastai import data_loaders
@@ -86,14 +85,6 @@ def test_a_learner_gets_the_loaders_batches_bit_for_bit(table: Path) -> None:
     assert all(map(equal, seen.tested, 2 * epoch_of(valid_loader(table), 0)))
 
 
-def test_epochs_have_the_same_rows_in_other_orders(table: Path) -> None:
-    dls = data_loaders(train_loader(table), valid_loader(table))
-    epochs = [torch.cat([ids[:, 0] for ids, _, _ in dls.train]) for _ in range(3)]
-    assert all(torch.equal(rows.sort().values, torch.arange(ROWS)) for rows in epochs)
-    assert not torch.equal(epochs[0], epochs[1])
-    assert not torch.equal(epochs[1], epochs[2])
-
-
 def test_one_batch_is_no_step_forward(table: Path) -> None:
     dls = data_loaders(train_loader(table), valid_loader(table))
     first = epoch_of(train_loader(table), 0)[0]
@@ -115,20 +106,6 @@ def test_an_epoch_that_is_cut_off_leaves_no_thread(table: Path) -> None:
     learn.fit(1, 0.01)  # the next epoch, from its first step
     assert len(seen.trained) == 2 + STEPS
     assert all(map(equal, seen.trained[2:], epoch_of(train_loader(table), 1)))
-
-
-def test_validate_and_get_preds_agree(table: Path) -> None:
-    dls = data_loaders(train_loader(table), valid_loader(table))
-    learn = learner(dls, metrics=[RocAucBinary(), APScoreBinary()])
-    learn.fit_one_cycle(1, 0.02)
-    _, *after_fit = learn.recorder.values[-1]  # without the training loss
-    _, auc, _ = validated = list(learn.validate())
-    assert validated == pytest.approx(after_fit, rel=1e-6)
-    scores, labels = learn.get_preds(reorder=False)
-    assert torch.equal(
-        labels, torch.cat([b.label for b in epoch_of(valid_loader(table), 0)]).long()
-    )
-    assert auc == pytest.approx(auc_of(scores.softmax(1)[:, 1].numpy(), labels.numpy()), abs=1e-9)
 
 
 @pytest.mark.filterwarnings("ignore:.*numpy.core is deprecated:DeprecationWarning")  # fastai's own
@@ -166,19 +143,3 @@ def test_the_page_s_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     names: dict[str, Any] = {}
     exec(compile(example, "interop.md", "exec"), names)
     assert len(names["learn"].recorder.values[-1]) == 4  # two losses and two metrics
-
-
-def test_training_reaches_nine_tenths_of_the_best_auc(tmp_path: Path) -> None:
-    best = write_planted(tmp_path, rows=12_000, valid_rows=6_000)
-    columns = ["label", "I1", "I2", "I3", "C3", "C5"]
-    schema = Schema.load(tmp_path / "schema.pbtxt").select(columns)
-    train_rows, valid_rows = (Dataset(tmp_path / split, schema) for split in ("train", "valid"))
-    dls = data_loaders(
-        Loader(train_rows, batch_size=300, seed=1),
-        Loader(valid_rows, batch_size=2000, shuffle="none"),
-    )
-    learn = learner(dls, layers=(32, 16), metrics=[RocAucBinary(), APScoreBinary()])
-    learn.fit_one_cycle(2, 0.01)
-    share = (learn.recorder.values[-1][2] - 0.5) / (best - 0.5)
-    print(f"AUC {learn.recorder.values[-1][2]:.4f} of {best:.4f}: {share:.1%} of the way")
-    assert share >= 0.9

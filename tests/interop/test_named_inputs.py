@@ -38,12 +38,6 @@ def test_matrices_are_the_batch_s(table: Path) -> None:
     assert target is batch.label
 
 
-def test_what_is_not_read_is_left_out(table: Path) -> None:
-    data = dataset(table, SCHEMA.select(["C1", "row"]), need_label=False)
-    (inputs,) = NamedInputs.of(data, "matrices", None)(Loader(data, batch_size=9).sample_batch())
-    assert list(inputs) == ["categorical"]
-
-
 def test_the_schema_s_greatest_length_is_taken(table: Path) -> None:
     visited = ALL["visited"]
     bounded = type(visited)(

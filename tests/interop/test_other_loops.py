@@ -10,6 +10,7 @@ import pytest
 import torch
 from interop_tables import ALL, ROWS, SCHEMA, page_examples
 from small_jobs import write_prepared
+from wording import Wording
 
 from distrain import Dataset, Loader
 from distrain.errors import SpecError
@@ -34,7 +35,7 @@ def run_example(word: str) -> dict[str, Any]:
     return names
 
 
-def test_columns_make_the_batch_that_they_came_from(table: Path) -> None:
+def test_columns_make_the_batch_that_they_came_from(table: Path, wording: Wording) -> None:
     schema = Schema((*SCHEMA.columns, *(ALL[name] for name in ("bought", "weight"))))
     for batch in Loader(Dataset(table, schema), batch_size=500):
         again = batch_of(as_dict(batch), schema)
@@ -48,7 +49,7 @@ def test_columns_make_the_batch_that_they_came_from(table: Path) -> None:
         del columns[name]
     assert batch_of(columns, schema).label is None
     del columns["I2"]
-    with pytest.raises(SpecError, match="columns are missing: I2"):
+    with wording.raises(SpecError):
         batch_of(columns, schema)
 
 

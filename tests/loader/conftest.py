@@ -1,11 +1,5 @@
-"""Small tables on disk, and a check that no test leaves a thread or an open file behind."""
+"""Small tables on disk, and a check that no module leaves a thread or an open file behind."""
 
-import gc
-import os
-import sys
-import threading
-import traceback
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,56 +8,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from left_behind import no_loader_left
 
 from distrain.schema import ColumnSchema, Schema, Tags
 
 
-def open_parquet_files() -> list[str]:
-    links = []
-    for descriptor in os.listdir("/proc/self/fd"):
-        try:
-            links.append(os.readlink(f"/proc/self/fd/{descriptor}"))
-        except FileNotFoundError:
-            continue
-    return [link for link in links if ".parquet" in link]
-
-
-def loader_threads() -> list[threading.Thread]:
-    return [t for t in threading.enumerate() if t.name.startswith(("loader", "decode"))]
-
-
-_collecting: list[int] = []  # the thread in a collection of garbage, or none
-
-
-def _note_collection(phase: str, _: object) -> None:
-    _collecting[:] = [threading.get_ident()] if phase == "start" else []
-
-
-gc.callbacks.append(_note_collection)
-
-
 @pytest.fixture(autouse=True, scope="module")
-def garbage_of_others_set_aside() -> None:
-    """What was there before stays out of the collections below, which took most of these tests.
-
-    It stays out for good: there is no way to set aside what came since, and only that.
-    """
-    gc.collect()
-    gc.freeze()
-
-
-@pytest.fixture(autouse=True)
 def nothing_left_behind() -> Iterator[None]:
     yield
-    gc.collect()
-    for thread in _collecting:  # of others: amid a thread's collection `gc.collect` does nothing
-        stack = "".join(traceback.format_stack(sys._current_frames().get(thread))[-4:])
-        with warnings.catch_warnings():
-            warnings.simplefilter("default")
-            warnings.warn(f"not checked: a collection of garbage goes on in {stack}", stacklevel=1)
-        return
-    assert loader_threads() == []
-    assert open_parquet_files() == []
+    no_loader_left()
 
 
 CARDINALITY = 1000

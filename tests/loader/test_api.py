@@ -4,19 +4,16 @@ import copy
 import gc
 import json
 import pickle
-import time
-import traceback
-from collections.abc import Iterator
 from itertools import chain
+from multiprocessing import active_children
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from loaded_scripts import run_script
 from torch.utils.data import DataLoader
+from wording import Wording
 
 import distrain
 from distrain.batch import Batch
@@ -99,28 +96,11 @@ def test_each_epoch_has_an_order_of_its_own(dataset: distrain.Dataset) -> None:
     assert rows(loader_of(dataset, seed=1)) != epochs[0]
 
 
-def test_an_epoch_left_by_break_is_over(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    taken(loader, 2)
-    with loader.epoch(1) as second:
-        assert rows(loader) == rows(second)
-
-
 def test_booleans_mean_the_usual_shuffles(dataset: distrain.Dataset) -> None:
     assert rows(loader_of(dataset, shuffle=True)) == rows(loader_of(dataset, shuffle="chunk"))
     in_order = loader_of(dataset, shuffle=False, lanes=1)
     assert joined(rows(in_order)) == list(range(ROWS))
     assert rows(loader_of(dataset, shuffle="none", lanes=1)) == rows(in_order)
-
-
-def test_batch_size_is_per_rank(dataset: distrain.Dataset) -> None:
-    whole = rows(loader_of(dataset))
-    per_rank = [
-        rows(distrain.Loader(dataset, batch_size=16, rank=rank, num_ranks=2)) for rank in (0, 1)
-    ]
-    assert [a + b for a, b in zip(*per_rank, strict=True)] == whole
-    half = distrain.Loader(dataset, global_batch_size=32, rank=1, num_ranks=2)
-    assert rows(half) == per_rank[1]
 
 
 def test_sample_batch_is_the_first_and_takes_no_step(dataset: distrain.Dataset) -> None:
@@ -144,23 +124,6 @@ def test_the_context_manager_ends_running_iterators(dataset: distrain.Dataset) -
 # Where the stream stands
 
 
-def test_a_state_goes_on_after_the_last_batch_given(dataset: distrain.Dataset) -> None:
-    with loader_of(dataset).epoch(0) as batches:
-        whole = rows(batches)
-    loader = loader_of(dataset)
-    for steps in (1, 3, 7):
-        loader.set_epoch(0)
-        taken(loader, steps)
-        state = json.loads(json.dumps(loader.state_dict()))
-        assert (state["epoch"], state["step"]) == (0, steps)
-        other = loader_of(dataset, decode_threads=1, prefetch_batches=2)
-        other.load_state_dict(state)
-        assert other.state_dict() == state
-        assert rows(other) == whole[steps:]
-        with loader.epoch(1) as second:
-            assert rows(other) == rows(second)
-
-
 def test_a_state_after_an_epoch_is_the_next_one(dataset: distrain.Dataset) -> None:
     loader = loader_of(dataset)
     taken(loader, 8)  # the last batch was given, but not asked for one more
@@ -170,17 +133,6 @@ def test_a_state_after_an_epoch_is_the_next_one(dataset: distrain.Dataset) -> No
     other = loader_of(dataset)
     other.load_state_dict(loader.state_dict())
     assert rows(other) == rows(loader)
-
-
-def test_a_loader_goes_back_to_a_state_of_its_own(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    first = taken(loader, 3)
-    state = loader.state_dict()
-    rest = rows(loader_of(dataset))[3:]
-    list(loader)
-    loader.load_state_dict(state)
-    assert rows(loader) == rest
-    assert len(first) + len(rest) == 8
 
 
 def test_a_state_at_the_end_of_an_epoch_begins_the_next_one(dataset: distrain.Dataset) -> None:
@@ -206,45 +158,22 @@ def test_an_iterator_that_still_runs_does_not_move_what_was_set(dataset: distrai
     assert rows(loader) == whole[5:]
 
 
-def test_a_state_may_be_loaded_by_another_number_of_ranks(dataset: distrain.Dataset) -> None:
-    one = loader_of(dataset)
-    taken(one, 3)
-    with one.epoch(0, start_step=3) as batches:
-        rest = rows(batches)
-    parts = []
-    for rank in range(3):
-        loader = distrain.Loader(dataset, global_batch_size=32, rank=rank, num_ranks=3)
-        loader.load_state_dict(one.state_dict())
-        parts.append(rows(loader))
-    assert [a + b + c for a, b, c in zip(*parts, strict=True)] == rest
-
-
-@pytest.mark.parametrize(
-    ("changes", "told"),
-    [
-        ({"seed": 7}, "seed is 7 here and 0 in the state"),
-        ({"batch_size": 16}, "global_batch_size is 16 here and 32 in the state"),
-        ({"lanes": 12}, "lanes is 12 here and 24 in the state"),
-        ({"shuffle": "full"}, "shuffle is 'full' here and 'chunk' in the state"),
-        ({"drop_last": True}, "drop_last is True here and False in the state"),
-        ({"parts_per_chunk": 2}, "parts_per_chunk is 2 here and 1 in the state"),
-    ],
-)
-def test_the_state_of_another_order_is_refused(
-    dataset: distrain.Dataset, changes: dict[str, Any], told: str
-) -> None:
-    loader = loader_of(dataset, **changes)
-    before = loader.state_dict()
+def test_the_state_of_another_order_is_refused(dataset: distrain.Dataset, wording: Wording) -> None:
     state = loader_of(dataset).state_dict()
-    with pytest.raises(SpecError, match="another stream of rows") as caught:
-        loader.load_state_dict(state)
-    assert told in caught.value.message
-    assert "only the number of ranks may differ" in str(caught.value)
-    assert loader.state_dict() == before
+    for name, value in {
+        "seed": 7, "batch_size": 16, "lanes": 12, "shuffle": "full", "drop_last": True,
+        "parts_per_chunk": 2,
+    }.items():  # fmt: skip
+        loader = loader_of(dataset, **{name: value})
+        before = loader.state_dict()
+        with pytest.raises(SpecError, match=name) as caught:
+            loader.load_state_dict(state)
+        wording(caught.value)
+        assert loader.state_dict() == before
 
 
 def test_the_state_of_other_data_is_refused(
-    dataset: distrain.Dataset, folder: str, schema: Schema
+    dataset: distrain.Dataset, folder: str, schema: Schema, wording: Wording
 ) -> None:
     state = loader_of(dataset).state_dict()
     other = distrain.Dataset(f"{folder}/part_[01].parquet", schema)
@@ -253,29 +182,22 @@ def test_the_state_of_other_data_is_refused(
     assert dataset.table.fingerprint in caught.value.message
     assert other.table.fingerprint in caught.value.message
     parts = distrain.Dataset(folder, schema, part_size="1 KiB")
-    with pytest.raises(SpecError, match=r"part_rows is \d+ here and None in the state"):
+    with wording.raises(SpecError):
         loader_of(parts).load_state_dict(state)
 
 
-@pytest.mark.parametrize(
-    ("damage", "told"),
-    [
-        ({"step": 9}, "step 9 is not in 0..8"),
-        ({"step": -1}, "step is -1, not 0 or more"),
-        ({"epoch": -1}, "epoch is -1, not 0 or more"),
-        ({"epoch": None}, "epoch is None, not a whole number"),
-        ({"step": "3"}, "step is '3', not a whole number"),
-    ],
-)
 def test_a_state_that_names_no_place_is_refused(
-    dataset: distrain.Dataset, damage: dict[str, Any], told: str
+    dataset: distrain.Dataset, wording: Wording
 ) -> None:
     loader = loader_of(dataset)
     before = loader.state_dict()
-    with pytest.raises(SpecError, match=told):
-        loader.load_state_dict(before | damage)
-    assert loader.state_dict() == before
-    with pytest.raises(SpecError, match="epoch is -1, not 0 or more"):
+    damages = ({"step": 9}, {"step": -1}, {"epoch": -1}, {"epoch": None}, {"step": "3"})
+    for damaged in ({}, *(before | damage for damage in damages)):
+        with pytest.raises(SpecError) as caught:
+            loader.load_state_dict(damaged)
+        wording(caught.value)
+        assert loader.state_dict() == before
+    with pytest.raises(SpecError, match="epoch"):
         loader.set_epoch(-1)
 
 
@@ -303,32 +225,6 @@ def test_map_makes_a_new_loader(dataset: distrain.Dataset) -> None:
     assert loader.stats.batches == 1
 
 
-def test_map_keeps_the_stream_and_its_place(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    taken(loader, 3)
-    mapped = loader.map(rows_of)
-    assert mapped.state_dict() == loader.state_dict()
-    assert list(mapped) == rows(loader)
-
-
-def test_an_error_in_a_transform_comes_at_its_batch(dataset: distrain.Dataset) -> None:
-    seen = []
-
-    def fail_at_the_fourth(batch: Batch) -> Batch:
-        seen.append(batch)
-        if len(seen) == 4:
-            raise ZeroDivisionError("of the fourth batch")
-        return batch
-
-    count = 0
-    with pytest.raises(ZeroDivisionError, match="of the fourth batch") as caught:  # noqa: PT012
-        for _ in loader_of(dataset).map(fail_at_the_fourth):
-            count += 1
-    assert count == 3
-    frames = [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)]
-    assert frames[-1] == "fail_at_the_fourth"
-
-
 # Torch's DataLoader
 
 
@@ -351,62 +247,17 @@ def test_a_dataloader_gives_the_same_stream(dataset: distrain.Dataset, num_worke
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_workers_that_start_anew_need_set_epoch(dataset: distrain.Dataset) -> None:
-    loader = loader_of(dataset)
-    torchs: DataLoader[Any] = DataLoader(loader, batch_size=None, num_workers=1)
-    streams = []
-    for epoch in (0, 1):
-        loader.set_epoch(epoch)
-        streams.append(rows(torchs))
-    with loader.epoch(0) as first, loader.epoch(1) as second:
-        assert streams == [rows(first), rows(second)]
-
-
-@pytest.mark.slow  # torch takes 5 s to end each worker whose dataset failed
-@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork.*:DeprecationWarning")
-def test_two_workers_are_refused_with_advice(dataset: distrain.Dataset) -> None:
-    torchs: DataLoader[Any] = DataLoader(loader_of(dataset), batch_size=None, num_workers=2)
-    with pytest.raises(SpecError, match="2 workers would give each batch so many times") as caught:
-        next(iter(torchs))
-    assert "Use num_workers=0 or 1" in str(caught.value)
-
-
-def test_one_of_two_workers_gives_nothing(
-    dataset: distrain.Dataset, monkeypatch: pytest.MonkeyPatch
+def test_two_workers_are_refused_and_an_error_of_a_worker_leaves_no_worker_behind(
+    dataset: distrain.Dataset,
 ) -> None:
-    worker = SimpleNamespace(num_workers=2)
-    monkeypatch.setattr("distrain.loader.loader.get_worker_info", lambda: worker)
-    with pytest.raises(SpecError, match="2 workers would give each batch so many times"):
-        next(iter(loader_of(dataset)))
-
-
-class _Stateful:
-    """What torchdata's StatefulDataLoader does with a dataset that has a state, in this process.
-
-    It asks the dataset for its state after each batch it hands out, and loads a state into a new
-    dataset before it calls `iter`.
-    """
-
-    def __init__(self, dataset: Any):
-        self.dataset = dataset
-        self.state: dict[str, Any] | None = None
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.state = state
-
-    def __iter__(self) -> Iterator[tuple[Any, dict[str, Any]]]:
-        if self.state is not None:
-            self.dataset.load_state_dict(self.state)
-        for batch in iter(self.dataset):
-            yield batch, copy.deepcopy(self.dataset.state_dict())
-
-
-def test_states_follow_torchs_convention(dataset: distrain.Dataset) -> None:
-    steps = list(_Stateful(loader_of(dataset)))
-    for number, (_, state) in enumerate(steps[:-1]):
-        resumed = _Stateful(loader_of(dataset))
-        resumed.load_state_dict(state)
-        assert rows_of(next(iter(resumed))[0]) == rows_of(steps[number + 1][0])
+    torchs: DataLoader[Any] = DataLoader(loader_of(dataset), batch_size=None, num_workers=2)
+    gc.disable()  # a collection would wait 5 s for each worker
+    try:
+        with pytest.raises(SpecError, match="num_workers"):
+            next(iter(torchs))
+        assert active_children() == []
+    finally:
+        gc.enable()
 
 
 # Copies
@@ -426,58 +277,46 @@ def test_a_pickled_loader_goes_on_as_its_original(dataset: distrain.Dataset) -> 
     gc.collect()
 
 
-def test_a_loader_works_in_a_new_process(dataset: distrain.Dataset, tmp_path: Path) -> None:
-    loader = loader_of(dataset)
-    taken(loader, 2)
-    (tmp_path / "loader.pickle").write_bytes(pickle.dumps(loader))
-    (tmp_path / "script.py").write_text(
-        "import json, pickle, sys\n"
-        "loader = pickle.load(open(sys.argv[1], 'rb'))\n"
-        "print(json.dumps([batch['C3'].tolist() for batch in loader]))"
-    )
-    ran = run_script(tmp_path / "script.py", tmp_path / "loader.pickle")
-    assert ran.stderr == ""
-    assert json.loads(ran.stdout) == rows(loader)
-
-
 # Options
 
 
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [
-        ({"batch_size": None}, "give either batch_size or global_batch_size"),
-        ({"global_batch_size": 32}, "give either batch_size or global_batch_size"),
-        ({"batch_size": 0}, "batch_size is 0, not 1 or more"),
-        ({"batch_size": 1.5}, "batch_size is 1.5, not a whole number"),
-        ({"batch_size": None, "global_batch_size": -1}, "global_batch_size is -1, not 1 or more"),
-        ({"shuffle": "rows"}, "unknown shuffle 'rows'"),
-        ({"shuffle": None}, "unknown shuffle None"),
-        ({"seed": -1}, "seed is -1, not 0 or more"),
-        ({"seed": "x"}, "seed is 'x', not a whole number"),
-        ({"lanes": 0}, "lanes is 0, not 1 or more"),
-        ({"num_ranks": 0}, "num_ranks is 0, not 1 or more"),
-        ({"num_ranks": 5}, "5 ranks cannot share 24 lanes evenly"),
-        ({"num_ranks": 2, "rank": 2}, r"rank 2 is not in 0\.\.1"),
-        ({"rank": -1}, "rank is -1, not 0 or more"),
-        ({"device": "tpu"}, "unknown device 'tpu'"),
-        ({"device": "meta"}, "cpu or cuda devices, not meta"),
-        ({"drop_last": True, "batch_size": 227}, "226 rows do not fill one global batch of 227"),
-        ({"parts_per_chunk": 0}, "parts_per_chunk is 0, not 1 or more"),
-        ({"prefetch_batches": 0}, "prefetch_batches is 0, not 1 or more"),
-        ({"decode_threads": 0}, "decode_threads is 0, not 1 or more"),
-        ({"reader": "csv"}, "unknown reader 'csv'"),
-        ({"reader": "packed"}, "reader 'packed' cannot serve this table"),
-        ({"reader": "cudf"}, "reader 'cudf' cannot serve this table"),
-        ({"cache": "unused", "cache_size": "much"}, "'much' is no size in bytes"),
-        ({"gpu_memory_fraction": 1.0}, "gpu_memory_fraction is 1.0, not between 0 and 1"),
-    ],
-)
-def test_a_number_out_of_its_range_is_named(
-    dataset: distrain.Dataset, options: dict[str, Any], told: str
+UNUSABLE: list[dict[str, Any]] = [
+    {"batch_size": None},
+    {"global_batch_size": 32},
+    {"batch_size": 0},
+    {"batch_size": 1.5},
+    {"batch_size": None, "global_batch_size": -1},
+    {"shuffle": "rows"},
+    {"shuffle": None},
+    {"seed": -1},
+    {"seed": "x"},
+    {"lanes": 0},
+    {"num_ranks": 0},
+    {"num_ranks": 5},
+    {"num_ranks": 2, "rank": 2},
+    {"rank": -1},
+    {"device": "tpu"},
+    {"device": "meta"},
+    {"drop_last": True, "batch_size": 227},
+    {"parts_per_chunk": 0},
+    {"prefetch_batches": 0},
+    {"decode_threads": 0},
+    {"reader": "csv"},
+    {"reader": "packed"},
+    {"reader": "cudf"},
+    {"cache": "unused", "cache_size": "much"},
+    {"gpu_memory_fraction": 1.0},
+]
+
+
+def test_an_unusable_option_is_refused(
+    dataset: distrain.Dataset, wording: Wording, tmp_path: Path
 ) -> None:
-    with pytest.raises(SpecError, match=told):
-        loader_of(dataset, **options)
+    (tmp_path / "cache").touch()
+    for options in (*UNUSABLE, {"cache": str(tmp_path / "cache")}):
+        with pytest.raises(SpecError) as caught:
+            loader_of(dataset, **options)
+        wording(str(caught.value).partition(": Expected")[0])  # the rest is torch's
 
 
 def test_numbers_may_come_from_numpy(dataset: distrain.Dataset) -> None:
@@ -497,10 +336,10 @@ def test_sizes_are_read_as_people_write_them(text: int | str, size: int) -> None
     assert parse_bytes(text) == size
 
 
-@pytest.mark.parametrize("text", ["", "GB", "1 GHz", "-1", -1, 0, "0GB", "1e3", "1,5GB", "0.1B"])
-def test_what_is_no_size_is_refused(text: int | str) -> None:
-    with pytest.raises(SpecError, match="is no size in bytes"):
-        parse_bytes(text)
+def test_what_is_no_size_is_refused() -> None:
+    for text in ("", "GB", "1 GHz", "-1", -1, 0, "0GB", "1e3", "1,5GB", "0.1B"):
+        with pytest.raises(SpecError, match="size"):
+            parse_bytes(text)
 
 
 # Figures
@@ -509,18 +348,13 @@ def test_what_is_no_size_is_refused(text: int | str) -> None:
 def test_counts_are_exact(dataset: distrain.Dataset) -> None:
     loader = loader_of(dataset, prefetch_batches=3)
     assert set(loader.stats.to_json().values()) == {0}
-    start_s = time.perf_counter()
     for _ in loader.epochs(2):
         pass
-    wall_s = time.perf_counter() - start_s
     stats = loader.stats
     assert (stats.epochs, stats.batches, stats.rows) == (2, 16, 2 * ROWS)
     assert stats.row_groups == 2 * 7
-    assert stats.bytes_read > 0
-    assert 0 < stats.first_batch_s <= wall_s
-    assert 0 < stats.wait_s <= wall_s
-    assert 0 < stats.decode_s <= 2 * wall_s
-    assert 0 < stats.fill_s <= 2 * wall_s
+    assert min(stats.bytes_read, stats.first_batch_s, stats.decode_s, stats.fill_s) > 0
+    assert stats.wait_s > 0
     assert 0 <= stats.mean_queue_depth <= 3
     json.dumps(stats.to_json())
 
@@ -535,23 +369,7 @@ def test_counts_of_a_part_of_an_epoch(dataset: distrain.Dataset) -> None:
     assert loader.stats.row_groups == 4
 
 
-def test_counts_of_ranks_add_up(dataset: distrain.Dataset) -> None:
-    loaders = [loader_of(dataset, rank=rank, num_ranks=4) for rank in range(4)]
-    for loader in loaders:
-        list(loader)
-    assert sum(loader.stats.rows for loader in loaders) == ROWS
-    assert {loader.stats.batches for loader in loaders} == {loaders[0].num_steps}
-
-
 # Datasets
-
-
-def test_a_dataset_says_what_it_is(dataset: distrain.Dataset) -> None:
-    assert repr(dataset) == "Dataset(226 rows, 7 row groups, 3 files, 6 columns)"
-    assert len(dataset) == ROWS
-    twin = pickle.loads(pickle.dumps(dataset))
-    assert twin.table == dataset.table
-    assert rows(loader_of(twin)) == rows(loader_of(dataset))
 
 
 def test_paths_may_be_given_in_many_ways(folder: str, schema: Schema) -> None:
@@ -563,9 +381,11 @@ def test_paths_may_be_given_in_many_ways(folder: str, schema: Schema) -> None:
     assert len(fingerprints) == 1
 
 
-def test_the_schema_is_found_beside_the_files_and_above(folder: str, schema: Schema) -> None:
+def test_the_schema_is_found_beside_the_files_and_above(
+    folder: str, schema: Schema, wording: Wording
+) -> None:
     table = Path(folder)
-    with pytest.raises(SchemaError, match="found no schema beside the files"):
+    with wording.raises(SchemaError):
         distrain.Dataset(table)
     inner = table / "train"
     inner.mkdir()

@@ -29,16 +29,6 @@ def columns_of(batch: Batch) -> list[torch.Tensor]:
     return [batch.categorical, batch.continuous, batch.labels, batch.label]
 
 
-def test_whole_batches_stay_as_they_were(loader: Loader) -> None:
-    kept = list(loader.epochs(EPOCHS))
-    copies = [[c.clone() for c in columns_of(batch)] for batch in loader_again(loader)]
-    assert len(kept) == len(copies) == EPOCHS * loader.num_steps
-    for batch, copied in zip(kept, copies, strict=True):
-        assert all(map(torch.equal, columns_of(batch), copied))
-    starts = {batch.categorical.data_ptr() for batch in kept}
-    assert len(starts) == len(kept)
-
-
 def loader_again(loader: Loader) -> Any:
     """The same epochs' batches, once more from the first."""
     loader.set_epoch(0)
@@ -78,20 +68,6 @@ def test_a_part_of_a_batch_keeps_its_memory(loader: Loader, part: Callable[[Batc
         assert np.array_equal(bits(value), copied)
 
 
-def test_a_graph_keeps_the_batch_that_it_was_made_of(loader: Loader) -> None:
-    weight = torch.ones(2, requires_grad=True)
-    sums, expected = [], []
-    for batch in loader.epochs(EPOCHS):
-        expected.append(batch.continuous.sum(0).clone())
-        sums.append((batch.continuous * weight).sum())
-        del batch
-    for total, gradient in zip(sums, expected, strict=True):
-        weight.grad = None
-        total.backward()
-        assert weight.grad is not None
-        assert torch.allclose(weight.grad, gradient)  # needs the values of that batch
-
-
 def test_batches_changed_in_place_leave_the_others_as_they_are(loader: Loader) -> None:
     expected = [[c.clone() for c in columns_of(batch)] for batch in loader.epochs(EPOCHS)]
     found = []
@@ -101,14 +77,6 @@ def test_batches_changed_in_place_leave_the_others_as_they_are(loader: Loader) -
             column.fill_(-77)
     for copied, wanted in zip(found, expected, strict=True):
         assert all(map(torch.equal, copied, wanted))
-
-
-def test_memory_of_dropped_batches_is_used_again(loader: Loader) -> None:
-    starts = []
-    for batch in loader.epochs(EPOCHS):
-        starts.append(batch.categorical.data_ptr())
-        del batch
-    assert len(set(starts)) < len(starts) / 2
 
 
 def test_a_pool_lends_no_memory_twice_at_a_time() -> None:
@@ -129,13 +97,6 @@ def test_a_pool_lends_no_memory_twice_at_a_time() -> None:
             assert all((array == name).all() for name, array in held.items())
 
 
-def test_an_empty_or_a_wider_block_is_lent_after_small_ones() -> None:
-    pool = BlockPool(2)
-    for rows in (0, 1, 0, 500, 3, 0, 2000):
-        assert pool.lend(rows).shape == (2, rows)
-    assert BlockPool(0).lend(7).shape == (0, 7)
-
-
 def test_no_more_blocks_are_kept_than_a_loader_needs() -> None:
     pool = BlockPool(3, most_idle=2)
     gathered = [pool.lend(5) for _ in range(10)]
@@ -144,14 +105,6 @@ def test_no_more_blocks_are_kept_than_a_loader_needs() -> None:
     again = [pool.lend(5) for _ in range(2)]
     assert {block.ctypes.data for block in again} <= owners
     assert not pool._idle
-
-
-def test_a_loader_keeps_no_more_blocks_than_it_says(loader: Loader) -> None:
-    gathered = list(loader.epochs(2 + loader.memory.batches))
-    assert len(gathered) > 2 * loader.memory.batches
-    gathered.clear()
-    gc.collect()
-    assert len(loader._pool._idle) == loader.memory.batches
 
 
 def test_an_epoch_that_is_ended_early_gives_back_its_memory_at_once(loader: Loader) -> None:

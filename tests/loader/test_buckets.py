@@ -10,6 +10,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError, OutputError, SpecError
 from distrain.loader import Dataset, Loader
@@ -101,13 +102,7 @@ def test_every_step_has_the_rows_of_one_permutation(
 
 @given(rows=st.integers(1, 400), seed=st.integers(0, 9), epoch=st.integers(0, 9), data=st.data())
 def test_buckets_cut_the_line(rows: int, seed: int, epoch: int, data: st.DataObject) -> None:
-    first = data.draw(st.integers(0, rows - 1))
-    count = data.draw(st.integers(0, rows - first))
     keys = row_keys(rows, seed, epoch, 0, rows)
-    assert (
-        row_keys(rows, seed, epoch, first, count).tolist() == keys[first : first + count].tolist()
-    )
-    assert np.argsort(keys).tolist() == row_permutation(rows, seed, epoch, 0).tolist()
     buckets = Buckets(rows, seed, epoch, data.draw(st.integers(1, 30)))
     numbers = buckets.numbers(keys)
     assert (np.diff(numbers[np.argsort(keys)].astype(np.int64)) >= 0).all()
@@ -150,7 +145,11 @@ def test_a_file_is_reserved_at_once_and_leaves_no_name(
 
 
 def test_too_little_room_is_told_before_anything_is_read(
-    write_table: Any, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write_table: Any,
+    schema: Schema,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    wording: Wording,
 ) -> None:
     def no_room(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -162,7 +161,7 @@ def test_too_little_room_is_told_before_anything_is_read(
     ) as loader:
         with (
             loader.epoch(0) as batches,
-            pytest.raises(OutputError, match="No space left") as caught,
+            wording.raises(OutputError) as caught,
         ):
             next(batches)
         assert loader.stats.row_groups == 0
@@ -170,42 +169,19 @@ def test_too_little_room_is_told_before_anything_is_read(
     assert caught.value.where == {"folder": str(tmp_path / "s")}
 
 
-def test_a_place_where_no_folder_can_be_is_told_as_such(
-    write_table: Any, schema: Schema, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    dataset = Dataset(write_table([[70, 60]]), schema)
-    (tmp_path / "file").touch()
-    (tmp_path / "dangling").symlink_to(tmp_path / "missing" / "too")
-    (tmp_path / "link").symlink_to(tmp_path / "folder")
-    (tmp_path / "folder").mkdir()
-    options: dict[str, Any] = {"batch_size": 10, "lanes": 1, "shuffle": "full"}
-    for name in ("file", "file/below", "dangling"):
-        with (
-            Loader(dataset, shuffle_dir=tmp_path / name, **options) as loader,
-            pytest.raises(OutputError, match=r"File exists|Not a directory") as caught,
-        ):
-            next(loader.epoch(0))
-        assert "Make room" not in caught.value.hint
-    with Loader(dataset, shuffle_dir=tmp_path / "link", **options) as loader:
-        assert sum(len(batch.label) for batch in loader.epoch(0)) == 130
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(SpecError, match="cannot be a URL"):
-        Loader(dataset, shuffle_dir="s3://bucket/shuffle", **options)
-
-
 def test_a_disk_that_cannot_be_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     def fails(*_: object) -> int:
         raise OSError(errno.EIO, "Input/output error")
 
     store = BucketFile({0: 5}, 6, str(tmp_path))
     monkeypatch.setattr(os, "preadv", fails)
-    with pytest.raises(OutputError, match="cannot be read: Input/output error"):
+    with wording.raises(OutputError):
         store.keys(0)
     monkeypatch.undo()
     os.ftruncate(store._descriptor, 40)
-    with pytest.raises(OutputError, match="is shorter than"):
+    with wording.raises(OutputError):
         store.columns(0)
     store.close()
 
@@ -237,7 +213,7 @@ def test_errors_and_early_ends_release_everything(
     assert not [link for link in links if "shuffle" in link]
 
 
-def test_lists_are_refused_with_a_folder(tmp_path: Path) -> None:
+def test_lists_are_refused_with_a_folder(tmp_path: Path, wording: Wording) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -246,7 +222,7 @@ def test_lists_are_refused_with_a_folder(tmp_path: Path) -> None:
     dataset = Dataset(
         tmp_path / "a.parquet", Schema((ColumnSchema("label", tags=(Tags.TARGET,)), tags))
     )
-    with pytest.raises(SpecError, match="list columns, or by a reader on the GPU,"):
+    with wording.raises(SpecError):
         Loader(dataset, batch_size=1, lanes=1, shuffle="full", shuffle_dir=str(tmp_path))
 
 

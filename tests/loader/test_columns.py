@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from wording import Wording
 
 from distrain.batch import Batch
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
 from distrain.schema import ColumnSchema, Schema, Tags
 
@@ -71,22 +72,6 @@ def test_ids_values_labels_and_weights_of_every_type(tmp_path: Path) -> None:
             assert np.array_equal(batch[name].numpy(), expected), name
 
 
-@pytest.mark.parametrize("kind", [k for k in NUMBER_TYPES if k not in (pa.uint16(), pa.int16())])
-def test_weights_of_every_type(tmp_path: Path, kind: pa.DataType) -> None:
-    weights = TRUTHS if kind == pa.bool_() else np.arange(ROWS)
-    path = write(tmp_path / "a.parquet", {
-        "row": np.arange(ROWS), "y": TRUTHS, "w": pa.array(weights).cast(kind),
-    })  # fmt: skip
-    schema = schema_of(w=Tags.WEIGHT, row=Tags.CATEGORICAL, y=Tags.TARGET)
-    for batch in batches_of(Dataset(path, schema)):
-        assert batch.weight is not None
-        assert batch.weight.dtype == torch.float32
-        assert batch.weight.tolist() == weights[batch["row"].numpy()].tolist()
-    for batch in batches_of(Dataset(path, schema, need_label=False)):
-        assert (batch.label, batch.labels, batch.weight) == (None, None, None)
-        assert batch.label_names == ()
-
-
 def test_several_targets(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", {
         "row": np.arange(ROWS), "bought": ~TRUTHS, "clicked": TRUTHS.astype(np.int64),
@@ -106,7 +91,7 @@ def test_several_targets(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.date64()])
-def test_dates_are_days(tmp_path: Path, kind: pa.DataType) -> None:
+def test_dates_are_days(tmp_path: Path, kind: pa.DataType, wording: Wording) -> None:
     days = [datetime.date(1970, 1, 1) + datetime.timedelta(days=n * 300) for n in range(ROWS)]
     path = write(tmp_path / "a.parquet", {
         "day": pa.array(days, kind), "when": pa.array(days, kind),
@@ -117,19 +102,14 @@ def test_dates_are_days(tmp_path: Path, kind: pa.DataType) -> None:
     early = pa.array([datetime.date(1969, 12, 31)] * 2, kind)
     path = write(tmp_path / "b.parquet", {"day": early}, write_statistics=False)
     old = Dataset(path, schema_of(day=Tags.CATEGORICAL), need_label=False)
-    with pytest.raises(DataError, match="id -1 of column 'day' is not in"):
+    with wording.raises(DataError):
         batches_of(old)
 
 
-def test_a_null_is_refused_at_construction_by_the_footer(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", {"user": pa.array([1, None, 3])})
-    with pytest.raises(DataError, match="column 'user' has 1 nulls") as caught:
-        Dataset(path, schema_of(user=Tags.CATEGORICAL), need_label=False)
-    assert caught.value.where == {"file": path, "row group": 0, "column": "user"}
-
-
 @pytest.mark.parametrize("tag", [Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET, Tags.WEIGHT])
-def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(tmp_path: Path, tag: str) -> None:
+def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(
+    tmp_path: Path, tag: str, wording: Wording
+) -> None:
     values = [1] * ROWS
     values[25 + 7] = values[25 + 9] = None  # type: ignore[call-overload]
     path = write(
@@ -137,7 +117,7 @@ def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(tmp_path: Path
         write_statistics=False,
     )  # fmt: skip
     dataset = Dataset(path, schema_of(row=Tags.CATEGORICAL, y=Tags.TARGET, x=tag))
-    with pytest.raises(DataError, match="column 'x' holds a null") as caught:
+    with wording.raises(DataError) as caught:
         batches_of(dataset)
     where = {"file": path, "row group": 1, "row in the group": 7, "column": "x"}
     assert caught.value.where == where
@@ -146,7 +126,7 @@ def test_a_null_that_no_footer_tells_of_is_refused_with_its_place(tmp_path: Path
         fill_null_id=0, fill_null_value=0,
     )  # fmt: skip
     if tag in (Tags.TARGET, Tags.WEIGHT):  # whatever a null label would become is an invention
-        with pytest.raises(DataError, match="column 'x' holds a null"):
+        with wording.raises(DataError):
             batches_of(filling)
     else:
         expected = [0 if value is None else 1 for value in values]
@@ -168,21 +148,9 @@ def test_nulls_are_filled_whatever_the_type(tmp_path: Path, kind: pa.DataType) -
         assert in_file_order(dataset, "user") == [1, 70_000, 0, 1, 70_000]
 
 
-def test_null_dates_are_filled_and_null_columns(tmp_path: Path) -> None:
-    day = pa.array([datetime.date(1970, 1, 3), None], pa.date32())
-    path = write(tmp_path / "a.parquet", {"day": day, "age": day, "gone": pa.nulls(2, pa.int8())})
-    dataset = Dataset(
-        path, schema_of(day=Tags.CATEGORICAL, age=Tags.CONTINUOUS, gone=Tags.CATEGORICAL),
-        need_label=False, fill_null_id=9, fill_null_value=1.5,
-    )  # fmt: skip
-    assert in_file_order(dataset, "day") == [2, 9]
-    assert in_file_order(dataset, "age") == [2, 1.5]
-    assert in_file_order(dataset, "gone") == [9, 9]
-
-
 @pytest.mark.parametrize("group", [1, 25])
 def test_columns_of_nothing_but_nulls_are_filled_whatever_their_type(
-    tmp_path: Path, group: int
+    tmp_path: Path, group: int, wording: Wording
 ) -> None:
     nulls = {
         "user": pa.nulls(3),
@@ -205,38 +173,8 @@ def test_columns_of_nothing_but_nulls_are_filled_whatever_their_type(
     assert in_file_order(dataset, "price") == [0.5, 0.5, 0.5, 1, 2, 3]
     lists = [batch.lists["ids"] for batch in batches_of(dataset, shuffle="none", lanes=1)]
     assert torch.cat([part.values for part in lists]).tolist() == [9, 7, 8, 7]
-    with pytest.raises(DataError, match="column 'user' holds null: all its values are missing"):
+    with wording.raises(DataError):
         Dataset(tmp_path, schema, need_label=False)
     empty = write(tmp_path / "c.parquet", {**full, "ids": pa.array([[]] * 3, pa.list_(pa.null()))})
     (found,) = batches_of(Dataset(empty, schema, need_label=False), shuffle="none", lanes=1)
     assert found.lists["ids"].values.tolist() == []
-
-
-def test_filling_leaves_bad_values_bad(tmp_path: Path) -> None:
-    ids = pa.array([1, None, 2**32 + 1])
-    path = write(tmp_path / "a.parquet", {"user": ids}, write_statistics=False)
-    dataset = Dataset(path, schema_of(user=Tags.CATEGORICAL), need_label=False, fill_null_id=0)
-    with pytest.raises(DataError, match="id 4294967297 of column 'user'"):
-        batches_of(dataset)
-
-
-def test_a_fill_that_is_no_id_is_refused(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", {"user": pa.array([1, None])})
-    schema = Schema((ColumnSchema("user", tags=(Tags.CATEGORICAL,), cardinality=5),))
-    with pytest.raises(SchemaError, match="fill_null_id is 5, which is no id of: user"):
-        Dataset(path, schema, need_label=False, fill_null_id=5)
-
-
-@pytest.mark.parametrize("tag", [Tags.CATEGORICAL, Tags.CONTINUOUS, Tags.TARGET])
-@pytest.mark.parametrize(
-    "words", [pa.array(["a", "b"]), pa.array(["a", "b"]).dictionary_encode()], ids=["text", "dict"]
-)
-def test_words_are_refused_with_the_advice_to_prepare(
-    tmp_path: Path, tag: str, words: pa.Array
-) -> None:
-    path = write(tmp_path / "a.parquet", {"x": words, "row": [0, 1], "y": [0, 1]})
-    schema = schema_of(x=tag, row=Tags.CATEGORICAL, y=Tags.TARGET)
-    with pytest.raises(DataError, match="column 'x' holds") as caught:
-        Dataset(path, schema)
-    assert "distrain prep" in (caught.value.hint or "")
-    assert caught.value.where == {"file": path, "column": "x"}

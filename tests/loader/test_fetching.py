@@ -6,20 +6,20 @@ import itertools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
-from fsspec.implementations.local import LocalFileSystem
 from hypothesis import given, settings, strategies as st
+from same_batches import assert_same
+from watched_files import WatchedFileSystem
+from wording import Wording
 
 from distrain.batch import Batch
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError
 from distrain.loader import Dataset, FetchOptions, Loader
 from distrain.loader.reading import fetcher as fetcher_module
 from distrain.loader.reading.fetcher import Fetcher
@@ -33,69 +33,18 @@ SMALL = FetchOptions(connections=3, range_bytes=200, gap_bytes=16, ahead_bytes=4
 spans = st.lists(st.tuples(st.integers(0, 300), st.integers(0, 60)), max_size=12)
 
 
-class Asked(LocalFileSystem):  # type: ignore[misc]  # fsspec is untyped
-    """Local files, of which a test sees what is asked for, and says what fails."""
-
-    protocol = "asked"
-    cachable = False
-    ranges: ClassVar[list[tuple[int, int]]] = []
-    before: Callable[[int], None] = staticmethod(lambda _: None)
-    lock = threading.Lock()
-
-    @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:
-        return super()._strip_protocol(str(path).removeprefix("asked://"))
-
-    def unstrip_protocol(self, name: str) -> str:
-        return f"asked://{name}"
-
-    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        return AskedFile(open(self._strip_protocol(path), mode, buffering=0))
-
-
-class AskedFile:
-    def __init__(self, handle: Any):
-        self._handle = handle
-
-    def read(self, size: int = -1) -> bytes:
-        with Asked.lock:
-            Asked.ranges.append((self._handle.tell(), size))
-            number = len(Asked.ranges)
-        Asked.before(number)
-        return self._handle.read(size)  # type: ignore[no-any-return]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
-
-    def __enter__(self) -> "AskedFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.close()
-
-
 @pytest.fixture(autouse=True)
-def asked(monkeypatch: pytest.MonkeyPatch) -> type[Asked]:
-    fsspec.register_implementation("asked", Asked, clobber=True)
-    monkeypatch.setattr(Asked, "ranges", [])
-    monkeypatch.setattr(Asked, "before", staticmethod(lambda _: None))
+def asked(monkeypatch: pytest.MonkeyPatch) -> type[WatchedFileSystem]:
+    WatchedFileSystem.reset()
     monkeypatch.setattr(retrying, "FIRST_PAUSE_S", 0.001)
     monkeypatch.setattr(retrying, "LONGEST_PAUSE_S", 0.002)
-    return Asked
+    return WatchedFileSystem
 
 
 def stream(paths: str, schema: Schema, **options: Any) -> list[Batch]:
     options = {"seed": 3, "lanes": 4, "batch_size": 32} | options
     with Loader(Dataset(paths, schema), **options) as loader:
         return [*loader.epochs(2)]
-
-
-def assert_same(left: list[Batch], right: list[Batch]) -> None:
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert torch.equal(a.categorical, b.categorical)
-        assert torch.equal(a.continuous, b.continuous)
-        assert torch.equal(torch.as_tensor(a.label), torch.as_tensor(b.label))
 
 
 @given(pairs=spans, gap=st.integers(0, 20), most=st.integers(1, 50))
@@ -157,11 +106,11 @@ def test_no_more_is_held_than_the_bound_or_one_row_group(
     bound: int,
     kept: set[int],
 ) -> None:
-    url = f"asked://{one_file}"
+    url = f"watched://{one_file}"
     options = FetchOptions(connections=1, range_bytes=40, gap_bytes=0, ahead_bytes=bound)
     fetcher = Fetcher(lambda group, *_: [Span(0, sizes[group.index])], options)
     groups = [RowGroup(url, number, 10) for number in range(7)]
-    with open(url.removeprefix("asked://"), "rb") as handle:
+    with open(url.removeprefix("watched://"), "rb") as handle:
         content = handle.read()
     expected = fetcher.expect(iter(groups))
     taken = 0
@@ -212,27 +161,27 @@ def test_batches_are_those_of_the_local_files(
     local = str(write_table(SIZES))
     expected = stream(local, schema, shuffle=shuffle)
     for fetch in (SMALL, None):
-        found = stream(f"asked://{local}", schema, shuffle=shuffle, decode_threads=3, fetch=fetch)
+        found = stream(f"watched://{local}", schema, shuffle=shuffle, decode_threads=3, fetch=fetch)
         assert_same(found, expected)
 
 
 def test_each_byte_is_asked_for_once_and_few_requests_bring_it(
-    write_table: Any, schema: Schema, asked: type[Asked]
+    write_table: Any, schema: Schema, asked: type[WatchedFileSystem]
 ) -> None:
     local = Path(write_table([[400, 310], [500]]))
-    with Loader(Dataset(f"asked://{local}", schema), batch_size=32) as loader:
-        asked.ranges.clear()
+    with Loader(Dataset(f"watched://{local}", schema), batch_size=32) as loader:
+        asked.reads.clear()
         list(loader)
     # Of each file its footer, and of each row group one range.
-    assert len(asked.ranges) == 2 + 3
+    assert len(asked.reads) == 2 + 3
     size = sum(file.stat().st_size for file in local.glob("*.parquet"))
-    assert sum(count for _, count in asked.ranges) <= 2 * size
+    assert sum(count for _, _, count in asked.reads) <= 2 * size
 
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize("every", [2, 5])
 def test_whatever_fails_on_the_way_the_batches_are_the_same(
-    write_table: Any, schema: Schema, asked: type[Asked], threads: int, every: int
+    write_table: Any, schema: Schema, asked: type[WatchedFileSystem], threads: int, every: int
 ) -> None:
     local = str(write_table(SIZES))
     errors: list[Exception] = [
@@ -240,7 +189,7 @@ def test_whatever_fails_on_the_way_the_batches_are_the_same(
         OSError(errno.ESTALE, "Stale file handle"),
         TimeoutError(errno.ETIMEDOUT, "timed out"),
     ]
-    dataset = Dataset(f"asked://{local}", schema)
+    dataset = Dataset(f"watched://{local}", schema)
     failed = []
 
     def before(number: int) -> None:
@@ -248,7 +197,7 @@ def test_whatever_fails_on_the_way_the_batches_are_the_same(
             failed.append(number)
             raise errors[number % len(errors)]
 
-    asked.before = staticmethod(before)
+    asked.before_read = staticmethod(before)
     with Loader(
         dataset, seed=3, lanes=4, batch_size=32, decode_threads=threads, fetch=SMALL, retry_s=60
     ) as loader:
@@ -258,54 +207,36 @@ def test_whatever_fails_on_the_way_the_batches_are_the_same(
 
 
 def test_what_cannot_be_fetched_is_named(
-    write_table: Any, schema: Schema, asked: type[Asked]
+    write_table: Any, schema: Schema, asked: type[WatchedFileSystem], wording: Wording
 ) -> None:
     local = str(write_table([[40, 31, 64]]))
-    dataset = Dataset(f"asked://{local}", schema)
+    dataset = Dataset(f"watched://{local}", schema)
 
     def before(number: int) -> None:
-        raise PermissionError(f"no request number {number}")
+        raise PermissionError("no request is allowed")
 
-    asked.before = staticmethod(before)
-    with pytest.raises(DataError, match="no request number") as caught:
+    asked.before_read = staticmethod(before)
+    with wording.raises(DataError) as caught:
         list(Loader(dataset, batch_size=32, shuffle="none", lanes=1))
-    assert caught.value.where == {"file": f"asked://{local}/part_0.parquet", "row group": 0}
-
-
-def test_a_damaged_column_is_named(write_table: Any, schema: Schema) -> None:
-    local = Path(write_table([[40, 31]])) / "part_0.parquet"
-    group = pq.read_metadata(local).row_group(1)
-    name = schema.categorical.names[0]
-    (chunk,) = (group.column(n) for n in range(group.num_columns) if name == _path(group, n))
-    content = bytearray(local.read_bytes())
-    begin = chunk.dictionary_page_offset or chunk.data_page_offset
-    content[begin : begin + 4] = b"\xff\xff\xff\xff"
-    local.write_bytes(content)
-    with pytest.raises(DataError, match="could not read a row group") as caught:
-        stream(f"asked://{local}", schema, shuffle="none")
-    assert caught.value.where == {"file": f"asked://{local}", "row group": 1, "column": name}
-
-
-def _path(group: pq.RowGroupMetaData, number: int) -> str:
-    return str(group.column(number).path_in_schema)
+    assert caught.value.where == {"file": f"watched://{local}/part_0.parquet", "row group": 0}
 
 
 def test_an_epoch_that_is_left_asks_for_nothing_more(
-    write_table: Any, schema: Schema, asked: type[Asked]
+    write_table: Any, schema: Schema, asked: type[WatchedFileSystem]
 ) -> None:
     local = str(write_table(SIZES))
-    with Loader(Dataset(f"asked://{local}", schema), batch_size=8, fetch=SMALL) as loader:
+    with Loader(Dataset(f"watched://{local}", schema), batch_size=8, fetch=SMALL) as loader:
         for _ in loader:
             break
-        told = len(asked.ranges)
+        told = len(asked.reads)
         assert not fetching()
-    assert len(asked.ranges) == told
+    assert len(asked.reads) == told
 
 
 def test_a_collection_in_a_fetching_thread_waits_for_no_loader(
-    write_table: Any, schema: Schema, asked: type[Asked]
+    write_table: Any, schema: Schema, asked: type[WatchedFileSystem]
 ) -> None:
-    dataset = Dataset(f"asked://{write_table(SIZES)}", schema)
+    dataset = Dataset(f"watched://{write_table(SIZES)}", schema)
     is_dropped, is_reading = threading.Event(), threading.Event()
 
     def before(number: int) -> None:
@@ -314,8 +245,8 @@ def test_a_collection_in_a_fetching_thread_waits_for_no_loader(
             assert is_dropped.wait(60)
             gc.collect()  # finds the iterator whose threads wait for this one
 
-    asked.ranges.clear()
-    asked.before = staticmethod(before)
+    asked.reads.clear()
+    asked.before_read = staticmethod(before)
     with Loader(dataset, batch_size=32, fetch=SMALL) as loader:
         cycle: list[Any] = [loader.epoch(0)]
         cycle.append(cycle)
@@ -331,27 +262,6 @@ def test_a_collection_in_a_fetching_thread_waits_for_no_loader(
             gc.enable()
 
 
-def test_to_ask_whether_a_cache_has_row_groups_holds_up_nobody(one_file: str) -> None:
-    url = f"asked://{one_file}"
-    is_taken, asked_about = threading.Event(), set()
-
-    def is_held(group: RowGroup) -> bool:
-        asked_about.add(group.index)
-        assert is_taken.wait(60)
-        return group.index != 3
-
-    fetcher = Fetcher(lambda *_: [Span(0, 20)])
-    groups = [RowGroup(url, number, 10) for number in range(5)]
-    expected = fetcher.expect(iter(groups), is_held)
-    fetcher.take(RowGroup(url, 6, 10))
-    is_taken.set()
-    settled(fetcher)
-    assert asked_about == set(range(5))
-    assert [one.group.index for one in fetcher._wanted.values()] == [3]
-    expected.close()
-    fetcher.close()
-
-
 def test_no_further_than_some_row_groups_ahead_is_looked() -> None:
     seen = itertools.count()
     fetcher = Fetcher(lambda *_: [Span(0, 20)])
@@ -363,7 +273,7 @@ def test_no_further_than_some_row_groups_ahead_is_looked() -> None:
 
 
 def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> None:
-    url = f"asked://{one_file}"
+    url = f"watched://{one_file}"
     fetcher = Fetcher(lambda *_: [Span(0, 20)])
     groups = [RowGroup(url, 0, 10, slice=Slice(number, 10, 40)) for number in (0, 2, 3)]
     expected = fetcher.expect(iter([*groups, RowGroup(url, 1, 10)]))
@@ -375,7 +285,9 @@ def test_a_row_group_is_held_until_its_last_slice_has_passed(one_file: str) -> N
     whole = weakref.ref(fetcher.take(RowGroup(url, 1, 10)))
     assert whole() is None
     settled(fetcher)
-    assert Asked.ranges.count((0, 20)) == 2  # of each row group, which have the same bytes here
+    assert [one[1:] for one in WatchedFileSystem.reads].count(
+        (0, 20)
+    ) == 2  # of each row group, which have the same bytes here
     expected.passed(3)
     assert image() is None
     fetcher.close()
@@ -385,31 +297,12 @@ def test_few_files_keep_connections(one_file: str, tmp_path: Path) -> None:
     fetcher = Fetcher(lambda *_: [Span(0, 20)])
     for number in range(40):
         (tmp_path / f"{number}.parquet").symlink_to(one_file)
-        fetcher.take(RowGroup(f"asked://{tmp_path}/{number}.parquet", 0, 10))
+        fetcher.take(RowGroup(f"watched://{tmp_path}/{number}.parquet", 0, 10))
     settled(fetcher)
     holding = [file for file in fetcher._files.values() if file._idle]
     assert len(holding) <= fetcher_module._FILES_WITH_HANDLES + 1
     fetcher.close()
     assert not [file for file in fetcher._files.values() if file._idle]
-
-
-def test_where_no_thread_can_be_started_that_is_told(
-    one_file: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refused(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    fetcher = Fetcher(lambda *_: [Span(0, 20)])
-    with monkeypatch.context() as patched:
-        patched.setattr(threading.Thread, "start", refused)
-        with pytest.raises(RuntimeError, match="can't start"):
-            fetcher.take(RowGroup(f"asked://{one_file}", 0, 10))
-    fetcher.close()
-
-
-def test_options_out_of_range_are_refused() -> None:
-    with pytest.raises(SpecError, match="connections is 0"):
-        FetchOptions(connections=0)
 
 
 def fetching() -> list[threading.Thread]:

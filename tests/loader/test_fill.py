@@ -48,11 +48,6 @@ KINDS = ["ii", "iq", "iB", "iH", "vf", "vd", "lf", "ld", "wf", "wd"]
 GOOD_FLOATS = {"v": [0.0, -0.0, 0.5, -3.25, 1e-40, 3.4e38], "l": [0.0, 1.0], "w": [0.0, 2.5, 1e-40]}
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind() -> None:
-    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
-
-
 @dataclass
 class Call:
     """The arguments of one call of a kernel, and the memory around its blocks."""
@@ -231,21 +226,6 @@ def test_the_bits_of_a_nan_are_kept(kernel: Any) -> None:
     call = one_column("v", bits.view(np.float32))
     assert call.run(kernel) == b"\1"
     assert call.blocks[0].view(np.uint32).tolist() == [bits.tolist()]
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_value_that_no_run_takes_is_not_looked_at(kernel: Any) -> None:
-    source = np.array([5, -1, 6], np.int32)
-    call = one_column("i", source, rows=np.array([2, 0, 0], np.int32))
-    assert call.run(kernel) == b"\0"
-    assert call.blocks[0].tolist() == [[6, 5, 5]]
-
-
-@pytest.mark.parametrize("kernel", KERNELS)
-def test_a_call_without_runs_does_nothing(kernel: Any) -> None:
-    none = np.empty(0, np.int64)
-    call = one_column("i", np.empty(0, np.int32), blocks=[], starts=none, counts=none)
-    assert call.run(kernel) == b"\0"
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

@@ -34,11 +34,6 @@ BAD: dict[str, list[float]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind() -> None:
-    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
-
-
 def bits_of(value: Any, kind: str) -> int:
     if kind in "iqBH":
         return int(value) & 0xFFFFFFFF

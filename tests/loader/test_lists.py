@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.batch import Batch, Ragged
 from distrain.errors import DataError, SpecError
@@ -120,12 +121,6 @@ def test_items_of_other_types(tmp_path: Path, item: pa.DataType) -> None:
     assert in_file_order(dataset_of(path), "prices") == rows
 
 
-def test_half_floats_in_lists(tmp_path: Path) -> None:
-    prices = pa.array([[np.float16(0.5)], [], [np.float16(-2)]], pa.list_(pa.float16()))
-    path = write(tmp_path / "a.parquet", row=[0, 1, 2], prices=prices)
-    assert in_file_order(dataset_of(path, Schema((ROW, PRICES))), "prices") == [[0.5], [], [-2]]
-
-
 def test_a_table_of_lists_only_and_of_empty_lists_only(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", tags=pa.array([[]] * 9, pa.list_(pa.int32())))
     batches = batches_of(dataset_of(path, Schema((TAGS,))))
@@ -136,19 +131,12 @@ def test_a_table_of_lists_only_and_of_empty_lists_only(tmp_path: Path) -> None:
         assert batch.lists["tags"].values.shape == (0,)
 
 
-def test_a_rank_without_rows_has_empty_lists_of_the_right_types(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", row=range(9), tags=[[7]] * 9, prices=[[0.5]] * 9)
-    last = batches_of(dataset_of(path), rank=3, num_ranks=4)[-1]
-    assert last.num_rows == 0
-    check(last, [], [])
-
-
 @pytest.mark.parametrize("shape", ["list", "large", pytest.param("fixed", marks=WRITES_NO_GAPS)])
 @pytest.mark.parametrize(
     "schema", [Schema((ROW, TAGS)), Schema((ROW, PRICES))], ids=["id", "value"]
 )
 def test_nulls_are_refused_with_their_row_or_filled(
-    tmp_path: Path, shape: str, schema: Schema
+    tmp_path: Path, shape: str, schema: Schema, wording: Wording
 ) -> None:
     column = schema.names[1]
     item = pa.int8() if column == "tags" else pa.float32()
@@ -156,10 +144,9 @@ def test_nulls_are_refused_with_their_row_or_filled(
     kind = list_type(shape, item)
     null_list = pa.array([good] * 6 + [None, good, None], kind)
     null_item = pa.array([good] * 5 + [holed, good, good, holed], kind)
-    cases = [(null_list, "holds a null", 2), (null_item, "holds a list with a null in it", 1)]
-    for values, message, row in cases:
+    for values, row in ((null_list, 2), (null_item, 1)):
         path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
-        with pytest.raises(DataError, match=f"column '{column}' {message}") as caught:
+        with wording.raises(DataError) as caught:
             in_file_order(dataset_of(path, schema), column)
         where = {"file": path, "row group": 1, "row in the group": row, "column": column}
         assert caught.value.where == where
@@ -173,40 +160,25 @@ def test_nulls_are_refused_with_their_row_or_filled(
 
 
 @pytest.mark.parametrize(
-    ("schema", "bad", "message"),
+    ("schema", "bad"),
     [
-        (Schema((ROW, TAGS)), 1000, "id 1000 of column 'tags' is not in 0..999"),
-        (Schema((ROW, TAGS)), -1, "id -1 of column 'tags'"),
-        (Schema((ROW, TAGS)), 2**32 + 3, "id 4294967299 of column 'tags'"),
-        (Schema((ROW, PRICES)), float("nan"), "column 'prices' holds nan"),
-        (Schema((ROW, PRICES)), 1e39, "column 'prices' holds 1e.39, which is not a finite float32"),
+        (Schema((ROW, TAGS)), 1000),
+        (Schema((ROW, TAGS)), -1),
+        (Schema((ROW, TAGS)), 2**32 + 3),
+        (Schema((ROW, PRICES)), float("nan")),
+        (Schema((ROW, PRICES)), 1e39),
     ],
 )
 def test_a_bad_item_is_named_with_its_row(
-    tmp_path: Path, schema: Schema, bad: float, message: str
+    tmp_path: Path, schema: Schema, bad: float, wording: Wording
 ) -> None:
     column = schema.names[1]
     values = [[1], [], [2, 3, 4], [5], [], [1, 2], [1, bad], [bad], []]
     path = write(tmp_path / "a.parquet", row=range(9), **{column: values})
-    with pytest.raises(DataError, match=message) as caught:
+    with wording.raises(DataError) as caught:
         in_file_order(dataset_of(path, schema), column)
     where = {"file": path, "row group": 1, "row in the group": 2, "column": column}
     assert caught.value.where == where
-
-
-def test_lists_where_the_schema_has_none_and_the_other_way_round(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", row=[[1], [2]], tags=[1, 2])
-    with pytest.raises(DataError, match="one value per row is needed, not lists"):
-        dataset_of(path, Schema((ROW,)))
-    with pytest.raises(DataError, match="the schema says that each row holds a list"):
-        dataset_of(path, Schema((TAGS,)))
-
-
-def test_lists_of_words_are_refused_with_the_advice_to_prepare(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", tags=[["a"], ["b", "c"]])
-    with pytest.raises(DataError, match="column 'tags' holds") as caught:
-        dataset_of(path, Schema((TAGS,)))
-    assert "distrain prep" in (caught.value.hint or "")
 
 
 def test_padded() -> None:
@@ -243,19 +215,21 @@ def test_dense() -> None:
         uneven.dense()
 
 
-def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path) -> None:
+def test_a_list_longer_than_the_schema_allows_is_placed(tmp_path: Path, wording: Wording) -> None:
     tags = ColumnSchema(
         "tags", tags=(Tags.CATEGORICAL,), cardinality=9, is_list=True, value_count=(0, 2)
     )
     rows = pa.table({"tags": pa.array([[1], [], [2, 3], [4, 5, 6]], pa.list_(pa.int32()))})
     pq.write_table(rows, tmp_path / "part.parquet")
-    with pytest.raises(DataError, match=r"'tags' has 3 items, more than the schema's 2") as caught:
+    with wording.raises(DataError) as caught:
         batches_of(dataset_of(tmp_path, Schema((tags,))))
     assert caught.value.where["row in the group"] == 3
 
 
 @pytest.mark.parametrize("shuffle", ["none", "full"])
-def test_rows_longer_than_max_list_length_are_cut(tmp_path: Path, shuffle: str) -> None:
+def test_rows_longer_than_max_list_length_are_cut(
+    tmp_path: Path, shuffle: str, wording: Wording
+) -> None:
     rng = np.random.default_rng(3)
     lengths = rng.integers(0, 9, 50)
     tags = [rng.integers(0, 1000, length).tolist() for length in lengths]
@@ -267,22 +241,15 @@ def test_rows_longer_than_max_list_length_are_cut(tmp_path: Path, shuffle: str) 
     # What is cut may be longer than the schema allows.
     short = replace(TAGS, value_count=(0, 3))
     dataset = dataset_of(path, Schema((ROW, short, PRICES)))
-    with pytest.raises(DataError, match=r"list of column 'tags' has \d items"):
+    with wording.raises(DataError):
         batches_of(dataset)
     assert len(batches_of(dataset, max_list_length={"tags": 3})) == len(batches)
 
 
-@pytest.mark.parametrize(
-    ("limits", "message"),
-    [
-        ({"row": 3}, "'row', which is no column of lists"),
-        ({"tag": 3}, "'tag', which is no column of lists"),
-        ({"tags": 0}, "max_list_length of 'tags' is 0, not 1 or more"),
-    ],
-)
-def test_limits_that_cannot_be_used(tmp_path: Path, limits: Any, message: str) -> None:
+@pytest.mark.parametrize("limits", [{"row": 3}, {"tag": 3}, {"tags": 0}])
+def test_limits_that_cannot_be_used(tmp_path: Path, limits: Any, wording: Wording) -> None:
     path = write(tmp_path / "a.parquet", row=[1], tags=[[1]], prices=[[1.0]])
-    with pytest.raises(SpecError, match=message):
+    with wording.raises(SpecError):
         Loader(dataset_of(path), batch_size=8, max_list_length=limits)
 
 

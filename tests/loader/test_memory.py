@@ -1,21 +1,19 @@
 """The formula of a loader's memory against blocks that a loader really holds."""
 
 import threading
-import tracemalloc
 import weakref
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 from distrain.loader import Dataset, Loader, loader as loader_module
 from distrain.loader.filling.batch_memory import BlockPool
 from distrain.loader.memory import batches_held, memory_of
-from distrain.partition import LARGE_ROWS, row_permutation
+from distrain.partition import LARGE_ROWS
 from distrain.schema import Schema
 from distrain.spec import READERS, WindowsSpec
 
@@ -141,22 +139,6 @@ def test_the_formula_is_reached_where_all_lanes_change_chunks_at_once(
         assert 2 * 20 * 4 // 8 <= held.most <= most
 
 
-@pytest.mark.parametrize("sizes", [[20] * 24, [16] * 33, [7] * 60])
-@pytest.mark.parametrize("decode_threads", [1, 4])
-def test_the_schedule_tells_how_many_batches_wait_for_a_slow_consumer(
-    write_table: Any, schema: Schema, held: Held, sizes: list[int], decode_threads: int
-) -> None:
-    options: dict[str, Any] = {"lanes": 4, "global_batch_size": 8, "prefetch_batches": 2}
-    dataset = Dataset(write_table([sizes]), schema)
-    with Loader(dataset, decode_threads=decode_threads, **options) as loader:
-        expected = batches_held(dataset, loader.options, consumer_batches=1, num_steps=1)
-        with loader.epoch(0) as batches:
-            first = next(batches)
-            held.wait_for(expected)
-            assert first.num_rows == 8
-    assert held.most == expected < loader.memory.batches
-
-
 # Of four lanes, three begin with a small chunk.
 LONG = [*[4, 16, 20, 20, 20, 20, 20] * 3, *[20] * 6]
 
@@ -220,16 +202,3 @@ def test_the_terms_are_what_they_say(write_table: Any, schema: Schema) -> None:
     assert known.decode_bytes == 2 * (50 * 44 + 1000)
     pinned = memory_of(dataset, loader.options, pinned=True)
     assert pinned.blocks_bytes == memory.batches * 256  # torch rounds 240 bytes up
-
-
-def test_drawing_a_permutation_takes_no_more_than_it_is_said_to() -> None:
-    rows = 100_000
-    row_permutation(10, 0, 0, 0)
-    tracemalloc.start()
-    try:
-        order = row_permutation(rows, 0, 0, 0).astype(np.int32)
-        assert len(np.concatenate([order[: rows // 2], order[rows // 2 :]])) == rows
-        most_bytes = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert most_bytes <= 24 * rows + 20_000

@@ -1,69 +1,22 @@
-from collections import defaultdict
-from itertools import count
+"""Which chunks a rank loads when, and how many row groups are open meanwhile."""
 
-from hypothesis import given, settings, strategies as st
+from typing import Any
 
-from distrain.loader.filling.schedule import Load, plan_loads
-from distrain.partition import EpochPlan, Piece, chunk_order, lane_pieces
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
 
-cases = st.tuples(
-    st.lists(st.integers(1, 40), min_size=1, max_size=20),  # rows of the row groups
-    st.integers(1, 12),  # lanes
-    st.integers(1, 60),  # global batch size
-    st.integers(1, 4),  # row groups per chunk
-    st.booleans(),  # drop_last
-    st.integers(0, 100),  # where to start, in percent
+from distrain.loader import Dataset, Loader
+from distrain.loader.filling.schedule import (
+    Load,
+    LoadSteps,
+    LookAhead,
+    bands_of,
+    open_groups,
+    plan_loads,
 )
-
-
-@settings(deadline=None, max_examples=30)
-@given(case=cases)
-def test_each_lane_gets_its_rows_in_time_and_in_order(
-    case: tuple[list[int], int, int, int, bool, int],
-) -> None:
-    sizes, lanes, batch_size, parts, drop_last, percent = case
-    plan = EpochPlan(sum(sizes), lanes, batch_size, drop_last)
-    chunks = chunk_order(sizes, 0, 0, "none", parts)
-    start_step = plan.num_steps * percent // 100
-    loads = plan_loads(plan, chunks, range(lanes), start_step)
-    assert [load.step for load in loads] == sorted(load.step for load in loads)
-    assert len({load.chunk for load in loads}) == len(loads)  # no chunk is decoded twice
-
-    held: dict[int, list[tuple[int, int]]] = defaultdict(list)  # lane -> its place, row of line
-    given: dict[int, list[int]] = defaultdict(list)
-    waiting = list(loads)
-    for step in range(start_step, plan.num_steps):
-        while waiting and waiting[0].step <= step:
-            load = waiting.pop(0)
-            for piece in load.pieces:
-                first = chunks[load.chunk].start
-                rows = range(first + piece.start, first + piece.stop)
-                held[piece.lane] += zip(count(piece.offset), rows, strict=False)
-        for lane in range(lanes):
-            span, _ = plan.lane_span(lane)
-            wanted = [offset - span for offset in range(*plan.lane_slice(lane, step))]
-            held[lane].sort()
-            assert [offset for offset, _ in held[lane][: len(wanted)]] == wanted
-            given[lane] += [row for _, row in held[lane][: len(wanted)]]
-            held[lane] = held[lane][len(wanted) :]
-            # What is held beyond the step lies in at most two chunks.
-            inside = {
-                number
-                for number, chunk in enumerate(chunks)
-                for _, row in held[lane]
-                if chunk.start <= row < chunk.start + chunk.num_rows
-            }
-            assert len(inside) <= 2
-    assert not waiting
-    assert not any(held.values())
-    for lane, rows in given.items():
-        order = [
-            chunks[piece.chunk].start + row
-            for piece in lane_pieces(plan, chunks, lane)
-            for row in range(piece.start, piece.stop)
-        ]
-        before, after = (plan.lane_rows_before(lane, s) for s in (start_step, plan.num_steps))
-        assert rows == order[before:after]
+from distrain.partition import EpochPlan, Piece, chunk_order, num_bands
+from distrain.schema import Schema
 
 
 def test_a_table_of_one_chunk_is_loaded_once() -> None:
@@ -88,3 +41,63 @@ def test_nothing_before_the_start_is_loaded() -> None:
         Load(step=8, chunk=4, pieces=(Piece(0, 4, 0, 20, 80),)),
     ]
     assert plan_loads(plan, chunks, range(1), start_step=10) == []
+
+
+def test_a_rank_has_the_large_row_groups_of_its_bands_open(
+    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", 24)  # slices of 6 rows
+
+    def opened(sizes: list[int], num_ranks: int, **options: Any) -> list[int]:
+        dataset = Dataset(write_table([sizes]), schema)
+        loaders = [
+            Loader(dataset, global_batch_size=24, rank=rank, num_ranks=num_ranks, **options)
+            for rank in range(num_ranks)
+        ]
+        bands = num_bands(24) if loaders[0].options.shuffle == "chunk" else 1
+        assert {bands_of(loader.options) for loader in loaders} == {bands}
+        return [open_groups(dataset, loader.options) for loader in loaders]
+
+    lanes_of_a_band = 24 // num_bands(24)
+    assert lanes_of_a_band == 3
+    for num_ranks in (1, 2, 3, 4, 6, 8, 12, 24):
+        ranks = np.split(np.arange(24), num_ranks)
+        bands = [len(set((lanes // lanes_of_a_band).tolist())) for lanes in ranks]
+        assert opened([30] * 40, num_ranks) == bands
+        assert opened([30] * 40, num_ranks, parts_per_chunk=3) == [3 * n for n in bands]
+        assert opened([5, 30] * 3, num_ranks) == [min(3, n) for n in bands]
+        assert opened([30] * 9, num_ranks, shuffle="none") == [1] * num_ranks
+        assert opened([24] * 9, num_ranks) == [0] * num_ranks
+
+
+def test_the_steps_of_a_load_are_those_of_its_pieces() -> None:
+    plan = EpochPlan(100, 2, 10)
+    load = Load(step=2, chunk=0, pieces=(Piece(0, 0, 0, 7, 10), Piece(1, 0, 7, 20, 11)))
+    assert LoadSteps.of(plan, load, open_steps=5) == (2, 4, 5, 0)  # rows 11 to 23 of lane 1
+    assert LoadSteps.of(plan, load, open_steps=5, begin=30) == (32, 34, 5, 30)
+
+
+@given(
+    sizes=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3), st.booleans()), max_size=12),
+    most=st.integers(1, 3),
+    open_steps=st.integers(1, 5),
+)
+def test_a_load_begins_early_if_few_are_ahead_and_its_batches_may_be_open(
+    sizes: list[tuple[int, int, bool]], most: int, open_steps: int
+) -> None:
+    ahead, step, first, begin = LookAhead(most), 0, 0, 0
+    begun: list[int] = []
+    for gap, length, is_next_epoch in sizes:
+        first += gap
+        begin = first if is_next_epoch else begin
+        load = LoadSteps(first, first + length, open_steps, begin)
+        while not ahead.may_begin(load, step):
+            assert step < first, "what is needed begins"
+            is_late = first + length >= step + open_steps
+            waiting = sum(one > step for one in begun)
+            assert is_late or (waiting >= most and step >= begin)
+            step += 1
+        if step < first:
+            assert first + length < step + open_steps
+            assert sum(one > step for one in begun) < most or step < begin
+        begun.append(first)

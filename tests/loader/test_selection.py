@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings, strategies as st
+from same_batches import assert_same
 
 from distrain.batch import Batch
 from distrain.errors import DataError
@@ -79,18 +79,6 @@ def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
     settings = {"global_batch_size": 16, "lanes": 12, "seed": 3, **options}
     with Loader(dataset, **settings) as loader, loader.epoch(epoch) as found:
         return list(found)
-
-
-def assert_same(left: list[Batch], right: list[Batch]) -> None:
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert torch.equal(a.categorical, b.categorical)
-        assert torch.equal(a.continuous, b.continuous)
-        assert torch.equal(a.label, b.label)
-        assert a.lists.keys() == b.lists.keys()
-        for name, column in a.lists.items():
-            assert torch.equal(column.values, b.lists[name].values)
-            assert torch.equal(column.offsets, b.lists[name].offsets)
 
 
 MASKS = st.integers(0, 2**32 - 1).map(

@@ -6,14 +6,14 @@ import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
-from fsspec.implementations.local import LocalFileSystem
+from same_batches import assert_same
+from watched_files import WatchedFileSystem
 
 from distrain.batch import Batch
 from distrain.loader import Dataset, Loader
@@ -106,19 +106,6 @@ def test_a_fetch_that_failed_is_made_by_another() -> None:
     one.bring(RANGES[0], refused)
 
 
-def test_nobody_waits_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.0)
-    one, other = image_of(), image_of()
-
-    def meanwhile(begin: int, end: int) -> bytes:
-        other.bring(Span(begin, end), read)
-        return read(begin, end)
-
-    one.bring(RANGES[0], meanwhile)
-    assert not other._is_patient
-    assert bytes_of(one)[:100] == CONTENT[:100]
-
-
 def test_a_killed_process_leaves_neither_locks_nor_files(folder: Path) -> None:
     context = multiprocessing.get_context("fork")
     begun, begin_held = context.Event(), image_of("held")
@@ -187,44 +174,6 @@ def test_where_it_cannot_be_shared_it_is_not(folder: Path, monkeypatch: pytest.M
     assert refusing()
 
 
-class Stored(LocalFileSystem):  # type: ignore[misc]  # fsspec is untyped
-    """Local files with versions, of which is counted how often each byte range is read."""
-
-    protocol = "stored"
-    cachable = False
-    asked: ClassVar[Counter[tuple[str, int, int]]] = Counter()
-
-    @classmethod
-    def _strip_protocol(cls, path: Any) -> Any:
-        return super()._strip_protocol(str(path).removeprefix("stored://"))
-
-    def unstrip_protocol(self, name: str) -> str:
-        return f"stored://{name}"
-
-    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
-        return StoredFile(self._strip_protocol(path))
-
-
-class StoredFile:
-    def __init__(self, path: str):
-        self._path = path
-        self._handle = Path(path).open("rb", buffering=0)  # noqa: SIM115
-        self.details = {"ETag": "1", "size": os.path.getsize(path)}
-
-    def read(self, size: int = -1) -> bytes:
-        Stored.asked[(self._path, self._handle.tell(), size)] += 1
-        return self._handle.read(size)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._handle, name)
-
-    def __enter__(self) -> "StoredFile":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._handle.close()
-
-
 ROWS, RANKS = 140_000, 4
 
 
@@ -245,7 +194,8 @@ def of_all_ranks(url: str, schema: Schema) -> list[list[Batch]]:
 def test_ranks_read_no_byte_of_a_row_group_twice(
     tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fsspec.register_implementation("stored", Stored, clobber=True)
+    WatchedFileSystem.reset()
+    WatchedFileSystem.has_versions = True
     data = tmp_path / "data"
     data.mkdir()
     generator = torch.Generator().manual_seed(1)
@@ -269,16 +219,14 @@ def test_ranks_read_no_byte_of_a_row_group_twice(
     found = {}
     for is_shared in (True, False):
         monkeypatch.setattr(module, "_LEAST_BYTES", 1 if is_shared else 1 << 40)
-        Stored.asked.clear()
-        batches = of_all_ranks(f"stored://{data}", schema)
-        row_groups = {key: n for key, n in Stored.asked.items() if key[1] < 100_000}
+        WatchedFileSystem.reads.clear()
+        batches = of_all_ranks(f"watched://{data}", schema)
+        row_groups = {
+            key: n for key, n in Counter(WatchedFileSystem.reads).items() if key[1] < 100_000
+        }
         found[is_shared] = batches, max(row_groups.values())
     held.clear()
     assert found[True][1] == 1
     assert found[False][1] == RANKS  # each rank for itself
-    for left, right in zip(found[True][0], found[False][0], strict=True):
-        for a, b in zip(left, right, strict=True):
-            assert torch.equal(a.categorical, b.categorical)
-            assert torch.equal(a.continuous, b.continuous)
-            assert torch.equal(torch.as_tensor(a.label), torch.as_tensor(b.label))
+    assert_same(found[True][0], found[False][0])
     assert not list(folder.iterdir())

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
+from same_batches import assert_same
 
 from distrain.loader import Dataset, Loader
 from distrain.loader.reading import sliced_footer as footers
@@ -42,7 +42,7 @@ def table_of(num_columns: int) -> pa.Table:
     return pa.table(columns)
 
 
-@pytest.mark.parametrize("num_columns", [6, 14, 15, 40, 200])
+@pytest.mark.parametrize("num_columns", [6, 15, 200])
 @pytest.mark.parametrize(
     "options",
     [
@@ -53,7 +53,7 @@ def table_of(num_columns: int) -> pa.Table:
     ],
     ids=["plain", "page index", "no statistics", "no keys"],
 )
-@pytest.mark.parametrize("group_rows", [7, 30, 200])
+@pytest.mark.parametrize("group_rows", [7, 200])
 def test_each_slice_is_the_footer_of_its_row_group(
     tmp_path: Path, num_columns: int, options: dict[str, Any], group_rows: int
 ) -> None:
@@ -119,9 +119,7 @@ def test_the_stream_is_that_of_whole_footers(
     monkeypatch.setattr("distrain.loader.reading.open_files.LONG_BYTES", 1 << 30)
     with Loader(dataset, batch_size=20) as loader:
         whole = [*loader.epochs(2)]
-    for a, b in zip(sliced, whole, strict=True):
-        assert torch.equal(a.categorical, b.categorical)
-        assert torch.equal(a.continuous, b.continuous)
+    assert_same(sliced, whole)
 
 
 RANK = """

@@ -9,13 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
+from same_batches import assert_same
+from wording import Wording
 
 from distrain.batch import Batch
-from distrain.errors import DataError, SpecError
+from distrain.errors import DataError
 from distrain.loader import Dataset, Loader
-from distrain.loader.filling import open_groups
-from distrain.loader.packed import pack
 from distrain.loader.pages import BUILT, PagesOfFile, page_columns
 from distrain.loader.reading import slice_streams
 from distrain.loader.reading.arrow import ArrowReader
@@ -64,13 +63,6 @@ def batches(dataset: Dataset, epoch: int = 0, **options: Any) -> list[Batch]:
         return list(found)
 
 
-def assert_same(left: list[Batch], right: list[Batch]) -> None:
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert torch.equal(a.categorical, b.categorical)
-        assert torch.equal(a.continuous, b.continuous)
-
-
 @pytest.mark.usefixtures("small_slices")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("shuffle", ["chunk", "full", "none"])
@@ -100,61 +92,14 @@ def test_a_full_shuffle_has_the_order_that_it_has_without_slices(
 
 
 @pytest.mark.usefixtures("small_slices")
-def test_the_cache_and_packed_files_give_the_same_batches(
-    write_table: Any, schema: Schema, tmp_path: Path
-) -> None:
-    dataset = Dataset(write_table(SIZES), schema)
-    expected = batches(dataset)
-    folder = str(tmp_path / "cache")
-    for _ in range(2):
-        assert_same(batches(dataset, cache=folder), expected)
-    entries = len(list(Path(folder).glob("*.rows")))
-    assert entries == len(dataset.slices)
-    pq.write_table(
-        pa.concat_tables([pq.read_table(f"{tmp_path}/part_{n}.parquet") for n in range(2)]),
-        tmp_path / "whole.parquet",
-    )
-    pack(str(tmp_path / "whole.parquet"), schema, tmp_path / "packed", row_group_rows=100)
-    packed = Dataset(str(tmp_path / "packed"), schema)
-    assert packed.slices.any_large
-    found = {name: batches(packed, reader=name) for name in ("packed", "arrow")}
-    assert_same(found["packed"], found["arrow"])
-    rows = sorted(row for batch in found["packed"] for row in batch["C3"].tolist())
-    assert rows == list(range(241))
-
-
-@pytest.mark.usefixtures("small_slices")
-@pytest.mark.parametrize("column", ["C3", "I2"])
-def test_a_flipped_bit_of_a_large_packed_row_group_is_found_before_any_row_of_it_is_used(
-    write_table: Any, schema: Schema, tmp_path: Path, column: str
-) -> None:
-    write_table([[90]])
-    pack(str(tmp_path / "part_0.parquet"), schema, tmp_path / "packed", row_group_rows=100)
-    file = tmp_path / "packed" / "part-00000.parquet"
-    group = pq.read_metadata(file).row_group(0)
-    numbers = {group.column(n).path_in_schema: n for n in range(group.num_columns)}
-    chunk = group.column(numbers[column])
-    content = bytearray(file.read_bytes())
-    content[chunk.data_page_offset + chunk.total_compressed_size - 3] ^= 4  # in its last row
-    file.write_bytes(content)
-    dataset = Dataset(str(tmp_path / "packed"), schema)
-    with Loader(dataset, batch_size=2, lanes=1, shuffle="none") as loader:
-        with pytest.raises(DataError, match="checksum is wrong") as caught:
-            next(iter(loader))
-        assert caught.value.where == {"file": str(file), "row group": 0, "column": column}
-
-
-@pytest.mark.usefixtures("small_slices")
-@pytest.mark.parametrize(
-    ("value", "message"), [(None, "'C1' holds a null"), (-1, "id -1 of column 'C1' is not in")]
-)
+@pytest.mark.parametrize("value", [None, -1])
 def test_an_error_names_the_row_of_the_row_group(
-    write_table: Any, schema: Schema, value: int | None, message: str
+    write_table: Any, schema: Schema, value: int | None, wording: Wording
 ) -> None:
     ids = [1] * 90
     ids[52] = value  # type: ignore[call-overload]
     folder = write_table([[90]], C1=pa.array(ids, pa.int64()))
-    with pytest.raises(DataError, match=message) as caught:
+    with wording.raises(DataError) as caught:
         batches(Dataset(folder, schema))
     where = {"row group": 0, "row in the group": 52, "column": "C1"}
     assert caught.value.where.items() >= where.items()
@@ -162,7 +107,7 @@ def test_an_error_names_the_row_of_the_row_group(
 
 @pytest.mark.usefixtures("small_slices")
 def test_a_file_that_is_replaced_between_two_slices_is_refused(
-    write_table: Any, schema: Schema, tmp_path: Path
+    write_table: Any, schema: Schema, tmp_path: Path, wording: Wording
 ) -> None:
     dataset = Dataset(write_table([[90]]), schema)
     options: dict[str, Any] = {"batch_size": 2, "lanes": 1, "shuffle": "none"}
@@ -173,23 +118,8 @@ def test_a_file_that_is_replaced_between_two_slices_is_refused(
         copy = tmp_path / "copy"
         copy.write_bytes(file.read_bytes())
         copy.rename(file)
-        with pytest.raises(DataError, match="replaced or written to"):
+        with wording.raises(DataError):
             list(stream)
-
-
-@pytest.mark.usefixtures("small_slices")
-def test_a_row_group_with_fewer_rows_than_planned_is_refused(
-    write_table: Any, schema: Schema
-) -> None:
-    dataset = Dataset(write_table([[90]]), schema)
-    last = dataset.slices[len(dataset.slices) - 1]
-    assert last.slice is not None
-    wrong = last.slice._replace(group_rows=93)
-    reader = ArrowReader(dataset.columns)
-    group = type(last)(last.file, last.index, last.num_rows + 3, slice=wrong)
-    with pytest.raises(DataError, match="the row group has 90 rows, not 93 as planned"):
-        reader.read(group)
-    reader.close()
 
 
 @pytest.mark.usefixtures("small_slices")
@@ -215,18 +145,6 @@ def test_a_slice_is_read_again_where_the_storage_did_not_answer(
     assert calls > fails_at
 
 
-def test_slices_that_are_asked_for_in_any_order_are_right(write_table: Any, schema: Schema) -> None:
-    dataset = Dataset(write_table([[90]]), schema)
-    slices = Slices(dataset.table.compact, LARGE)
-    reader = ArrowReader(dataset.columns, open_groups=1, threads=2)
-    numbers = [column.name for column in dataset.columns].index("C3")
-    for place in (3, 2, 4, 14, 0, 13, 14, 1, 1):
-        one = slices[place]
-        found = reader.read(one).cells[numbers]
-        assert found.tolist() == list(range(6 * place, 6 * place + one.num_rows))
-    reader.close()
-
-
 @pytest.mark.usefixtures("small_slices")
 def test_columns_that_stay_open_are_bounded(write_table: Any, schema: Schema) -> None:
     dataset = Dataset(write_table([[30]] * 9), schema)
@@ -237,26 +155,6 @@ def test_columns_that_stay_open_are_bounded(write_table: Any, schema: Schema) ->
             assert len(reader._streams._streams) <= 2 * (2 + 1)
     reader.close()
     assert not reader._streams._streams
-
-
-def test_a_rank_has_the_row_groups_of_its_bands_open(
-    write_table: Any, schema: Schema, small_slices: None
-) -> None:
-    dataset = Dataset(write_table([[30]] * 40), schema)
-
-    def opened(num_ranks: int, **options: Any) -> list[int]:
-        return [
-            open_groups(
-                dataset,
-                Loader(dataset, batch_size=9, rank=rank, num_ranks=num_ranks, **options).options,
-            )
-            for rank in range(num_ranks)
-        ]
-
-    assert opened(1) == [8]
-    assert opened(8) == [1] * 8
-    assert opened(2, parts_per_chunk=3) == [12, 12]
-    assert opened(2, shuffle="none") == [1, 1]
 
 
 BIG = Schema(
@@ -296,20 +194,6 @@ def test_a_row_group_of_a_million_rows(a_million_rows: str) -> None:
         memory = loader.memory
         assert memory.decode_bytes < 32_259 * 3 * 8 + 1
         assert memory.streams_bytes > 0
-
-
-@pytest.mark.usefixtures("small_slices")
-def test_a_state_does_not_fit_a_table_whose_slices_are_others(
-    write_table: Any, schema: Schema, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = write_table(SIZES)
-    options: dict[str, Any] = {"batch_size": 16, "lanes": 6}
-    state = Loader(Dataset(folder, schema), **options).state_dict()
-    assert state["slices"] == 15 + 11 + 1 + 12
-    Loader(Dataset(folder, schema), **options).load_state_dict(state)
-    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", 40)
-    with pytest.raises(SpecError, match="slices is 24 here and 39 in the state"):
-        Loader(Dataset(folder, schema), **options).load_state_dict(state)
 
 
 def test_a_slice_waits_for_its_thread_however_late_that_is(
@@ -386,7 +270,7 @@ def test_a_damaged_page_behind_good_slices_is_told_with_its_column(
     content[chunk.dictionary_page_offset + chunk.total_compressed_size - 2] ^= 1  # its last page
     path.write_bytes(content)
     with Loader(Dataset(path, schema), batch_size=6, lanes=1, shuffle="none") as loader:
-        with pytest.raises(DataError, match="could not read a row group") as caught:
+        with pytest.raises(DataError, match="part_0") as caught:
             list(loader)
         assert caught.value.where["column"] == "I1"
         assert loader.stats.batches >= 1

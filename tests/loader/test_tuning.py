@@ -65,15 +65,6 @@ def test_facts_are_what_the_footers_say(tmp_path: Path) -> None:
     assert footers.largest_group_bytes == max(sizes["ZSTD"] + sizes["SNAPPY"])
 
 
-def test_columns_of_folders_names_count_as_decoded(tmp_path: Path) -> None:
-    folder = tmp_path / "item=7"
-    folder.mkdir()
-    table = pa.table({"label": pa.array([0.0, 1.0], pa.float32()), "price": [1.0, 2.0]})
-    pq.write_table(table, folder / "a.parquet")
-    schema = Schema(SCHEMA.columns[:2] + SCHEMA.columns[3:4])
-    assert footer_summary(Dataset(tmp_path, schema, hive=True)).decoded_row_bytes == 4 + 8 + 8
-
-
 @pytest.fixture
 def dataset(tmp_path: Path) -> Dataset:
     write(tmp_path / "a.parquet", 200_000, 20_000, "snappy", np.int32)
@@ -90,10 +81,6 @@ def advised(
     return tuning_advice(
         dataset, made, footers or footer_summary(dataset), memory_budget_bytes=budget
     )
-
-
-def test_nothing_is_advised_where_all_is_well(dataset: Dataset) -> None:
-    assert advised(dataset) == []
 
 
 def test_what_fits_the_budget_is_told(dataset: Dataset) -> None:
@@ -134,17 +121,3 @@ def test_files_that_decode_slowly_are_told(dataset: Dataset) -> None:
     wide = dataclasses.replace(footers, wide_ids=tuple("abcdefg"))
     (advice,) = advised(dataset, footers=wide)
     assert "ids are int64 in a, b, c, d, e and 2 more" in advice
-
-
-def test_columns_whose_names_hold_dots_are_counted(tmp_path: Path) -> None:
-    rows = np.arange(50)
-    table = pa.table({"a": rows % 2, "a.b": rows.astype(np.float32), "a.c": ["x"] * 50})
-    pq.write_table(table, tmp_path / "a.parquet")
-    schema = Schema(
-        (ColumnSchema("a", tags=(Tags.TARGET,)), ColumnSchema("a.b", tags=(Tags.CONTINUOUS,)))
-    )
-    footers = footer_summary(Dataset(tmp_path, schema))
-    group = pq.read_metadata(tmp_path / "a.parquet").row_group(0)
-    used = [group.column(number).total_compressed_size for number in (0, 1)]
-    assert footers.compressed_bytes == sum(used)
-    assert footers.decoded_row_bytes == 8 + 4

@@ -89,13 +89,6 @@ def test_merging_any_partition_in_any_order_is_all_rows_at_once(kind_and_rows, r
         assert_same(merged, whole)
 
 
-@given(KIND_AND_ROWS, st.randoms(use_true_random=False))
-@settings(deadline=None, max_examples=30)
-def test_the_order_of_rows_does_not_matter(kind_and_rows, random):
-    kind, rows = kind_and_rows
-    assert_same(state_of(kind, random.sample(rows, len(rows))), state_of(kind, rows))
-
-
 @given(KIND_AND_ROWS)
 @settings(deadline=None, max_examples=30)
 def test_a_weight_of_2_is_the_row_twice_and_of_0_the_row_left_out(kind_and_rows):

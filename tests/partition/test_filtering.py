@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError, SpecError
 from distrain.partition import Table, read_footers, scan_columns
@@ -204,10 +205,10 @@ TYPED: dict[str, Any] = {
         ("decimal < 2", [0, 1]),
     ],
 )
-def test_types_of_columns(tmp_path: Path, text: str, expected: Any) -> None:
+def test_types_of_columns(tmp_path: Path, text: str, expected: Any, wording: Wording) -> None:
     file = write(tmp_path / "a.parquet", TYPED, [5, 5, 5, 5])
     if not expected:
-        with pytest.raises(SpecError, match="takes none of 20 rows"):
+        with wording.raises(SpecError):
             read_footers(file, SCHEMA, row_filter=text)
         return
     found = read_footers(file, SCHEMA, row_filter=text)
@@ -257,7 +258,7 @@ def test_only_row_groups_that_statistics_leave_open_are_read(
         ("7 <= day and fresh == true", 5),
     ],
 )
-def test_folders_give_columns(tmp_path: Path, text: str, rows: int) -> None:
+def test_folders_give_columns(tmp_path: Path, text: str, rows: int, wording: Wording) -> None:
     columns = {"n": np.arange(5)}
     null = "name=__HIVE_DEFAULT_PARTITION__"
     folders = ["fresh=true/day=7/name=a%20b", f"fresh=false/day=8/{null}", f"fresh=no/day=9/{null}"]
@@ -266,56 +267,46 @@ def test_folders_give_columns(tmp_path: Path, text: str, rows: int) -> None:
             continue
         write(tmp_path / folder / "a.parquet", columns, [3, 2])
     if not rows:
-        with pytest.raises(SpecError, match="takes none"):
+        with wording.raises(SpecError):
             read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text)
         return
     assert read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text).num_rows == rows
-    with pytest.raises(SpecError, match="which is missing"):
+    with wording.raises(SpecError):
         read_footers(str(tmp_path), SCHEMA, row_filter=text)
 
 
 @pytest.mark.parametrize(
-    ("text", "message", "place"),
+    ("text", "place"),
     [
-        ("small > 1 and samll < 3", "column 'samll', which is missing", 15),
-        ("small > 'a'", "'small' holds uint8, which does not compare with 'a'", 1),
-        (
-            "small == 1 or word in (3,)",
-            "'word' holds string, which does not compare with \\(3,\\)",
-            15,
-        ),
-        ("day > 5", "'day' holds date32", 1),
-        ("at > '30.11.2026'", "'at' holds timestamp", 1),
-        ("word == small", "does not compare with column 'small'", 1),
-        ("small = 3", "no condition", 7),
-        ("small", "this is no condition", 1),
-        ("small == null", "null is tested by `is null`", 10),
-        ("small in 3", "values in parentheses", 10),
-        ("small in (day,)", "values are needed", 11),
-        ("3 == 3", "a column is needed", 1),
-        ("__import__('os').system('true') == 0", "a column, a number", 1),
-        ("é == 1 and (", "was never closed", 12),
-        ("not " * 3000 + "small == 1", "nested deeper than 100", 1),
-        ("not " * 100 + "small == 1", "nested deeper than 100", 1),
-        ("small > 1" + " or small == 1" * 1000, "more than 1,000 tests", 14_000),
-        (" small > 1 # one\nand word == 'a'", "takes no comments", 12),
-        ("word == 'a\nb'", "a text ends in its line", 9),
-        (f"small > 0x{'f' * 5000}", "too large", 9),
-        (f"small in (1, -0x{'f' * 5000})", "too large", 15),
+        ("small > 1 and samll < 3", 15),
+        ("small > 'a'", 1),
+        ("small == 1 or word in (3,)", 15),
+        ("day > 5", 1),
+        ("at > '30.11.2026'", 1),
+        ("word == small", 1),
+        ("small = 3", 7),
+        ("small", 1),
+        ("small == null", 10),
+        ("small in 3", 10),
+        ("small in (day,)", 11),
+        ("3 == 3", 1),
+        ("__import__('os').system('true') == 0", 1),
+        ("é == 1 and (", 12),
+        ("not " * 3000 + "small == 1", 1),
+        ("not " * 100 + "small == 1", 1),
+        ("small > 1" + " or small == 1" * 1000, 14000),
+        (" small > 1 # one\nand word == 'a'", 12),
+        ("word == 'a\nb'", 9),
+        (f"small > 0x{'f' * 5000}", 9),
+        (f"small in (1, -0x{'f' * 5000})", 15),
     ],
 )
-def test_refusals_name_the_place(tmp_path: Path, text: str, message: str, place: int) -> None:
+def test_refusals_name_the_place(tmp_path: Path, text: str, place: int, wording: Wording) -> None:
     file = write(tmp_path / "a.parquet", TYPED, [20])
-    with pytest.raises(SpecError, match=message) as error:
+    with pytest.raises(SpecError, match="filter") as error:
         read_footers(file, SCHEMA, row_filter=text)
     assert error.value.where["character"] == place
-
-
-def test_nan_in_the_second_of_two_columns_is_unequal(tmp_path: Path) -> None:
-    columns = {"n": np.array([5, 5, 5]), "x": np.array([5.0, math.nan, 5.0])}
-    file = write(tmp_path / "a.parquet", columns, [3])
-    for text in ("n != x", "x != n", "not n == x"):
-        assert taken(read_footers(file, SCHEMA, row_filter=text)) == [(0, [1])]
+    wording(str(error.value).partition(": Function")[0], text=text)  # the rest is Arrow's
 
 
 def test_columns_have_the_letters_that_the_filter_has(tmp_path: Path) -> None:
@@ -332,7 +323,7 @@ def test_many_values_and_many_tests(tmp_path: Path) -> None:
     values = np.array([-0.0, 0.0, 0.5, 0.1, 30_000, math.nan])
     file = write(tmp_path / "a.parquet", {"x": values, "f": values.astype(np.float32)}, [6])
     many = ", ".join(f"{n}.0" for n in range(20_000))
-    with pytest.raises(SpecError, match="does not compare with"):
+    with pytest.raises(SpecError, match="'x'"):
         read_footers(file, SCHEMA, row_filter="x in (1, true)")
     for name, rows in (("x", [0, 1, 3]), ("f", [0, 1])):  # no float of 32 bits is 0.1
         found = read_footers(file, SCHEMA, row_filter=f"{name} in ({many}, 0.1)")
@@ -373,13 +364,6 @@ def test_a_value_after_in_is_taken_or_refused_as_after_equals(
         assert result(f"c not in ({literal},)") == result(f"c != {literal}")
 
 
-@pytest.mark.parametrize("key", ["99999999999999999999", "-99999999999999999999"])
-def test_a_folder_s_number_beyond_64_bits_is_compared(tmp_path: Path, key: str) -> None:
-    write(tmp_path / f"k={key}" / "a.parquet", {"n": np.arange(2)}, [2])
-    text = "k < 3" if key.startswith("-") else "k > 3"
-    assert read_footers(str(tmp_path), SCHEMA, hive=True, row_filter=text).num_rows == 2
-
-
 def test_what_is_left_out_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     file = write(tmp_path / "a.parquet", TYPED, [5, 5, 5, 5])
     texts = (None, "small >= 0", "small > 3", "small != 3", "small < 5")
@@ -388,12 +372,14 @@ def test_what_is_left_out_is_part_of_the_fingerprint(tmp_path: Path) -> None:
     assert len(set(found)) == 4
 
 
-def test_statistics_refuse_values_only_of_row_groups_that_are_taken_whole(tmp_path: Path) -> None:
+def test_statistics_refuse_values_only_of_row_groups_that_are_taken_whole(
+    tmp_path: Path, wording: Wording
+) -> None:
     ids = np.array([1, 2, 5000, 4, 5, 6], np.int32)
     file = write(tmp_path / "a.parquet", {"id": ids}, [3, 3])
-    with pytest.raises(DataError, match="id 5000"):
+    with wording.raises(DataError):
         read_footers(file, SCHEMA)
-    with pytest.raises(DataError, match="id 5000"):
+    with wording.raises(DataError):
         read_footers(file, SCHEMA, row_filter="id > 0")
     for text in ("id < 1000", "id > 3 and id < 1000"):
         assert read_footers(file, SCHEMA, row_filter=text).num_rows in (5, 3)

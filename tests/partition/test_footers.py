@@ -7,17 +7,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import fsspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow.parquet import encryption
 
-from distrain.errors import DataError, SchemaError
+from distrain.errors import DataError
 from distrain.etl.features.document import FormatSpec
 from distrain.etl.features.table_file import look_at
-from distrain.partition import Table, read_footers
+from distrain.partition import read_footers
 from distrain.schema import ColumnSchema, Schema, Tags
 
 SCHEMA = Schema(
@@ -49,20 +48,6 @@ def failure(path: Path, **options: Any) -> str:
     return str(caught.value)
 
 
-def test_row_groups_stand_in_the_order_of_the_files(tmp_path: Path) -> None:
-    write(tmp_path / "b.parquet", row_group_size=12)
-    write(tmp_path / "a.parquet")
-    table = read_footers(str(tmp_path), SCHEMA)
-    found = [(Path(g.file).name, g.index, g.num_rows) for g in table.row_groups]
-    assert found == [
-        ("a.parquet", 0, 5),
-        ("a.parquet", 1, 5),
-        ("a.parquet", 2, 2),
-        ("b.parquet", 0, 12),
-    ]
-    assert table.num_rows == 24
-
-
 def test_the_fingerprint_tells_tables_apart_but_not_places(tmp_path: Path) -> None:
     def fingerprint(folder: str, **changes: Any) -> str:
         (tmp_path / folder).mkdir()
@@ -78,20 +63,6 @@ def test_the_fingerprint_tells_tables_apart_but_not_places(tmp_path: Path) -> No
     assert read_footers(str(tmp_path / "first"), SCHEMA).fingerprint != first
 
 
-def test_convertible_types_are_accepted(tmp_path: Path) -> None:
-    for index, kind in enumerate(("int8", "uint8", "int64", "uint64")):
-        write(tmp_path / f"{index}.parquet", item=np.arange(12, dtype=kind) % 10)
-    write(tmp_path / "labels.parquet", clicked=np.arange(12) % 2 == 0, price=np.arange(12))
-    write(tmp_path / "wide.parquet", clicked=np.zeros(12), price=np.zeros(12, np.float16))
-    assert read_footers(str(tmp_path), SCHEMA).num_rows == 6 * 12
-
-
-def test_the_label_may_be_absent_when_rows_are_only_scored(tmp_path: Path) -> None:
-    path = write(tmp_path / "x.parquet", clicked=None)
-    assert read_footers(str(path), SCHEMA, need_label=False).num_rows == 12
-    assert "column 'clicked' is missing" in failure(path)
-
-
 def test_empty_row_groups_are_left_out(tmp_path: Path) -> None:
     with pq.ParquetWriter(tmp_path / "x.parquet", pa.table(columns()).schema) as writer:
         writer.write_table(pa.table(columns(3)))
@@ -100,16 +71,6 @@ def test_empty_row_groups_are_left_out(tmp_path: Path) -> None:
     table = read_footers(str(tmp_path), SCHEMA)
     assert [group.num_rows for group in table.row_groups] == [3, 4]
     assert table.num_rows == 7
-
-
-def test_remote_files_are_read_through_fsspec(tmp_path: Path) -> None:
-    write(tmp_path / "x.parquet")
-    memory = fsspec.filesystem("memory")
-    memory.put(str(tmp_path / "x.parquet"), "/footers/x.parquet")
-    table = read_footers("memory://footers/*.parquet", SCHEMA)
-    assert table.num_rows == 12
-    assert table.row_groups[0].file.startswith("memory://")
-    memory.rm("/footers", recursive=True)
 
 
 def truncate(path: Path) -> None:
@@ -190,7 +151,7 @@ def test_encrypted_columns_are_told_and_the_process_goes_on(
     assert "a.parquet" in done.stderr
     assert "It is encrypted" in done.stderr
     if not plaintext_footer:
-        with pytest.raises(DataError, match="It is encrypted") as caught:
+        with pytest.raises(DataError, match="encrypted") as caught:
             look_at(file, 0, FormatSpec())
         assert caught.value.where["file"] == file
 
@@ -256,21 +217,6 @@ def test_a_missing_column_offers_the_nearest_name(tmp_path: Path) -> None:
     assert "Did you mean 'items'?" in text
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"item": ["a"] * 12}, "column 'item' holds string, but integer ids are needed"),
-        ({"item": np.zeros(12)}, "column 'item' holds double, but integer ids are needed"),
-        ({"item": pa.array(["a"] * 12).dictionary_encode()}, "but integer ids are needed"),
-        ({"price": ["1"] * 12}, "column 'price' holds string, but numbers are needed"),
-        ({"item": [[1]] * 12}, "one value per row is needed, not lists"),
-        ({"price": [[1.0]] * 12}, "one value per row is needed, not lists"),
-    ],
-)
-def test_a_wrong_type_is_named(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
-    assert message in failure(write(tmp_path / "x.parquet", **changes))
-
-
 def changed(name: str, row: int, value: Any) -> dict[str, Any]:
     values = columns()[name].tolist()
     values[row] = value
@@ -301,15 +247,6 @@ def test_a_bad_value_that_statistics_tell_is_placed(
     assert f"file: {path}\n  row group: 1\n  column: {next(iter(changes))}" in text
 
 
-def test_ids_beyond_int32_are_refused_when_the_cardinality_is_unknown(tmp_path: Path) -> None:
-    schema = SCHEMA.with_columns(ColumnSchema("item", "int64", (Tags.CATEGORICAL,)))
-    path = write(tmp_path / "x.parquet", item=np.full(12, 2**31, np.int64))
-    with pytest.raises(DataError, match="id 2147483648 of column 'item' is not in 0"):
-        read_footers(str(path), schema)
-    write(path, item=np.full(12, 2**31 - 1, np.int64))
-    assert read_footers(str(path), schema).num_rows == 12
-
-
 def test_the_first_few_of_many_problems_are_listed(tmp_path: Path) -> None:
     for index in range(4):
         write(tmp_path / f"{index}.parquet", item=np.full(12, 99), price=["?"] * 12)
@@ -324,22 +261,3 @@ def test_the_first_few_of_many_problems_are_listed(tmp_path: Path) -> None:
 def test_no_rows_at_all_is_an_error(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns(0)), tmp_path / "x.parquet")
     assert "no rows in 1 file" in failure(tmp_path)
-
-
-def test_a_schema_without_usable_columns_is_refused(tmp_path: Path) -> None:
-    path = str(write(tmp_path / "x.parquet"))
-    with pytest.raises(SchemaError, match="no feature columns"):
-        read_footers(path, SCHEMA.select(["clicked"]))
-    with pytest.raises(SchemaError, match="0 target columns"):
-        read_footers(path, SCHEMA.remove(["clicked"]))
-    leaky = ColumnSchema("clicked", tags=(Tags.TARGET, Tags.CONTINUOUS))
-    with pytest.raises(SchemaError, match=r"more than one of the tags .*clicked"):
-        read_footers(path, SCHEMA.with_columns(leaky))
-
-
-def test_a_table_is_hashable_and_comparable(tmp_path: Path) -> None:
-    path = str(write(tmp_path / "x.parquet"))
-    first, second = read_footers(path, SCHEMA), read_footers(path, SCHEMA)
-    assert first == second
-    assert len({first, second}) == 1
-    assert isinstance(first, Table)

@@ -3,6 +3,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
+from wording import Wording
 
 from distrain.errors import SpecError
 from distrain.partition import (
@@ -10,10 +11,11 @@ from distrain.partition import (
     chunk_order,
     key_order,
     parts_of,
+    row_keys,
     row_order,
     row_permutation,
 )
-from distrain.partition.order import ORDER_IS_BUILT
+from distrain.partition.order import ORDER_IS_BUILT, row_draws
 
 group_sizes = st.lists(st.integers(1, 50), min_size=1, max_size=30)
 
@@ -211,20 +213,36 @@ def test_keys_are_ordered_like_argsort_has_them(drawn: list[int], ties: bool, se
     assert key_order(keys, num_rows).tolist() == np.argsort(keys).tolist()
 
 
+@settings(deadline=None, max_examples=40)
+@given(rows=st.integers(1, 400), seed=st.integers(0, 9), epoch=st.integers(0, 9), data=st.data())
+def test_keys_of_some_rows_are_those_of_all_and_give_the_permutation(
+    rows: int, seed: int, epoch: int, data: st.DataObject
+) -> None:
+    first = data.draw(st.integers(0, rows - 1))
+    count = data.draw(st.integers(0, rows - first))
+    keys = row_keys(rows, seed, epoch, 0, rows)
+    assert row_keys(rows, seed, epoch, first, count).tolist() == keys[first:][:count].tolist()
+    assert np.argsort(keys).tolist() == row_permutation(rows, seed, epoch, 0).tolist()
+    draws = row_draws(seed, epoch, 0, rows)
+    assert len(set(draws.tolist())) == rows
+    assert row_draws(seed, epoch, first, count).tolist() == draws[first:][:count].tolist()
+    assert draws.tolist() != row_draws(seed, epoch + 1, 0, rows).tolist()
+
+
 GOLDEN_ROWS = [2, 5, 1, 6, 7, 0, 4, 3]
 GOLDEN_GROUPS = [(3, 2), (0, 4), (5, 1)]
 
 
-def test_unusable_arguments_are_refused() -> None:
-    with pytest.raises(SpecError, match="unknown shuffle 'rows'") as caught:
-        chunk_order([1], 0, 0, "rows")
-    assert "none, chunk, full" in str(caught.value)
-    with pytest.raises(SpecError, match="parts_per_chunk is 0"):
-        chunk_order([1], 0, 0, parts_per_chunk=0)
-    with pytest.raises(SpecError, match="seed is -1"):
-        chunk_order([1], -1, 0)
-    with pytest.raises(SpecError, match="part_rows is 0"):
-        parts_of([], 0)
+def test_unusable_arguments_are_refused(wording: Wording) -> None:
+    for refused in (
+        lambda: chunk_order([1], 0, 0, "rows"),
+        lambda: chunk_order([1], 0, 0, parts_per_chunk=0),
+        lambda: chunk_order([1], -1, 0),
+        lambda: parts_of([], 0),
+    ):
+        with pytest.raises(SpecError) as caught:
+            refused()
+        wording(caught.value)
     for parts in ([[0]], [[1], [0]], [[0, 1], [1]], [[0, 1, 2]]):
-        with pytest.raises(ValueError, match=r"do not hold the row groups 0\.\.1 in order"):
+        with pytest.raises(ValueError, match=r"0\.\.1"):
             chunk_order([4, 4], 0, 0, parts=parts)

@@ -5,7 +5,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given, settings, strategies as st
 
 from distrain.partition import RowGroup, Table, Windows
 
@@ -29,6 +29,7 @@ def groups_of(files):
     ]
 
 
+@settings(max_examples=15)
 @given(FILES)
 def test_a_table_holds_its_row_groups_and_comes_over_as_it_was(files):
     groups = groups_of(files)

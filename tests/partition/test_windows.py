@@ -1,7 +1,7 @@
 """Which window a row group lies in, by files, folders and footers."""
 
 import math
-from datetime import date, datetime, timedelta, timezone
+from datetime import date, datetime
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, strategies as st
+from wording import Wording
 
 from distrain.errors import DataError
 from distrain.partition import EpochPlan, EpochSteps, read_footers
@@ -219,7 +220,7 @@ def test_nulls_that_a_filter_leaves_out_lie_in_no_window(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("left_out", [None, math.nan, math.inf])
 def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
-    tmp_path: Path, left_out: Any
+    tmp_path: Path, left_out: Any, wording: Wording
 ) -> None:
     column = np.array if left_out == math.inf else lambda values: pa.array(values, pa.float64())
     groups = [[1.0, 1.0], [left_out, left_out], [left_out, 2.0]]
@@ -229,7 +230,7 @@ def test_row_groups_of_which_a_filter_takes_no_such_value_are_read(
     # No statistics say which rows of a row group this takes.
     found = windows(tmp_path, row_filter="at > 0 and at < 9 and item in (0, 7)")
     assert found == [("1.0", [("a", 0)]), ("2.0", [("a", 2)])]
-    with pytest.raises(DataError, match="and so lie in no window"):
+    with wording.raises(DataError):
         windows(tmp_path, row_filter="not (at == 2 and item in (0, 7)) or item in (0, 7)")
 
 
@@ -243,28 +244,12 @@ def test_times_beyond_64_bits_of_nanoseconds_come_last(
     assert [name for name, _ in windows(tmp_path, size=size)] == ["2026-01-01", "9999-12-31"]
 
 
-def test_windows_of_single_nanoseconds_have_names_of_their_own(tmp_path: Path) -> None:
-    moments = pa.array([10**18, 10**18 + 1, 10**18 + 2000], pa.timestamp("ns"))
-    write(tmp_path / "a.parquet", [moments[n : n + 1] for n in range(3)])
-    assert [name for name, _ in windows(tmp_path)] == [
-        "2001-09-09T01:46:40", "2001-09-09T01:46:40.000000001", "2001-09-09T01:46:40.000002",
-    ]  # fmt: skip
-
-
 def test_a_size_that_does_not_fit_the_values_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "n" / "a.parquet", [[1]])
     assert "the size is a time" in failure(tmp_path / "n", size="1d")
     write(tmp_path / "d" / "a.parquet", [[date(2026, 1, 1)]])
     assert "the size is a number" in failure(tmp_path / "d", size=7)
     assert "has no size" in failure(tmp_path / "d", by="file", size="1d")
-
-
-def test_zones_of_folders_are_counted_in_utc(tmp_path: Path) -> None:
-    write(tmp_path / "at=2026-11-02T01:00+02:00" / "a.parquet", [[1]], "other")
-    assert [name for name, _ in windows(tmp_path, "at", "1d")] == ["2026-11-01"]
-    zone = timezone(timedelta(hours=2))
-    write(tmp_path / "b.parquet", [[datetime(2026, 11, 2, 1, tzinfo=zone)]], "then")
-    assert [name for name, _ in windows(tmp_path / "b.parquet", "then", "1d")] == ["2026-11-01"]
 
 
 @given(

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from small_jobs import CARDINALITIES, draw_rows
 
-from distrain.schema import ColumnSchema, Schema, Tags, criteo_schema
+from distrain.schema import ColumnSchema, Schema, Tags
 
 ROWS = 2_350
 """Not a multiple of any batch size that the tests use."""
@@ -50,28 +49,6 @@ def write_rows(path: Path) -> Path:
     }
     pq.write_table(pa.table(columns), path, row_group_size=400)
     return path
-
-
-def write_planted(root: Path, rows: int, valid_rows: int) -> float:
-    """Rows whose true logits are known, in `root/train` and `root/valid`.
-
-    Returns:
-        The AUC of the true logits on the validation rows.
-    """
-    tables = {"train": draw_rows(rows, seed=1), "valid": draw_rows(valid_rows, seed=2)}
-    for split, table in tables.items():
-        (root / split).mkdir(parents=True)
-        pq.write_table(table, root / split / "part.parquet", row_group_size=1_000)
-    criteo_schema(CARDINALITIES).save(root / "schema.pbtxt")
-    i1, i2, c5, label = (tables["valid"][name].to_numpy() for name in ("I1", "I2", "C5", "label"))
-    return auc_of(-1.0 + i1 + 0.7 * i2 + np.sin(3.0 * c5), label)
-
-
-def auc_of(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Share of (click, no click) pairs in the right order; ties count half."""
-    from sklearn.metrics import roc_auc_score
-
-    return float(roc_auc_score(labels, scores))
 
 
 def page_examples() -> list[str]:

@@ -8,7 +8,12 @@ ARGS="tests/FOLDER --update" JOBS=0` writes the file again; a person reviews the
 import os
 import re
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 _HEAD = re.compile(r"^## (.+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"\b0x[0-9a-f]{6,}")
@@ -81,6 +86,13 @@ class Wording:
         self._numbers[self._test] += 1
         number = self._numbers[self._test]
         self._golden.check(self._test + (f" #{number}" if number > 1 else ""), text.strip())
+
+    @contextmanager
+    def raises(self, kind: type[BaseException]) -> "Iterator[pytest.ExceptionInfo[Any]]":
+        """Expect an error, and compare its text; a block as that of `pytest.raises`."""
+        with pytest.raises(kind) as caught:
+            yield caught
+        self(caught.value)
 
 
 def is_alone() -> bool:

@@ -3,11 +3,6 @@ import pytest
 from packed_tables import make_table
 
 
-@pytest.fixture(autouse=True)
-def nothing_left_behind():
-    """Instead of the loader's: these tests use readers alone, and do not close all of them."""
-
-
 @pytest.fixture
 def source(tmp_path):
     """Two files of 300 and 200 rows, row groups of 120."""

@@ -5,8 +5,8 @@ import logging
 import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pyarrow as pa
@@ -14,11 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from packed_tables import COLUMNS, SCHEMA, PlainReader, assert_same_cells, float32_cells, make_table
 
-from distrain.errors import DataError
 from distrain.loader.packed import CachingReader
 from distrain.loader.packed.cache import CacheCounters
 from distrain.loader.packed.entry import EntryFile
-from distrain.loader.reading.arrow import ArrowReader
 from distrain.loader.reading.reader import DecodedColumns
 from distrain.partition import RowGroup, read_footers
 from distrain.partition.wanted_columns import WantedColumn
@@ -84,19 +82,6 @@ def test_other_columns_or_another_policy_are_other_entries(cache, groups, tmp_pa
         assert other.counters.hits == 1
 
 
-def test_lengths_of_lists_are_no_cells(tmp_path):
-    pq.write_table(pa.table({"a": [[1, 2], [], None, [3]]}), tmp_path / "a.parquet")
-    group = RowGroup(str(tmp_path / "a.parquet"), 0, 4)
-    lists = (WantedColumn("a", "id", is_list=True, fill_null=0),)
-    cache = CachingReader(ArrowReader(lists), lists, tmp_path / "cache", GIB)
-    for _ in range(2):
-        assert cache.read(group).lists[0].to_pylist() == [[1, 2], [], [], [3]]
-    assert cache.counters.hits == 1
-    cells = (WantedColumn("a", "id", fill_null=0),)
-    with pytest.raises(DataError, match="'a'"):
-        CachingReader(ArrowReader(cells), cells, tmp_path / "cache", GIB).read(group)
-
-
 def test_a_changed_source_is_read_anew(cache, groups, source):
     read_epoch(cache, groups)
     changed = make_table(300, seed=1)
@@ -117,20 +102,6 @@ def test_a_source_that_changes_while_it_is_read_is_not_kept(groups, source, tmp_
     cache = CachingReader(Changing(), COLUMNS, tmp_path / "cache", GIB)
     read_epoch(cache, groups[:1])
     assert not list((tmp_path / "cache").iterdir())
-
-
-def test_a_source_without_a_version_is_not_kept(groups, tmp_path):
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", GIB, lambda _: None)
-    read_epoch(cache, groups)
-    assert not (tmp_path / "cache").exists()
-    assert cache.counters == CacheCounters(misses=len(groups))
-
-
-def test_a_missing_source_is_the_inner_readers_to_tell(cache, groups):
-    cache.read(groups[0])
-    os.unlink(groups[0].file)
-    with pytest.raises(FileNotFoundError):  # the plain reader's way
-        cache.read(groups[0])
 
 
 @pytest.mark.parametrize(
@@ -210,17 +181,6 @@ def test_an_entry_stays_where_the_process_has_too_many_files_open(
     assert (fresh.counters.hits, fresh.counters.misses, fresh.counters.corrupt) == (1, 1, 0)
 
 
-def test_entries_may_vanish(cache, groups, tmp_path):
-    read_epoch(cache, groups)
-    for path in entries(tmp_path / "cache"):
-        path.unlink()
-    read_epoch(cache, groups)
-    assert (cache.counters.hits, cache.counters.corrupt) == (0, 0)
-    assert len(entries(tmp_path / "cache")) == len(groups)
-    read_epoch(cache, groups)
-    assert cache.counters.hits == len(groups)
-
-
 def entry_bytes(groups, tmp_path):
     probe = CachingReader(PlainReader(), COLUMNS, tmp_path / "probe", GIB)
     probe.read(groups[0])
@@ -249,17 +209,6 @@ def test_what_was_not_used_for_longest_goes_first(groups, tmp_path):
     assert cache.counters.misses == 4
 
 
-def test_entries_that_other_programs_removed_do_not_count_for_ever(groups, tmp_path):
-    bound = int(2.6 * entry_bytes(groups, tmp_path))
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
-    read_epoch(cache, groups[:2])
-    for path in entries(tmp_path / "cache"):
-        path.unlink()
-    read_epoch(cache, groups[:2])
-    assert cache.counters.evictions == 0
-    assert len(entries(tmp_path / "cache")) == 2
-
-
 def test_what_dead_processes_left_is_removed(groups, tmp_path):
     bound = int(1.2 * entry_bytes(groups, tmp_path))
     cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
@@ -273,37 +222,26 @@ def test_what_dead_processes_left_is_removed(groups, tmp_path):
     assert ".partial-old" not in left
 
 
-def test_a_bound_too_small_for_one_entry_is_told_once(groups, tmp_path, caplog):
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", 100)
-    with caplog.at_level(logging.WARNING):
-        read_epoch(cache, groups)
-    assert caplog.text.count("max_bytes=100 is less than one row group") == 1
-    assert cache.counters == CacheCounters(misses=len(groups))
-
-
-def test_a_folder_that_cannot_be_made_is_told_once(groups, tmp_path, caplog):
+def test_where_nothing_can_be_kept_that_is_told_once(groups, tmp_path, caplog, monkeypatch):
     (tmp_path / "file").write_text("")
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "file" / "cache", GIB)
-    with caplog.at_level(logging.WARNING):
-        for _ in range(2):
-            found = read_epoch(cache, groups)
-    np.testing.assert_array_equal(found[0], float32_cells(make_table(500))[0])
-    assert caplog.text.count("gets no more entries") == 1
-    assert cache.counters == CacheCounters(misses=2 * len(groups))
-
-
-def test_a_full_disk_is_told_once_and_leaves_nothing(cache, groups, tmp_path, caplog, monkeypatch):
-    cache.read(groups[0])
-    monkeypatch.setattr(
-        "distrain.loader.packed.entry.EntryWriter._write",
-        lambda *_: (_ for _ in ()).throw(OSError(28, "No space left on device")),
-    )
-    with caplog.at_level(logging.WARNING):
-        read_epoch(cache, groups)
-    assert caplog.text.count("No space left on device") == 1
-    assert len(entries(tmp_path / "cache")) == 1
-    assert not list((tmp_path / "cache").glob(".partial*"))
-    assert cache.counters.hits == 1
+    for folder, bound, told in (
+        (tmp_path / "small", 100, "max_bytes=100"),
+        (tmp_path / "file" / "cache", GIB, "gets no more entries"),
+        (tmp_path / "full", GIB, "No space left on device"),
+    ):
+        caplog.clear()
+        if folder.name == "full":
+            no_space = OSError(28, "No space left on device")
+            refusing = Mock(side_effect=no_space)
+            monkeypatch.setattr("distrain.loader.packed.entry.EntryWriter._write", refusing)
+        cache = CachingReader(PlainReader(), COLUMNS, folder, bound)
+        with caplog.at_level(logging.WARNING):
+            for _ in range(2):
+                found = read_epoch(cache, groups)
+        np.testing.assert_array_equal(found[0], float32_cells(make_table(500))[0])
+        assert caplog.text.count(told) == 1
+        assert cache.counters == CacheCounters(misses=2 * len(groups))
+        assert not list(folder.glob("*"))
 
 
 CHILD = """
@@ -367,44 +305,7 @@ def total_bytes(folder):
     return total
 
 
-def test_threads_share_a_cache(groups, tmp_path):
-    expected = float32_cells(make_table(500))
-    starts = np.cumsum([0, *(group.num_rows for group in groups)])
-    bound = int(2.5 * entry_bytes(groups, tmp_path))
-    cache = CachingReader(PlainReader(), COLUMNS, tmp_path / "cache", bound)
-    problems = []
-
-    def read(seed):
-        try:
-            for number in np.random.default_rng(seed).integers(0, len(groups), 60):
-                cells = cache.read(groups[number]).cells
-                rows = slice(starts[number], starts[number + 1])
-                same = [v.astype(w.dtype) for v, w in zip(cells, expected, strict=True)]
-                assert_kept(same, [column[rows] for column in expected])
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
-    assert cache.counters.hits + cache.counters.misses == 240
-    assert cache.counters.corrupt == 0
-
-
 # What tells one version of a file from another.
-
-
-def test_a_local_file_is_looked_at_each_time(source):
-    path = str(source / "part-0.parquet")
-    before = file_identity(path)
-    assert file_identity(path) == before
-    os.utime(path, (1, 1))
-    assert file_identity(path) != before
-    with pytest.raises(OSError, match="No such file"):
-        file_identity(path + "x")
 
 
 def test_a_remote_file_has_a_version_or_is_not_kept():
@@ -427,26 +328,6 @@ def test_a_remote_file_has_a_version_or_is_not_kept():
     assert file_identity("versioned://bucket/bare.parquet") is None
     with pytest.raises(OSError, match="the server is down"):
         file_identity("versioned://bucket/broken.parquet")
-
-
-def test_a_row_group_of_any_types_is_kept(tmp_path):
-    table = pa.table({"a": pa.array([1, 2], pa.uint64()), "b": pa.array([True, False])})
-    pq.write_table(table, tmp_path / "a.parquet")
-    columns = (WantedColumn("a", "id"), WantedColumn("b", "value"))
-    cache = CachingReader(PlainReader(columns), columns, tmp_path / "cache", GIB)
-    group = RowGroup(str(tmp_path / "a.parquet"), 0, 2)
-    cache.read(group)
-    assert_kept(cache.read(group).cells, float32_cells(table, columns))
-    assert cache.counters.hits == 1
-
-
-def test_an_inner_error_passes(groups, tmp_path):
-    class Failing(PlainReader):
-        def read(self, group):
-            raise DataError("no")
-
-    with pytest.raises(DataError, match="no"):
-        CachingReader(Failing(), COLUMNS, tmp_path / "cache", GIB).read(groups[0])
 
 
 @pytest.mark.parametrize(

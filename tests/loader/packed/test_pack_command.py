@@ -8,7 +8,7 @@ from click.testing import CliRunner
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.cli.main import cli
-from distrain.errors import DataError, InputError, OutputError, SchemaError
+from distrain.errors import InputError, SchemaError
 
 
 def run(*words):
@@ -47,16 +47,6 @@ def test_what_was_packed_can_be_packed_again(source, tmp_path):
     assert table.schema.names == [column.name for column in COLUMNS]
 
 
-def test_an_existing_output_is_replaced_only_when_told(source, tmp_path):
-    SCHEMA.save(source / "schema.json")
-    words = (source, "--out", tmp_path / "packed")
-    assert run(*words).exit_code == 0
-    refused = run(*words)
-    assert isinstance(refused.exception, OutputError)
-    assert "--overwrite" in str(refused.exception)
-    assert run(*words, "--overwrite").exit_code == 0
-
-
 def test_without_a_schema_it_says_how_to_name_one(source, tmp_path):
     result = run(source, "--out", tmp_path / "packed")
     assert isinstance(result.exception, SchemaError)
@@ -64,21 +54,6 @@ def test_without_a_schema_it_says_how_to_name_one(source, tmp_path):
     SCHEMA.save(tmp_path / "meaning.pbtxt")
     result = run(source, "--out", tmp_path / "packed", "--schema", tmp_path / "meaning.pbtxt")
     assert result.exit_code == 0
-
-
-def test_nulls_are_filled_when_told(source, tmp_path):
-    table = make_table(3).to_pydict()
-    table["price"][1] = None
-    table["user"][2] = None
-    (tmp_path / "gaps").mkdir()
-    pq.write_table(make_table(3).from_pydict(table), tmp_path / "gaps" / "a.parquet")
-    SCHEMA.save(tmp_path / "gaps" / "schema.json")
-    words = (tmp_path / "gaps", "--out", tmp_path / "packed")
-    assert isinstance(run(*words).exception, DataError)
-    result = run(*words, "--fill-null-id", 5, "--fill-null-value", -2.5)
-    assert result.exit_code == 0, result.output
-    found = pq.read_table(tmp_path / "packed")
-    assert (found["price"][1].as_py(), found["user"][2].as_py()) == (-2.5, 5)
 
 
 @pytest.mark.parametrize("words", [["--row-group-rows", "0"], ["--row-group-rows", "1G"]])

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 from packed_tables import COLUMNS, SCHEMA, assert_same_cells, float32_cells, make_table
 
 from distrain.errors import DataError, OutputError
-from distrain.loader.packed import PackedReader, mark as mark_module, pack, writer as writer_module
+from distrain.loader.packed import PackedReader, mark as mark_module, pack
 from distrain.loader.packed.mark import MARK_KEY, is_packed
 from distrain.loader.packed.raw_file import Buffers
 from distrain.loader.packed.reader import PackedFile
@@ -49,30 +49,17 @@ def data_range(file):
     return chunks[0].data_page_offset, sum(c.total_compressed_size for c in chunks)
 
 
-def test_what_was_packed_is_read_and_its_order_kept(packed):
-    assert_same_cells(read_all(packed), float32_cells(make_table(500)))
-    files = sorted(file.name for file in packed.iterdir())
-    assert files == [".merlin", "part-00000.parquet", "part-00001.parquet"]
-
-
-def test_anybody_can_read_it(packed):
-    table = pq.read_table(packed / "part-00000.parquet")
-    assert table.schema.names == [column.name for column in COLUMNS]
-    assert not any(field.nullable for field in table.schema)
-    assert_same_cells(float32_cells(table), float32_cells(make_table(500)[:256]))
-
-
 def test_the_schema_beside_it_has_what_was_packed(packed):
     kept = Schema.load(find_schema(packed))
     assert set(kept.names) == {column.name for column in COLUMNS}
     assert kept["user"].cardinality == 1000
 
 
-def test_only_marked_files_are_packed(packed, source):
+def test_only_marked_files_are_packed(packed, source, wording):
     assert is_packed(pq.read_metadata(packed / "part-00000.parquet"))
     assert not is_packed(pq.read_metadata(source / "part-0.parquet"))
     reader = PackedReader(COLUMNS)
-    with pytest.raises(DataError, match="not a packed file"):
+    with wording.raises(DataError):
         reader.read(first_group(source))
 
 
@@ -103,13 +90,6 @@ def tables(draw):
             "importance": pa.array(some(st.floats(0, 10)), pa.float64()),
         }
     )
-
-
-def test_row_groups_larger_than_a_page_of_arrows_choice(tmp_path):
-    table = make_table(150_000)
-    pq.write_table(table, tmp_path / "a.parquet")
-    pack(str(tmp_path / "a.parquet"), SCHEMA, tmp_path / "packed", row_group_rows=1_000_000)
-    assert_same_cells(read_all(tmp_path / "packed"), float32_cells(table))
 
 
 @settings(max_examples=20, deadline=None)
@@ -150,84 +130,38 @@ def test_nulls_become_what_the_policy_says(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "values", "said"),
+    ("name", "values"),
     [
-        ("user", [0, 1, 1000, -1], "id 1000 of column 'user' is not in 0..999"),
-        ("user", [0, 1, -1, 1000], "id -1 of column 'user'"),
-        ("price", [1.0, 2.0, float("nan"), 1.0], "column 'price' holds nan"),
-        ("price", [1.0, 2.0, 1e300, 1.0], "column 'price' holds 1e\\+300"),
-        ("clicked", [0.0, 1.0, 0.5, 1.0], "label 'clicked' is 0.5, not 0 or 1"),
-        ("importance", [0.0, 1.0, -0.5, 1.0], "weight 'importance' is -0.5, not 0 or more"),
+        ("user", [0, 1, 1000, -1]),
+        ("user", [0, 1, -1, 1000]),
+        ("price", [1.0, 2.0, float("nan"), 1.0]),
+        ("price", [1.0, 2.0, 1e300, 1.0]),
+        ("clicked", [0.0, 1.0, 0.5, 1.0]),
+        ("importance", [0.0, 1.0, -0.5, 1.0]),
     ],
 )
-def test_a_value_that_training_refuses_is_named_and_nothing_is_left(tmp_path, name, values, said):
+def test_a_value_that_training_refuses_is_named_and_nothing_is_left(
+    tmp_path, name, values, wording
+):
     table = make_table(4)
     table = table.set_column(table.schema.names.index(name), name, pa.array(values))
     pq.write_table(table, tmp_path / "a.parquet", write_statistics=False)
-    with pytest.raises(DataError, match=said) as caught:
+    with wording.raises(DataError) as caught:
         pack(str(tmp_path / "a.parquet"), SCHEMA, tmp_path / "packed")
     assert caught.value.where["row in the group"] == 2
     assert caught.value.where["column"] == name
     assert [file.name for file in tmp_path.iterdir()] == ["a.parquet"]
 
 
-def test_progress_is_told(source, tmp_path):
-    told = []
-    pack(
-        str(source),
-        SCHEMA,
-        tmp_path / "packed",
-        row_group_rows=70,
-        rows_per_file=140,
-        threads=3,
-        progress=lambda done, total: told.append((done, total)),
-    )
-    assert told == sorted(told)
-    assert told[-1] == (500, 500)
-    assert len(told) == 8
-
-
-def test_an_error_in_one_file_ends_the_others(tmp_path):
-    table = make_table(600)
-    labels = np.where(np.arange(600) == 590, 2, 0)
-    table = table.set_column(4, "clicked", pa.array(labels))
-    pq.write_table(table, tmp_path / "a.parquet", row_group_size=10, write_statistics=False)
-    rows_told = []
-    sizes = {"row_group_rows": 1, "rows_per_file": 585, "threads": 2}
-    with pytest.raises(DataError, match="label 'clicked' is 2"):
-        pack(
-            str(tmp_path / "a.parquet"),
-            SCHEMA,
-            tmp_path / "packed",
-            **sizes,
-            progress=lambda done, _: rows_told.append(done),
-        )
-    assert len(rows_told) < 585
-    assert not (tmp_path / "packed").exists()
-
-
-def test_an_output_is_replaced_only_when_told(packed, source):
+def test_an_output_is_replaced_only_when_told(packed, source, wording):
     with pytest.raises(OutputError, match="exists"):
         pack(str(source), SCHEMA, packed)
     pack(str(source / "part-0.parquet"), SCHEMA, packed, overwrite=True)
     assert len(read_all(packed)[0]) == 300
-
-
-def test_what_arrow_lays_out_otherwise_is_noticed(tmp_path, monkeypatch):
-    pq.write_table(make_table(3000), tmp_path / "a.parquet")
-    monkeypatch.setattr(writer_module, "_PAGE_BYTES", 64)
-    with pytest.raises(OutputError, match="not what is read back"):
-        pack(str(tmp_path / "a.parquet"), SCHEMA, tmp_path / "packed")
-    assert not (tmp_path / "packed").exists()
-
-
-def test_hive_columns_are_packed_and_read(tmp_path):
-    folder = tmp_path / "user=7"
-    folder.mkdir()
-    table = make_table(10)
-    pq.write_table(table.drop_columns(["user"]), folder / "a.parquet")
-    pack(str(tmp_path / "user=7"), SCHEMA, tmp_path / "packed", hive=True)
-    assert pq.read_table(tmp_path / "packed")["user"].to_pylist() == [7] * 10
+    for output in (packed, packed.parent):
+        with wording.raises(OutputError):
+            pack(str(packed), SCHEMA, output, overwrite=True)
+    assert len(read_all(packed)[0]) == 300
 
 
 def test_a_constant_column_comes_from_the_row_group(packed):
@@ -258,7 +192,7 @@ def test_a_flipped_byte_anywhere_in_what_is_read_is_noticed(tmp_path, columns):
         end = chunks.column(chunk).data_page_offset + chunks.column(chunk).total_compressed_size
         reader = PackedReader(columns)
         if names[chunk] in [c.name for c in columns] and place >= end - 4 * 9:
-            with pytest.raises(DataError, match="checksum is wrong") as caught:
+            with pytest.raises(DataError, match="checksum") as caught:
                 reader.read(group)
             place_told = {"file": str(file), "row group": 0, "column": names[chunk]}
             assert caught.value.where == place_told
@@ -319,14 +253,14 @@ def test_a_mark_made_to_mislead_is_an_error_in_words(tmp_path, mark):
         PackedReader([WantedColumn("a", "id")]).read(group)
 
 
-def test_no_more_memory_is_asked_for_than_the_file_is_long(packed, monkeypatch):
+def test_no_more_memory_is_asked_for_than_the_file_is_long(packed, monkeypatch, wording):
     group = first_group(packed)
     layout = PackedFile(group.file).layout(0, group.num_rows, COLUMNS)
     claimed = [dataclasses.replace(v, start=v.start + 10**9) for v in layout.cells]
     claimed = dataclasses.replace(layout, cells=tuple(claimed))
     monkeypatch.setattr("distrain.loader.packed.reader.group_layout", lambda *_: claimed)
     monkeypatch.setattr(Buffers, "take", lambda *_: pytest.fail("asked for memory"))
-    with pytest.raises(DataError, match="cut short"):
+    with wording.raises(DataError):
         PackedReader(COLUMNS).read(group)
 
 
@@ -362,13 +296,13 @@ def test_a_file_cut_short_is_noticed(packed, kept):
         assert caught.value.where["file"] == group.file
 
 
-def test_a_file_cut_short_between_the_look_and_the_read_is_noticed(packed, monkeypatch):
+def test_a_file_cut_short_between_the_look_and_the_read_is_noticed(packed, monkeypatch, wording):
     group = first_group(packed)
     reader = PackedReader(COLUMNS)
     reader.read(group)
     monkeypatch.setattr(PackedFile, "is_unchanged", lambda _: True)
     os.truncate(group.file, 700)
-    with pytest.raises(DataError, match="cut short"):
+    with wording.raises(DataError):
         reader.read(group)
 
 
@@ -382,55 +316,30 @@ def test_a_replaced_file_is_noticed(packed, source, tmp_path):
         reader.read(group)
 
 
-def test_a_removed_file_is_noticed(packed):
+def test_a_removed_file_is_noticed(packed, wording):
     group = first_group(packed)
     reader = PackedReader(COLUMNS)
     os.unlink(group.file)
-    with pytest.raises(DataError, match="No such file") as caught:
+    with wording.raises(DataError) as caught:
         reader.read(group)
     assert caught.value.where == {"file": group.file, "row group": 0}
 
 
-def test_a_row_group_that_is_not_as_planned_is_noticed(packed):
+def test_a_row_group_that_is_not_as_planned_is_noticed(packed, wording):
     group = first_group(packed)
     reader = PackedReader(COLUMNS)
-    with pytest.raises(DataError, match="64 rows, not 63 as planned"):
+    with wording.raises(DataError):
         reader.read(RowGroup(group.file, 0, 63))
-    with pytest.raises(DataError, match="has 4 row groups"):
+    with wording.raises(DataError):
         reader.read(RowGroup(group.file, 4, 64))
 
 
-def test_a_column_that_is_not_as_wanted_is_named(packed):
+def test_a_column_that_is_not_as_wanted_is_named(packed, wording):
     group = first_group(packed)
-    with pytest.raises(DataError, match="'age' is missing"):
+    with wording.raises(DataError):
         PackedReader([WantedColumn("age", "value")]).read(group)
-    with pytest.raises(DataError, match="'price' holds float, but integer ids are needed"):
+    with wording.raises(DataError):
         PackedReader([WantedColumn("price", "id", 9)]).read(group)
-
-
-def test_threads_do_not_disturb_each_other(packed):
-    groups = read_footers(str(packed), SCHEMA).row_groups
-    expected = float32_cells(make_table(500))
-    starts = np.cumsum([0, *(group.num_rows for group in groups)])
-    reader = PackedReader(COLUMNS)
-    problems = []
-
-    def read(offset):
-        try:
-            for turn in range(40):
-                number = (turn + offset) % len(groups)
-                rows = slice(starts[number], starts[number + 1])
-                cells = reader.read(groups[number]).cells
-                assert_same_cells(cells, [column[rows] for column in expected])
-        except BaseException as error:
-            problems.append(error)
-
-    threads = [threading.Thread(target=read, args=(3 * i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not problems
 
 
 def test_a_thread_that_ended_leaves_its_buffer_to_the_next(packed):
@@ -448,11 +357,3 @@ def test_a_thread_that_ended_leaves_its_buffer_to_the_next(packed):
         thread.start()
         thread.join()
     assert len(set(addresses)) == 1
-
-
-def test_no_file_stays_open(packed):
-    reader = PackedReader(COLUMNS)
-    reader.read(first_group(packed))
-    reader.close()
-    links = [os.path.realpath(f"/proc/self/fd/{number}") for number in os.listdir("/proc/self/fd")]
-    assert not [link for link in links if str(packed) in link]

@@ -7,8 +7,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import torch
 from hypothesis import given, settings, strategies as st
+from same_batches import assert_same
+from wording import Wording
 
 from distrain.batch import Batch
 from distrain.errors import DataError, OutputError
@@ -44,15 +45,6 @@ def dataset_of(path: Path | str) -> Dataset:
 def batches(dataset: Dataset, **options: Any) -> list[Batch]:
     with Loader(dataset, **{"batch_size": 16, "lanes": 6, "seed": 3, **options}) as loader:
         return [batch for epoch in range(2) for batch in loader.epoch(epoch)]
-
-
-def assert_same(left: list[Batch], right: list[Batch]) -> None:
-    assert len(left) == len(right) > 0
-    for a, b in zip(left, right, strict=True):
-        assert torch.equal(a.categorical, b.categorical)
-        for name in ("tags", "prices"):
-            assert torch.equal(a.lists[name].values, b.lists[name].values)
-            assert torch.equal(a.lists[name].offsets, b.lists[name].offsets)
 
 
 def packed(table: pa.Table, folder: Path, **options: Any) -> Path:
@@ -97,30 +89,6 @@ def test_the_cache_and_packed_files_give_the_batches_of_parquet(
         assert_same(batches(dataset_of(folder / "packed"), **options), expected)
 
 
-def test_anybody_reads_the_lists(tmp_path: Path) -> None:
-    table = lists_table([3, 0, 5] * 40)
-    file = packed(table, tmp_path, row_group_rows=50)
-    found = pq.read_table(file, page_checksum_verification=True)
-    assert found.schema.field("tags").type.value_type == pa.int32()
-    for name in ("tags", "prices"):
-        assert found[name].to_pylist() == table[name].to_pylist()
-
-
-def test_entries_of_the_cache_are_used(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    pq.write_table(lists_table([2, 0, 1] * 30), path, row_group_size=20)
-    plain = dataset_of(path)
-    cache = {"cache": str(tmp_path / "cache")}
-    expected = batches(plain, **cache)
-
-    def decoding(*_: Any) -> None:
-        pytest.fail("an entry was not used")
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("distrain.loader.reading.ArrowReader.iter_columns", decoding)
-        assert_same(batches(plain, **cache), expected)
-
-
 @pytest.mark.parametrize("large", [24, 1000])
 def test_a_flipped_byte_anywhere_is_an_error_that_names_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
@@ -139,32 +107,16 @@ def test_a_flipped_byte_anywhere_is_an_error_that_names_the_file(
     for place in values:
         file.write_bytes(good[:place] + bytes([good[place] ^ 64]) + good[place + 1 :])
         reader = PackedReader(dataset.columns)
-        with pytest.raises(DataError, match="checksum is wrong") as caught:
+        with pytest.raises(DataError, match="checksum") as caught:
             [reader.read(part) for part in dataset.slices]
         assert caught.value.where["file"] == str(file)
         assert caught.value.where["column"] in ("tags", "prices")
 
 
-@pytest.mark.parametrize("large", [24, 1000])
-def test_a_file_cut_short_is_an_error_that_names_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, large: int
-) -> None:
-    monkeypatch.setattr("distrain.loader.dataset.LARGE_ROWS", large)
-    file = packed(lists_table([1, 0, 3, 2] * 8), tmp_path)
-    dataset = dataset_of(file)
-    content = file.read_bytes()
-    for kept in (5, 200, 400, len(content) - 3):
-        file.write_bytes(content[:kept])
-        reader = PackedReader(dataset.columns)
-        with pytest.raises(DataError) as caught:
-            reader.read(dataset.slices[0])
-        assert caught.value.where["file"] == str(file)
-
-
 @pytest.mark.parametrize("lengths", [[4, -1, 1], [1, 1, 1], [3, 1, 1], [2**31 - 1, 1, 4]])
 @pytest.mark.parametrize("verify", [True, False])
 def test_lengths_made_to_mislead_are_refused(
-    tmp_path: Path, lengths: list[int], verify: bool
+    tmp_path: Path, lengths: list[int], verify: bool, wording: Wording
 ) -> None:
     file = packed(lists_table([2, 0, 2]), tmp_path)
     metadata = pq.read_metadata(file)
@@ -173,38 +125,25 @@ def test_lengths_made_to_mislead_are_refused(
     content[start : start + 12] = np.array(lengths, np.int32).tobytes()
     file.write_bytes(content)
     reader = PackedReader([ITEMS], verify=verify)
-    with pytest.raises(DataError, match=r"no rows can have|checksum") as caught:
+    with wording.raises(DataError) as caught:
         reader.read(RowGroup(str(file), 0, 3))
     assert caught.value.where == {"file": str(file), "row group": 0, "column": "tags"}
 
 
-def test_what_training_refuses_is_refused_with_its_row(tmp_path: Path) -> None:
-    limits: Any = {"cardinality": 9, "is_list": True, "value_count": (0, 2)}
-    schema = Schema((ROW, ColumnSchema("tags", tags=(Tags.CATEGORICAL,), **limits)))
-    file = tmp_path / "a.parquet"
-    for row, said in (([1, 9], "id 9"), ([1, 2, 3], "3 items, more than the schema's 2")):
-        tags = pa.array([[1], [], row], pa.list_(pa.int32()))
-        pq.write_table(pa.table({"row": [0, 1, 2], "tags": tags}), file, write_statistics=False)
-        with pytest.raises(DataError, match=said) as caught:
-            pack(str(file), schema, tmp_path / "packed")
-        assert caught.value.where["row in the group"] == 2
-        assert not (tmp_path / "packed").exists()
-
-
 def test_more_items_than_a_page_holds_are_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wording: Wording
 ) -> None:
     monkeypatch.setattr(writer_module, "MOST_GROUP_ITEMS", 5)
-    with pytest.raises(OutputError, match=r"'tags' in a row group have 6 items.*more than 5"):
+    with wording.raises(OutputError):
         packed(lists_table([2, 4, 0]), tmp_path)
 
 
-def test_a_column_packed_as_something_else_is_named(tmp_path: Path) -> None:
+def test_a_column_packed_as_something_else_is_named(tmp_path: Path, wording: Wording) -> None:
     file = packed(lists_table([2, 0, 2]), tmp_path)
     group = RowGroup(str(file), 0, 3)
-    with pytest.raises(DataError, match="'row' holds no lists, but lists"):
+    with wording.raises(DataError):
         PackedReader([WantedColumn("row", "id", is_list=True)]).read(group)
-    with pytest.raises(DataError, match="'tags' holds lists, but one value per row"):
+    with wording.raises(DataError):
         PackedReader([WantedColumn("tags", "id")]).read(group)
-    with pytest.raises(DataError, match="'prices' holds float, but integer ids"):
+    with wording.raises(DataError):
         PackedReader([WantedColumn("prices", "id", is_list=True)]).read(group)

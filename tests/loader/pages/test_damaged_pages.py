@@ -132,23 +132,6 @@ def test_a_changed_byte_anywhere(case: dict[str, Any]) -> None:
     assert read < 3 * (stop - start)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES[::2], ids=lambda case: "-".join(map(str, case.values())))
-def test_every_bit_and_some_bytes_together(case: dict[str, Any]) -> None:
-    content = file_of(**case)
-    footer = opened(content).metadata
-    start, stop = span_of(footer.row_group(0).column(0))
-    for at in range(start, stop):
-        for bit in range(8):
-            check(damaged(content, at, content[at] ^ 1 << bit), footer)
-    rng = np.random.default_rng(6)
-    for _ in range(3000):
-        changed = bytearray(content)
-        for at in rng.integers(start, stop, rng.integers(1, 5)):
-            changed[at] = rng.integers(0, 256)
-        check(bytes(changed), footer)
-
-
 def test_with_checksums_no_changed_byte_of_a_page_is_read() -> None:
     content = file_of(nullable=True, write_page_checksum=True, compression="none")
     footer = opened(content).metadata
@@ -206,7 +189,7 @@ def test_a_codec_that_does_not_exist_is_an_error_that_names_file_and_column(
     ids = ColumnSchema("a", "int32", (Tags.CATEGORICAL,), cardinality=1000)
     dataset = Dataset(path, Schema((label, ids)))
     loader = Loader(dataset, batch_size=50, lanes=1)
-    with loader, pytest.raises(DataError, match="could not read a row group") as caught:
+    with loader, pytest.raises(DataError, match="row group") as caught:
         next(iter(loader))
     assert caught.value.where["file"] == str(path)
     assert caught.value.where["column"] == "a"

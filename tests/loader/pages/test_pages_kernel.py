@@ -2,13 +2,11 @@
 
 import contextlib
 import tempfile
-import zlib
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from page_files import decode_chunk
 from pages_twin import ids_of, number, packed, repeated
 
 _pages = pytest.importorskip(
@@ -16,11 +14,6 @@ _pages = pytest.importorskip(
 )
 
 UNTOUCHED = -889275714
-
-
-@pytest.fixture(autouse=True)
-def nothing_left_behind() -> None:
-    """Nothing here starts threads or opens files, and to look for them takes longer than a case."""
 
 
 def begin(width: int, position: int = 0) -> np.ndarray:
@@ -80,22 +73,6 @@ def test_no_bytes_of_a_page_lead_out_of_its_memory() -> None:
     assert refused > 1000
 
 
-def test_no_state_leads_out_of_its_memory() -> None:
-    rng = np.random.default_rng(8)
-    page = exactly(packed(range(8), 4) + repeated(3, 8, 4))
-    dictionary, memory = np.arange(16, dtype=np.int32), np.full(30, UNTOUCHED, np.int32)
-    edges = [0, 1, 2, 3, 4, 5, 7, 8, 9, 32, 33, -1, 2**31, 2**62, 2**63 - 1, -(2**63)]
-    for _ in range(4000):
-        run = np.array([edges[i] for i in rng.integers(0, len(edges), 6)], np.int64)
-        try:
-            _pages.lookup(page, run, dictionary, memory[10:20], 4)
-        except ValueError:
-            continue
-        assert np.isin(memory[10:20], dictionary).all()
-    assert (memory[:10] == UNTOUCHED).all()
-    assert (memory[20:] == UNTOUCHED).all()
-
-
 def test_arguments_that_do_not_fit_are_refused() -> None:
     page, dictionary = repeated(1, 4, 3), np.arange(8, dtype=np.int32)
     out = np.empty(4, np.int32)
@@ -136,40 +113,6 @@ def test_no_header_leads_out_of_its_memory() -> None:
                 assert 0 <= _pages.skip_levels(noise, 3, int(rng.integers(-1, 9))) <= length
             for codec in ("SNAPPY", "ZSTD", "?"):
                 assert _pages.content_bytes(codec, noise) >= -1
-
-
-def test_levels() -> None:
-    ones = number(5 << 1) + b"\1"
-    assert _pages.skip_levels(ones, 5, 2) == 2
-    assert _pages.skip_levels(b"\2\0\0\0" + ones + b"values", 5, -1) == 6
-    assert _pages.skip_levels(packed([1] * 13, 1), 13, 3) == 3
-    for levels, count in (
-        (number(5 << 1) + b"\0", 5),
-        (packed([1] * 12, 1), 13),
-        (packed([1] * 13, 1), 4),
-        (ones, 4),
-        (ones, 6),
-    ):
-        with pytest.raises(ValueError, match=r"levels|nulls|end"):
-            _pages.skip_levels(levels, count, len(levels))
-
-
-def test_checksums_are_those_of_zlib() -> None:
-    rng = np.random.default_rng(10)
-    for length in [*range(300), 4096, 100_001]:
-        content = rng.integers(0, 256, length, np.uint8).tobytes()
-        assert _pages.checksum(content) == zlib.crc32(content)
-        assert _pages.checksum(memoryview(content)[3:]) == zlib.crc32(content[3:])
-
-
-@pytest.mark.parametrize("codec", ["snappy", "zstd"])
-def test_pages_tell_how_much_they_hold(codec: str) -> None:
-    rng = np.random.default_rng(11)
-    compressor = pa.Codec(codec)
-    for length in (1, 5, 19, 255, 256, 300, 65_535, 65_536, 66_000, 300_000):
-        for top in (1, 3, 256):
-            content = rng.integers(0, top, length, np.uint8).tobytes()
-            assert _pages.content_bytes(codec.upper(), compressor.compress(content)) == length
 
 
 def lz4_of(rng: np.random.Generator, length: int) -> bytes:
@@ -228,62 +171,6 @@ def page_of(content: bytes, codec: str) -> bytes:
     sizes = b"".join(b"\x15" + number(2 * size) for size in (len(content), len(block)))
     values = b"\x15" + number(2 * (len(content) // 4))
     return b"\x15\0" + sizes + b"\x2c" + values + b"\x15\0\x15\6\x15\6\0\0" + block
-
-
-@pytest.mark.parametrize(("codec", "code"), [("snappy", 1), ("lz4_raw", 7)])
-def test_what_repeats_at_any_distance_is_decompressed(codec: str, code: int) -> None:
-    rng = np.random.default_rng(14)
-    for length in [*range(4, 160, 4), 300, 5000, 70_000]:
-        content = lz4_of(rng, length)
-        chunk, out = exactly(page_of(content, codec)), np.empty(length // 4, np.int32)
-        decode_chunk(chunk, code, False, 4, out, 4)
-        assert out.tobytes() == content
-        for size in (length // 4 - 1, length // 4 + 1):
-            with pytest.raises(ValueError, match=r"page|early"):
-                decode_chunk(chunk, code, False, 4, np.empty(size, np.int32), 4)
-
-
-def test_no_block_of_snappy_leads_out_of_its_memory() -> None:
-    rng, codec = np.random.default_rng(15), pa.Codec("snappy")
-    read = refused = 0
-    for length in (20, 60, 200, 1000):
-        whole = page_of(lz4_of(rng, length), "snappy")
-        start = len(whole) - len(codec.compress(lz4_of(rng, length)))
-        for _ in range(1500):
-            chunk = bytearray(whole)
-            for at in rng.integers(min(start, len(chunk) - 4), len(chunk), rng.integers(1, 4)):
-                chunk[at] = rng.integers(0, 256)
-            out = np.empty(length // 4, np.int32)
-            try:
-                decode_chunk(exactly(bytes(chunk)), 1, False, 4, out, 4)
-            except ValueError:
-                refused += 1
-                continue
-            read += 1
-    assert read > 100
-    assert refused > 100
-
-
-def test_a_chunk_of_other_arguments_is_refused() -> None:
-    chunk, out = exactly(page_of(bytes(40), "snappy")), np.empty(10, np.int32)
-    memory = _pages.memory()
-    decode_chunk(chunk, 1, False, 4, out, 4, b"", memory)
-    for call in (
-        (chunk, 2, False, 4, out, 4),
-        (chunk, 1, False, 4, out, 8),
-        (chunk, 1, False, 2, out, 2),
-        (chunk, 1, True, 4, out, 4),
-        (chunk[:-1], 1, False, 4, out, 4),
-        (exactly(bytes(chunk) + b"\0"), 1, False, 4, out, 4),
-        (chunk, 1, False, 4, out.view(np.uint8)[1:37], 4),
-        (chunk, 0, False, 4, out, 4),
-    ):
-        with pytest.raises(ValueError, match=r"\w"):
-            decode_chunk(*call, b"", memory)
-    with pytest.raises(ValueError, match="fills nulls"):
-        decode_chunk(chunk, 1, False, 4, out, 4, bytes(3), memory)
-    with pytest.raises(ValueError, match="PyCapsule"):
-        decode_chunk(chunk, 1, False, 4, out, 4, b"", object())
 
 
 def test_what_is_wrong_is_told_of_each_chunk() -> None:
