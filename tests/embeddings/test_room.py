@@ -8,7 +8,7 @@ from distrain.embeddings import EmbeddingCollection, Peers, SparseOptimizer, Tab
 from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.fixed_stores import WholeStore
 from distrain.embeddings.padded import Rooms
-from distrain.embeddings.sharding import explain, plan_placements, table_sizes
+from distrain.embeddings.sharding import plan_placements, table_sizes
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS
 from distrain.embeddings.sharding.table_bytes import TableSize
 from distrain.schema import CATEGORICAL, criteo_schema
@@ -115,5 +115,3 @@ def test_a_captured_job_holds_and_sends_more(placement):
     assert graphed.sent_per_step.total > 1.2 * plain.sent_per_step.total
     assert exchanged_bytes(graphed) > 1.2 * exchanged_bytes(plain)
     assert route_bytes(graphed, 26, 512) > route_bytes(plain, 26, 512)
-    assert "a captured step has room for" in "\n".join(explain(graphed))
-    assert "a captured step has room for" not in "\n".join(explain(plain))

@@ -4,14 +4,13 @@ import pytest
 import torch
 from host_work import PlayedDevice
 from hypothesis import given, settings, strategies as st
+from refusals import refuses
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_state
 from distrain.embeddings.row_cache import RowCache
 from distrain.errors import SpecError
-from distrain.optimizers import UPDATE_RULES
 
-KINDS = list(UPDATE_RULES)
 COLUMNS = [TableColumn("a", 400, 4), TableColumn("b", 5, 4), TableColumn("c", 300, 2)]
 
 
@@ -30,7 +29,7 @@ def test_cached_rows_are_the_tables_rows(num_rows, capacity, batches):
     for step, (wanted, writes) in enumerate(batches):
         rows = torch.tensor([row for row in wanted if row < num_rows], dtype=torch.int64)
         if len(rows) > cache.capacity:
-            with pytest.raises(SpecError, match="more rows of a host-cached table"):
+            with pytest.raises(SpecError):
                 cache.admit(rows)
             continue
         places = cache.admit(rows)
@@ -120,8 +119,9 @@ def new_tables(placement, dtype=torch.float32, **options):
     )
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(
+    ("kind", "dtype"), [("rowwise_adagrad", torch.float32), ("adam", torch.bfloat16)]
+)
 def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
     plain, cached = (
         new_tables("replicated", dtype),
@@ -140,12 +140,10 @@ def test_training_through_a_cache_gives_the_same_bits(kind, dtype):
         assert torch.equal(tensor.read(every_row), remembered[name].read(every_row))
 
 
-def test_a_batch_that_does_not_fit_says_what_to_raise():
+def test_a_batch_that_does_not_fit_is_refused(wording):
     tables = new_tables("host_cached", cache_bytes=100)  # some places of each table
     ids = torch.stack([torch.arange(5) * 20, torch.arange(5), torch.arange(5) * 30]).int().T
-    with pytest.raises(SpecError, match="more rows") as caught:
-        tables.lookup(ids)
-    assert "embeddings.cache_gib" in caught.value.hint
+    refuses(wording, SpecError, lambda: tables.lookup(ids))
 
 
 def test_weights_stay_on_the_host_when_the_model_moves():

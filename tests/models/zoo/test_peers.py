@@ -19,7 +19,8 @@ from distrain.spec import DcnSpec, DcnV2Spec, DeepFmSpec, DlrmSpec, TabularSpec,
 PEERS, FASTAI = Path(sys.prefix) / "peers", Path(sys.prefix) / "fastai"
 ROWS, DIM, HIDDEN = 30, 4, (7, 5)
 
-pytestmark = pytest.mark.slow  # Keras takes seconds to load
+# The formulas that `test_formulas.py` writes out are theirs.
+pytestmark = [pytest.mark.slow, pytest.mark.release]
 
 
 @pytest.fixture

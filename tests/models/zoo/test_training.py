@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch_checks import one_torch_thread
 
 from distrain.models import build_model, load_model, save_model
 from distrain.spec import (
@@ -41,13 +40,6 @@ SPECS = [
     WideDeepSpec(embedding_dim=4, hidden=(16,), crosses=CROSSES),
     XDeepFmSpec(embedding_dim=4, maps=(8, 4), hidden=(16,), dropout=0.1),
 ]
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """These models are small: threads would wait for each other."""
-    with one_torch_thread():
-        yield
 
 
 @pytest.mark.parametrize("spec", SPECS, ids=lambda spec: spec.kind)
