@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 KERNELS := $(wildcard distrain/*/_*.[ch] distrain/*/*/_*.[ch])
-PEERS := keras-rs torchfm
+PEERS := keras-rs
 JOBS ?= 2
 LOWEST := tests/partition tests/loader tests/train/step tests/train/loop tests/etl
 # pytest-timeout ends a test that waits in Python. One that hangs elsewhere ends its process after a

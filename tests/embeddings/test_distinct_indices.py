@@ -53,18 +53,6 @@ def test_a_padded_step_writes_each_index_once(kind, dtype, monkeypatch):
     assert len(changed)
 
 
-def test_padding_alone_changes_nothing(monkeypatch):
-    monkeypatch.setenv("DISTRAIN_TRITON", "0")
-    tables = EmbeddingCollection(COLUMNS)
-    fixed = FixedTables(tables, SparseOptimizer(tables, "adam"), ROWS)
-    before = tables.weights[0].clone()
-    route = fixed.route(torch.empty((0, 2), dtype=torch.int32))
-    with Writes() as writes:
-        fixed.update(route, [torch.empty(0, 2, 4)], lr=0.1)
-    assert writes.repeated == 0
-    assert torch.equal(tables.weights[0], before)
-
-
 def test_what_a_gpu_does_to_find_and_add_up_segments_writes_each_index_once():
     generator = torch.Generator().manual_seed(0)
     inverse = torch.randint(0, 9, (1, 2000), generator=generator, dtype=torch.int32)

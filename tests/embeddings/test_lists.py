@@ -112,52 +112,6 @@ def sgd_step(tables, tags, grad):
     SparseOptimizer(tables, "sgd").apply(tables.exchange(route, sums), LR)
 
 
-LIST_COLUMN = st.tuples(
-    st.integers(1, 9), st.integers(1, 3), st.sampled_from(["sum", "mean", "sqrtn"])
-)
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    sizes=st.lists(LIST_COLUMN, min_size=1, max_size=4),
-    flat=st.lists(st.tuples(st.integers(1, 9), st.integers(1, 3)), max_size=3),
-    num_rows=st.integers(0, 6),
-    most=st.integers(0, 5),
-    seed=st.integers(0, 99),
-)
-def test_values_and_sums_equal_naive_loops(sizes, flat, num_rows, most, seed):
-    lists = [TableColumn(f"l{i}", *size) for i, size in enumerate(sizes)]
-    columns = [*lists, *(TableColumn(f"f{i}", *size) for i, size in enumerate(flat))]
-    tables = new_tables(torch.float64, columns)
-    generator = torch.Generator().manual_seed(seed)
-    ids = torch.zeros(num_rows, len(flat), dtype=torch.int32)
-    for i, (cardinality, _) in enumerate(flat):
-        ids[:, i] = torch.randint(0, cardinality, (num_rows,), generator=generator)
-    rows = {c.name: draw_rows_of_ids(num_rows, c.cardinality, generator, most) for c in lists}
-    rows |= {f"f{i}": ids[:, i : i + 1].tolist() for i in range(len(flat))}
-    given_lists = {c.name: ragged(rows[c.name]) for c in lists}
-    route = tables.route(ids, given_lists)
-    found = by_column(tables, tables.expand(route, tables.fetch(route)))
-    grads = [torch.randn(*values.shape, dtype=torch.float64) for values in found]
-    sums = tables.collect(
-        route,
-        [torch.stack([grads[i] for i in group], dim=1) for group in tables.groups],
-    )
-    dense = [torch.zeros_like(weight) for weight in tables.weights]
-    for grad, touched in zip(dense, tables.exchange(route, sums), strict=True):
-        grad[touched.keys] = touched.grads
-    for column, values, grad in zip(columns, found, grads, strict=True):
-        table, expected = tables.table(column.name), torch.zeros_like(tables.table(column.name))
-        for number, items in enumerate(rows[column.name]):
-            share = share_of_an_id(column.combiner or "sum", len(items))
-            pooled = sum((share * table[item] for item in items), torch.zeros(column.dim))
-            torch.testing.assert_close(values[number], pooled.double())
-            for item in items:
-                expected[item] += share * grad[number]
-        store, keys = tables.keys_of_table(column.name)
-        torch.testing.assert_close(dense[store][keys], expected)
-
-
 @settings(deadline=None, max_examples=30)
 @given(st.integers(0, 12), st.lists(st.integers(0, 12), max_size=4), st.integers(0, 99))
 def test_parts_of_a_batch_give_the_bits_of_the_whole(num_rows, cuts, seed):

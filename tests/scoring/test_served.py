@@ -201,7 +201,7 @@ def test_a_difference_is_that_of_the_worst_row_and_nan_is_one() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("to", ["torch", "onnx"])
+@pytest.mark.parametrize("to", ["onnx"])
 def test_rounded_tables_score_as_the_rounded_model_and_deltas_have_their_rows(
     root: Path, tmp_path: Path, to: str
 ) -> None:

@@ -5,14 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 import torch
 from click.testing import CliRunner
 from hypothesis import given, strategies as st
-from ragged_rows import ragged
 from refusals import refuses
 from torch import Tensor
 from wording import Wording
@@ -21,10 +18,9 @@ from distrain.batch import Batch
 from distrain.cli.saved.export import command
 from distrain.errors import ModelError
 from distrain.models import build_model, load_model, round_tables, save_model
-from distrain.models.export import ScoringModel, write_export
 from distrain.models.quantised import QuantisedTable
 from distrain.schema import ColumnSchema, Schema, Tags
-from distrain.spec import DeepFmSpec, MlpSpec
+from distrain.spec import MlpSpec
 
 FORMS = ("fp16", "int8", "int4")
 NAMES = tuple(f"c{n}" for n in range(6))
@@ -34,15 +30,6 @@ SCHEMA = Schema(
         ColumnSchema("label", "float32", (Tags.TARGET,)),
         *(ColumnSchema(n, "int32", (Tags.CATEGORICAL,), cardinality=CARDINALITY) for n in NAMES),
         ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
-    )
-)
-LISTS = Schema(
-    (
-        *SCHEMA.columns[:3],
-        ColumnSchema("x", "float32", (Tags.CONTINUOUS,)),
-        ColumnSchema(
-            "l", "int32", (Tags.CATEGORICAL,), cardinality=7, is_list=True, is_ragged=True
-        ),
     )
 )
 
@@ -78,7 +65,7 @@ def test_numbers_that_a_form_cannot_keep_are_refused(wording: Wording) -> None:
     assert QuantisedTable(torch.zeros(2, 5), "int4")(torch.tensor([1])).tolist() == [[0.0] * 5]
 
 
-def planted(rows: int = 5_000) -> tuple[Any, Batch, Tensor]:
+def planted(rows: int = 20_000) -> tuple[Any, Batch, Tensor]:
     """A model, and rows whose labels are drawn from its own probabilities."""
     generator = torch.Generator().manual_seed(4)
     model = build_model(SCHEMA, MlpSpec(embedding_dim=64, hidden=(16,)), seed=3).eval()
@@ -121,33 +108,3 @@ def test_metrics_of_planted_rows_are_measured_with_the_tables_that_are_written(
         with torch.no_grad():
             logits = program(batch.categorical.long(), batch.continuous)
             assert torch.equal(logits, rounded(batch))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["int4"])
-def test_an_onnx_graph_has_the_logits_of_the_rounded_model(form: Any, tmp_path: Path) -> None:
-    onnxruntime = pytest.importorskip("onnxruntime")
-    spec = DeepFmSpec(embedding_dim=5, hidden=(8,))
-    save_model(tmp_path / "model", build_model(LISTS, spec, seed=3), spec, LISTS)
-    saved = load_model(tmp_path / "model")
-    write_export(tmp_path / "out", saved, "onnx", tables=form)
-    rounded = load_model(tmp_path / "model").model.eval()
-    round_tables(rounded, form)
-    lists = ragged([[1, 2, 6], [], [3], [0, 0]])
-    ids = torch.tensor([[0, 1], [499, 7], [3, 3], [250, 0]])
-    batch = Batch(ids.int(), torch.randn(4, 1), None, NAMES[:2], ("x",), lists={"l": lists})
-    session = onnxruntime.InferenceSession(
-        tmp_path / "out" / "model.onnx", providers=["CPUExecutionProvider"]
-    )
-    given_arrays = {
-        "categorical": ids.numpy(),
-        "continuous": batch.continuous.numpy(),
-        "l.values": lists.values.long().numpy(),
-        "l.lengths": lists.lengths.long().numpy(),
-    }
-    (logits,) = session.run(["logits"], given_arrays)
-    with torch.no_grad():
-        np.testing.assert_allclose(logits, rounded(batch).numpy(), rtol=1e-5, atol=1e-5)
-        scoring = ScoringModel(saved.model, form)
-        plain = scoring(ids, batch.continuous, lists.values.long(), lists.lengths.long())
-        assert torch.equal(plain, rounded(batch))

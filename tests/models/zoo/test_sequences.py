@@ -16,7 +16,6 @@ from distrain.batch import Ragged
 from distrain.embeddings import EmbeddingCollection
 from distrain.errors import ModelError, SchemaError, SpecError
 from distrain.models import (
-    Blueprint,
     Embeddings,
     InputBlock,
     build_model,
@@ -24,9 +23,8 @@ from distrain.models import (
     save_model,
     write_export,
 )
-from distrain.models.blocks import Block, Filter, MLPBlock, TargetAttention
+from distrain.models.blocks import Filter, MLPBlock, TargetAttention
 from distrain.models.export import ScoringModel, export_program
-from distrain.models.heads import BinaryClassificationTask
 from distrain.models.shapes import Flat
 from distrain.schema import ColumnSchema, Schema, Tags
 from distrain.spec import MlpSpec, TrainSpec, parse_spec, with_targets
@@ -236,6 +234,8 @@ def test_logits_equal_a_copy_of_the_paper_in_float64(name):
     expected = torch.cat(list(copy(model, batch)))
     torch.testing.assert_close(model(batch), expected, rtol=0, atol=1e-9)
     assert expected.std() > 1e-3
+    for nothing in (event_batch(0, dtype=torch.float64), event_batch(4, 0, 0, torch.float64)):
+        assert model(nothing).isfinite().all()
 
 
 def train(spec, steps=4):
@@ -258,23 +258,6 @@ def test_the_same_seed_gives_the_same_bits(spec):
     assert all(torch.equal(values, again[name]) for name, values in once.items())
     changed = [name for name, values in once.items() if not torch.equal(values, before[name])]
     assert {name for name, p in before.items() if p.is_floating_point()} <= set(changed)
-
-
-@torch.no_grad()
-def test_rows_are_scored_by_themselves_and_older_events_are_not_seen(spec):
-    model, batch = build(spec).eval(), event_batch(20, dtype=torch.float64)
-    logits = model(batch)
-    for row in range(20):
-        alone = model(batch.part(slice(row, row + 1)))
-        torch.testing.assert_close(alone, logits[row : row + 1], rtol=0, atol=1e-12)
-    newest = {
-        name: column.newest(L) if name != "words" else column
-        for name, column in batch.lists.items()
-    }
-    torch.testing.assert_close(model(replace(batch, lists=newest)), logits, rtol=0, atol=0)
-    assert model(event_batch(0, dtype=torch.float64)).shape == (0,)
-    none = event_batch(4, most=0, dtype=torch.float64)
-    assert model(none).isfinite().all()
 
 
 def loss_and_gradients(model, batch):
@@ -387,59 +370,18 @@ def test_exported_models_score_alike(name, tmp_path):
         np.testing.assert_allclose(logits, expected.numpy(), rtol=1e-4, atol=1e-5)
 
 
-class Watching(Block):
-    """Keeps what it is given, and gives the sums of the events' embeddings."""
-
-    def build(self, given):
-        (self.events,) = given.events
-        return Flat(4)
-
-    def forward(self, value):
-        (self.seen,) = value.events
-        rows = Ragged(self.seen.numbers, self.seen.offsets).row_of_values
-        sums = value.continuous.new_zeros(len(value.continuous), 4)
-        return sums.index_add(0, rows, self.seen.embedded[0])
-
-
-def watching(**combiners):
-    sequences = combiners or dict.fromkeys(("seen_shop", "seen_item", "seen_act"), "sequence")
-    inputs = InputBlock(SCHEMA, Embeddings(4, combiners=sequences, max_length=L))
-    return Blueprint(inputs, Watching(), BinaryClassificationTask())
-
-
-@torch.no_grad()
-def test_events_come_jagged_in_order_and_cut_to_the_newest():
-    model, batch = watching().build(seed=0), event_batch(30)
-    model(batch)
-    seen, shape = model.dense.body.seen, model.dense.body.events
-    assert [column.name for column in shape.lists.values()] == [
-        "seen_shop", "seen_item", "seen_act",
-    ]  # fmt: skip
-    assert [column.name for column in shape.numbers] == ["seen_dwell", "seen_time"]
-    for row in range(30):
-        low, high = seen.offsets[row : row + 2].tolist()
-        start, stop = batch.lists["seen_item"].offsets[row : row + 2].tolist()
-        start = max(start, stop - L)
-        assert high - low == stop - start
-        for values, column in zip(seen.embedded, shape.lists.values(), strict=True):
-            ids = batch.lists[column.name].values[start:stop].long()
-            assert torch.equal(values[low:high], model.embeddings.table(column.name)[ids])
-        for place, column in enumerate(shape.numbers):
-            expected = batch.lists[column.name].values[start:stop]
-            assert torch.equal(seen.numbers[low:high, place], expected)
-
-
-def test_item_and_events_share_a_table_that_both_train():
-    model = watching().build(seed=0)
-    tables = [table.table_name for table in model.embeddings.tables]
-    assert tables == ["user", "item", "shop", "seen_act", "words"]
+def event_inputs():
+    sequences = dict.fromkeys(("seen_shop", "seen_item", "seen_act"), "sequence")
+    return InputBlock(SCHEMA, Embeddings(4, combiners=sequences, max_length=L))
 
 
 def test_values_that_do_not_fit_events_are_refused(wording):
-    batch = event_batch(5)
+    batch = event_batch(5, dtype=torch.float64)
     short = Ragged(batch.lists["seen_item"].values[:-1], batch.lists["seen_item"].offsets.clone())
     short.offsets[-1] -= 1
-    model, inputs = watching().build(seed=0), watching().inputs
+    model, inputs = build(SPECS["din"]), event_inputs()
+    tables = [table.table_name for table in model.embeddings.tables]
+    assert tables == ["user", "item", "shop", "seen_act", "words"]  # some are shared
     lists = {**batch.lists, "seen_item": short}
     refuses(wording, SchemaError, lambda: model(replace(batch, lists=lists)))
     refuses(
