@@ -5,6 +5,7 @@ from itertools import pairwise
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from kernel_cases import by_column, take_step
 from ragged_rows import draw_rows_of_ids, ragged, rows_of
 from refusals import refuses
 from torch import nn
@@ -47,33 +48,21 @@ def new_tables(dtype=torch.float32, columns=COLUMNS):
     return EmbeddingCollection(columns, generator=torch.Generator().manual_seed(1), dtype=dtype)
 
 
-def by_column(tables, embedded):
-    """Each column's `[rows, dim]`, in the order of the columns."""
-    found = [None] * len(tables.columns)
-    for group, values in zip(tables.groups, embedded, strict=True):
-        for place, position in enumerate(group):
-            found[position] = values[:, place]
-    return found
-
-
 def loss_of(vectors, factors):
     joined = torch.cat(vectors, dim=1)
     return (joined * factors).sum() + (joined**2).sum()
 
 
 def one_step(tables, optimizer, ids, lists, factors):
-    route = tables.route(ids, lists)
-    embedded = tables.expand(route, tables.fetch(route))
-    loss_of(by_column(tables, embedded), factors).backward()
-    sums = tables.collect(route, [leaf.grad for leaf in embedded])
-    optimizer.apply(tables.exchange(route, sums), LR)
+    take_step(tables, optimizer, lambda found: loss_of([*found.values()], factors), ids, lists)
 
 
 def test_lookup_equals_embedding_bags_bitwise():
     tables = new_tables()
     for ids, lists, _ in batches(torch.float32):
         flat = iter(ids.T)
-        for column, ours in zip(COLUMNS, by_column(tables, tables(ids, lists)), strict=True):
+        found = by_column(tables, tables(ids, lists))
+        for column in COLUMNS:
             weight = tables.table(column.name)
             if column.combiner is None:
                 expected = weight[next(flat).long()]
@@ -82,7 +71,7 @@ def test_lookup_equals_embedding_bags_bitwise():
                     weight, mode=column.combiner, include_last_offset=True
                 )
                 expected = bag(lists[column.name].values, lists[column.name].offsets)
-            assert torch.equal(ours, expected)
+            assert torch.equal(found[column.name], expected)
 
 
 def share_of_an_id(combiner, count):
@@ -150,12 +139,12 @@ def test_empty_lists_move_nothing():
 def test_pooled_values_of_bfloat16_are_added_in_float32():
     tables = new_tables(torch.bfloat16)
     ids, lists = draw_batch(20, torch.Generator().manual_seed(4))
-    found = dict(zip(tables.columns, by_column(tables, tables(ids, lists)), strict=True))
+    found = by_column(tables, tables(ids, lists))
     for column in LISTS[1:]:
         table = tables.table(column.name).float()
         sums = torch.stack([table[row].sum(0) for row in rows_of(lists[column.name])])
         if column.combiner == "sum":
-            torch.testing.assert_close(found[column], sums)
+            torch.testing.assert_close(found[column.name], sums)
 
 
 def test_types_and_lists_of_others_do_not_matter():

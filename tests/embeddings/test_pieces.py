@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from click_models import model_over
+from click_models import batches_for, model_over
 from kernel_cases import NeverAsks, check_sums_in_pieces
 from torch.nn import functional
 
-from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, TableColumn
 from distrain.embeddings.kernels import dispatch as kernels, on_torch, segments
 from distrain.models.blocks import MLPBlock
@@ -64,11 +63,11 @@ def test_a_step_by_the_gpus_kernels_asks_for_no_value_on_the_cpu_either(
     """Copies between devices, for which the host would wait too, only a GPU can show."""
     monkeypatch.setattr(kernels, "_in_c", lambda *_: False)
     monkeypatch.setattr(on_torch, "collect", on_torch.collect_in_pieces)
-    tables = EmbeddingCollection([TableColumn("a", 500, 16), TableColumn("wide", 100, 40)])
+    columns = [TableColumn("a", 500, 16), TableColumn("wide", 100, 40)]
+    tables = EmbeddingCollection(columns)
     train = TrainSpec.model_validate({"optimizer": {"kind": kind}})
     step = TrainStep(model_over(tables, MLPBlock([8]), ("x",)), train, 1)
-    ids = torch.randint(0, 100, (2, 64), dtype=torch.int32).T
-    batch = Batch(ids, torch.randn(64, 1), torch.ones(64), ("a", "wide"), ("x",))
+    (batch,) = batches_for(columns, ("x",), 64, 1)
     route = tables.route(batch.categorical)
     with NeverAsks():
         _, loss = step(batch, 64, 0.1, PhaseClock(), route)

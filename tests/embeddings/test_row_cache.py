@@ -4,6 +4,7 @@ import pytest
 import torch
 from host_work import PlayedDevice
 from hypothesis import given, settings, strategies as st
+from kernel_cases import take_step
 from refusals import refuses
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
@@ -96,6 +97,10 @@ def test_only_changed_rows_go_back():
     assert cache.traffic.written_back == 3
 
 
+def squares(found):
+    return sum((values**2).sum() for values in found.values())
+
+
 def train(tables, kind, steps=12):
     optimizer = SparseOptimizer(tables, kind)
     generator = torch.Generator().manual_seed(2)
@@ -103,11 +108,7 @@ def train(tables, kind, steps=12):
         ids = torch.stack(
             [torch.randint(0, c.cardinality, (40,), generator=generator) for c in COLUMNS]
         )
-        route = tables.route(ids.int().T)
-        embedded = tables.expand(route, tables.fetch(route))
-        sum((values**2).sum() for values in embedded).backward()
-        sums = tables.collect(route, [leaf.grad for leaf in embedded])
-        optimizer.apply(tables.exchange(route, sums), 0.1)
+        take_step(tables, optimizer, squares, ids.int().T)
     return optimizer
 
 

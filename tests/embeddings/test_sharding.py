@@ -14,7 +14,6 @@ from distrain.embeddings.sharding.costs import (
     Costs,
     crossover_unique,
     expected_unique,
-    sent_bytes,
 )
 from distrain.embeddings.sharding.plan import explain
 from distrain.embeddings.sharding.planner import plan_placements
@@ -251,12 +250,6 @@ def test_expected_unique_is_near_the_exact_sum_and_near_draws(exponent):
     assert expected_unique(rows, lookups, exponent) == pytest.approx(exact, rel=0.02)
     drawn = random.Random(0).choices(range(rows), weights, k=lookups)
     assert len(set(drawn)) == pytest.approx(exact, rel=0.1)
-
-
-def test_volumes_are_those_of_the_formulas():
-    rep, row = sent_bytes("replicated", 10, 8, 4), sent_bytes("row_wise", 10, 8, 4)
-    assert (rep.ids, rep.rows, rep.sums) == (3 * 40, 0, 3 * 320)
-    assert (row.ids, row.rows, row.sums) == (30, 240, 240)
 
 
 def test_a_plan_is_explained_in_text_and_json(wording):

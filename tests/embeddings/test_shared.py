@@ -2,16 +2,15 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from hypothesis import given, settings, strategies as st
+from kernel_cases import by_column
 from ragged_rows import draw_rows_of_ids, ragged
 from refusals import refuses
 from torch import nn
 
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.embeddings.canonical import canonical_state, canonical_weights
-from distrain.embeddings.fixed import FixedTables
 from distrain.embeddings.sharding.costs import DEFAULT_COSTS
 from distrain.embeddings.sharding.planner import plan_placements
 from distrain.embeddings.sharding.table_bytes import TableSize, table_sizes
@@ -46,15 +45,6 @@ def as_batch(columns, rows, num_rows):
     flat = [torch.tensor(rows[c.name]).view(-1) for c in columns if c.combiner is None]
     ids = torch.stack(flat).int().T if flat else torch.zeros(num_rows, 0, dtype=torch.int32)
     return ids, {c.name: ragged(rows[c.name]) for c in columns if c.combiner is not None}
-
-
-def by_column(tables, embedded):
-    """Each column's `[rows, dim]`."""
-    return {
-        tables.columns[position].name: values[:, place]
-        for group, values in zip(tables.groups, embedded, strict=True)
-        for place, position in enumerate(group)
-    }
 
 
 def naive(columns, weights, rows, num_rows):
@@ -117,30 +107,6 @@ def test_gradients_equal_dense_autograd(drawn, num_rows, seed, cached):
         weight = weights[column.table_name]
         grad = torch.zeros_like(weight) if weight.grad is None else weight.grad
         torch.testing.assert_close(tables.table(column.name), weight.detach() - LR * grad)
-
-
-@pytest.mark.parametrize(
-    ("kind", "dtype"), [("rowwise_adagrad", torch.float32), ("adam", torch.bfloat16)]
-)
-def test_fixed_shapes_give_the_same_bits(kind, dtype, many_threads):
-    columns = [column for column in COLUMNS if column.combiner is None]
-    columns.append(TableColumn("first", 20, 4, table="item"))
-    tables, others = new_tables(columns, dtype), new_tables(columns, dtype)
-    optimizer, other = (SparseOptimizer(t, kind, seed=5) for t in (tables, others))
-    fixed = FixedTables(tables, optimizer, 40)
-    generator = torch.Generator().manual_seed(3)
-    for num_rows in (40, 3, 0, 40):
-        ids, _ = as_batch(columns, draw_rows(columns, num_rows, generator), num_rows)
-        grads = [torch.randn(num_rows, n, d, generator=generator) for n, d in ((1, 2), (4, 4))]
-        own = fixed.route(ids)
-        values = fixed.lookup(own)
-        fixed.update(own, grads, LR, 0.5)
-        route = others.route(ids)
-        expected = others.expand(route, others.fetch(route))
-        sums = others.collect(route, grads)
-        other.apply(others.exchange(route, sums), LR, scale=0.5)
-        assert all(torch.equal(*pair) for pair in zip(values, expected, strict=True))
-        assert all(torch.equal(*pair) for pair in zip(tables.weights, others.weights, strict=True))
 
 
 def test_threads_change_no_bits(many_threads):

@@ -2,11 +2,10 @@
 
 import pytest
 import torch
-from click_models import model_over
+from click_models import batches_for, model_over
 from devices import no_waiting, on_gpu
 from kernel_cases import check_sums_in_pieces
 
-from distrain.batch import Batch
 from distrain.embeddings import EmbeddingCollection, SparseOptimizer, TableColumn
 from distrain.models.blocks.mlp import MLPBlock
 from distrain.spec import TrainSpec
@@ -75,19 +74,6 @@ def test_lookups_sums_and_updates_are_the_cpus(device, kind, dtype):
                 torch.testing.assert_close(a, b, rtol=apart, atol=apart)
 
 
-def model_batches(device, count):
-    generator = torch.Generator().manual_seed(2)
-    for _ in range(count):
-        ids = [torch.randint(0, c.cardinality, (ROWS,), generator=generator) for c in COLUMNS]
-        yield Batch(
-            torch.stack(ids).int().to(device).T,
-            torch.randn(2, ROWS, generator=generator).to(device).T,
-            torch.randint(0, 2, (ROWS,), generator=generator).float().to(device),
-            tuple(column.name for column in COLUMNS),
-            NUMBERS,
-        )
-
-
 def new_train_step(device, kind, body, dtype=torch.float32, **train):
     tables = EmbeddingCollection(COLUMNS, generator=torch.Generator().manual_seed(0), dtype=dtype)
     torch.manual_seed(1)
@@ -104,7 +90,7 @@ def test_a_steady_step_never_makes_the_host_wait(device, kind, train, dtype):
     """With its route made ahead, as in a job; what it leaves goes into the open window."""
     step = new_train_step(device, kind, MLPBlock([64, 64]), dtype, **train)
     window = OpenReport(0, torch.device(device), 10, step.model.task.targets)
-    batches = list(model_batches(device, 4))
+    batches = list(batches_for(COLUMNS, NUMBERS, ROWS, 4, device))
     routes = [step.model.embeddings.route(batch.categorical) for batch in batches]
 
     def take(number):

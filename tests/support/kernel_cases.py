@@ -1,5 +1,6 @@
 """What the tests of the tables' kernels share."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from distrain.embeddings import EmbeddingCollection, SparseOptimizer
 from distrain.embeddings.kernels import cpu as kernels_cpu, on_torch as kernels_torch
 
 needs_c = pytest.mark.skipif(not kernels_cpu.AVAILABLE, reason="built without a compiler")
@@ -59,3 +61,28 @@ def check_sums_in_pieces(device: str, rows: int) -> None:
     with NeverAsks(), no_waiting(device):
         collect(grads, numbers, places, sums)
     assert torch.equal(sums.cpu().double(), expected)
+
+
+def by_column(tables: EmbeddingCollection, embedded: Sequence[Tensor]) -> dict[str, Tensor]:
+    """Each column's `[rows, dim]`, in the order of the columns."""
+    found = {
+        position: values[:, place]
+        for group, values in zip(tables.groups, embedded, strict=True)
+        for place, position in enumerate(group)
+    }
+    return {tables.columns[position].name: found[position] for position in sorted(found)}
+
+
+def take_step(
+    tables: EmbeddingCollection,
+    optimizer: SparseOptimizer,
+    loss_of: Callable[[dict[str, Tensor]], Tensor],
+    *batch: Any,
+    lr: float = 0.1,
+) -> None:
+    """Train tables a step by a loss of each column's looked-up values."""
+    route = tables.route(*batch)
+    embedded = tables.expand(route, tables.fetch(route))
+    loss_of(by_column(tables, embedded)).backward()
+    sums = tables.collect(route, [leaf.grad for leaf in embedded])
+    optimizer.apply(tables.exchange(route, sums), lr)
