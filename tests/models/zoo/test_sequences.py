@@ -348,7 +348,7 @@ def inputs_of(model, batch):
 
 @pytest.mark.slow
 @torch.no_grad()
-@pytest.mark.parametrize("name", ["din", "hstu"])
+@pytest.mark.parametrize("name", [pytest.param("din", marks=pytest.mark.release), "hstu"])
 def test_exported_models_score_alike(name, tmp_path):
     spec = SPECS[name]
     onnxruntime = pytest.importorskip("onnxruntime")
