@@ -139,7 +139,7 @@ def test_members_lie_in_it_and_it_is_no_single_model(root: Path, wording: Wordin
     for name, values in load_model(root / "run-1/model").model.state_dict().items():
         torch.testing.assert_close(member[name], values, rtol=0, atol=0)
     model = root / "mean/model/model.json"
-    refuses(wording, DataError, lambda: read_description(model))
+    refuses(wording, DataError, lambda: read_description(model), root=str(root))
     refuses(wording, ModelError, lambda: saved.model.dense)
 
 
@@ -170,5 +170,5 @@ def test_runs_that_do_not_go_together_are_refused(
     ):
         done = invoke(*words)
         assert isinstance(done.exception, distrain.errors.DistrainError), done.output
-        wording(done.exception)
+        wording(done.exception, root=str(root))
     assert not (tmp_path / "out").exists()
