@@ -65,5 +65,5 @@ def batches_for(
         ids = [torch.randint(0, c.cardinality, (rows,), generator=generator) for c in columns]
         numbers = torch.randn(len(continuous_names), rows, generator=generator)
         label = torch.randint(0, 2, (rows,), generator=generator).float().to(device)
-        there = torch.stack(ids).int().to(device).T, numbers.to(device).T
-        yield Batch(*there, label, names, tuple(continuous_names))
+        there = torch.stack(ids).int().to(device).T
+        yield Batch(there, numbers.to(device).T, label, names, tuple(continuous_names))

@@ -35,6 +35,9 @@ class NeverAsks(TorchDispatchMode):
 
     ASKS = ("aten.nonzero", "aten._local_scalar_dense", "aten._unique2", "aten.masked_select")
 
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         assert not str(func).startswith(self.ASKS), func
         indices = args[1] if str(func).startswith("aten.index.") else ()
@@ -50,7 +53,7 @@ def check_sums_in_pieces(device: str, rows: int) -> None:
     generator = torch.Generator().manual_seed(0)
     grads = torch.randint(-8, 9, (rows, 4, 5), generator=generator).float().to(device)
     bounds = ((0, 2), (2, 400), (400, 450))
-    drawn = [torch.randint(*bound, (rows,), generator=generator) for bound in bounds]
+    drawn = [torch.randint(low, top, (rows,), generator=generator) for low, top in bounds]
     numbers, places = torch.stack(drawn).int().to(device), torch.tensor([3, 0, 1])
     sums = torch.ones(500, 5, device=device)
     expected = sums.cpu().double()
@@ -83,6 +86,6 @@ def take_step(
     """Train tables a step by a loss of each column's looked-up values."""
     route = tables.route(*batch)
     embedded = tables.expand(route, tables.fetch(route))
-    loss_of(by_column(tables, embedded)).backward()
+    torch.autograd.backward(loss_of(by_column(tables, embedded)))
     sums = tables.collect(route, [leaf.grad for leaf in embedded])
     optimizer.apply(tables.exchange(route, sums), lr)
